@@ -23,7 +23,7 @@ from privsql.answers.answer import Answer
 from privsql.calls import as_exact_data, as_path, as_printed
 from privsql.cli.app import app
 from privsql.engine.database import RunKeywords
-from privsql.model.manifest import CheckResult
+from privsql.model.checks import CheckResult
 from privsql.source.keywords import list_keywords
 from privsql.verbs.evaluate import ComparisonKeywords, EvaluationKeywords
 from privsql.verbs.publish import PUBLISH_KEYWORDS

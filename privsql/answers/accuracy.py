@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from privsql.answers.answer import Answer, Answers
-    from privsql.model.manifest import Number
+    from privsql.model.estimates import Number
     from privsql.model.records import Records
 
 # Scores ---------------------------------------------------------------------------------------------------------------

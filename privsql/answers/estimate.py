@@ -17,7 +17,7 @@ from privsql.answers.learned_prior import DEGREES, TaughtPrior
 from privsql.answers.sql.question import CountQuery, condition_holes, group_terms, select_terms
 from privsql.engine.sqlfiles import Holes, all_of, column, fill, table, temp_table
 from privsql.errors import UsageError
-from privsql.model.manifest import Estimate, same_nan
+from privsql.model.estimates import Estimate, same_nan
 from privsql.model.records import as_doubles
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from privsql.answers.sql.question import (
 )
 from privsql.engine.sqlfiles import DIALECT, alias_as, all_of, any_of, is_null, table
 from privsql.errors import UsageError
-from privsql.model.manifest import (
+from privsql.model.estimates import (
     Estimate,
     are_equal,
     as_decimal,
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
     from privsql.answers.answer import Answers
     from privsql.engine.database import Relations
-    from privsql.model.manifest import Manifest, Number, RestsOn
+    from privsql.model.estimates import Number, RestsOn
+    from privsql.model.manifest import Manifest
 
 # Arithmetic -----------------------------------------------------------------------------------------------------------
 # Arithmetic of aggregate functions: errors and bounds of an expression from those of its parts.

@@ -20,7 +20,7 @@ from privsql.answers.sql.question import WINDOWS, Group, Output, as_text, is_num
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Field, alias_as, column, fill, table, temp_table
 from privsql.errors import UsageError
-from privsql.model.manifest import FIGURES, Estimate, RestsOn, are_equal, as_number, exact_estimate
+from privsql.model.estimates import FIGURES, Estimate, RestsOn, are_equal, as_number, exact_estimate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

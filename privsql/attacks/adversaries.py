@@ -13,10 +13,12 @@ from privsql.attacks.scene import AttackView, Block, Finding, Floats, Ints, Rele
 from privsql.attacks.suite import RARE, SURE, Adversary, Association, AttackContext, ReleaseSeries
 from privsql.engine.sqlfiles import Holes, fill, same_columns, table
 from privsql.errors import UsageError
-from privsql.model.manifest import Manifest, in_order
+from privsql.model.checks import in_order
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from privsql.model.manifest import Manifest
 
 
 # Absence --------------------------------------------------------------------------------------------------------------

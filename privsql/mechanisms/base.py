@@ -23,16 +23,11 @@ if TYPE_CHECKING:
     from privsql.attacks.scene import AttackView, Finding, ReleaseView
     from privsql.attacks.suite import Adversary, JointAttack, LearningRisk
     from privsql.keyed_random import Key
-    from privsql.model.manifest import (
-        Check,
-        CheckedRelease,
-        Manifest,
-        ReleasePromises,
-        Structure,
-        Tables,
-        VerifiedBound,
-    )
+    from privsql.model.checks import Check, CheckedRelease, VerifiedBound
+    from privsql.model.explanations import ReleasePromises, Structure
+    from privsql.model.manifest import Manifest
     from privsql.model.records import Profile, Records
+    from privsql.model.tables import Tables
 
 # Algorithms beside each other -----------------------------------------------------------------------------------------
 # The algorithms of a mechanism beside each other, for one specification: what each would cost, and tell.
@@ -458,7 +453,7 @@ class Mechanism(ABC, Generic[P, F]):
 
     def read_release(self, db: Relations, manifest: Manifest, database: str | None) -> CheckedRelease[P, F]:
         """Return a release for its checks; ``UsageError`` as of ``read``."""
-        from privsql.model.manifest import CheckedRelease
+        from privsql.model.checks import CheckedRelease
 
         params, facts = self.read(manifest), self.read_facts(manifest)
         return CheckedRelease(db, manifest, params, facts, database, self.layout)

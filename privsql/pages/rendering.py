@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from privsql.attacks.scene import Finding
     from privsql.mechanisms.base import Curve
-    from privsql.model.manifest import CheckResult, Manifest, ReleasePromises, Structure, VerifiedBound
+    from privsql.model.checks import CheckResult, VerifiedBound
+    from privsql.model.explanations import ReleasePromises, Structure
+    from privsql.model.manifest import Manifest
     from privsql.releases.statements import ReleaseSummary
 
 # Rendering ------------------------------------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from privsql.attacks.scene import Finding
     from privsql.mechanisms.base import Curve
-    from privsql.model.manifest import Structure, VerifiedBound
+    from privsql.model.checks import VerifiedBound
+    from privsql.model.explanations import Structure
     from privsql.pages.rendering import ExpectedAccuracy, Report, TruthComparison, VerifiedFacts
 
 # Tables and pictures of a release -------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from privsql.engine.open import log_of, open_locked
 from privsql.engine.sqlfiles import Field, Holes, all_rows, column, fill, table, temp_table
 from privsql.errors import EngineError, GuaranteeError, PrivsqlError, UsageError, suggest_file
 from privsql.mechanisms.registry import get_mechanism
-from privsql.model.manifest import MANIFEST, Check, CheckedRelease, CheckResult, Manifest, StatedFile, run_checks
+from privsql.model.checks import Check, CheckedRelease, CheckResult, run_checks
+from privsql.model.manifest import MANIFEST, Manifest, StatedFile
 from privsql.releases.draft import COUNTED, HOLDER, MAIN, digest_schema, digest_tables, sweep_drafts
 
 if TYPE_CHECKING:

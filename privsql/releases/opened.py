@@ -25,7 +25,8 @@ from privsql.engine.files import PACKED, fold_name, kind_of, private
 from privsql.engine.open import open_locked, open_release_tables, open_scratch, unique_name
 from privsql.engine.sqlfiles import DIALECT, all_rows, fill, table, temp_table
 from privsql.errors import EngineError, GuaranteeError, LateError, PrivsqlError, UsageError
-from privsql.model.manifest import BROKEN, MANIFEST
+from privsql.model.checks import BROKEN
+from privsql.model.manifest import MANIFEST
 from privsql.releases.contents import ENDING, admit_release, complete_folder, locate_release, name_holders
 from privsql.releases.draft import MAIN, Draft, digest_schema, is_occupied, sweep_drafts
 from privsql.releases.fitted import find_model, take_model
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
     from privsql.calls import PathLike
     from privsql.engine.database import Container, LockedSession, Options, Relations, Stage
     from privsql.engine.sqlfiles import Field
-    from privsql.model.manifest import Manifest, Structure
+    from privsql.model.explanations import Structure
+    from privsql.model.manifest import Manifest
     from privsql.releases.contents import AttachedRelease
 
 # Lookups --------------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.base import BudgetComposition
 from privsql.mechanisms.registry import get_mechanism
-from privsql.model.manifest import BROKEN, Check, CheckResult, Manifest, VerifiedBound, differ_from_spec, run_checks
+from privsql.model.checks import BROKEN, Check, CheckResult, VerifiedBound, differ_from_spec, run_checks
 from privsql.model.records import Records, describe_persons, largest_transport
 from privsql.source.table import describe_coarsening, in_bins
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Relations
     from privsql.mechanisms.base import Mechanism
+    from privsql.model.manifest import Manifest
     from privsql.model.parameters import Facts, Parameters
     from privsql.model.records import Persons
     from privsql.releases.contents import AttachedRelease

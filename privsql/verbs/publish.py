@@ -18,7 +18,8 @@ from privsql.engine.open import is_database, log_of, open_engine
 from privsql.engine.sqlfiles import table, temp_table
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
 from privsql.mechanisms.base import BudgetComposition
-from privsql.model.manifest import FORMAT, MANIFEST, Manifest, StatedRisk, VerifiedBound
+from privsql.model.checks import VerifiedBound
+from privsql.model.manifest import FORMAT, MANIFEST, Manifest, StatedRisk
 from privsql.releases.contents import AttachedRelease, check_contents, complete_folder, digest_release
 from privsql.releases.draft import Draft, digest_tables, is_occupied, private_folder, sweep_drafts
 from privsql.releases.fitted import (
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Container, DetachedWarehouse, EngineSession, Options, RunKeywords, Warehouse
     from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key
-    from privsql.model.manifest import CheckResult
+    from privsql.model.checks import CheckResult
     from privsql.model.parameters import Facts
     from privsql.model.records import Records, ReleaseArrays
     from privsql.releases.ledger.publication import Publication

@@ -12,7 +12,7 @@ from privsql.engine.database import Options, options_from
 from privsql.engine.sqlfiles import temp_table
 from privsql.errors import UsageError
 from privsql.mechanisms.base import BudgetComposition, GroupComposition, LedgerRelease
-from privsql.model.manifest import Check, run_checks
+from privsql.model.checks import Check, run_checks
 from privsql.releases.contents import LEFTOVERS, check_statistics, digest_release, locate_release
 from privsql.releases.ledger.book import SUBJECTS, known_values, open_for_reading, rows_of
 from privsql.releases.ledger.composition import require_ledger
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from privsql.calls import PathLike
     from privsql.engine.database import RunKeywords
-    from privsql.model.manifest import CheckResult, Manifest, VerifiedBound
+    from privsql.model.checks import CheckResult, VerifiedBound
+    from privsql.model.manifest import Manifest
     from privsql.releases.contents import AttachedRelease
     from privsql.releases.statements import MeasuredFacts
     from privsql.source.keywords import SpecLike

@@ -33,7 +33,7 @@ from privsql.mechanisms.dp.noisy_tables import sum_cells
 from privsql.mechanisms.marginals import domains as of_tables
 from privsql.mechanisms.views import evaluation as of_sets
 from privsql.mechanisms.views.evaluation import WeightedSets
-from privsql.model.manifest import Estimate
+from privsql.model.estimates import Estimate
 from privsql.releases.opened import Release
 from privsql.source.records import prepare_records
 

@@ -15,7 +15,7 @@ import numpy as np
 import sqlglot
 from sqlglot import exp
 
-from privsql.model.manifest import Estimate
+from privsql.model.estimates import Estimate
 from tests.benchmarks.answering import Said
 
 if TYPE_CHECKING:

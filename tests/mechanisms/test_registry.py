@@ -14,7 +14,9 @@ from privsql.mechanisms import registry
 from privsql.mechanisms.base import BudgetComposition, CategoricalShape, ItemSetShape, Mechanism, TableShape
 from privsql.mechanisms.dp.mechanism import PrivateMechanism
 from privsql.mechanisms.registry import KINDS, get_default_mechanism, get_mechanism, get_parameters
-from privsql.model.manifest import QUASI, SENSITIVE, SETS, CheckedRelease, Manifest, ReleaseTable
+from privsql.model.checks import CheckedRelease
+from privsql.model.manifest import Manifest
+from privsql.model.tables import QUASI, SENSITIVE, SETS, ReleaseTable
 from support.commands import manifest, refused, run, succeeded, write
 from support.loops import rest_slow
 from support.shelf import altered

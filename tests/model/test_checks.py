@@ -18,7 +18,7 @@ from privsql.engine.sqlfiles import column, temp_table
 from privsql.mechanisms.bucketize.parameters import FakeFacts
 from privsql.mechanisms.permute.parameters import GroupFacts, Permute, PermuteFacts
 from privsql.mechanisms.views.parameters import SetValued
-from privsql.model.manifest import differ_from_spec, in_order
+from privsql.model.checks import differ_from_spec, in_order
 from privsql.releases.statements import count_unique
 
 if TYPE_CHECKING:

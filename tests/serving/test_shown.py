@@ -19,7 +19,7 @@ from support.loops import each
 from support.markup import EVIL
 
 if TYPE_CHECKING:
-    from privsql.model.manifest import RestsOn
+    from privsql.model.estimates import RestsOn
 
 NAMES = ("estimate", "std_error", "low", "high")
 

@@ -16,7 +16,8 @@ import pytest
 import privsql
 from privsql import plot, system
 from privsql.markup import SPACE
-from privsql.model.manifest import CheckResult, Structure, VerifiedBound
+from privsql.model.checks import CheckResult, VerifiedBound
+from privsql.model.explanations import Structure
 from privsql.pages import rendering
 from privsql.pages import report as page
 from privsql.pages.report import _choose_drawn, shape_contents

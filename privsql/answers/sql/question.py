@@ -15,7 +15,7 @@ from sqlglot import exp
 from privsql.answers.sql.grammar import CONNECTIVES, as_written, unwrap_order
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table
 from privsql.errors import UsageError
-from privsql.model.manifest import Estimate, as_number, exact_estimate
+from privsql.model.estimates import Estimate, as_number, exact_estimate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

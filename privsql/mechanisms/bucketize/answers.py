@@ -57,7 +57,7 @@ from privsql.mechanisms.bucketize.estimator import FakeValueChannel, make_channe
 from privsql.mechanisms.bucketize.layout import BucketRuns, runs_from_entries
 from privsql.mechanisms.bucketize.parameters import BucketFacts, BucketizeFacts
 from privsql.mechanisms.bucketize.tables import size_of_bucket
-from privsql.model.manifest import Estimate, exact_estimate, same_nan
+from privsql.model.estimates import Estimate, exact_estimate, same_nan
 from privsql.model.records import ReleaseArrays
 
 if TYPE_CHECKING:

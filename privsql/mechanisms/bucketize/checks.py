@@ -35,13 +35,13 @@ from privsql.mechanisms.bucketize.estimator import (
 from privsql.mechanisms.bucketize.fake_law import Entries, scale_chances, times_listed
 from privsql.mechanisms.bucketize.joint import compare_jointly
 from privsql.mechanisms.bucketize.tables import size_of_bucket
-from privsql.model.manifest import ONE, Check, VerifiedBound, compare_rows, in_order
+from privsql.model.checks import ONE, Check, VerifiedBound, compare_rows, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from privsql.mechanisms.bucketize.parameters import Bucketize, BucketizeFacts
-    from privsql.model.manifest import CheckedRelease
+    from privsql.model.checks import CheckedRelease
     from privsql.model.records import Records
 
     BucketRelease = CheckedRelease[Bucketize, BucketizeFacts]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Hole
-    from privsql.model.manifest import CheckedRelease
+    from privsql.model.checks import CheckedRelease
     from privsql.model.records import Records
 
     Release = CheckedRelease[Any, Any]

@@ -12,17 +12,8 @@ from privsql.mechanisms.bucketize.answers import BucketizedAnswers
 from privsql.mechanisms.bucketize.attacks import BucketAttackView
 from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
 from privsql.mechanisms.bucketize.parameters import BeliefFacts, Bucketize, BucketizeFacts
-from privsql.model.manifest import (
-    LEARNT,
-    LINKED,
-    SEVERAL,
-    CheckedRelease,
-    Manifest,
-    ReleasePromises,
-    Structure,
-    VerifiedBound,
-    make_structure,
-)
+from privsql.model.checks import CheckedRelease, VerifiedBound
+from privsql.model.explanations import LEARNT, LINKED, SEVERAL, ReleasePromises, Structure, make_structure
 
 if TYPE_CHECKING:
     from privsql.answers.accuracy import Evaluated, EvaluationContext
@@ -32,7 +23,8 @@ if TYPE_CHECKING:
     from privsql.keyed_random import Key
     from privsql.mechanisms.base import Alternatives, Curve, ProfiledSource, Proposal, Views
     from privsql.mechanisms.bucketize.parameters import BucketizePlan
-    from privsql.model.manifest import Check
+    from privsql.model.checks import Check
+    from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 
 # Explanations ---------------------------------------------------------------------------------------------------------

@@ -21,8 +21,10 @@ from privsql.mechanisms.base import F, P
 from privsql.mechanisms.diffpart.tree import PartitionTree, Taxonomy, make_taxonomy
 from privsql.mechanisms.dp import mechanism as private
 from privsql.mechanisms.dp.mechanism import DAMAGED, KNOWS, MEMBERSHIP, make_membership_finding, refuse_damaged
-from privsql.model.manifest import Estimate, ReleaseTable, Structure, make_structure, same_nan
+from privsql.model.estimates import Estimate, same_nan
+from privsql.model.explanations import Structure, make_structure
 from privsql.model.parameters import LARGEST_EPSILON
+from privsql.model.tables import ReleaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
     from privsql.attacks.scene import AttackView, Finding, ReleaseView
     from privsql.engine.database import Relations
     from privsql.mechanisms.diffpart.tree import Ints
-    from privsql.model.manifest import Check, CheckedRelease, Manifest
+    from privsql.model.checks import Check, CheckedRelease
+    from privsql.model.manifest import Manifest
 
 # Tables ---------------------------------------------------------------------------------------------------------------
 # The tables of a tree and of its taxonomy, and back. A kind's table of leaves has their ``part`` and ``count``.

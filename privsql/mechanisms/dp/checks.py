@@ -16,7 +16,7 @@ from privsql.mechanisms.diffpart.tree import leaf_values
 from privsql.mechanisms.dp import mechanism as private
 from privsql.mechanisms.dp.mechanism import make_membership_finding
 from privsql.mechanisms.dp.tables import CLIQUES
-from privsql.model.manifest import BROKEN
+from privsql.model.checks import BROKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from privsql.attacks.scene import Finding, ReleaseView
     from privsql.mechanisms.diffpart.tree import Ints, PartitionTree, Taxonomy, TreeRule
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
-    from privsql.model.manifest import Check, CheckedRelease
+    from privsql.model.checks import Check, CheckedRelease
 
     TreeCheck = Callable[[CheckedRelease[Any, Any], PartitionTree, Taxonomy, TreeRule], list[str]]
 

@@ -15,8 +15,8 @@ from privsql.engine.sqlfiles import all_rows, column, table, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.base import NO_CURVE, BudgetComposition, Composition, F, Mechanism, P
-from privsql.model import manifest
-from privsql.model.manifest import CheckedRelease, Manifest, ReleasePromises, VerifiedBound
+from privsql.model.checks import BROKEN, CheckedRelease, VerifiedBound
+from privsql.model.explanations import ReleasePromises
 from privsql.model.parameters import Facts
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from privsql.attacks.suite import JointAttack, LearningRisk
     from privsql.engine.database import Relations
     from privsql.mechanisms.base import Alternatives, Curve
+    from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 
     Ints = NDArray[np.integer[Any]]
@@ -244,7 +245,7 @@ def refuse_damaged() -> Iterator[None]:
     """``UsageError`` for tables that can't be those of such a release."""
     try:
         yield
-    except manifest.BROKEN as error:
+    except BROKEN as error:
         raise UsageError(f"{DAMAGED}: {error}") from error
 
 

@@ -27,9 +27,10 @@ from privsql.mechanisms.dp.noisy_tables import (
     sum_cells,
     sum_places,
 )
-from privsql.model.manifest import ReleaseTable, Structure
-from privsql.model.manifest import make_structure as part
+from privsql.model.explanations import Structure
+from privsql.model.explanations import make_structure as part
 from privsql.model.parameters import LARGEST_EPSILON
+from privsql.model.tables import ReleaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -16,7 +16,7 @@ from privsql.answers.sql.grammar import ENUM
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, any_of, column
 from privsql.mechanisms.dp.mechanism import PrivateAnswers
-from privsql.model.manifest import Estimate
+from privsql.model.estimates import Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

@@ -59,18 +59,11 @@ from privsql.mechanisms.label_tables.model import (
     standard_errors,
 )
 from privsql.mechanisms.perturb.parameters import TYPICAL, Randomize, TablesFacts, TablesPlan, reach_of
-from privsql.model.manifest import (
-    LEARNT,
-    QUASI,
-    SENSITIVE,
-    Estimate,
-    ReleasePromises,
-    ReleaseTable,
-    VerifiedBound,
-    in_order,
-    same_nan,
-)
+from privsql.model.checks import VerifiedBound, in_order
+from privsql.model.estimates import Estimate, same_nan
+from privsql.model.explanations import LEARNT, ReleasePromises
 from privsql.model.parameters import find_unlisted
+from privsql.model.tables import QUASI, SENSITIVE, ReleaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -81,7 +74,9 @@ if TYPE_CHECKING:
     from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
-    from privsql.model.manifest import Check, CheckedRelease, Manifest, Structure
+    from privsql.model.checks import Check, CheckedRelease
+    from privsql.model.explanations import Structure
+    from privsql.model.manifest import Manifest
     from privsql.model.parameters import ListedValues
     from privsql.model.records import Records
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.channel import Floats
     from privsql.answers.softmax import Design, SoftmaxFit
-    from privsql.model.manifest import Estimate
+    from privsql.model.estimates import Estimate
 
 # Public codes ---------------------------------------------------------------------------------------------------------
 # Quasi-identifiers are public, and so is whatever follows from them: levels, bins, and the cells that anybody is in.

@@ -30,7 +30,7 @@ from privsql.mechanisms.dp.unlisted import SURE, ListedAnswers, UnlistedColumn, 
 from privsql.mechanisms.marginals.domains import ADDED, UNITS, Point, as_sql_number
 from privsql.mechanisms.marginals.parameters import Contingency, MarginalFacts, is_whole
 from privsql.mechanisms.marginals.plan import DOMAINS, ROWS, PublishedMarginals
-from privsql.model.manifest import Estimate, same_nan
+from privsql.model.estimates import Estimate, same_nan
 from privsql.model.parameters import NO_BINS, Bins, find_unlisted, number_range
 from privsql.model.records import round_copies
 
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Field
     from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Reals
-    from privsql.model.manifest import Manifest, RestsOn
+    from privsql.model.estimates import RestsOn
+    from privsql.model.manifest import Manifest
 
 # Parts ----------------------------------------------------------------------------------------------------------------
 # The parts of bins that a question tells apart, each with its share of the bin.

@@ -24,7 +24,7 @@ from privsql.mechanisms.marginals import domains
 from privsql.mechanisms.marginals import plan as marginals
 from privsql.mechanisms.marginals.domains import ADDED, UNITS
 from privsql.mechanisms.marginals.plan import PublishedMarginals
-from privsql.model.manifest import in_order
+from privsql.model.checks import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
     from privsql.mechanisms.marginals.parameters import Contingency, MarginalFacts, TreeFacts
     from privsql.mechanisms.marginals.plan import Rule
-    from privsql.model.manifest import Check, CheckedRelease, Manifest
+    from privsql.model.checks import Check, CheckedRelease
+    from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 
     CellRelease = CheckedRelease[Contingency, TreeFacts]

@@ -36,8 +36,9 @@ from privsql.mechanisms.marginals.parameters import (
     MarginalPlan,
     TreeFacts,
 )
-from privsql.model.manifest import SENSITIVE, ReleaseTable, make_structure
+from privsql.model.explanations import make_structure
 from privsql.model.parameters import find_unlisted
+from privsql.model.tables import SENSITIVE, ReleaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,7 +53,9 @@ if TYPE_CHECKING:
     from privsql.mechanisms.diffpart.tree import PartitionTree
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
     from privsql.mechanisms.marginals.domains import ContingencyColumn, TreeDomains
-    from privsql.model.manifest import Check, CheckedRelease, Manifest, Structure
+    from privsql.model.checks import Check, CheckedRelease
+    from privsql.model.explanations import Structure
+    from privsql.model.manifest import Manifest
     from privsql.model.parameters import Universe
     from privsql.model.records import Records
 

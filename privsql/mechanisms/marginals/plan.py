@@ -33,7 +33,7 @@ from privsql.mechanisms.dp.noisy_tables import (
 from privsql.mechanisms.dp.tables import CLIQUES, MARGINALS, NOISY_TABLES, read_noisy_tables
 from privsql.mechanisms.marginals.domains import ADDED, UNITS, round_bins
 from privsql.mechanisms.marginals.parameters import NOISE, Contingency, is_number
-from privsql.model.manifest import SENSITIVE, ReleaseTable
+from privsql.model.tables import SENSITIVE, ReleaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

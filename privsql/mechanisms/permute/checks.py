@@ -18,7 +18,8 @@ from privsql.errors import GuaranteeError, UsageError
 from privsql.mechanisms.permute.answers import Contents, group_channel, read_contents
 from privsql.mechanisms.permute.grouping import FLOATS, find_scale, narrow_condition, on_axis, width_expression
 from privsql.mechanisms.permute.parameters import Permute, PermuteFacts, parse_extent
-from privsql.model.manifest import QUASI, SENSITIVE, Check, ReleaseTable, VerifiedBound, in_order, run_checks
+from privsql.model.checks import Check, VerifiedBound, in_order, run_checks
+from privsql.model.tables import QUASI, SENSITIVE, ReleaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from privsql.attacks.suite import ReleaseSeries
     from privsql.engine.database import Relations
     from privsql.mechanisms.base import LedgerRelease
-    from privsql.model.manifest import CheckedRelease, Manifest
+    from privsql.model.checks import CheckedRelease
+    from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 
 # Checks ---------------------------------------------------------------------------------------------------------------

@@ -51,8 +51,9 @@ from privsql.mechanisms.permute.parameters import (
     PlannedGroup,
     parse_extent,
 )
-from privsql.model.manifest import LEARNT, LINKED, Estimate, Manifest, ReleasePromises, Structure, by_range
-from privsql.model.manifest import make_structure as part
+from privsql.model.estimates import Estimate
+from privsql.model.explanations import LEARNT, LINKED, ReleasePromises, Structure, by_range
+from privsql.model.explanations import make_structure as part
 from privsql.model.parameters import Facts
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ if TYPE_CHECKING:
     from privsql.keyed_random import Key, Shuffler
     from privsql.mechanisms.base import Alternatives, Curve, LedgerRelease, ProfiledSource, Views
     from privsql.mechanisms.permute.grouping import Axis, Ints
-    from privsql.model.manifest import Check, CheckedRelease, VerifiedBound
+    from privsql.model.checks import Check, CheckedRelease, VerifiedBound
+    from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 
 # Answers --------------------------------------------------------------------------------------------------------------

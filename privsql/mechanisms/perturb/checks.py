@@ -17,7 +17,7 @@ from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.perturb import plan
 from privsql.mechanisms.perturb.publish import FRACTIONS, Ints, PublicParameters, read_public
-from privsql.model.manifest import NO_BELIEF, Check, CheckedRelease, VerifiedBound, in_order
+from privsql.model.checks import NO_BELIEF, Check, CheckedRelease, VerifiedBound, in_order
 from privsql.model.records import Records, largest_transport
 
 if TYPE_CHECKING:

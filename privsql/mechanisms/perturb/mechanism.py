@@ -60,8 +60,8 @@ from privsql.mechanisms.perturb.publish import (
     write_ranked,
     write_records,
 )
-from privsql.model.manifest import LEARNT, LINKED, SEVERAL, Estimate, Manifest, ReleasePromises, Structure
-from privsql.model.manifest import make_structure as part
+from privsql.model.explanations import LEARNT, LINKED, SEVERAL, ReleasePromises, Structure
+from privsql.model.explanations import make_structure as part
 from privsql.model.parameters import Facts
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ if TYPE_CHECKING:
     from privsql.keyed_random import Key
     from privsql.mechanisms.base import Curve, Figure, ProfiledSource, Views
     from privsql.mechanisms.perturb.plan import Partition, PartitionProblem, SubTable
-    from privsql.model.manifest import Check, CheckedRelease, VerifiedBound
+    from privsql.model.checks import Check, CheckedRelease, VerifiedBound
+    from privsql.model.estimates import Estimate
+    from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 
 # Baseline -------------------------------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ from privsql.engine.sqlfiles import BITS, Holes, alias_as, all_rows, column, fil
 from privsql.errors import EngineError, GuaranteeError
 from privsql.mechanisms.assignment import RankAssignment, RecordParts, Segments, assign_records
 from privsql.mechanisms.perturb.parameters import RandomizeFacts
-from privsql.model.manifest import QUASI, SENSITIVE, Manifest, ReleaseTable
 from privsql.model.records import Records, bounded_zeros
+from privsql.model.tables import QUASI, SENSITIVE, ReleaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key, Shuffler
     from privsql.mechanisms.perturb.plan import SubTable
+    from privsql.model.manifest import Manifest
 
 # Draws ----------------------------------------------------------------------------------------------------------------
 # What is drawn for every record: its sub-table, and by how many places its value moves in that domain.

@@ -19,7 +19,7 @@ from privsql.mechanisms.views.evaluation import UNIVERSE, ItemAnswers, repeat_se
 from privsql.mechanisms.views.model import count_items
 from privsql.mechanisms.views.parameters import TINY_UNIVERSE, SetValued
 from privsql.mechanisms.views.plan import list_patterns, most_excess, read_views
-from privsql.model.manifest import Estimate
+from privsql.model.estimates import Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from privsql.mechanisms.diffpart.tree import PartitionTree, Taxonomy
     from privsql.mechanisms.dp.checks import TreeCheck
     from privsql.mechanisms.dp.noisy_tables import LeastSquares
-    from privsql.model.manifest import Check, CheckedRelease, Manifest
+    from privsql.model.checks import Check, CheckedRelease
+    from privsql.model.manifest import Manifest
 
     TreeRelease = CheckedRelease[SetValued, ItemSetTreeFacts]
     ViewRelease = CheckedRelease[SetValued, ViewFacts]

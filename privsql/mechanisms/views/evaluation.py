@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.dp.noisy_tables import Ints
     from privsql.mechanisms.views.parameters import SetValued
-    from privsql.model.manifest import Check, CheckedRelease, Estimate, Manifest
+    from privsql.model.checks import Check, CheckedRelease
+    from privsql.model.estimates import Estimate
+    from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 
 # Holdings -------------------------------------------------------------------------------------------------------------

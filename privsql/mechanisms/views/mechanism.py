@@ -45,7 +45,7 @@ from privsql.mechanisms.views.parameters import (
     ViewFacts,
     ViewPlan,
 )
-from privsql.model.manifest import SETS, ReleaseTable
+from privsql.model.tables import SETS, ReleaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,7 +61,10 @@ if TYPE_CHECKING:
     from privsql.mechanisms.diffpart.tree import Ints, PartitionTree, Taxonomy, TreeRule
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
     from privsql.mechanisms.views.plan import ItemChoice
-    from privsql.model.manifest import Check, CheckedRelease, Estimate, Manifest, Structure
+    from privsql.model.checks import Check, CheckedRelease
+    from privsql.model.estimates import Estimate
+    from privsql.model.explanations import Structure
+    from privsql.model.manifest import Manifest
     from privsql.model.parameters import Universe
     from privsql.model.records import Records
 

@@ -12,7 +12,7 @@ from privsql.answers.sql.question import select_terms
 from privsql.dp_random import PURE
 from privsql.engine.sqlfiles import all_of, table
 from privsql.errors import UsageError
-from privsql.model.manifest import Estimate
+from privsql.model.estimates import Estimate
 from support.totals.parameters import Totals
 
 if TYPE_CHECKING:

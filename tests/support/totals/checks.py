@@ -9,10 +9,11 @@ from sqlglot import exp
 from privsql.engine.sqlfiles import column, temp_table
 from privsql.errors import UsageError
 from privsql.mechanisms.dp import mechanism as private
-from privsql.model.manifest import compare_rows, in_order
+from privsql.model.checks import compare_rows, in_order
 
 if TYPE_CHECKING:
-    from privsql.model.manifest import Check, CheckedRelease, Manifest
+    from privsql.model.checks import Check, CheckedRelease
+    from privsql.model.manifest import Manifest
     from support.totals.parameters import NoisyTotalsFacts, Totals, TotalsFacts
 
 

@@ -12,7 +12,8 @@ from privsql.engine.sqlfiles import all_rows, table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.base import NO_CURVE, WEIGHTED, CategoricalShape, Mechanism, NoComposition, Proposal
 from privsql.mechanisms.dp.mechanism import PrivateMechanism
-from privsql.model.manifest import ReleasePromises, VerifiedBound, make_structure
+from privsql.model.checks import VerifiedBound
+from privsql.model.explanations import ReleasePromises, make_structure
 from privsql.model.parameters import Facts
 from support.totals import attacks, checks
 from support.totals.answers import NoisyTotalsAnswers, TotalsAnswers
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
     from privsql.mechanisms.base import ProfiledSource, Views
-    from privsql.model.manifest import Check, CheckedRelease, Manifest, Structure
+    from privsql.model.checks import Check, CheckedRelease
+    from privsql.model.explanations import Structure
+    from privsql.model.manifest import Manifest
     from privsql.model.parameters import Universe
     from privsql.model.records import Records
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from privsql.engine.sqlfiles import alias_as, column
-from privsql.model.manifest import SENSITIVE, ReleaseTable
+from privsql.model.tables import SENSITIVE, ReleaseTable
 
 if TYPE_CHECKING:
     from privsql.model.manifest import Manifest

@@ -1,0 +1,323 @@
+"""Checks of a release. A check is a query that returns the offending rows; no rows means that it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+from sqlglot import exp
+
+from privsql.engine.files import label_value
+from privsql.engine.sqlfiles import (
+    Hole,
+    Holes,
+    Roles,
+    alias_as,
+    all_rows,
+    column,
+    fill,
+    list_holes,
+    same_columns,
+    table,
+    temp_table,
+)
+from privsql.errors import EngineError, PrivsqlError, UsageError
+from privsql.model.parameters import Facts, Parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from privsql.engine.database import Relations
+    from privsql.model.manifest import Manifest
+    from privsql.model.records import Records
+    from privsql.model.tables import Tables
+
+MOST_OFFENDING_ROWS = 1000  # offending rows that are counted
+SHOWN = 10  # offending rows that are shown
+WIDTH = 400  # characters of each
+ALLOWANCES = {"allow_certain", "allow_empty"}  # parameters by which a flag lets publish what would be refused
+# What arithmetic comes to on tables that hold something else than they should.
+BROKEN = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
+
+
+@dataclass(frozen=True)
+class Check:
+    """A named check: a query for offending rows, or a function that lists what is wrong, or makes the query.
+
+    Once it has run, ``compared`` says what was compared, and ``limit`` what it can't tell, which everyone should know.
+    """
+
+    name: str
+    query: exp.Query | Callable[[], list[str] | exp.Query]
+    compared: Callable[[], str] = str
+    limit: Callable[[], str] = str
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The outcome of a check; ``violations`` is counted up to ``MOST_OFFENDING_ROWS``."""
+
+    name: str
+    violations: int
+    offending: tuple[str, ...] = field(default=())
+    compared: str = ""
+    limit: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Return whether no row violates the check."""
+        return self.violations == 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return name, ok, violations, and if stated a few offending rows, what was compared, and the limit."""
+        details: dict[str, Any] = {"offending": list(self.offending)} if self.offending else {}
+        details |= {name: text for name in ("compared", "limit") if (text := getattr(self, name))}
+        return {"name": self.name, "ok": self.ok, "violations": self.violations, **details}
+
+
+NO_BELIEF = "-"  # found of a value that has no bound
+
+
+@dataclass(frozen=True)
+class VerifiedBound:
+    """A bound that was verified: what of, the bound, and how far the release goes, as its tables say; exact texts.
+
+    ``records``: how many published records have the value, where the release states that; ``belief``: whether bound and
+    found are probabilities.
+    """
+
+    value: str
+    bound: str
+    found: str
+    records: int | None = None
+    belief: bool = True
+
+    @property
+    def protects(self) -> bool:
+        """Return whether it keeps a belief below 1, so that the value is protected."""
+        return self.belief and self.found != NO_BELIEF and Fraction(self.bound) < 1
+
+    def as_json(self) -> dict[str, Any]:
+        """Return value, bound, found, and records if they are stated."""
+        stated = {} if self.records is None else {"records": self.records}
+        return {"value": self.value, "bound": self.bound, "found": self.found, **stated}
+
+
+def run_checks(db: Relations | None, checks: Iterable[Check]) -> list[CheckResult]:
+    """Run checks in order. A check whose query can't run on what was found has failed."""
+    return [_run_check(db, check) for check in checks]
+
+
+def _run_check(db: Relations | None, check: Check) -> CheckResult:
+    if db is None or not isinstance(check.query, exp.Expr):
+        try:
+            wrong = check.query() if callable(check.query) else ["no database"]
+            if isinstance(wrong, exp.Query):
+                return _run_check(db, replace(check, query=wrong))
+        except PrivsqlError as error:
+            wrong = [f"can't be evaluated: {error}"]
+        except BROKEN as error:
+            wrong = [f"can't be evaluated: {type(error).__name__} on what the release holds"]
+        else:
+            return replace(_make_result(check, wrong), compared=check.compared(), limit=check.limit())
+        return _make_result(check, wrong)
+    columns = [projection.alias_or_name for projection in check.query.selects]
+    try:
+        offending_rows = exp.select("*", copy=False).from_(check.query.subquery("offending", copy=False), copy=False)
+        rows = db.rows(offending_rows.limit(MOST_OFFENDING_ROWS, copy=False))
+    except (UsageError, EngineError) as error:
+        return _make_result(check, [f"can't be evaluated: {error}"])
+    offending = [", ".join(f"{c}={v}" for c, v in zip(columns, row, strict=False)) for row in rows[:SHOWN]]
+    return replace(_make_result(check, offending), violations=len(rows))
+
+
+def _make_result(check: Check, wrong: Sequence[str]) -> CheckResult:
+    lines = [line if len(line) <= WIDTH else f"{line[:WIDTH]}.." for line in wrong[:SHOWN]]
+    return CheckResult(check.name, len(wrong), tuple(lines))
+
+
+def differ_from_spec(stated: Parameters, params: Parameters) -> list[str]:
+    """Return parameters of a release that are not those of the specification, but for ``ALLOWANCES``."""
+    one, other = stated.as_stated(), params.as_stated()
+    names = sorted((one.keys() | other.keys()) - ALLOWANCES)
+    return [
+        f"{name}: stated {one.get(name)}, asked for {other.get(name)}"
+        for name in names
+        if one.get(name) != other.get(name)
+    ]
+
+
+# Queries that several mechanisms check with --------------------------------------------------------------------------
+
+WeightedRows = tuple[exp.Expr, exp.Expr]  # a relation, and how many rows each of its rows stands for
+ONE = exp.Literal.number(1)
+
+
+def in_order(relation: exp.Table, columns: Sequence[str], *, strict: bool) -> exp.Query:
+    """Rows of a published table that lie out of canonical order; ``strict``: equal rows are a fault too.
+
+    NULL is the largest. The first column that differs tells, which is three times as fast as rows as values; a CASE of
+    many columns is no deeper than that of one.
+    """
+    numbers = range(len(columns))
+    keys = [(column(f"c_{k}"), column(f"p_{k}")) for k in numbers]
+    differing = []
+    for current, before in keys:
+        smaller = exp.or_(before.is_(exp.null()), exp.LT(this=current, expression=before))
+        behind = exp.and_(exp.not_(current.is_(exp.null())), smaller)
+        differing.append(exp.If(this=exp.NullSafeNEQ(this=current, expression=before), true=behind))
+    lagged = [exp.Window(this=exp.Lag(this=column(name))) for name in columns]
+    holes: Holes = {
+        "table": relation,
+        "columns": [alias_as(column(name), f"c_{k}") for k, name in zip(numbers, columns, strict=True)],
+        "previous": [alias_as(one, f"p_{k}") for k, one in zip(numbers, lagged, strict=True)],
+        "stored": [],
+        "keys": [one for pair in keys for one in pair],
+        "behind": exp.Case(ifs=differing, default=exp.Boolean(this=strict)),
+    }
+    return fill("verify/rows_in_order", holes)
+
+
+def compare_rows(
+    columns: Sequence[exp.Expr], first: WeightedRows, second: WeightedRows, *, fewer: bool = False
+) -> exp.Query:
+    """Return the query for combinations of columns that two relations do not hold equally often.
+
+    ``fewer``: the first may hold them more often.
+    """
+    total, none = exp.Sum(this=column("n")), exp.Literal.number(0)
+    holes: Holes = {"columns": columns, "first": first[0], "first_weight": first[1]}
+    holes |= {"second": second[0], "second_weight": second[1]}
+    fault = exp.LT(this=total, expression=none) if fewer else exp.NEQ(this=total, expression=none)
+    return fill("verify/surplus", holes | {"fault": fault})
+
+
+# The release that is checked ------------------------------------------------------------------------------------------
+
+P = TypeVar("P", bound=Parameters)
+F = TypeVar("F", bound=Facts)
+
+
+@dataclass(frozen=True)
+class CheckedRelease(Generic[P, F]):
+    """A release for its checks: ``params`` is what it states, and its tables, which lie in ``database`` (None: the
+    current one), are views ``v_<name>`` with names inside.
+    """
+
+    db: Relations
+    manifest: Manifest
+    params: P
+    facts: F
+    database: str | None
+    tables: Tables
+
+    @property
+    def roles(self) -> Roles:
+        """The published columns."""
+        return self.manifest.roles
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm that the release states."""
+        return self.manifest.algorithm
+
+    def name_tables(self) -> None:
+        """Make the views of its tables."""
+        for name, one in self.tables.items():
+            rows = one.select_inside(self.roles, table(name, self.database))
+            self.db.create_view(f"v_{one.view or name.removeprefix('privsql_')}", rows)
+
+    def view(self, name: str) -> exp.Table:
+        """Return the view of a table."""
+        return temp_table(f"v_{name}")
+
+    def read_view(self, name: str) -> pa.Table:
+        """Return all rows of a table."""
+        return self.db.arrow(all_rows(self.view(name)))
+
+    def list_values(self, *columns: str) -> list[tuple[Any, ...]]:
+        """Return the text of every listed value, by code, with some columns of ``values``."""
+        labels = [exp.cast(item, "VARCHAR") for item in self.roles.sa_columns()]
+        listed = exp.select(*labels, *map(column, columns)).from_(self.view("values")).order_by("code")
+        return [(label_value(row[: len(labels)]), *row[len(labels) :]) for row in self.db.rows(listed)]
+
+    def fill_query(self, file: str, **holes: Hole | str) -> exp.Query:
+        """Return a query of ``sql/`` with its holes filled, those that ``holes`` leaves out by their names.
+
+        ``sa`` and ``qi`` hold columns, behind ``_`` of the table of that alias; any other hole the view of its name. A
+        text names two aliases whose values are compared, ``same_value="st v"``.
+        """
+        filled: dict[str, Hole] = {hole: self._fill_by_name(hole) for hole in list_holes(file) - holes.keys()}
+        for hole, filling in holes.items():
+            if isinstance(filling, str):
+                left, right = filling.split()
+                filled[hole] = same_columns(
+                    left, right, self.roles.qi_keys if hole == "same_qi" else self.roles.sa_keys
+                )
+            else:
+                filled[hole] = filling
+        return fill(file, filled)
+
+    def _fill_by_name(self, hole: str) -> Hole:
+        kind, _, alias = hole.partition("_")
+        if kind in ("sa", "qi"):
+            return self.roles.sa_columns(alias or None) if kind == "sa" else self.roles.qi_columns(alias or None)
+        return self.view(hole)
+
+    def compare_values(self, weight: exp.Expr, *, fewer: bool = False) -> exp.Query:
+        """Return the query for sensitive values of which ST and the source have not equally many; ``fewer``: of which
+        ST has more.
+        """
+        source = temp_table("domain"), column("records")
+        return compare_rows(self.roles.sa_columns(), source, (self.view("st"), weight), fewer=fewer)
+
+    def compare_people(
+        self, source: Records, view: str, *, fewer: bool = False, number: str = "0"
+    ) -> Callable[..., list[str] | exp.Query]:
+        """Return what compares quasi-identifiers of a table in the same way: equal as integers, else by a query.
+
+        ``number``: a column of the table with which another check reads them, too.
+        """
+        columns = self.roles.qi_columns()
+        rows = [exp.select(*columns, one).from_(self.view(view)) for one in dict.fromkeys((number, "0"))]
+
+        def find_differences(_: object) -> list[str] | exp.Query:
+            packed = source.packed
+            read = (packed.pair_rows(self.db, one) for one in rows if packed is not None)
+            pairs = next((one for one in read if one is not None), None)
+            if packed is not None and pairs is not None:
+                room = np.uint64(packed.room)
+                if np.array_equal(pairs >> room, packed.pairs >> room):
+                    return []
+            source.sort_records()
+            return compare_rows(columns, (temp_table("records"), ONE), (self.view(view), ONE), fewer=fewer)
+
+        return find_differences
+
+    def list_checks(
+        self, named: Mapping[str, exp.Query | Callable[[CheckedRelease[P, F]], list[str] | exp.Query]]
+    ) -> list[Check]:
+        """Return checks by name: of a query for offending rows, or of a function that lists what is wrong."""
+        return [Check(name, one if isinstance(one, exp.Query) else partial(one, self)) for name, one in named.items()]
+
+    def compare_facts(self, recomputed: Mapping[str, Any]) -> list[str]:
+        """Return the stated facts that differ from recomputed ones."""
+        pairs = [(name, getattr(self.facts, name), value) for name, value in recomputed.items()]
+        return [f"{name}: stated {stated}, found {value}" for name, stated, value in pairs if stated != value]
+
+    def compare_records(self, published: int) -> list[str]:
+        """Return what the manifest states of records, if the tables hold other numbers."""
+        stated = self.manifest.published, self.manifest.records
+        found = published, published + (self.manifest.suppressed or 0)
+        pairs = zip(("published", "records"), stated, found, strict=True)
+        return [f"{name}: stated {one}, found {other}" for name, one, other in pairs if one != other]
+
+    def check_orders(self, orders: Mapping[str, Sequence[str]]) -> list[Check]:
+        """Return the checks that rows of tables lie in order of some columns, once each."""
+        queries = {name: in_order(self.view(name), keys, strict=True) for name, keys in orders.items()}
+        return self.list_checks({f"rows of {name} lie in order, once each": one for name, one in queries.items()})

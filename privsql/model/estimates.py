@@ -1,0 +1,97 @@
+"""Estimates: one row of an answer, whatever mechanism it comes from."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal
+
+RestsOn = Literal["exact", "certain", "interval", "point"]
+"""The true answer; bounds that hold with certainty; an interval at a confidence; an estimate without an interval."""
+ROUNDING = 1e-6  # records
+ROUNDED = 1e-12  # relative, of doubles that were divided
+DIGITS = 15  # of a decimal that a double holds
+Number = int | float | Decimal
+FIGURES = ("estimate", "std_error", "low", "high")  # the last columns of every answer
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The group's values and the estimate; ``std_error`` is None where it is not known.
+
+    ``low`` and ``high`` bound the true answer: with certainty where the baseline formula is used, else with the
+    confidence that was asked for. All four are None where SQL would answer NULL. ``least``: the fewest records that a
+    sum, a mean or the like is of, as sure as its bounds are; None for a count, whose ``low`` it is.
+    """
+
+    group: tuple[Any, ...]
+    estimate: Number | None
+    std_error: float | None
+    low: Number | None
+    high: Number | None
+    least: Number | None = None
+
+    @property
+    def is_fixed(self) -> bool:
+        """Return True where nothing is open but whether any record qualifies; bounds may differ by rounding."""
+        return self.std_error == 0 and are_equal(self.low, self.high)
+
+    @property
+    def is_of_some(self) -> bool:
+        """Return True if it is a count, or of at least one record, as far as its bounds are sure."""
+        return self.least is None or self.least >= 1
+
+
+def are_equal(low: Number | None, high: Number | None) -> bool:
+    """Return True for two bounds that differ at most by what the division of doubles leaves; texts have bounds, too."""
+    if isinstance(low, Number) and isinstance(high, Number):
+        return math.isclose(low, high, rel_tol=ROUNDED)
+    return low == high
+
+
+def exact_estimate(group: tuple[Any, ...], value: Number | None) -> Estimate:
+    """An estimate that is the true answer."""
+    return Estimate(group, value, None if value is None else 0.0, value, value)
+
+
+def as_whole_count(one: Estimate) -> Estimate:
+    """A count of which there is no doubt as the whole number that it is, whatever was made of it by adding doubles."""
+    if one.estimate is None or not one.is_fixed:
+        return one
+    value = float(one.estimate)
+    return exact_estimate(one.group, round(value)) if abs(value - round(value)) <= ROUNDING else one
+
+
+def as_number(value: Any) -> Number:
+    """A number of the engine's as it is: whole ones as such, however large, and decimals with all their digits.
+
+    >>> as_number(2**80 + 1), as_number(Decimal("12.50")), as_number(True)
+    (1208925819614629174706177, Decimal('12.50'), 1.0)
+    """
+    return value if isinstance(value, int | Decimal) and not isinstance(value, bool) else float(value)
+
+
+def decimal_scale(kind: str) -> int | None:
+    """Return the digits behind the point of a DECIMAL whose values doubles hold; None for any other type.
+
+    >>> decimal_scale("DECIMAL(8,2)"), decimal_scale("DECIMAL(38,2)"), decimal_scale("DOUBLE")
+    (2, None, None)
+    """
+    match = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", kind)
+    return int(match[2]) if match and int(match[1]) <= DIGITS else None
+
+
+def as_decimal(value: Number, scale: int) -> Decimal:
+    """A number as the decimal with so many digits behind the point that is next to it.
+
+    >>> as_decimal(12.5, 2), as_decimal(0.1 + 0.2, 2)
+    (Decimal('12.50'), Decimal('0.30'))
+    """
+    return Decimal(repr(value) if isinstance(value, float) else value).quantize(Decimal(1).scaleb(-scale))
+
+
+def same_nan(value: Any) -> Any:
+    """The value, with every NaN the same object: groups are told apart by equality, and SQL has one NaN."""
+    return math.nan if isinstance(value, float) and math.isnan(value) else value

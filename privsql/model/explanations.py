@@ -1,0 +1,82 @@
+"""What a reader who knows nothing of a mechanism is told of a release: sentences, and what it is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+LEARNT = (
+    "An attacker can learn from the whole release how its columns go with the sensitive value, and apply that to one "
+    "record, as with any statistics."
+)
+LINKED = "If several records belong to one person, an attacker who knows which ones learns more."
+SEVERAL = "An attacker can combine several releases of the same people."
+
+
+@dataclass(frozen=True)
+class ReleasePromises:
+    """Promises of a release and their limits, in whole sentences."""
+
+    promised: tuple[str, ...]
+    not_promised: tuple[str, ...]
+
+    def as_json(self) -> dict[str, list[str]]:
+        """Return what is promised and what is not."""
+        return {"promised": list(self.promised), "not_promised": list(self.not_promised)}
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A part of what a release is made of, such as its buckets by size.
+
+    ``rows``: texts and numbers under ``head``, the first of each its name; ``drawn``: the column of numbers that a
+    picture shows, None where that tells nothing; ``more``: rows that were left out.
+    """
+
+    title: str
+    said: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    drawn: int | None = None
+    more: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return title, said, rows by the names of the head, and how many rows are left out."""
+        rows = [dict(zip(self.head, row, strict=True)) for row in self.rows]
+        return {"title": self.title, "said": self.said, "rows": rows, "more": self.more}
+
+
+MOST_STRUCTURE_ROWS = 60  # rows of a structure that are shown
+
+
+def make_structure(
+    title: str, sentence: str, head: tuple[str, ...], rows: list[tuple[Any, ...]], drawn: int | None = None
+) -> Structure:
+    """A part with as many rows as a reader can use."""
+    return Structure(
+        title, sentence, head, tuple(rows[:MOST_STRUCTURE_ROWS]), drawn, max(0, len(rows) - MOST_STRUCTURE_ROWS)
+    )
+
+
+def by_range(numbers: list[int], parts: int = 8) -> list[tuple[str, int]]:
+    """Numbers counted in at most so many ranges of about one length on a logarithmic scale, (range, how many).
+
+    >>> by_range([1, 2, 2, 3])
+    [('1', 1), ('2', 2), ('3', 1)]
+    >>> by_range([1, 9, 10, 11, 1000], 3)
+    [('1 to 9', 2), ('10 to 99', 2), ('100 to 1,000', 1)]
+    """
+    different = sorted(set(numbers))
+    if len(different) <= parts:
+        return [(f"{one:,}", numbers.count(one)) for one in different]
+    low, high = different[0], different[-1]
+    base = max(low, 1)
+    ends = sorted({low, high + 1, *(round(base * (high / base) ** (k / parts)) for k in range(1, parts))})
+    ranges = []
+    for first, last in pairwise(ends):
+        inside = sum(first <= one < last for one in numbers)
+        name = f"{first:,} to {last - 1:,}" if last - 1 > first else f"{first:,}"
+        if inside:
+            ranges.append((name, inside))
+    return ranges

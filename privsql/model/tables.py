@@ -1,0 +1,60 @@
+"""The tables of a release as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from privsql.engine.sqlfiles import (
+    ReservedColumns,
+    Roles,
+    alias_as,
+    column,
+)
+
+QUASI, SENSITIVE, SETS = "quasi-identifiers", "sensitive columns", "items LIST"  # the publisher's columns of a table
+
+
+@dataclass(frozen=True)
+class ReleaseTable:
+    """A table of a release: its columns in order, privsql's as ``name TYPE``, the publisher's as ``QUASI`` and
+    ``SENSITIVE``; of item sets LIST and ITEM are the types of a set and of an item, and a set's column has the
+    publisher's name. ``view``: what checks call it.
+    """
+
+    columns: tuple[str, ...]
+    view: str | None = None
+
+    def place_columns(self, roles: Roles) -> list[tuple[str, str, str]]:
+        """Return (name inside, name in the table, type) of every column."""
+        groups = {
+            QUASI: zip(roles.qi_keys, roles.quasi_identifiers, strict=True),
+            SENSITIVE: zip(roles.sa_keys, roles.sensitive, strict=True),
+            SETS: [("items", one) for one in roles.sensitive[:1]],
+        }
+        publishers = {text: list(groups[text]) for text in self.columns if text in groups}
+        reserved = ReservedColumns(tuple(one for pairs in publishers.values() for _, one in pairs))
+        kind = roles.sensitive[0].type if roles.sensitive else ""
+        placed = []
+        for text in self.columns:
+            if text in publishers:
+                placed += [(key, one.name, one.type) for key, one in publishers[text]]
+            else:
+                name, own = text.split(" ", 1)
+                placed.append((name, reserved.column_name(name), kind[:-2] if own == "ITEM" else own))
+        return placed
+
+    def list_reserved(self, roles: Roles) -> list[tuple[str, str, str]]:
+        """Return those of privsql's own columns."""
+        keys = {*roles.qi_keys, *roles.sa_keys, "items"}
+        return [one for one in self.place_columns(roles) if one[0] not in keys]
+
+    def select_inside(self, roles: Roles, rows: exp.Table) -> exp.Select:
+        """Return the rows of a table with its columns under their names inside."""
+        return exp.select(*(alias_as(column(name), inside) for inside, name, _ in self.place_columns(roles))).from_(
+            rows
+        )
+
+
+Tables = dict[str, ReleaseTable]
