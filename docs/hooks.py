@@ -75,7 +75,7 @@ def specification() -> str:
     parts |= {"`[ledger]`": "Ledger"}
     first = (
         "This reference is for publishers. It lists every key of a specification, a TOML file or a dict in Python. "
-        "Numbers are exact: `0.02` is 1/50. `privsql schema` prints the same as JSON Schema."
+        "Numbers are exact: `0.02` is 1/50. `privsql init --schema` prints the same as JSON Schema."
     )
     tables = [f"## {title}\n\n{_list_keys(schema['$defs'][name])}" for title, name in parts.items()]
     return "\n\n".join(["# Specification", first, *tables]) + "\n"

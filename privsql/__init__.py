@@ -13,15 +13,16 @@ if TYPE_CHECKING:
     from privsql.engine.database import Options
     from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
     from privsql.pages.rendering import Report
-    from privsql.releases.opened import Release, inspect, query
-    from privsql.source.spec import Spec, build, load, schema
+    from privsql.releases.opened import Release
+    from privsql.source.spec import Spec, build, load
     from privsql.verbs.alternatives import algorithms, curve
-    from privsql.verbs.attack import Attacked, attack, infer, summarize
-    from privsql.verbs.evaluate import compare, evaluate
-    from privsql.verbs.export import itemsets, synthesize
+    from privsql.verbs.attack import Attacked, attack, summarize
+    from privsql.verbs.evaluate import evaluate
+    from privsql.verbs.export import export
     from privsql.verbs.init import init
     from privsql.verbs.ledger import cap, ledger, withdraw
     from privsql.verbs.publish import FittedModel, Published, fit, plan, publish
+    from privsql.verbs.query import query
     from privsql.verbs.report import report
     from privsql.verbs.serve import serve
     from privsql.verbs.test import run_tests as test
@@ -30,9 +31,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer", "Attacked", "EngineError", "Evaluated", "FittedModel", "GuaranteeError", "InfeasibleError",
     "Options", "PrivsqlError", "Published", "Release", "Report", "Spec", "UsageError", "Verified", "Workload",
-    "__version__", "algorithms", "attack", "build", "cap", "compare", "curve", "evaluate", "fit", "infer", "init",
-    "inspect", "itemsets", "ledger", "load", "open", "plan", "publish", "query", "report", "schema", "serve",
-    "summarize", "synthesize", "test", "verify", "withdraw",
+    "__version__", "algorithms", "attack", "build", "cap", "curve", "evaluate", "export", "fit", "init",
+    "ledger", "load", "open", "plan", "publish", "query", "report", "serve", "summarize", "test", "verify", "withdraw",
 ]  # fmt: skip
 
 _HOMES = {
@@ -41,15 +41,16 @@ _HOMES = {
     "engine.database": ("Options",),
     "errors": ("EngineError", "GuaranteeError", "InfeasibleError", "PrivsqlError", "UsageError"),
     "pages.rendering": ("Report",),
-    "releases.opened": ("Release", "inspect", "query"),
-    "source.spec": ("Spec", "build", "load", "schema"),
-    "verbs.attack": ("Attacked", "attack", "infer", "summarize"),
+    "releases.opened": ("Release",),
+    "source.spec": ("Spec", "build", "load"),
+    "verbs.attack": ("Attacked", "attack", "summarize"),
     "verbs.alternatives": ("algorithms", "curve"),
-    "verbs.evaluate": ("compare", "evaluate"),
-    "verbs.export": ("itemsets", "synthesize"),
+    "verbs.evaluate": ("evaluate",),
+    "verbs.export": ("export",),
     "verbs.init": ("init",),
     "verbs.ledger": ("cap", "ledger", "withdraw"),
     "verbs.publish": ("FittedModel", "Published", "fit", "plan", "publish"),
+    "verbs.query": ("query",),
     "verbs.report": ("report",),
     "verbs.serve": ("serve",),
     "verbs.test": ("run_tests",),

@@ -18,7 +18,8 @@ import duckdb
 import pytest
 
 import privsql
-from support.commands import succeeded, write
+from privsql.cli.app import PERSONS
+from support.commands import refused, run, succeeded, write
 from support.places import ROOT
 
 DOCS = ROOT / "docs"
@@ -217,7 +218,7 @@ def test_the_commands_on_the_papers_run(
         name = "growing" if "SECOND" in command and word == "P" else word
         file = next((f"{name}{end}" for end in (".toml", ".duckdb") if (folder / f"{name}{end}").exists()), word)
         words.append(file)
-    more = {"publish": ["--to", "made.duckdb", "--replace"], "compare": FEW, "evaluate": FEW}
+    more = {"publish": ["--to", "made.duckdb", "--replace"], "evaluate": FEW}
     succeeded(*words, *(more.get(words[0], []) if "--queries" not in words else []))
 
 
@@ -249,6 +250,23 @@ def test_the_experiments_on_the_papers_run(command: str, tmp_path: Path) -> None
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.glob("*.svg"))
+
+
+def test_the_page_on_commands_names_those_that_there_are() -> None:
+    """Every new spelling is a command with these flags; what is called old is none."""
+    text = page("commands")
+    for verb, rest in re.findall(r"`privsql ([a-z]+)([^`]*)`", text):
+        shown = succeeded(verb, "--help").out
+        assert [flag for flag in re.findall(r"--[\w-]+", rest) if flag not in shown] == []
+    for name in re.findall(r"^\| `([a-z]+)[^`]*` \| `privsql", text, flags=re.MULTILINE):
+        refused(run(name, "--help"), 2, name)
+        assert name not in privsql.__all__
+    people = {
+        name
+        for line in re.findall(r"^\| [a-z]+ \|(.*)\|$", text, re.MULTILINE)
+        for name in re.findall("`(\\w+)`", line)
+    }
+    assert {name for names in PERSONS.values() for name in names} <= people
 
 
 @pytest.mark.slow

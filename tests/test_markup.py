@@ -123,8 +123,8 @@ def test_no_colour_is_fixed() -> None:
 PICTURES: dict[str, Callable[[Path], Any]] = {
     "attacked": lambda ward: privsql.attack(ward / "ill.duckdb"),
     "evaluated": lambda ward: privsql.evaluate(ward / "ill.duckdb", ward / "spec.toml", queries=5),
-    "compared": lambda ward: privsql.compare([ward / "spec.toml"], queries=5),
-    "inferred": lambda ward: privsql.infer(ward / "spec.toml", "sex = 'F'", "disease = 'flu'"),
+    "compared": lambda ward: privsql.evaluate([ward / "spec.toml"], queries=5),
+    "inferred": lambda ward: privsql.attack(source=ward / "spec.toml", differential=("sex = 'F'", "disease = 'flu'")),
 }
 
 

@@ -24,8 +24,9 @@ from privsql.calls import as_exact_data, as_path, as_printed
 from privsql.cli.app import app
 from privsql.engine.database import RunKeywords
 from privsql.model.checks import CheckResult
+from privsql.releases.opened import read_manifest
 from privsql.source.keywords import list_keywords
-from privsql.verbs.evaluate import ComparisonKeywords, EvaluationKeywords
+from privsql.verbs.evaluate import EvaluationKeywords
 from privsql.verbs.publish import PUBLISH_KEYWORDS
 from privsql.verbs.verify import Verified
 from support.commands import PEOPLE, fetched
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COMMAND: Any = typer.main.get_command(app)
-TYPED = {one.__name__: set(one.__annotations__) for one in (RunKeywords, ComparisonKeywords, EvaluationKeywords)} | {
+TYPED = {one.__name__: set(one.__annotations__) for one in (RunKeywords, EvaluationKeywords)} | {
     one.name: {
         part.target.id for part in one.body if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
     }
@@ -60,13 +61,9 @@ ELSEWHERE = {  # flags without a keyword, and what stands for them; for --json r
     "plan --plot": "Curve.plot()",
     "plan --changed": "Published.changes",
     "evaluate --plot": "Evaluated.plot()",
-    "compare --plot": "Compared.plot()",
     "evaluate --points": "Evaluated.points()",
-    "compare --points": "Compared.as_json(points=True)",
     "attack --plot": "Attacked.plot()",
-    "infer --plot": "Inferred.plot()",
     "init --output": "pathlib.Path(..).write_text(privsql.init(.., base=folder))",
-    "itemsets --synthetic": "privsql.synthesize",
 }
 
 
@@ -102,7 +99,7 @@ def test_every_flag_has_a_keyword_with_the_same_default(name: str) -> None:
         assert param.name in found, f"{name} has no keyword {param.name}"
         given = found[param.name]
         if given is inspect.Parameter.empty:
-            given = drawn.get(param.name) if name in ("evaluate", "compare") else None
+            given = drawn.get(param.name) if name == "evaluate" else None
         if param.default not in (None, False, "equality") and not param.required:
             assert given == param.default, param.name
 
@@ -115,7 +112,6 @@ def test_the_typed_keywords_are_those_of_the_models(request: pytest.FixtureReque
     assert TYPED["Publishing"] == TYPED["Planning"] | set(PUBLISH_KEYWORDS)
     workload = {one.name for one in fields(Workload)} - {"kind", "file"}
     assert TYPED["EvaluationKeywords"] == workload | TYPED["RunKeywords"]
-    assert TYPED["ComparisonKeywords"] == TYPED["EvaluationKeywords"] - {"seed"}
 
 
 def test_every_verb_is_public_and_says_what_it_raises() -> None:
@@ -163,8 +159,9 @@ privsql.verify("x.duckdb", source=df)
 privsql.verify(done, done.spec)
 privsql.evaluate(done, df, workload="random", queries=3)
 privsql.attack(done, against="y.duckdb", progress=True)
-privsql.compare({"a": "a.toml", "b": {"source": df}})
-privsql.infer("s.toml", "a", "b", epsilon="1/10")
+both: int = len(privsql.evaluate({"a": "a.toml", "b": {"source": df}}).refused)
+ratio: float = privsql.attack(source="s.toml", differential=("a", "b"), epsilon="1/10").epsilon
+sets: list[tuple[list[str], float]] = privsql.query("x.duckdb", itemsets=20).rows
 frame: pd.DataFrame = privsql.open("x").sql(privsql.init(df))
 privsql.plan(df, treshold=3)
 """
@@ -300,20 +297,24 @@ def test_wrong_keywords_are_one_line(people: pd.DataFrame, wrong: dict[str, Any]
         lambda spec, release: privsql.evaluate(release, spec, "random", selectivity=7),
         lambda spec, release: privsql.evaluate(release, spec, query=3),
         lambda spec, release: privsql.evaluate(release, spec, queries="three"),
-        lambda spec, release: privsql.itemsets(release, top="x"),
+        lambda spec, release: privsql.query(release, itemsets="x"),
         lambda spec, release: privsql.query(release, "SELECT COUNT(*) FROM ill", confidence="much"),
-        lambda spec, release: privsql.infer(spec, "age > 1", "disease = 'flu'", epsilon=0),
-        lambda spec, release: privsql.infer(spec, "age > 1", "disease = 'flu'", epsilon="x"),
+        lambda spec, release: privsql.attack(source=spec, differential=("age > 1", "disease = 'flu'"), epsilon=0),
+        lambda spec, release: privsql.attack(source=spec, differential=("age > 1", "disease = 'flu'"), epsilon="x"),
+        lambda spec, release: privsql.query(release),
+        lambda spec, release: privsql.export(release),
+        lambda spec, release: privsql.evaluate(release),
+        lambda spec, release: privsql.attack(),
         lambda spec, release: privsql.build([1]),
         lambda spec, release: privsql.Spec(source=1),
         lambda spec, release: privsql.plan(None),
         lambda spec, release: privsql.cap(spec, float("nan")),
-        lambda spec, release: privsql.compare([spec], queries="many", zzz=1),
-        lambda spec, release: privsql.compare(str(spec)),
-        lambda spec, release: privsql.compare(privsql.load(spec)),
-        lambda spec, release: privsql.compare(None),
-        lambda spec, release: privsql.compare(pd.DataFrame({"age": [1]})),
-        lambda spec, release: privsql.compare({"source": "x.csv", "mechanism": {"threshold": 0.5}}),
+        lambda spec, release: privsql.evaluate([spec], queries="many", zzz=1),
+        lambda spec, release: privsql.evaluate(str(spec)),
+        lambda spec, release: privsql.evaluate(privsql.load(spec)),
+        lambda spec, release: privsql.evaluate(None),
+        lambda spec, release: privsql.evaluate(pd.DataFrame({"age": [1]})),
+        lambda spec, release: privsql.evaluate({"source": "x.csv", "mechanism": {"threshold": 0.5}}),
     ],
     few=28,
 )
@@ -329,7 +330,7 @@ def test_every_mistake_is_one_of_privsql(ward: Path, call: Callable[[Any, Any], 
         (lambda release: privsql.verify(release, sorce="x"), "verify has no keyword 'sorce'; did you mean 'source'?"),
         (lambda release: privsql.attack(release, sead=1), "did you mean 'seed'?"),
         (lambda release: privsql.evaluate(release, release, confidenc=1), "did you mean 'confidence'?"),
-        (lambda release: privsql.compare([release], gird=1), "did you mean 'grid'?"),
+        (lambda release: privsql.evaluate([release], gird=1), "did you mean 'grid'?"),
         (lambda release: privsql.publish(release, replac=True), "did you mean 'replace'?"),
     ],
     few=5,
@@ -359,7 +360,7 @@ def test_a_wave_is_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 @pytest.mark.slow
 def test_paths_may_be_texts_everywhere(ward: Path) -> None:
     release, spec = str(ward / "ill.duckdb"), str(ward / "spec.toml")
-    assert privsql.inspect(release).name == "ill"
+    assert read_manifest(release).name == "ill"
     assert privsql.verify(release, spec).ok
     assert privsql.query(release, "SELECT COUNT(*) FROM ill").rows[0][0] == 400
 
@@ -369,10 +370,11 @@ def test_paths_may_be_texts_in_what_takes_longer(ward: Path) -> None:
     release, spec = str(ward / "ill.duckdb"), str(ward / "spec.toml")
     assert privsql.attack(release).findings
     assert privsql.evaluate(release, spec, "random", queries=3, seed=2).scores
-    found = privsql.compare({"a": spec, "b": privsql.load(spec)}, queries=3)
+    found = privsql.evaluate({"a": spec, "b": privsql.load(spec)}, queries=3)
     assert [one.name for one in found] == ["a", "b"]
     assert found[0].evaluated.as_json() == found[1].evaluated.as_json()
-    assert privsql.infer(spec, "sex = 'F'", "disease = 'flu'", epsilon=Fraction(1, 10)).epsilon == 0.1
+    asked = ("sex = 'F'", "disease = 'flu'")
+    assert privsql.attack(source=spec, differential=asked, epsilon=Fraction(1, 10)).epsilon == 0.1
 
 
 # A release ------------------------------------------------------------------------------------------------------------
@@ -393,7 +395,7 @@ def test_answers_are_tables_of_every_library(ward: Path) -> None:
 
 def test_an_open_release_stands_for_its_path_and_a_closed_one_answers_nothing(ward: Path) -> None:
     with privsql.open(ward / "ill.duckdb") as release:
-        assert privsql.inspect(release) == release.manifest
+        assert read_manifest(release) == release.manifest
     release.close()
     for ask in (lambda: release.sql(SQL), lambda: release.list_values("sex"), release.structure):
         with pytest.raises(UsageError, match="was closed; open it again"):

@@ -18,7 +18,7 @@ SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 
 
 def test_the_page_speaks_of_every_public_name() -> None:
-    others = {"__version__", "schema", "itemsets", "synthesize", "algorithms", "differential", "Workload", "Release"}
+    others = {"__version__", "algorithms", "differential", "Workload", "Release"}
     shown = {"Answer", "Attacked", "Evaluated", "Published", "Report", "Verified"}  # what verbs give back
     assert [name for name in privsql.__all__ if name not in others | shown and name not in PAGE] == []
 

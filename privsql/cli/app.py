@@ -45,6 +45,11 @@ Verbose = Annotated[bool, typer.Option("--verbose", help="Print all details as w
 Confidence = Annotated[float, typer.Option(help="Confidence of the intervals.")]
 
 PROGRAM = "privsql"
+PERSONS = {  # whom a command is for; --help groups them so
+    "Publisher": ("init", "plan", "publish", "evaluate", "ledger"),
+    "Reviewer": ("verify", "attack", "report"),
+    "Analyst": ("query", "fit", "export", "test", "serve"),
+}
 
 
 class VerbGroup(TyperGroup):
@@ -72,6 +77,13 @@ class VerbGroup(TyperGroup):
             if getattr(option, "is_flag", False) and option.default is None:
                 option.default = False
         return params
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands by the person who needs them."""
+        for person, names in PERSONS.items():
+            room = formatter.width - 6 - max(map(len, names))
+            with formatter.section(person):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(room)) for name in names])
 
     def _run_verb(self, args: list[str]) -> int:
         code = 0

@@ -34,7 +34,7 @@ from privsql.mechanisms.registry import KINDS
 from privsql.system import PICTURES
 
 # Publishing -----------------------------------------------------------------------------------------------------------
-# ``publish``, ``plan``, ``init`` and ``schema``: from a table to a specification, and on to a release.
+# ``publish``, ``plan`` and ``init``: from a table to a specification, and on to a release.
 
 SOURCE = "a DuckDB or SQLite file, Parquet or CSV files ('data/*.csv.gz', a folder), or an address."
 SpecOrSource = Annotated[str, typer.Argument(metavar="SPEC.toml|SOURCE", help=f"A specification, or {SOURCE}")]
@@ -125,10 +125,12 @@ def plan(
     return CommandOutcome(result.as_json, lambda: printing.print_release(result, verbose=verbose))
 
 
-@register_command(epilog="privsql init people.parquet --sensitive disease > spec.toml")
+@register_command(
+    epilog="privsql init people.parquet --sensitive disease > spec.toml\nprivsql init --schema > spec.schema.json"
+)
 def init(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help=f"A{SOURCE[1:]}")],
     options: Options,
+    source: Annotated[str | None, typer.Argument(metavar="SOURCE", help=f"A{SOURCE[1:]}", show_default=False)] = None,
     table: Annotated[
         list[str] | None, typer.Option(help="Table or view of a database file; several are joined by ids they share.")
     ] = None,
@@ -149,28 +151,25 @@ def init(
     output: Annotated[
         Path | None, typer.Option(help="Write the specification to this file; its paths are relative to that folder.")
     ] = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of specifications, for editors, and read no source.")
+    ] = False,
 ) -> CommandOutcome:
     """Propose a specification for a source. Shows roles, sizes of domains and a feasible threshold, with reasons."""
     if output is not None and output.exists():
         raise UsageError(f"{output} exists; remove it, or choose another path")
     base = output.absolute().parent if output is not None else None
     columns: dict[str, Any] = {"query": query, "sensitive": sensitive, "categorical": categorical}
-    toml = api.init(source, table=table, **columns, kind=kind, engine=engine, base=base, options=options)
+    how: dict[str, Any] = {"kind": kind, "engine": engine, "base": base, "schema": schema, "options": options}
+    text = api.init(source, table=table, **columns, **how)
     if output is not None:
-        output.write_text(toml, encoding="utf-8")
-    shown = toml if output is None else f"written: {output}\n"
-    return CommandOutcome(lambda: {"spec": toml}, lambda: print(shown, end=""))
-
-
-@register_command(epilog="privsql schema > spec.schema.json")
-def schema() -> CommandOutcome:
-    """Print the JSON Schema of a specification, for editors. It is JSON with and without --json."""
-    text = api.schema()
-    return CommandOutcome(lambda: json.loads(text), lambda: print(text, end=""))
+        output.write_text(text, encoding="utf-8")
+    shown = text if output is None else f"written: {output}\n"
+    return CommandOutcome(lambda: json.loads(text) if schema else {"spec": text}, lambda: print(shown, end=""))
 
 
 # Querying -------------------------------------------------------------------------------------------------------------
-# ``query``, ``itemsets``, ``synthesize`` and ``inspect``: what an analyst reads in a release.
+# ``query``, ``test``, ``fit`` and ``export``: what an analyst reads in a release.
 
 Attached = Annotated[
     list[Path] | None, typer.Option(help="A DuckDB, Parquet or CSV file whose tables may be joined; repeatable.")
@@ -178,19 +177,27 @@ Attached = Annotated[
 SourceOption = typer.Option(
     "--source", metavar="SPEC.toml|FILE", help="The source: its specification, or its file alone."
 )
-TrueSource = Annotated[Path, SourceOption]
 OptionalSource = Annotated[Path | None, SourceOption]
 
 
 @register_command(
     epilog="privsql query occ_release.duckdb "
-    '"SELECT sex, COUNT(*) FROM occ WHERE age BETWEEN 30 AND 40 AND occupation = 31 GROUP BY sex"'
+    '"SELECT sex, COUNT(*) FROM occ WHERE age BETWEEN 30 AND 40 AND occupation = 31 GROUP BY sex"\n'
+    "privsql query baskets_release.duckdb --itemsets 20"
 )
 def query(
     release: ReleaseFile,
     sql: Annotated[
-        str, typer.Argument(metavar="SQL", help="SELECT [columns,] COUNT(*) FROM <release> [WHERE ..] [GROUP BY ..] ..")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="SQL",
+            help="SELECT [columns,] COUNT(*) FROM <release> [WHERE ..] [GROUP BY ..] ..",
+            show_default=False,
+        ),
+    ] = None,
+    itemsets: Annotated[
+        int | None, typer.Option(min=1, help="In place of SQL: list so many of the most frequent item sets.")
+    ] = None,
     confidence: Confidence = 0.95,
     estimator: Annotated[
         str,
@@ -207,6 +214,11 @@ def query(
     """Answer a query with estimates and intervals. A query that is not supported fails with the reason."""
     if as_json and as_csv:
         raise UsageError("give --json or --csv, not both")
+    if sql is None or itemsets is not None:
+        if as_csv or explain:
+            raise UsageError("--csv and --explain need SQL")
+        frequent = api.query(release, sql, itemsets=itemsets, estimator=estimator)  # type: ignore[call-overload]
+        return CommandOutcome(frequent.as_json, lambda: printing.print_itemsets(frequent.rows))
     with api.open(release, attach or ()) as opened:
         answer = opened.query(sql, confidence=confidence, estimator=estimator)
         hints = () if answer.certain else opened.answers.explain_improvement(answer.estimator)
@@ -254,40 +266,22 @@ def fit(
     return CommandOutcome(fitted.as_json, lambda: printing.print_fit(fitted))
 
 
-@register_command(epilog="privsql inspect occ_release.duckdb")
-def inspect(release: ReleaseFile) -> CommandOutcome:
-    """Show the manifest of a release."""
-    manifest = api.inspect(release)
-    return CommandOutcome(lambda: manifest.model_dump(mode="json"), lambda: printing.print_manifest(manifest))
-
-
-@register_command(epilog="privsql itemsets baskets_release.duckdb --top 20")
-def itemsets(
+@register_command(epilog="privsql export counts.duckdb --synthetic rows.parquet")
+def export(
     release: ReleaseFile,
-    top: Annotated[int, typer.Option(min=1, help="Number of item sets.")] = 20,
-    estimator: Annotated[
-        str, typer.Option(help="reconstructed, or baseline (published counts alone); by default the first.")
-    ] = "best",
     synthetic: Annotated[
-        Path | None, typer.Option(help="Also write synthetic (record, item) rows to this Parquet file.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Parquet file of synthetic records that give about the same counts. The release must be "
+            "differentially private.",
+        ),
     ] = None,
 ) -> CommandOutcome:
-    """List the most frequent item sets of a release. Shows their estimated numbers of records."""
-    frequent = api.itemsets(release, top=top, estimator=estimator)
-    if synthetic is not None:
-        api.synthesize(release, synthetic)
-    rows = [{"items": items, "records": support} for items, support in frequent]
-    return CommandOutcome(lambda: {"itemsets": rows, "estimator": estimator}, lambda: printing.print_itemsets(frequent))
-
-
-@register_command(epilog="privsql synthesize counts.duckdb rows.parquet")
-def synthesize(
-    release: ReleaseFile, to: Annotated[Path, typer.Argument(metavar="TO", help="Parquet file to write.")]
-) -> CommandOutcome:
-    """Write synthetic records that give about the same counts. The release must be differentially private."""
-    number = api.synthesize(release, to)
-    line = f"wrote {number:,} rows to {to}"
-    return CommandOutcome(lambda: {"file": str(to), "rows": number}, lambda: printing.print_line(line))
+    """Write records that a release stands for, for tools that read rows."""
+    exported = api.export(release, synthetic=synthetic)
+    line = f"wrote {exported.rows:,} rows to {exported.file}"
+    return CommandOutcome(exported.as_json, lambda: printing.print_line(line))
 
 
 # Serving --------------------------------------------------------------------------------------------------------------
@@ -333,7 +327,7 @@ def serve(
 
 
 # Measuring ------------------------------------------------------------------------------------------------------------
-# ``evaluate``, ``compare``, ``attack`` and ``infer``: how good a release is, and how safe.
+# ``evaluate`` and ``attack``: how good a release is, and how safe.
 
 
 WorkloadKind = Annotated[str, typer.Option("--workload", help="equality, random, ranges, or a file of SQL.")]
@@ -361,46 +355,26 @@ Points = Annotated[
 ]
 
 
-@register_command(epilog="privsql evaluate occ_release.duckdb --source spec.toml --plot error.png")
+@register_command(
+    epilog="privsql evaluate occ_release.duckdb --source spec.toml --plot error.png\n"
+    "privsql evaluate pp.toml up.toml anatomy.toml --plot compare.png"
+)
 def evaluate(
-    release: ReleaseFile,
-    source: TrueSource,
+    release: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RELEASE|SPEC.toml...",
+            help="A release; or specifications of one table, each of which is published into a temporary folder.",
+        ),
+    ],
     options: Options,
+    source: OptionalSource = None,
     workload: WorkloadKind = "equality",
     queries: Queries = None,
     attributes: Attributes = 3,
     selectivity: Selectivity = 0.05,
-    seed: Annotated[int, typer.Option(help="Seed of the random queries.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the random queries, and of releases by specifications.")] = 1,
     ways: Annotated[int, typer.Option(min=1, help="Tables of counts: most columns of a table that is compared.")] = 2,
-    true_answers: TrueAnswers = None,
-    estimators: Estimators = None,
-    confidence: Confidence = 0.95,
-    key_file: KeyFile = None,
-    points: Points = False,
-    plot: Plot = None,
-    as_json: Json = False,
-) -> CommandOutcome:
-    """Compare a release's answers with its source. Shows errors and coverage by size of the answer or by question."""
-    if points and not as_json:
-        raise UsageError("--points needs --json")
-    drawn: dict[str, Any] = {"queries": queries, "attributes": attributes, "selectivity": selectivity, "seed": seed}
-    chosen: dict[str, Any] = {"ways": ways, "true_answers": true_answers, "estimators": estimators}
-    how: dict[str, Any] = {"confidence": confidence, "key_file": key_file, "options": options}
-    evaluated = api.evaluate(release, load_source(source), workload, **drawn, **chosen, **how)
-    pictures.save_picture(pictures.draw_evaluation, evaluated.scores, plot)
-    every = {"points": evaluated.points()} if points else {}
-    return CommandOutcome(lambda: evaluated.as_json() | every, lambda: printing.print_evaluation(evaluated))
-
-
-@register_command(epilog="privsql compare pp.toml up.toml anatomy.toml --plot compare.png")
-def compare(
-    specs: Annotated[list[Path], typer.Argument(metavar="SPEC.toml...", help="Specifications of one table.")],
-    options: Options,
-    workload: WorkloadKind = "equality",
-    queries: Queries = None,
-    attributes: Attributes = 3,
-    selectivity: Selectivity = 0.05,
-    seed: Annotated[int, typer.Option(help="Seed of the random queries and of the releases.")] = 1,
     true_answers: TrueAnswers = None,
     estimators: Estimators = None,
     grid: Annotated[
@@ -416,69 +390,89 @@ def compare(
     plot: Plot = None,
     as_json: Json = False,
 ) -> CommandOutcome:
-    """Publish a table in several ways, and compare the answers. The releases lie in a temporary folder."""
+    """Compare answers with those of the source. Shows errors and coverage by size of the answer or by question.
+
+    Of one release with --source; or of several specifications, on equal terms.
+    """
     if points and not as_json:
         raise UsageError("--points needs --json")
     drawn: dict[str, Any] = {"queries": queries, "attributes": attributes, "selectivity": selectivity, "seed": seed}
-    chosen: dict[str, Any] = {"true_answers": true_answers, "estimators": estimators, "grid": grid or None}
-    named_specs = [(path.stem, api.load(path)) for path in specs]
-    comparison = api.compare(
-        named_specs, workload, **drawn, **chosen, confidence=confidence, key_file=key_file, options=options
-    )
-    pictures.save_picture(pictures.draw_comparison, {one.name: one.evaluated.scores for one in comparison}, plot)
-    return CommandOutcome(
-        lambda: comparison.as_json(points=points),
-        lambda: printing.print_comparison(comparison),
-        0 if comparison else InfeasibleError.exit_code,
-    )
+    chosen: dict[str, Any] = {"ways": ways, "true_answers": true_answers, "estimators": estimators}
+    how = drawn | chosen | {"grid": grid or None, "confidence": confidence, "key_file": key_file, "options": options}
+    if all(one.lower().endswith(".toml") for one in release):
+        if source is not None:
+            raise UsageError("--source is of a release; a specification names its own")
+        specs = [(Path(one).stem, api.load(one)) for one in release]
+        comparison = api.evaluate(specs, workload=workload, **how)
+        pictures.save_picture(pictures.draw_comparison, {one.name: one.evaluated.scores for one in comparison}, plot)
+        return CommandOutcome(
+            lambda: comparison.as_json(points=points),
+            lambda: printing.print_comparison(comparison),
+            0 if comparison else InfeasibleError.exit_code,
+        )
+    if len(release) > 1:
+        raise UsageError("evaluate takes one release, or specifications, whose names end in .toml")
+    evaluated: Any = api.evaluate(release[0], load_source(source), workload, **how)
+    pictures.save_picture(pictures.draw_evaluation, evaluated.scores, plot)
+    every = {"points": evaluated.points()} if points else {}
+    return CommandOutcome(lambda: evaluated.as_json() | every, lambda: printing.print_evaluation(evaluated))
 
 
-@register_command(epilog="privsql attack occ_release.duckdb --source spec.toml --plot attacks.png")
+@register_command(
+    epilog="privsql attack occ_release.duckdb --source spec.toml --plot attacks.png\n"
+    "privsql attack --source spec.toml --differential 'age > 60 AND sex = 1' \"disease = 'flu'\" --epsilon 0.1"
+)
 def attack(
-    release: ReleaseFile,
     options: Options,
+    release: Annotated[
+        str | None, typer.Argument(metavar="RELEASE", help="A release; none with --differential.", show_default=False)
+    ] = None,
     source: OptionalSource = None,
     against: Annotated[
         list[str] | None, typer.Option(metavar="RELEASE", help="Another release of the same people; repeatable.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the choice of records that an adversary knows.")] = 1,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            help="Seed of the choice of records that an adversary knows, by default 1; with --differential, to repeat "
+            "a simulation.",
+            show_default=False,
+        ),
+    ] = None,
     within: Annotated[
         str | None, typer.Option(metavar="DISTANCE", help="Distance that a right guess may be off; by default e.")
     ] = None,
     key_file: KeyFile = None,
+    differential: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="CONDITION SENSITIVE",
+            help="Attack two noisy counts of the source: of the records that meet a condition on quasi-identifiers, "
+            "and of those among them that meet one on sensitive columns.",
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="With --differential: privacy budget of each count. [default: 0.1]")
+    ] = None,
     plot: Plot = None,
 ) -> CommandOutcome:
     """Measure what adversaries could learn from a release. With --source, compare their beliefs with the truth.
 
     Exit code 1 if one breaks a promise of the mechanism.
     """
-    settings: dict[str, Any] = {"seed": seed, "within": within, "key_file": key_file, "options": options}
-    attacked = api.attack(release, load_source(source), against=against or (), **settings)
-    pictures.save_picture(pictures.draw_attacks, attacked, plot)
-    summary = api.summarize(release, findings=attacked.findings, options=options) if attacked.ok else None
+    whom: dict[str, Any] = {"release": release, "source": load_source(source), "against": against or ()}
+    counts: dict[str, Any] = {"differential": differential, "epsilon": epsilon, "seed": seed}
+    outcome: Any = api.attack(**whom, **counts, within=within, key_file=key_file, options=options)
+    if differential is not None:
+        pictures.save_picture(pictures.draw_inference, outcome, plot)
+        return CommandOutcome(outcome.as_json, lambda: printing.print_inference(outcome))
+    pictures.save_picture(pictures.draw_attacks, outcome, plot)
+    summary = api.summarize(release or "", findings=outcome.findings, options=options) if outcome.ok else None
     return CommandOutcome(
-        lambda: attacked.as_json() | ({"summary": summary.as_json()} if summary else {}),
-        lambda: printing.print_attack(attacked, summary),
-        attacked.exit_code,
+        lambda: outcome.as_json() | ({"summary": summary.as_json()} if summary else {}),
+        lambda: printing.print_attack(outcome, summary),
+        outcome.exit_code,
     )
-
-
-@register_command(epilog='privsql infer --source spec.toml --epsilon 0.1 "age > 60 AND sex = 1" "disease = \'flu\'"')
-def infer(
-    condition: Annotated[str, typer.Argument(metavar="CONDITION", help="SQL over quasi-identifiers: which records.")],
-    sensitive: Annotated[str, typer.Argument(metavar="SENSITIVE", help="SQL over the sensitive columns.")],
-    source: Annotated[Path, typer.Option("--source", metavar="SPEC.toml", help="Specification that names the source.")],
-    options: Options,
-    epsilon: Annotated[float, typer.Option(help="Privacy budget of each of the two counts.")] = 0.1,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed to repeat a simulation; by default OpenDP's noise.", show_default=False)
-    ] = None,
-    plot: Plot = None,
-) -> CommandOutcome:
-    """Compute what two differentially private counts reveal. They are of the records that meet a condition."""
-    inference = api.infer(api.load(source), condition, sensitive, epsilon=epsilon, seed=seed, options=options)
-    pictures.save_picture(pictures.draw_inference, inference, plot)
-    return CommandOutcome(inference.as_json, lambda: printing.print_inference(inference))
 
 
 # Verifying, and the ledger --------------------------------------------------------------------------------------------

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from privsql.answers.accuracy import Evaluated
     from privsql.answers.answer import Answer
     from privsql.mechanisms.base import Alternatives
-    from privsql.model.manifest import Manifest
     from privsql.pages.rendering import Report
     from privsql.releases.ledger.book import LedgerEntry
     from privsql.releases.statements import ReleaseSummary
@@ -152,6 +151,8 @@ def print_release(done: Published, *, verbose: bool) -> None:
 
 def print_verified(release: str, outcome: Verified, *, verbose: bool) -> None:
     """Print the summary and the checks that do not hold; with ``verbose`` every check, figure and bound."""
+    from privsql.releases.statements import describe_manifest
+
     if outcome.recomputed:
         print_summary(outcome.recomputed.summary)
     listed = [
@@ -166,7 +167,7 @@ def print_verified(release: str, outcome: Verified, *, verbose: bool) -> None:
     if listed:
         _print_rows(make_table("check", "holds", "details"), listed)
     if outcome.recomputed and verbose:
-        get_console().print(make_pairs(outcome.recomputed.figures))
+        get_console().print(make_pairs(describe_manifest(outcome.manifest)))
         bounds = [(one.value, one.bound, readable_text(one.found)) for one in outcome.recomputed.bounds]
         _print_rows(make_table("verified of", right=("bound", "found")), bounds, FIRST)
     words = "; ".join(f"{name} {text!r}" for name, text in outcome.manifest.words.items())
@@ -282,13 +283,6 @@ def print_budget(listing: LedgerListing) -> None:
 
     facts = listing.as_json()
     print_line(f"epsilon: {facts['spent']} spent, {describe_cap(facts['cap'], facts['delta'])}")
-
-
-def print_manifest(manifest: Manifest) -> None:
-    """Print a manifest."""
-    from privsql.releases.statements import describe_manifest
-
-    get_console().print(make_pairs(describe_manifest(manifest)))
 
 
 def _format(figure: float | None, form: str = ".1%") -> str:

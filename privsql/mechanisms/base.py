@@ -252,7 +252,7 @@ class ProfiledSource:
 
 # The base class -------------------------------------------------------------------------------------------------------
 
-NO_CURVE = "curve: this mechanism has no threshold of beliefs; 'privsql compare' publishes and measures"
+NO_CURVE = "curve: this mechanism has no threshold of beliefs; 'privsql evaluate' publishes and measures"
 
 
 class Mechanism(ABC, Generic[P, F]):

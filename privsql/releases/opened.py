@@ -424,24 +424,7 @@ class Release:
         self.close()
 
 
-def query(
-    release: PathLike,
-    sql: str,
-    *,
-    confidence: float = 0.95,
-    estimator: str = BEST,
-    attach: Sequence[PathLike] | PathLike = (),
-    connection: object | None = None,
-) -> Answer:
-    """Answer one count query from a release alone; ``UsageError`` for whatever is not supported.
-
-    ``connection``: an open one of DuckDB's, or a session of Spark; the release is a schema there, by its name.
-    """
-    with Release(release, attach, connection=connection) as opened_release:
-        return opened_release.query(sql, confidence=confidence, estimator=estimator)
-
-
-def inspect(release: PathLike, *, connection: object | None = None) -> Manifest:
+def read_manifest(release: PathLike, *, connection: object | None = None) -> Manifest:
     """Return the manifest of a release: what it states of itself."""
     return describe_release(as_target(release, connection)).manifest
 

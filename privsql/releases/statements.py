@@ -99,12 +99,11 @@ NEAR = 0.001  # shares of records that differ by less may do so because of anoth
 
 @dataclass(frozen=True)
 class MeasuredFacts:
-    """Facts, learning risk and bounds as the tables of a release give them; ``figures``: the facts for people."""
+    """Facts, learning risk and bounds as the tables of a release give them."""
 
     facts: Facts
     learning_risk: dict[str, float] | None
     bounds: list[VerifiedBound]
-    figures: list[tuple[str, str]]
     summary: ReleaseSummary
 
     def as_json(self) -> dict[str, Any]:
@@ -156,9 +155,8 @@ def measure_facts(release: AttachedRelease) -> MeasuredFacts:
     """Recompute the facts and bounds of a release whose checks hold from its tables."""
     mechanism, checked, risk = release.mechanism, release.checked, estimate_learning_risk(release)
     bounds, facts = mechanism.bounds(checked), mechanism.measured(checked)
-    figures = checked.facts.join_parts(checked.facts, facts).describe()
     summary = ReleaseSummary.make(release, bounds)
-    return MeasuredFacts(facts, risk.as_facts() if risk else None, bounds, figures, summary)
+    return MeasuredFacts(facts, risk.as_facts() if risk else None, bounds, summary)
 
 
 def statement_checks(release: AttachedRelease) -> list[Check]:

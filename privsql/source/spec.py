@@ -498,7 +498,7 @@ def _first_error(error: ValidationError) -> str:
     what = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         near = suggest_name(str(first["loc"][-1]), _list_keys(first["loc"]))
-        what = "there is no such key" + (near or "; 'privsql schema' has all of them")
+        what = "there is no such key" + (near or "; 'privsql init --schema' has all of them")
     elif first["type"] == "missing":
         what = "is missing"
     elif first["type"] == "kind":

@@ -1,4 +1,4 @@
-"""``attack`` measures what adversaries learn from a release, and makes its summary; ``infer`` of two noisy counts."""
+"""``attack`` measures what adversaries learn from a release, or from two noisy counts, and makes its summary."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import sqlglot
 from sqlglot import exp
@@ -115,25 +115,76 @@ class Attacked:
         return {**head, "adversaries": rows, "seconds": round(self.seconds, 3)}
 
 
+@overload
 def attack(
     release: PathLike,
+    source: SpecLike | None = ...,
+    *,
+    against: Sequence[PathLike] | PathLike = ...,
+    seed: int | None = ...,
+    within: str | None = ...,
+    key_file: PathLike | None = ...,
+    **how: Unpack[RunKeywords],
+) -> Attacked: ...
+
+
+@overload
+def attack(
+    release: None = ...,
+    source: SpecLike = ...,
+    *,
+    differential: tuple[str, str],
+    epsilon: float | Fraction | Decimal | str | None = ...,
+    draws: int | None = ...,
+    seed: int | None = ...,
+    **how: Unpack[RunKeywords],
+) -> CountInference: ...
+
+
+def attack(
+    release: PathLike | None = None,
     source: SpecLike | None = None,
     *,
     against: Sequence[PathLike] | PathLike = (),
-    seed: int = 1,
+    seed: int | None = None,
     within: str | None = None,
     key_file: PathLike | None = None,
+    differential: tuple[str, str] | None = None,
+    epsilon: float | Fraction | Decimal | str | None = None,
+    draws: int | None = None,
     **how: Unpack[RunKeywords],
-) -> Attacked:
-    """Attack a release with every adversary that its mechanism names; ``against``: other releases of the people.
+) -> Attacked | CountInference:
+    """Attack a release with every adversary that its mechanism names, or two noisy counts of a source.
 
-    With its source (as of ``verify``), what is believed is compared with what is true. ``seed``: which records a
-    corrupting adversary knows; ``within``: how near a guess of a number or date has to come; ``key_file``: as of
-    ``verify``. Raises ``GuaranteeError`` if the file does not hold what its manifest states.
+    Args:
+        release: The release. With ``differential`` there is none.
+        source: The source, as of ``verify``. What is believed is compared with what is true.
+        against: Other releases of the same people.
+        seed: Which records a corrupting adversary knows, by default 1. With ``differential`` it repeats a simulation
+            with Laplace noise in doubles; by default the noise is OpenDP's, and drawn afresh.
+        within: How near a guess of a number or date has to come.
+        key_file: As of ``verify``.
+        differential: (condition, sensitive): SQL over quasi-identifiers, and SQL that is asked of those who meet it.
+            Both counts of the source, a specification, are answered with differential privacy.
+        epsilon: The budget of each of the two counts, by default 0.1.
+        draws: How often the two counts are drawn, by default 20,000.
+
+    Raises:
+        GuaranteeError: The file does not hold what its manifest states.
+        UsageError: Conditions are not supported, or nobody meets them.
     """
+    if differential is not None:
+        if release is not None or source is None:
+            raise UsageError("differential=.. asks a source and no release; give source=.. alone")
+        return _attack_counts(source, *differential, 0.1 if epsilon is None else epsilon, draws or DRAWS, seed, how)
+    if epsilon is not None or draws is not None:
+        raise UsageError("epsilon and draws are of differential=..; give its two conditions, too")
+    if release is None:
+        raise UsageError("attack takes a release, or differential=.. with two conditions")
     connection = how.get("connection")
     target, others = as_target(release, connection), as_targets(against, "against", connection)
-    clock, drawn = time.monotonic(), seed_key(as_whole_number(seed, "seed", None)).random_generator("attack")
+    clock, chosen = time.monotonic(), as_whole_number(1 if seed is None else seed, "seed", None)
+    drawn = seed_key(chosen).random_generator("attack")
     key_path = as_optional_path(key_file, "key_file")
     near = str(within) if within is not None else None
     with options_from(how, attack) as options:
@@ -389,8 +440,8 @@ def list_errors(expected: Sequence[ExpectedAccuracy]) -> list[tuple[float, float
     ]
 
 
-# Infer ----------------------------------------------------------------------------------------------------------------
-# ``infer``: measure what two noisy counts of the source still reveal of the people in it.
+# Differential inference -----------------------------------------------------------------------------------------------
+# ``attack --differential``: measure what two noisy counts of the source still reveal of the people in it.
 
 DRAWS = 20_000
 
@@ -420,27 +471,21 @@ class CountInference:
         return {**head, "draws": self.draws, "sizes": [row.as_json() for row in self.rows]}
 
 
-def infer(
+def _attack_counts(
     source: SpecLike,
     condition: str,
     sensitive: str,
-    *,
-    epsilon: float | Fraction | Decimal | str = 0.1,
-    draws: int = DRAWS,
-    seed: int | None = None,
-    **how: Unpack[RunKeywords],
+    epsilon: float | Fraction | Decimal | str,
+    draws: int,
+    seed: int | None,
+    how: RunKeywords,
 ) -> CountInference:
-    """Infer from two differentially private counts of the source, each answered with ``epsilon``.
-
-    ``source``: its specification; ``condition``: SQL over quasi-identifiers; ``sensitive``: SQL that is asked of those
-    who meet it. ``seed`` repeats a simulation, with Laplace noise in doubles; without one the noise is OpenDP's, and
-    drawn afresh. Raises ``UsageError`` for conditions that are not supported or that nobody meets.
-    """
+    """Infer from two differentially private counts of the source, each answered with ``epsilon``."""
     each = as_exact_number(epsilon, "epsilon")
     if each <= 0:
         raise UsageError(f"epsilon {epsilon} must be above 0")
     chosen = None if seed is None else as_whole_number(seed, "seed", None)
-    with options_from(how, infer) as options:
+    with options_from(how, "attack") as options:
         spec, number_of = as_spec(source), as_whole_number(draws, "draws")
         x, y = _count_matches(spec, condition, sensitive, options)
     scale = 1 / float(each)

@@ -1,4 +1,4 @@
-"""``evaluate`` measures one release against its source; ``compare`` several specifications on equal terms."""
+"""``evaluate`` measures one release against its source, or several specifications on equal terms."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
 from privsql import markup, plot
 from privsql.answers.accuracy import KINDS, Evaluated, EvaluationContext, TrueAnswers, Workload
@@ -33,7 +33,7 @@ from privsql.mechanisms.registry import get_parameters
 from privsql.releases.ledger.book import path_of
 from privsql.releases.ledger.composition import make_choice, read_key, repeat_choice
 from privsql.releases.ledger.publication import PublicationRequest
-from privsql.releases.opened import Release, explain_failures, inspect
+from privsql.releases.opened import Release, explain_failures, read_manifest
 from privsql.source.keywords import SpecLike, as_spec, parse_toml_value, spec_from_manifest
 from privsql.source.places import is_table
 from privsql.source.records import prepare_records
@@ -50,49 +50,92 @@ if TYPE_CHECKING:
     from privsql.source.typed_keywords import Names
 
 
+Grid = Mapping[str, Sequence[Any]] | Sequence[str]
+SeveralSpecs = Mapping[str, SpecLike] | Sequence[SpecLike | tuple[str, SpecLike]]
+
 # Evaluate -------------------------------------------------------------------------------------------------------------
 # ``evaluate``: compare the answers of a release with those of its source.
 
 
-class ComparisonKeywords(RunKeywords, total=False):
+class EvaluationKeywords(RunKeywords, total=False):
     """Keywords in place of the fields of a ``Workload``, and those of every verb that works for a while."""
 
     queries: int | None
     attributes: int
     selectivity: float
+    seed: int | None
     ways: int
     cells: int | None
     true_answers: str | Sequence[float | None] | None
     estimators: Names | None
 
 
-class EvaluationKeywords(ComparisonKeywords, total=False):
-    """Settings of a comparison, with the origin of the questions."""
-
-    seed: int
-
-
+@overload
 def evaluate(
     release: PathLike,
     source: SpecLike,
+    workload: Workload | PathLike | None = ...,
+    *,
+    confidence: float = ...,
+    key_file: PathLike | None = ...,
+    **how: Unpack[EvaluationKeywords],
+) -> Evaluated: ...
+
+
+@overload
+def evaluate(
+    release: SeveralSpecs,
+    source: None = ...,
+    workload: Workload | PathLike | None = ...,
+    *,
+    grid: Grid | None = ...,
+    confidence: float = ...,
+    key_file: PathLike | None = ...,
+    **how: Unpack[EvaluationKeywords],
+) -> Comparison: ...
+
+
+def evaluate(
+    release: PathLike | SeveralSpecs,
+    source: SpecLike | None = None,
     workload: Workload | PathLike | None = None,
     *,
+    grid: Grid | None = None,
     confidence: float = 0.95,
     key_file: PathLike | None = None,
     **how: Unpack[EvaluationKeywords],
-) -> Evaluated:
-    """Compare a release's answers with those of its source.
+) -> Evaluated | Comparison:
+    """Compare a release's answers with those of its source, or several ways to publish one table.
 
-    ``source``: as of ``verify``. ``workload``: "equality" (the default), "random", "ranges", a file of SQL, or a whole
-    ``Workload``, of which the other keywords are fields; ``true_answers``: "100:5000", or a pair. ``key_file``:
-    as of ``verify``. Raises ``UsageError`` for a workload that is unknown or that such columns can't have.
+    Args:
+        release: A release. Or specifications: by name, as (name, specification), or alone in a list. Each of them is
+            published into a temporary folder and measured. They differ in their mechanisms alone.
+        source: The source of the release, as of ``verify``. Specifications name theirs.
+        workload: "equality" (the default), "random", "ranges", a file of SQL, or a whole ``Workload``, of which the
+            other keywords are fields; ``true_answers``: "100:5000", or a pair.
+        grid: Values by key of ``[mechanism]``, {"threshold": ["1/4", "1/8"]}, or texts such as "threshold=1/4,1/8".
+            Every specification is taken with every combination of those that its mechanism has. An impossible one is
+            among ``rows`` and ``refused`` of what is returned.
+        confidence: That of the intervals.
+        key_file: As of ``verify``. For specifications it chooses one record of each person, as ``publish`` does;
+            where there is neither a file nor a ledger, ``seed`` chooses.
+        **how: ``seed`` repeats the questions, by default 1. Of specifications it repeats the releases, too; None gives
+            them a fresh key.
+
+    Raises:
+        UsageError: The workload is unknown, or such columns can't have it.
+        InfeasibleError: Without a grid, a specification can't be published. The message names it.
     """
+    if source is None:
+        return _evaluate_specs(release, workload, grid, confidence, key_file, how)
+    if grid is not None:
+        raise UsageError("grid=.. is of several specifications, and a release with its source is given")
     connection = how.get("connection")
-    target, questions = as_target(release, connection), make_workload(workload, how, evaluate)
+    target, questions = as_target(cast("PathLike", release), connection), make_workload(workload, how, evaluate)
     rest = {name: value for name, value in how.items() if name in RUNNING}
     key_path = as_optional_path(key_file, "key_file")
     with options_from(rest, "evaluate") as options:
-        manifest = inspect(target)
+        manifest = read_manifest(target)
         spec = spec_from_manifest(source, manifest, connection)
         with open_scratch() as db:
             choice = repeat_choice(db, spec, target, manifest, key_path)
@@ -154,7 +197,6 @@ def measure_answers(
 # A grid: a specification for every combination of values of some keys of ``[mechanism]``.
 
 SECTION = "mechanism."
-Grid = Mapping[str, Sequence[Any]] | Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -254,8 +296,8 @@ def _is_open(text: str) -> bool:
     return brackets or any(text.count(quote) % 2 for quote in "\"'")
 
 
-# Compare --------------------------------------------------------------------------------------------------------------
-# ``compare``: publish one table by several specifications, and measure each with the same workload.
+# Several specifications -----------------------------------------------------------------------------------------------
+# Publish one table by several specifications, and measure each with the same workload.
 
 
 @dataclass(frozen=True)
@@ -342,44 +384,35 @@ class Comparison(list[Candidate]):
         return markup.html_page(f"{len(self)} specifications", markup.html_table(head, rows), *refused)
 
 
-def compare(
-    specs: Mapping[str, SpecLike] | Sequence[SpecLike | tuple[str, SpecLike]],
-    workload: Workload | PathLike | None = None,
-    *,
-    confidence: float = 0.95,
-    seed: int | None = 1,
-    grid: Grid | None = None,
-    key_file: PathLike | None = None,
-    **how: Unpack[ComparisonKeywords],
+def _evaluate_specs(
+    specs: Any,
+    workload: Workload | PathLike | None,
+    grid: Grid | None,
+    confidence: float,
+    key_file: PathLike | None,
+    how: EvaluationKeywords,
 ) -> Comparison:
-    """Publish every specification into a temporary folder and evaluate it against the source.
-
-    ``specs``: by name, as (name, specification), or alone: a file's name is then its own. They differ in their
-    mechanisms alone: source and columns must be the same, so that the same queries are asked of each. ``seed`` repeats
-    queries and releases; None: releases by a fresh key. One record of each person is chosen as ``publish`` does, by
-    ``key_file`` or the ledger; where there is neither, by ``seed``. The other keywords: as of ``evaluate``.
-
-    ``grid``: values by key of ``[mechanism]``, {"threshold": ["1/4", "1/8"]}, or texts such as "threshold=1/4,1/8":
-    every specification is taken with every combination of those that its mechanism has, and one that there can't be is
-    among ``rows`` and ``refused`` of what is returned. Raises ``UsageError`` and, without a grid, what
-    publishing raises, naming the specification.
-    """
+    """Publish every specification into a temporary folder and evaluate it against the source."""
+    seed = how.get("seed", 1)
     drawn = {} if seed is None or isinstance(workload, Workload) else {"seed": seed}
-    questions = make_workload(workload, {**how, **drawn}, compare)
+    asked = {name: value for name, value in how.items() if name != "seed"}
+    questions = make_workload(workload, asked | drawn, evaluate)
     rest = {name: value for name, value in how.items() if name in RUNNING}
-    key_path = as_path(key_file, "key_file") if key_file is not None else None
-    with options_from(rest, "compare") as options:
+    key_path = as_optional_path(key_file, "key_file")
+    with options_from(rest, "evaluate") as options:
         pairs = _name_specs(specs)
         _require_comparable(pairs)
         trial = _Trial(pairs[0][1].name, questions, as_confidence(confidence), seed, key_path)
         return Comparison(_run_trials(combine_grid(pairs, grid), trial, options, refuse=grid is None))
 
 
-def _name_specs(specs: Mapping[str, SpecLike] | Sequence[SpecLike | tuple[str, SpecLike]]) -> list[tuple[str, Spec]]:
+def _name_specs(specs: Any) -> list[tuple[str, Spec]]:
     """Return the specifications with their names; a number where nothing names one."""
+    if isinstance(specs, str | os.PathLike) and not str(specs).lower().endswith(".toml"):
+        raise UsageError(f"{specs}: evaluate compares a release with its source; give source=..")
     alone = isinstance(specs, str | os.PathLike | Spec) or is_table(specs) or not isinstance(specs, Iterable)
     if alone or (isinstance(specs, Mapping) and {"source", "mechanism"} <= set(specs)):
-        raise UsageError("compare takes several specifications, by name or in a list; put one into a list: [spec]")
+        raise UsageError("evaluate takes specifications by name or in a list; put one into a list: [spec]")
     pairs: list[tuple[str, SpecLike]] = []
     for at, one in enumerate(specs.items() if isinstance(specs, Mapping) else specs, 1):
         if isinstance(one, tuple):
@@ -452,4 +485,4 @@ def _require_comparable(specs: Sequence[tuple[str, Spec]]) -> None:
     for name, spec in specs[1:]:
         for part in ("source", "columns"):
             if getattr(spec, part) != getattr(first, part):
-                raise UsageError(f"{name}: its [{part}] is not that of {specs[0][0]}; compare needs one table")
+                raise UsageError(f"{name}: its [{part}] is not that of {specs[0][0]}; evaluate needs one table")

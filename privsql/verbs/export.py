@@ -2,37 +2,53 @@
 
 from __future__ import annotations
 
-from privsql.answers.answer import BEST
-from privsql.calls import PathLike, as_path, as_whole_number
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from privsql.calls import as_optional_path
 from privsql.engine.open import open_scratch
 from privsql.engine.sqlfiles import temp_table
 from privsql.errors import UsageError
 from privsql.releases.opened import Release, explain_failures
 from privsql.source.targets import as_target
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
-def itemsets(release: PathLike, *, top: int = 20, estimator: str = BEST) -> list[tuple[list[str], float]]:
-    """Return the ``top`` most frequent item sets of a release, each with its estimated number of records.
+    from privsql.calls import PathLike
 
-    Raises ``UsageError`` for a release of another kind.
+
+@dataclass(frozen=True)
+class Exported:
+    """A file that was written, and how many rows it has."""
+
+    file: Path
+    rows: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object of ``--json``."""
+        return {"file": str(self.file), "rows": self.rows}
+
+
+def export(release: PathLike, *, synthetic: PathLike | None = None, connection: object | None = None) -> Exported:
+    """Write records that a release stands for as a Parquet file. They are made from the release alone.
+
+    Args:
+        release: A differentially private release, or with ``connection`` the name of its schema.
+        synthetic: The file for synthetic records, which give about the release's estimates. A row of item sets is
+            (record, item); a row of a table has the table's columns.
+        connection: An open connection of DuckDB's, or a session of Spark.
+
+    Raises:
+        UsageError: The release is of another kind, no file is named, or the file exists.
     """
-    top, target = as_whole_number(top, "top"), as_target(release)
-    with Release(target) as opened, explain_failures(target):
-        return opened.answers.list_frequent(top, opened.answers.choose_estimator(estimator))
-
-
-def synthesize(release: PathLike, to: PathLike) -> int:
-    """Write synthetic records that give about a release's estimates, as Parquet; how many rows.
-
-    Of item sets a row is (record, item), of a table it has the table's columns.
-
-    They are made from the release alone. Raises ``UsageError`` for a release of another kind, or if ``to`` exists.
-    """
-    target, file = as_target(release), as_path(to, "to")
+    target, file = as_target(release, connection), as_optional_path(synthetic, "synthetic")
+    if file is None:
+        raise UsageError("export has nothing to write; give synthetic=.., a new file that ends in .parquet")
     if file.suffix != ".parquet" or file.exists():
         raise UsageError(f"{file}: synthetic records need a new file that ends in .parquet")
     with Release(target) as opened, explain_failures(target), open_scratch() as db:
         rows = opened.answers.make_synthetic()
         db.register_arrow("synthetic", rows)
         db.export_parquet(temp_table("synthetic"), file)
-        return int(rows.num_rows)
+        return Exported(file, int(rows.num_rows))

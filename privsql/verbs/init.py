@@ -25,6 +25,7 @@ from privsql.source.population import name_population
 from privsql.source.profile import ChosenRoles, choose_roles, find_missing_markers, is_identifying_name
 from privsql.source.records import prepare_table
 from privsql.source.spec import Columns
+from privsql.source.spec import schema as specification_schema
 from privsql.source.table import mount_persons
 from privsql.verbs.sessions import open_session
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def init(
-    source: PathLike | ArrowStream,
+    source: PathLike | ArrowStream | None = None,
     *,
     table: str | Sequence[str] | None = None,
     query: str | None = None,
@@ -46,6 +47,7 @@ def init(
     kind: str | None = None,
     engine: str | None = None,
     base: PathLike | None = None,
+    schema: bool = False,
     **how: Unpack[RunKeywords],
 ) -> str:
     """TOML of a proposed specification for a source: roles, domain sizes and feasible parameters.
@@ -55,10 +57,15 @@ def init(
     persons that they share. ``query``: a SELECT over the database, or over the file as ``source``. ``categorical``:
     sensitive numbers are codes of categories. ``kind``: by default the one that suits the sensitive column. ``engine``:
     what reads Parquet (``duckdb`` or ``spark``). ``base``: the folder where the specification will lie, from which its
-    paths are taken; else they are absolute. Raises ``UsageError`` if no columns can have the roles that the mechanism
+    paths are taken; else they are absolute. ``schema``: return the JSON Schema of specifications, for editors; no
+    source is read. Raises ``UsageError`` if no columns can have the roles that the mechanism
     needs, or the sensitive values are no categories, ``EngineError`` for files that can't be read, ``InfeasibleError``
     where nothing can be published.
     """
+    if schema == (source is not None):
+        raise UsageError("init takes a source, or schema=True without one")
+    if schema or source is None:
+        return specification_schema()
     wanted, tables = (kind, (sensitive, categorical)), (table,) if isinstance(table, str) else tuple(table or ())
     if kind is not None:
         get_default_mechanism(kind)

@@ -36,8 +36,8 @@ from privsql.releases.opened import (
     SchemaDraft,
     StagedDraft,
     attach_clean_file,
-    inspect,
     open_release,
+    read_manifest,
     replay_target_wal,
     require_rights,
 )
@@ -449,11 +449,11 @@ def _require_release(target: Target) -> None:
     """Raise unless the target is a release; what another process may have left beside it goes with it."""
     file = target.file
     if file.is_dir() or target.schema is not None or not log_of(file).exists():
-        inspect(target)
+        read_manifest(target)
         return
     with private_folder(target) as folder:
         (folder / file.name).hardlink_to(file)
-        inspect(Target(folder / file.name))
+        read_manifest(Target(folder / file.name))
 
 
 def plan(spec: SpecLike | None = None, **how: Unpack[Planning]) -> Published:

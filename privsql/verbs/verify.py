@@ -104,6 +104,7 @@ class Verified:
             "words": self.manifest.words,
             **copy,
             **(self.recomputed.as_json() if self.recomputed else {}),
+            "manifest": self.manifest.model_dump(mode="json"),
         }
 
 

@@ -16,7 +16,7 @@ from privsql import PrivsqlError
 from privsql.engine.open import open_scratch
 from privsql.model.manifest import MANIFEST
 from privsql.releases.draft import MAIN, digest_schema
-from privsql.releases.opened import attach_clean_file, attach_release
+from privsql.releases.opened import attach_clean_file, attach_release, read_manifest
 from privsql.source.targets import as_target
 from support.commands import refused, run, succeeded
 from support.loops import rest_slow, slow_but
@@ -301,7 +301,7 @@ def test_a_clean_copy_has_the_tables_alone(shelf: Path, tmp_path: Path) -> None:
         copy = tmp_path / f"copy-{release.name}"
         done = succeeded("verify", release, "--copy-to", copy, "--json").json
         assert done["copy"] == str(copy)
-        stated, found = privsql.inspect(release), privsql.inspect(copy)
+        stated, found = read_manifest(release), read_manifest(copy)
         assert found == stated.model_copy(update={"files": found.files})
         assert found.files.keys() == stated.files.keys()
         assert privsql.verify(copy)

@@ -146,7 +146,7 @@ def passes(release: Path, original: Path, *sources: privsql.Spec | None) -> bool
             outcome = privsql.verify(release, source)
         except PrivsqlError:
             return False
-        if not outcome.ok or outcome.manifest.words != privsql.inspect(original).words:
+        if not outcome.ok or outcome.manifest.words != privsql.verify(original).manifest.words:
             return False
     return True
 

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import privsql as api
 from privsql.errors import PrivsqlError, UsageError
 from privsql.keyed_random import seed_key
+from privsql.releases.opened import read_manifest
 from privsql.source.spec import build
 from support.effort import share
 from support.loops import each, rest_slow
@@ -162,7 +163,7 @@ def survey(survey_folder: Path) -> Iterator[World]:
     """Its release, with buckets of several sizes."""
     source = survey_folder / "survey.parquet"
     path = released(survey_folder, source, {"quasi_identifiers": QI, "sensitive": "ill"}, "survey")
-    assert len(api.inspect(path).facts["setting"]) > 1
+    assert len(read_manifest(path).facts["setting"]) > 1
     with closing(world(path, source, "survey")) as made:
         yield made
 
@@ -255,7 +256,7 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         con.execute(f"CREATE TABLE t AS SELECT {listed}, 'v' || i * 5 % 7 AS s FROM range(633) AS r(i)")
     columns = {"quasi_identifiers": list(KINDS), "sensitive": "s"}
     path = released(folder, source, columns, "kinds", algorithm="multi-size", threshold="1.2*f + 0.05")
-    assert len(api.inspect(path).facts["setting"]) > 1
+    assert len(read_manifest(path).facts["setting"]) > 1
     with closing(world(path, source, "kinds")) as made:
         yield made
 
@@ -938,7 +939,7 @@ def test_columns_whose_names_differ_only_beyond_ascii_are_not_confused(tmp_path:
             "ledger": {"off": True},
         }
         api.publish(build(asked, base=tmp_path), key=seed_key(1))
-        assert [field.name for field in api.inspect(path).quasi_identifiers] == [name]
+        assert [field.name for field in read_manifest(path).quasi_identifiers] == [name]
         rows = api.query(path, f'SELECT "{name}", COUNT(*) FROM r GROUP BY 1', estimator="baseline").rows
         assert rows[0][0] == low
         with pytest.raises(UsageError):

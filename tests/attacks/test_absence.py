@@ -58,7 +58,7 @@ def test_all_who_are_missing_have_the_frequent_value(tmp_path: Path) -> None:
     said = f"{len(missing)} records are missing"
     assert said in done.err
     assert said in succeeded("verify", tmp_path / "ill.duckdb").out
-    assert "those who are there" in succeeded("compare", tmp_path / "spec.toml", "--queries", 8, "--json").out
+    assert "those who are there" in succeeded("evaluate", tmp_path / "spec.toml", "--queries", 8, "--json").out
 
 
 @pytest.mark.slow

@@ -759,16 +759,16 @@ def test_a_seed_repeats_noisy_counts_and_needs_no_opendp(plain: Path, monkeypatc
         assert np.abs(noise).mean() == pytest.approx(10, abs=5 * 10 / 20_000**0.5)
         assert noise.mean() == pytest.approx(0, abs=5 * 200**0.5 / 20_000**0.5)
     assert abs(np.corrcoef(first, second)[0, 1]) < 5 / 20_000**0.5
-    command = ["infer", "--source", plain / "spec.toml", "--json", "sex = 'F'", "disease = 'flu'", "--seed"]
-    told = [succeeded(*command, seed).out for seed in (3, 3, 4)]
+    command = ["attack", "--source", plain / "spec.toml", "--differential", "sex = 'F'", "disease = 'flu'", "--json"]
+    told = [succeeded(*command, "--seed", seed).out for seed in (3, 3, 4)]
     assert told[0] == told[1] != told[2]
 
 
 @pytest.mark.slow
 def test_noisy_counts_of_a_source(plain: Path, tmp_path: Path) -> None:
     done = succeeded(
-        "infer", "--epsilon", 0.5, "--source", plain / "spec.toml", "--plot", tmp_path / "d.svg",
-        "--json", "age > 40 OR sex = 'F'", "disease = 'flu'",
+        "attack", "--epsilon", 0.5, "--source", plain / "spec.toml", "--plot", tmp_path / "d.svg",
+        "--json", "--differential", "age > 40 OR sex = 'F'", "disease = 'flu'",
     )  # fmt: skip
     with duckdb.connect() as db:
         source = f"read_parquet('{plain / 'people.parquet'}')"
@@ -784,7 +784,7 @@ def test_noisy_counts_of_a_source(plain: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_noisy_counts_as_a_table(plain: Path) -> None:
-    shown = succeeded("infer", "--source", plain / "spec.toml", "age > 40", "disease = 'flu'").out
+    shown = succeeded("attack", "--source", plain / "spec.toml", "--differential", "age > 40", "disease = 'flu'").out
     assert "disclosed" in shown
     assert "scale 10" in shown
 
@@ -792,18 +792,21 @@ def test_noisy_counts_as_a_table(plain: Path) -> None:
 @each(
     ("arguments", "words"),
     [
-        (["age > 40", "disease = 'flu'"], ["--source"]),
-        (["--source", "SPEC", "age > 40"], ["SENSITIVE"]),
-        (["--source", "SPEC", "age > 400", "disease = 'flu'"], ["no record meets"]),
-        (["--source", "SPEC", "--epsilon", "0", "age > 40", "disease = 'flu'"], ["epsilon"]),
-        (["--source", "SPEC", "height > 40", "disease = 'flu'"], ["height"]),
-        (["--source", "SPEC", "age > (", "disease = 'flu'"], ["age > ("]),
-        (["--source", "SPEC", "age > 40", "random() < 1"], ["not supported"]),
+        (["--differential", "age > 40", "disease = 'flu'"], ["--source"]),
+        (["--source", "SPEC", "--differential", "age > 40"], ["--differential", "2 arguments"]),
+        (["RELEASE", "--source", "SPEC", "--differential", "age > 40", "disease = 'flu'"], ["no release"]),
+        (["RELEASE", "--epsilon", "1"], ["--differential"]),
+        ([], ["a release, or --differential"]),
+        (["--source", "SPEC", "--differential", "age > 400", "disease = 'flu'"], ["no record meets"]),
+        (["--source", "SPEC", "--epsilon", "0", "--differential", "age > 40", "disease = 'flu'"], ["epsilon"]),
+        (["--source", "SPEC", "--differential", "height > 40", "disease = 'flu'"], ["height"]),
+        (["--source", "SPEC", "--differential", "age > (", "disease = 'flu'"], ["age > ("]),
+        (["--source", "SPEC", "--differential", "age > 40", "random() < 1"], ["not supported"]),
     ],
 )
 def test_what_is_asked_wrongly(plain: Path, arguments: list[str], words: list[str]) -> None:
-    given = [plain / "spec.toml" if part == "SPEC" else part for part in arguments]
-    refused(run("infer", *given), 2, *words)
+    places = {"SPEC": plain / "spec.toml", "RELEASE": plain / "ill.duckdb"}
+    refused(run("attack", *(places.get(part, part) for part in arguments)), 2, *words)
 
 
 # The command and the library ---
@@ -859,7 +862,7 @@ def test_the_library(plain: Path) -> None:
     assert found.ok
     assert not found.source
     with pytest.raises(UsageError, match="epsilon"):
-        privsql.infer(load(plain / "spec.toml"), "age > 40", "disease = 'flu'", epsilon=-1)
+        privsql.attack(None, load(plain / "spec.toml"), differential=("age > 40", "disease = 'flu'"), epsilon=-1)
     assert adversary.attack is privsql.attack
 
 

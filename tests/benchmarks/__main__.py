@@ -399,7 +399,7 @@ def randomize(queries: int = 800) -> None:
             with tempfile.TemporaryDirectory() as place:
                 source = {"file": str(DATA / f"{table}.parquet")}
                 given = [(n, specification(Path(place), source, REAL[table], made)) for n, made in mechanisms.items()]
-                for one in privsql.compare(given, Workload(queries=queries), seed=1):
+                for one in privsql.evaluate(given, workload=Workload(queries=queries), seed=1):
                     facts = one.published.facts
                     kept = f"{facts['retention']:.1%}" if "retention" in facts else "-"
                     shared = [table, bound, one.name, f"{facts['published'] / facts['records']:.1%}", kept]
@@ -466,7 +466,7 @@ def setvalued(queries: int = 1_000) -> None:
             )
             spec = item_sets(Path(place), file, 'items = "stations"', CARDS.format(stations=items), algorithm)
             took = seconds(lambda s=spec: privsql.publish(s, replace=True, nobody_has_it=True), 1)
-            listed = len(privsql.itemsets(spec.target, top=1_000))
+            listed = len(privsql.query(spec.target, itemsets=1_000))
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
             rows.append([algorithm, f"{records:,}", items, took, listed, memory])
     columns = ["algorithm", "records", "items", "seconds", "sets listed, at most 1,000", "peak memory GiB"]

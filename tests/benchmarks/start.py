@@ -20,7 +20,7 @@ STARTS = {  # arguments and the seconds that they may take
     "query --help": 0.3,
     "attack --help": 0.3,
     "publish --help": 0.3,
-    "schema": 0.5,
+    "init --schema": 0.7,
 }
 
 

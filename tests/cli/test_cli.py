@@ -16,7 +16,7 @@ import duckdb
 import pytest
 
 import privsql
-from privsql.cli.app import app
+from privsql.cli.app import PERSONS, app
 from privsql.figures import format_estimate
 from support.commands import (
     FLAGS,
@@ -40,7 +40,7 @@ from support.loops import each, rest_slow
 from support.places import REAL
 from support.tampering import failed
 
-COMMANDS = sorted(str(info.name or info.callback.__name__) for info in app.registered_commands if info.callback)
+COMMANDS = ["ledger", *(str(info.name or info.callback.__name__) for info in app.registered_commands if info.callback)]
 PUBLISH_KEYS = (
     "release",
     "mechanism",
@@ -90,7 +90,7 @@ def test_publish_from_a_specification(place: Path) -> None:
     assert str(place / "ill.duckdb") in done.out.replace("\n", "")
     assert rows(place / "ill.duckdb", "SELECT count(*) FROM qit") == [(400,)]
     assert rows(place / "ill.duckdb", "SELECT sum(count) FROM st WHERE disease = 'HIV'") == [(40,)]
-    assert "key-file" in succeeded("inspect", place / "ill.duckdb").out  # where its randomness comes from
+    assert "key-file" in succeeded("verify", place / "ill.duckdb", "--verbose").out  # where its randomness comes from
     assert left_over(place) == []
 
 
@@ -172,6 +172,7 @@ def test_verify(ward: Path, with_source: bool) -> None:
         "bounds",
         "summary",
         "words",
+        "manifest",
     }
     assert shown["ok"] is True
     assert shown["words"] == {"name": "ill", "columns": "age, sex, zip, disease"}
@@ -272,11 +273,11 @@ def test_counts_without_a_mixed_condition_are_exact(ward: Path) -> None:
 
 
 @pytest.mark.slow
-def test_inspect(ward: Path) -> None:
-    shown = succeeded("inspect", ward / "ill.duckdb", "--json").json
+def test_the_manifest(ward: Path) -> None:
+    shown = succeeded("verify", ward / "ill.duckdb", "--json").json["manifest"]
     assert shown == manifest(ward / "ill.duckdb")
     for word in ("ill", "two-size", "age (INTEGER)", "disease (VARCHAR)", "400", "seed", f"threshold = {RULE},"):
-        assert word in succeeded("inspect", ward / "ill.duckdb").out
+        assert word in succeeded("verify", ward / "ill.duckdb", "--verbose").out
 
 
 @pytest.mark.slow
@@ -337,7 +338,10 @@ def test_init_finds_a_table_in_a_schema_of_its_own(tmp_path: Path) -> None:
 
 
 def test_schema_is_a_json_schema_of_the_specification() -> None:
-    shown = succeeded("schema").json
+    shown = succeeded("init", "--schema").json
+    assert succeeded("init", "--schema", "--json").json == shown
+    refused(run("init", "--schema", "people.parquet"), 2, "--schema without one")
+    refused(run("init"), 2, "a source")
     assert set(shown["properties"]) == {"source", "columns", "release", "mechanism", "ledger"}
     assert shown["additionalProperties"] is False
 
@@ -363,13 +367,16 @@ def test_help_has_an_example(command: str) -> None:
 
 
 def test_the_list_of_commands_cuts_no_sentence() -> None:
-    for words in ([], ["ledger"]):
-        listed = succeeded(*words, "--help").out.split("Commands:")[1]
+    for words, heading in (([], "Publisher:"), (["ledger"], "Commands:")):
+        listed = succeeded(*words, "--help").out.split(heading)[1]
         assert ".." not in listed, listed
 
 
 def test_the_commands_are_there() -> None:
-    assert {"publish", "plan", "verify", "query", "inspect", "init", "schema"} <= set(COMMANDS)
+    """Each stands once in the list, under the person whom it is for."""
+    assert sorted(name for names in PERSONS.values() for name in names) == sorted(COMMANDS)
+    listed = re.findall("^  ([a-z]+)  ", succeeded("--help").out, flags=re.MULTILINE)
+    assert listed == [name for names in PERSONS.values() for name in names]
 
 
 @pytest.mark.slow
@@ -382,7 +389,7 @@ def test_exit_codes_of_the_process(ward: Path, tmp_path: Path) -> None:
     for code, arguments in (
         (1, ["verify", torn]),
         (3, narrow),
-        (4, ["inspect", tmp_path / "nowhere.duckdb"]),
+        (4, ["verify", tmp_path / "nowhere.duckdb"]),
     ):
         done = subprocess.run(
             [sys.executable, "-m", "privsql", *map(str, arguments)], capture_output=True, text=True, check=False
@@ -400,13 +407,12 @@ def test_exit_codes_of_the_process(ward: Path, tmp_path: Path) -> None:
         ["plan", "spec.toml"],
         ["verify", "ill.duckdb"],
         ["query", "ill.duckdb", "SELECT age, COUNT(*) FROM ill GROUP BY age"],
-        ["inspect", "ill.duckdb"],
         ["init", "people.parquet"],
         ["publish", "nowhere.toml"],
         ["plan", "people.parquet", *ROLES, "--threshold", "0.1"],
         ["verify", "people.parquet"],
         ["query", "ill.duckdb", "SELECT nothing"],
-        ["inspect", "nowhere.duckdb"],
+        ["verify", "nowhere.duckdb"],
         ["init", "nowhere.parquet"],
     ],
     few=7,
@@ -773,7 +779,7 @@ def test_a_name_with_lock_in_it_is_not_taken_for_a_lock(tmp_path: Path, name: st
     done = run("plan", source, *table, *FLAGS)
     refused(done, 4, name)
     assert "another process" not in done.err
-    assert "another process" not in run("inspect", source).err
+    assert "another process" not in run("verify", source).err
 
 
 def test_a_parquet_source_that_breaks_off(place: Path) -> None:
@@ -855,7 +861,7 @@ def test_a_release_that_is_open_elsewhere_for_writing(place: Path) -> None:
     succeeded("publish", place / "spec.toml")
     release = place / "ill.duckdb"
     with held_open(release):
-        for arguments in (["verify", release], ["inspect", release], ["query", release, "SELECT COUNT(*) FROM ill"]):
+        for arguments in (["verify", release], ["query", release, "SELECT COUNT(*) FROM ill"]):
             refused(run(*arguments), 1, "ill.duckdb.wal", "close")
 
 
@@ -906,7 +912,7 @@ def test_what_is_no_release_is_said_to_be_none(tmp_path: Path, kind: str) -> Non
     elif kind == "parquet":
         write(path, "SELECT 1 AS a")
     code = {"database": 2, "folder": 2}.get(kind, 4)
-    for arguments in (["verify", path], ["inspect", path], ["query", path, "SELECT COUNT(*) FROM thing"]):
+    for arguments in (["verify", path], ["query", path, "SELECT COUNT(*) FROM thing"]):
         refused(run(*arguments), code, str(path))
 
 
@@ -1061,7 +1067,7 @@ def test_the_key_is_nowhere_but_in_its_file(place: Path) -> None:
         succeeded("publish", place / "spec.toml", "--key-file", key, "--json"),
         succeeded("publish", place / "spec.toml", "--key-file", key, "--format", "parquet", "--to", place / "folder"),
         succeeded("verify", place / "ill.duckdb", "--json"),
-        succeeded("inspect", place / "ill.duckdb", "--json"),
+        succeeded("verify", place / "ill.duckdb", "--json", "--verbose"),
         run("publish", place / "spec.toml", "--key-file", key),
     ]
     secret = bytes.fromhex(key.read_text(encoding="ascii").strip())

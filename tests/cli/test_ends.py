@@ -47,11 +47,11 @@ def process(*arguments: object, **streams: object) -> subprocess.CompletedProces
         (["publish"], ["Missing argument", "privsql publish --help"]),
         (["publsh"], ["publsh", "privsql --help"]),
         (["verify", "r", "--no-such"], ["--no-such", "privsql verify --help"]),
-        (["query", "r"], ["Missing argument", "SQL"]),
-        (["itemsets", "r", "--top", "0"], ["--top", "equal to 1"]),
-        (["itemsets", "r", "--top", "many"], ["--top", "integer"]),
+        (["query", "r"], ["SQL", "--itemsets"]),
+        (["query", "r", "--itemsets", "0"], ["--itemsets", "equal to 1"]),
+        (["query", "r", "--itemsets", "many"], ["--itemsets", "integer"]),
         (["evaluate", "r"], ["--source"]),
-        (["inspect", "r", "s"], ["extra", "s"]),
+        (["export", "r", "s"], ["extra", "s"]),
         (["query", "r", "SELECT 1", "--confidence"], ["--confidence"]),
         (["attack", "r", "--plot", "picture.jpg"], ["--plot picture.jpg", ".png"]),
         (["verify", "r", "s"], ["--against"]),
@@ -79,7 +79,7 @@ def test_no_arguments_is_help() -> None:
 
 def test_every_other_error_is_an_object_too(ward: Path) -> None:
     for code, arguments in (
-        (4, ["inspect", ward / "nowhere.duckdb"]),
+        (4, ["verify", ward / "nowhere.duckdb"]),
         (3, ["plan", ward / "people.parquet", *ROLES, "--threshold", "0.2"]),
         (2, ["query", ward / "ill.duckdb", "SELEC"]),
     ):
@@ -113,7 +113,7 @@ def test_a_reader_who_has_gone_does_not_change_the_verdict(ward: Path) -> None:
         (0, ["--help"]),
     ):
         assert gone(*arguments) == (code, ""), arguments
-    code, said = gone("inspect", ward / "nowhere.duckdb", "--json")
+    code, said = gone("verify", ward / "nowhere.duckdb", "--json")
     assert (code, said.count("\n")) == (4, 1)
 
 
@@ -126,11 +126,9 @@ def test_half_of_the_output_is_read_as_by_head(ward: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-@pytest.mark.parametrize(
-    "arguments", rest_slow([["verify"], ["verify", "--json"], ["inspect"], ["--help"], ["schema"]])
-)
+@pytest.mark.parametrize("arguments", rest_slow([["verify"], ["verify", "--json"], ["--help"], ["init", "--schema"]]))
 def test_a_full_device_is_one_line(ward: Path, arguments: list[str]) -> None:
-    release = [str(ward / "ill.duckdb")] if arguments[0] in ("verify", "inspect") else []
+    release = [str(ward / "ill.duckdb")] if arguments[0] == "verify" else []
     with open("/dev/full", "w") as full:
         done = process(*arguments, *release, stdout=full, stderr=subprocess.PIPE)
     assert done.returncode == 4
@@ -140,7 +138,7 @@ def test_a_full_device_is_one_line(ward: Path, arguments: list[str]) -> None:
 @pytest.mark.slow
 def test_nobody_reads_stderr(ward: Path) -> None:
     with open("/dev/full", "w") as full:
-        done = process("inspect", ward / "nowhere.duckdb", "--json", stdout=subprocess.PIPE, stderr=full)
+        done = process("verify", ward / "nowhere.duckdb", "--json", stdout=subprocess.PIPE, stderr=full)
     assert done.returncode == 4
     assert json.loads(done.stdout)["exit_code"] == 4
 
@@ -160,7 +158,7 @@ def test_an_output_that_is_not_utf_8(ward: Path) -> None:
     source = write(ward / "s.parquet", "SELECT i % 5 AS âge, ['é', 'è', 'ê'][1 + i % 3] AS mal FROM range(90) t(i)")
     succeeded("publish", source, "--qi", "âge", "--sensitive", "mal", "--threshold", "0.5", "--to", accents)
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
-    for arguments in (["inspect", accents], ["query", accents, "SELECT mal, COUNT(*) FROM s GROUP BY mal", "--json"]):
+    for arguments in (["verify", accents], ["query", accents, "SELECT mal, COUNT(*) FROM s GROUP BY mal", "--json"]):
         done = process(*arguments, capture_output=True, env=environment)
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
     assert [row["mal"] for row in json.loads(done.stdout)["rows"]] == ["è", "é", "ê"]
@@ -172,7 +170,7 @@ def test_what_a_release_holds_does_not_steer_a_terminal(tmp_path: Path) -> None:
     source = write(tmp_path / "ward.parquet", names)
     flags = ["--qi", f"age{HOSTILE}", "--sensitive", "disease", "--threshold", "0.5", "--to", tmp_path / "r.duckdb"]
     printed = [succeeded("publish", source, *flags)]
-    printed.append(succeeded("inspect", tmp_path / "r.duckdb"))
+    printed.append(succeeded("verify", tmp_path / "r.duckdb", "--verbose"))
     printed.append(succeeded("query", tmp_path / "r.duckdb", "SELECT disease, COUNT(*) FROM ward GROUP BY disease"))
     printed.append(run("query", tmp_path / "r.duckdb", f'SELECT COUNT(*) FROM ward WHERE "{HOSTILE}" = 1'))
     for one in printed:

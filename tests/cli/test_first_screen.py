@@ -99,7 +99,7 @@ def every_text(value: Any) -> list[str]:
 )
 def test_the_first_screen_says_what_a_record_is_to_a_person(tmp_path: Path, persons: str, words: str) -> None:
     spec, release = asked(tmp_path, "bucketize", persons), tmp_path / "ill.duckdb"
-    for arguments in (["plan", spec], ["publish", spec, "--seed", 1], ["verify", release], ["inspect", release]):
+    for arguments in (["plan", spec], ["publish", spec, "--seed", 1], ["verify", release]):
         assert words in screen(*arguments), arguments
     assert "unique people" not in screen("verify", release)
     assert "unique records" in screen("verify", release)
@@ -198,7 +198,7 @@ def test_shares_of_powers_of_two_and_loss_are_no_headlines(tmp_path: Path) -> No
     texts = [screen(*one) for one in (["plan", spec], ["publish", spec, "--seed", 1], ["verify", release])]
     texts += [screen(*one, "--verbose") for one in (["plan", spec], ["verify", release])]
     succeeded("report", release, "--to", tmp_path / "page.html")
-    for text in (*texts, screen("inspect", release), page(tmp_path / "page.html")):
+    for text in (*texts, screen("verify", release, "--verbose"), page(tmp_path / "page.html")):
         assert not long.search(text), long.search(text)
     assert any(long.search(one["found"]) for one in succeeded("verify", release, "--json").json["bounds"])
     assert (

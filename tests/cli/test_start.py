@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from privsql import inspect
 from privsql.cli.app import app
 from privsql.mechanisms.registry import KINDS
+from privsql.releases.opened import read_manifest
 from support.loops import rest_slow
 from support.shelf import release_of
 
@@ -53,7 +53,7 @@ def test_help_imports_nothing_that_is_heavy() -> None:
 
 
 def test_the_models_import_nothing_that_is_heavy() -> None:
-    lines = [["publish", "--help"], ["plan", "--help"], ["schema"]]
+    lines = [["publish", "--help"], ["plan", "--help"]]
     for line, modules in zip(lines, loaded(*lines), strict=True):
         assert modules & (HEAVY | OTHERS | {"rich.console"}) == set(), line
         assert modules.issuperset(f"{package}.parameters" for package in PACKAGES.values())
@@ -64,7 +64,7 @@ def test_the_models_import_nothing_that_is_heavy() -> None:
 @pytest.mark.parametrize("kind", rest_slow(PACKAGES))
 def test_a_query_imports_its_own_mechanism_alone(shelf: Path, kind: str) -> None:
     release = release_of(shelf, kind)
-    name = inspect(release).name
+    name = read_manifest(release).name
     (modules,) = loaded(["query", str(release), f"SELECT COUNT(*) FROM {name}", "--json"])
     others = [package for other, package in PACKAGES.items() if other != kind]
     assert [one for one in modules if one.startswith(tuple(others))] == []

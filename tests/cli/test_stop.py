@@ -39,9 +39,9 @@ INSIDE = """
 import os, sys, time
 import privsql
 from pathlib import Path
-def verb(release):
+def verb(release, **_):
 {body}
-privsql.inspect = verb
+privsql.export = verb
 """
 
 
@@ -61,7 +61,7 @@ def started(program: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 def inside(*lines: str) -> str:
-    """A program whose ``inspect`` is these lines."""
+    """A program whose ``export`` is these lines."""
     return INSIDE.format(body="\n".join(f"    {line}" for line in lines))
 
 
@@ -130,7 +130,7 @@ def test_a_verb_cleans_up(tmp_path: Path, number: signal.Signals) -> None:
             "    time.sleep(0.3)",
             "    mark.unlink()",
         ),
-        "inspect",
+        "export",
         "r",
         "--json",
     )
@@ -153,7 +153,7 @@ def test_an_interruption_where_exceptions_are_dropped_is_not_lost() -> None:
             "Loud()",
             "time.sleep(60)",
         ),
-        "inspect",
+        "export",
         "r",
     )
     stopped(process, signal.SIGINT)
@@ -161,7 +161,7 @@ def test_an_interruption_where_exceptions_are_dropped_is_not_lost() -> None:
 
 def test_other_exceptions_that_are_dropped_are_shown() -> None:
     process = started(
-        inside("class Loud:", "    def __del__(self):", "        1 / 0", "Loud()", "sys.exit(0)"), "inspect", "r"
+        inside("class Loud:", "    def __del__(self):", "        1 / 0", "Loud()", "sys.exit(0)"), "export", "r"
     )
     assert "ZeroDivisionError" in process.communicate(timeout=60)[1]
     assert process.returncode == 0
@@ -170,7 +170,7 @@ def test_other_exceptions_that_are_dropped_are_shown() -> None:
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
     lines = inside(f"os.kill(os.getpid(), {int(signal.SIGHUP)})", "sys.exit(0)")
     ignoring = f"import signal; signal.signal({int(signal.SIGHUP)}, signal.SIG_IGN)\n"
-    process = started(ignoring + lines, "inspect", "r")
+    process = started(ignoring + lines, "export", "r")
     assert process.communicate(timeout=60) == ("", "")
     assert process.returncode == 0
 

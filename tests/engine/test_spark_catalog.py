@@ -18,7 +18,7 @@ from privsql.engine.database import ViewDefinition
 from privsql.engine.open import open_locked
 from privsql.releases.contents import digest_release
 from privsql.releases.draft import digest_tables
-from privsql.releases.opened import SchemaDraft
+from privsql.releases.opened import SchemaDraft, read_manifest
 from privsql.source.targets import as_target
 from support import engines
 from support.commands import MANIFEST, write
@@ -115,7 +115,7 @@ def test_questions_and_limits(
         privsql.publish(people, connection=session, schema=schema, **how)
     session.sql(f"COMMENT ON TABLE `{schema}`.st IS 'Alice'")
     with pytest.raises(GuaranteeError, match="does not belong here"):
-        privsql.inspect(schema, connection=session)
+        read_manifest(schema, connection=session)
 
 
 @REPEATED
@@ -159,7 +159,7 @@ def test_a_release_that_duckdb_has_made(ward: Path, session: SparkSession, schem
         put(session, ward / "ill.duckdb", schema)
     assert list_all(session, schema) == before
     with pytest.raises(UsageError, match="connection does not have this file open"):
-        privsql.inspect(f"{ward}/ill.duckdb::released", connection=session)
+        read_manifest(f"{ward}/ill.duckdb::released", connection=session)
     with pytest.raises(UsageError, match="there is no schema 'nowhere'"):
         privsql.query("nowhere", question, connection=session)
 
@@ -314,13 +314,13 @@ import privsql
 from privsql.releases.opened import replay_target_wal
 print(sorted(one.name for one in session.catalog.listTables("released")))
 try:
-    privsql.inspect(target)
+    read_manifest(target)
 except privsql.UsageError as error:
     print(error)
 replay_target_wal(target)
 print(sorted(one.name for one in session.catalog.listTables("released")))
 commit()
-print(privsql.inspect(target).name, len(session.catalog.listDatabases()))
+print(read_manifest(target).name, len(session.catalog.listDatabases()))
 """
 
 
@@ -364,4 +364,4 @@ def test_a_folder_at_an_address(session: SparkSession, tmp_path: Path) -> None:
         assert there.query(QUESTION).rows == here.query(QUESTION).rows
     (tmp_path / "r" / "qit.parquet" / "note.txt").write_text("Alice")
     with pytest.raises(GuaranteeError, match="does not belong here"):
-        privsql.inspect(done)
+        read_manifest(done)

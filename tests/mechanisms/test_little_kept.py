@@ -131,7 +131,7 @@ def test_a_release_of_nothing_verifies_and_invents_nothing(empty: Path) -> None:
     """Its tree is a root without a budget: "index -1 is out of bounds" was said of it."""
     release = empty / "shop.duckdb"
     assert succeeded("verify", release, "--source", empty / "spec.toml", "--json").json["ok"]
-    assert succeeded("itemsets", release, "--json").json["itemsets"] == []
+    assert succeeded("query", release, "--itemsets", 20, "--json").json["itemsets"] == []
     assert asked(release, "SELECT COUNT(*) FROM shop WHERE list_contains(goods, 7)")["rests_on"] == "point"
     assert run("attack", release).code == 3  # there is no leaf whose records could be told
 

@@ -184,12 +184,12 @@ def test_one_more_mechanism_is_published_verified_queried_and_attacked(tmp_path:
 def test_one_more_mechanism_is_known_to_every_other_verb(tmp_path: Path) -> None:
     spec, release = specified(tmp_path, "least = 40"), tmp_path / "totals.duckdb"
     assert 'kind = "totals"' in succeeded("init", tmp_path / "people.parquet", "--kind", "totals").out
-    assert '"Totals"' in succeeded("schema").out
+    assert '"Totals"' in succeeded("init", "--schema").out
     refused(
         run("plan", specified(tmp_path, "least = 41", "large")), 3, "a total has 40 records", "lower mechanism.least"
     )
     succeeded("publish", spec)
-    assert "totals, exact" in succeeded("inspect", release).out
+    assert "totals, exact" in succeeded("verify", release, "--verbose").out
     random = ("--workload", "random", "--queries", 4, "--attributes", 1)
     assert succeeded("evaluate", release, "--source", spec, *random, "--json").json["reconstructed"]["queries"] == 4
     shown = succeeded("report", release, "--to", tmp_path / "page.html", "--json").json

@@ -402,7 +402,7 @@ def test_too_little_memory_is_said_in_one_line(place: Path) -> None:
 
 def questioned(release: Path, *, whole: Callable[[], bool]) -> None:
     """Every command fails in one line, or verify is right to say that all is as it was."""
-    for arguments in (["verify", release], ["inspect", release], ["query", release, QUESTION]):
+    for arguments in (["verify", release], ["query", release, QUESTION]):
         done = run(*arguments)
         assert done.crash is None, (arguments[0], repr(done.crash))
         if done.code == 0:
@@ -437,7 +437,7 @@ def test_a_torn_release_is_not_said_to_be_open_elsewhere(ward: Path, tmp_path: P
     content[4096 + 100] ^= 0xFF
     content[8192 + 100] ^= 0xFF
     (tmp_path / "ill.duckdb").write_bytes(content)
-    for arguments in (["verify", tmp_path / "ill.duckdb"], ["inspect", tmp_path / "ill.duckdb"]):
+    for arguments in (["verify", tmp_path / "ill.duckdb"],):
         done = run(*arguments)
         refused(done, 4, "ill.duckdb")
         assert "another process" not in done.err
@@ -483,7 +483,7 @@ def test_a_release_of_another_format_is_refused(place: Path) -> None:
     release = place / "ill.duckdb"
     with duckdb.connect(str(release)) as db:
         db.execute(f"UPDATE privsql_manifest SET value = '{FORMAT + 1}' WHERE key = 'format'")
-    for command in (["verify", release], ["query", release, QUESTION], ["inspect", release]):
+    for command in (["verify", release], ["query", release, QUESTION]):
         refused(run(*command), 4, f"format {FORMAT + 1}", f"reads format {FORMAT}", "publish anew")
 
 

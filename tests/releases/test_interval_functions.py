@@ -13,6 +13,7 @@ import pytest
 import privsql
 from privsql.engine.open import open_locked
 from privsql.errors import UsageError
+from privsql.releases.opened import read_manifest
 from support import large
 from support import shelf as shelves
 from support.commands import rows, run
@@ -67,7 +68,7 @@ def interval(sums: list[Any], records: int | None, skew: float) -> tuple[float, 
 def test_they_are_what_anybody_can_calculate_from_the_sums(shelf: Path) -> None:
     for name in COUNTED:
         release = shelves.release_of(shelf, name)
-        manifest = privsql.inspect(release)
+        manifest = read_manifest(release)
         how = (None, manifest.facts["skew"]) if name == "randomize" else (manifest.published, 0.0)
         with duckdb.connect(str(release), read_only=True) as db:
             for condition in FILTERS:
@@ -107,7 +108,7 @@ def test_only_a_view_with_variances_has_functions(shelf: Path, tmp_path: Path) -
     """A shuffle, synthetic rows, and shares of lists are biased by what is not known, and no variance says how much."""
     for name in shelves.MECHANISMS:
         release = shelves.release_of(shelf, name)
-        view = f"{privsql.inspect(release).name}_weighted"
+        view = f"{read_manifest(release).name}_weighted"
         columns = [row[0] for row in rows(release, f"DESCRIBE {view}")]
         stored = rows(release, "SELECT function_name FROM duckdb_functions() WHERE database_name = current_database()")
         assert sorted(stored) == ([("high",), ("low",), ("n",)] if name in COUNTED else []), name
@@ -166,7 +167,7 @@ def test_a_schema_holds_them_and_loses_them_with_the_release(shelf: Path, tmp_pa
         privsql.publish(shelf / "people.csv", threshold=0.5, **how)
     assert privsql.verify(f"{house}::Released to").ok
     ((count,),) = rows(house, 'SELECT "Released to".n(weight) FROM "Released to".people_weighted')
-    assert count == pytest.approx(privsql.inspect(f"{house}::Released to").published)
+    assert count == pytest.approx(read_manifest(f"{house}::Released to").published)
     privsql.publish(shelf / "people.csv", kind="permute", k=2, e=1, **how | {"sensitive": "age", "qi": ["sex"]})
     assert not rows(house, "FROM duckdb_functions() WHERE database_name = 'house'")
 
@@ -177,7 +178,7 @@ def test_a_connection_of_a_caller_holds_them(shelf: Path) -> None:
         privsql.publish(shelf / "people.csv", threshold=0.5, schema="released", connection=con, **PEOPLE)
         assert privsql.verify("released", connection=con).ok
         ((count,),) = con.execute("SELECT released.n(weight) FROM released.people_weighted").fetchall()
-        assert count == pytest.approx(privsql.inspect("released", connection=con).published)
+        assert count == pytest.approx(read_manifest("released", connection=con).published)
         con.execute("CREATE MACRO released.more(x) AS x")
         assert not privsql.verify("released", connection=con).ok
 

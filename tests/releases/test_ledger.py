@@ -153,7 +153,7 @@ def test_new_records_are_held_back_counted_and_released_later(office: Office) ->
     for table in ("qit", "st", "privsql_values"):
         assert "96" not in str(rows(office.made[1], f"FROM {table}"))
     assert succeeded("verify", office.made[1], "--source", office.spec(), "--json").json["ok"]
-    assert "1 new records" in succeeded("inspect", office.made[1]).out
+    assert "1 new records" in succeeded("verify", office.made[1], "--verbose").out
     office.hire("(12, 50, 'm', 95), (13, 32, 'f', 94)")
     assert office.publish()["held_back"] == 0
     assert groups_of(office.made[2])[-1] == (94, 95, 96)

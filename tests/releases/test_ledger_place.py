@@ -353,7 +353,7 @@ def test_what_fails_to_come_into_place_is_withdrawn(office: Office, monkeypatch:
 @pytest.mark.slow
 def test_trials_are_in_no_ledger(office: Office) -> None:
     path, other = office.spec(mechanism=BUCKETIZE), office.spec(mechanism=BUCKETIZE.replace("5", "75"), name="b.toml")
-    succeeded("compare", path, other, "--queries", 4)
+    succeeded("evaluate", path, other, "--queries", 4)
     succeeded("plan", path)
     assert not Path(os.environ["PRIVSQL_LEDGER"]).exists()
     assert not list(Path(os.environ["PRIVSQL_LEDGER"]).parent.glob("*.key"))

@@ -39,8 +39,8 @@ def test_a_nightly_job_does_not_forget_what_it_replaces(job: list[object], tmp_p
     done = succeeded(*job, "--seed", 5, "--allow-composition")
     assert "release 1, which it replaces, counts as received" in " ".join(done.out.split())
     assert [one["relation"] for one in manifest(release)["beside"]] == ["replaced"]
-    for verb in ("verify", "inspect"):
-        assert words() in " ".join(succeeded(verb, release).out.split())
+    for verbose in ([], ["--verbose"]):
+        assert words() in " ".join(succeeded("verify", *verbose, release).out.split())
     succeeded("report", release, "--to", tmp_path / "report.html")
     assert words() in " ".join((tmp_path / "report.html").read_text(encoding="utf-8").split())
     assert [one["withdrawn"] for one in succeeded("ledger", "--json").json["releases"]] == [False, False]

@@ -30,7 +30,6 @@ QUESTION = "SELECT COUNT(*) FROM ill WHERE age < 30 AND disease = 'flu'"
 VERBS: dict[str, list[object]] = {
     "query": ["query", "ill.duckdb", QUESTION],
     "publish": ["publish", "spec.toml", "--replace"],
-    "inspect": ["inspect", "ill.duckdb"],
     "verify": ["verify", "ill.duckdb"],
     "verify --source": ["verify", "ill.duckdb", "--source", "spec.toml"],
     "plan": ["plan", "spec.toml"],

@@ -17,7 +17,7 @@ from privsql.engine.duck.connection import Connection
 from privsql.engine.duck.warehouse import DuckOpenDatabase
 from privsql.releases.contents import digest_release
 from privsql.releases.draft import is_occupied
-from privsql.releases.opened import SchemaDraft
+from privsql.releases.opened import SchemaDraft, read_manifest
 from privsql.source.targets import Target, as_target
 from support.commands import MANIFEST
 from support.drafts import commit_at_once
@@ -115,7 +115,7 @@ def test_every_verb_takes_it(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> 
         con.execute("DROP SCHEMA released CASCADE")  # it answers from the copy that it opened
         assert release.query(QUESTION).rows == rows
     with pytest.raises(UsageError, match="there is no schema 'released'"):
-        privsql.inspect("released", connection=con)
+        read_manifest("released", connection=con)
     publish(con)
     assert privsql.verify("released", done.spec, connection=con).ok
     assert privsql.attack("released", done.spec, connection=con, seed=1).ok
@@ -144,7 +144,7 @@ def test_a_page_and_a_file_of_a_specification(tmp_path: Path) -> None:
             with pytest.raises(UsageError, match="neither the source nor the release lies in it"):
                 privsql.publish(spec, seed=1, connection=other)
             with pytest.raises(UsageError, match="does not have this file open"):
-                privsql.inspect(f"{file}::released", connection=other)
+                read_manifest(f"{file}::released", connection=other)
             other.execute("CREATE TABLE mine AS SELECT 1 AS a")
         from privsql.serving.guard import open_pools
 
@@ -387,4 +387,4 @@ def test_killed_while_it_writes(ward: Path, tmp_path: Path, number: int) -> None
     with duckdb.connect(str(file)) as con:
         assert con.execute("SELECT schema_name, table_name FROM duckdb_tables()").fetchall() == [("main", "mine")]
         with pytest.raises(UsageError, match="there is no schema"):
-            privsql.inspect("released", connection=con)
+            read_manifest("released", connection=con)

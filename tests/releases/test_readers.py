@@ -13,6 +13,7 @@ import pytest
 
 import privsql
 from privsql.errors import GuaranteeError, UsageError
+from privsql.releases.opened import read_manifest
 from support import shelf as shelves
 from support.places import ROOT
 
@@ -104,7 +105,7 @@ def test_the_script_of_a_folder_makes_its_views(shelf: Path, monkeypatch: pytest
         db.execute((release / "views.sql").read_text())
         (records,) = db.execute("SELECT round(sum(weight)) FROM people_weighted").fetchall()[0]
         (views,) = db.execute("SELECT count(*) FROM duckdb_views() WHERE NOT internal").fetchall()[0]
-    assert records == privsql.inspect(release).published
+    assert records == read_manifest(release).published
     assert views == len(list(release.glob("*.parquet"))) + 2
     assert pl.read_parquet(release / "qit.parquet").height == records
 

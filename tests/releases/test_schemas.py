@@ -16,6 +16,7 @@ import privsql
 from privsql import EngineError, GuaranteeError, UsageError
 from privsql.releases.contents import LEFTOVERS, digest_release
 from privsql.releases.draft import is_occupied
+from privsql.releases.opened import read_manifest
 from privsql.releases.statements import SCHEMA_NOTE
 from privsql.source.targets import Target
 from support.commands import MANIFEST, held_open, left_over, refused, run, succeeded, write
@@ -95,7 +96,7 @@ def test_it_is_the_release_that_a_file_would_be(house: Path, ward: Path) -> None
 
 @pytest.mark.soak(part="long")
 def test_it_says_that_the_rest_is_no_part_of_it(house: Path) -> None:
-    assert privsql.inspect(there(house)).place == "schema"
+    assert read_manifest(there(house)).place == "schema"
     assert "nothing else in the database was checked or is promised" in succeeded("verify", there(house)).out
     assert SCHEMA_NOTE in privsql.open(there(house))._repr_html_()
     again = succeeded("publish", house / "spec.toml", "--seed", 1, "--replace")
@@ -268,9 +269,9 @@ def test_what_is_no_database(tmp_path: Path, ward: Path) -> None:
     with pytest.raises(EngineError):
         privsql.publish(ward / "spec.toml", seed=1, to=tmp_path / "x.parquet", schema="released")
     with pytest.raises(EngineError, match="folders have no schemas"):
-        privsql.inspect(Target(ward / "ill", "released"))
+        read_manifest(Target(ward / "ill", "released"))
     with pytest.raises(EngineError, match="no such release"):
-        privsql.inspect(tmp_path / "nothing.duckdb::released")
+        read_manifest(tmp_path / "nothing.duckdb::released")
 
 
 def test_a_file_may_be_called_so(ward: Path, tmp_path: Path) -> None:
@@ -342,4 +343,4 @@ def test_killed_at_any_moment(house: Path) -> None:
     assert 0 < changed < KILLS
     succeeded(*asked, KILLS + 1)
     assert left_over(house) == []
-    assert privsql.inspect(there(house)).place == "schema"
+    assert read_manifest(there(house)).place == "schema"

@@ -17,7 +17,7 @@ from golden.releases import RECIPES as RECIPES_OF_ALL
 from privsql import EngineError, GuaranteeError, PrivsqlError, UsageError
 from privsql.releases.contents import digest_release
 from privsql.releases.draft import is_occupied
-from privsql.releases.opened import SchemaDraft
+from privsql.releases.opened import SchemaDraft, read_manifest
 from privsql.source.targets import Address, Target, as_target
 from support import large, postgres
 from support.commands import LARGE_TABLE, MANIFEST, ROLES, refused, run, specification, succeeded, write
@@ -167,7 +167,7 @@ def test_many_records_come_over_in_other_pieces(schema: str, tmp_path: Path, thr
     how: dict[str, Any] = {"qi": ["age", "sex", "place"], "sensitive": "disease", "threshold": "2*f + 0.1"}
     privsql.publish(people, algorithm="two-size", threads=threads, **how, **place)
     again = privsql.publish(people, algorithm="two-size", threads=3 - threads, repeat=True, **how, **place)
-    assert privsql.inspect(again).published == 600_000
+    assert read_manifest(again).published == 600_000
 
 
 def test_the_command_line(ward: Path, tmp_path: Path, schema: str) -> None:
@@ -181,7 +181,7 @@ def test_the_command_line(ward: Path, tmp_path: Path, schema: str) -> None:
     with privsql.open(at(schema)) as release:
         assert [tuple(row.values()) for row in outcomes[-1].json["rows"]] == release.query(QUESTION).rows
     outcomes += [
-        succeeded("inspect", at(schema), "--json"),
+        succeeded("verify", at(schema, "--verbose"), "--json"),
         succeeded("verify", at(schema), "--source", ward / "people.parquet"),
         succeeded("attack", at(schema), "--json"),
         succeeded("evaluate", at(schema), "--source", ward / "people.parquet", "--queries", 10, "--json"),
@@ -271,7 +271,7 @@ CHANGES = [
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_is_changed_there_is_found(ward: Path, server: PostgresServer, schema: str, change: str) -> None:
     put(ward / "ill.duckdb", schema)
-    privsql.inspect(at(schema))
+    read_manifest(at(schema))
     server.run_statement(change.format(quote(schema)))
     with pytest.raises((GuaranteeError, UsageError, EngineError)) as refusal:
         privsql.query(at(schema), QUESTION)
@@ -499,7 +499,7 @@ def test_killed_while_it_writes(ward: Path, server: PostgresServer, schema: str,
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode < 0, done.stderr
     with pytest.raises(UsageError, match="there is no schema"):
-        privsql.inspect(at(schema))
+        read_manifest(at(schema))
     put(ward / "ill.duckdb", schema)  # which waits until the server has noticed
     assert list_all(server, quote(schema))
 

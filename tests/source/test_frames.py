@@ -16,6 +16,7 @@ import pytest
 
 import privsql
 from privsql import UsageError
+from privsql.releases.opened import read_manifest
 from privsql.source import places
 from privsql.source.places import as_frame
 from support.commands import tables
@@ -116,7 +117,7 @@ def test_every_library_gives_the_same_release(
         found = found.cast(arrow().cast(pa.schema(list(TYPES.items()))).schema)
     done = privsql.publish(found, quasi_identifiers=QI, nulls={"visits": "suppress"}, to=to, **ASKED)
     assert done.facts["suppressed"] == ROWS // 5
-    assert [(one.name, one.type) for one in privsql.inspect(to).quasi_identifiers][4:7] == [
+    assert [(one.name, one.type) for one in read_manifest(to).quasi_identifiers][4:7] == [
         ("since", "DATE"),
         ("paid", "DECIMAL(4,2)"),
         ("seen", "TIMESTAMP WITH TIME ZONE"),
@@ -304,7 +305,7 @@ def test_names_are_quoted_and_long_texts_kept(tmp_path: Path) -> None:
 def test_three_hundred_columns(tmp_path: Path) -> None:
     wide = pd.concat([pandas(), pd.DataFrame({f"c{i}": range(ROWS) for i in range(300)})], axis=1)
     done = privsql.publish(wide, quasi_identifiers=["age", "c7"], to=tmp_path / "r.duckdb", **ASKED)
-    assert privsql.inspect(done).records == ROWS
+    assert read_manifest(done).records == ROWS
 
 
 @pytest.mark.slow

@@ -16,8 +16,8 @@ import typer.main
 import typer.testing
 from typer.testing import CliRunner
 
-import privsql
 from privsql.cli.app import app
+from privsql.releases.opened import read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,7 +131,7 @@ def tables(release: Path) -> dict[str, list[tuple[Any, ...]]]:
 
 def composed(release: Path) -> list[str]:
     """What a release says of other releases of the same people."""
-    return [str(one) for one in privsql.inspect(release).composition]
+    return [str(one) for one in read_manifest(release).composition]
 
 
 def manifest(release: Path) -> dict[str, Any]:

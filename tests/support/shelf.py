@@ -74,7 +74,6 @@ def uses(release: Path, shelf: Path, name: str = "bucketize", *, few: bool = Fal
     commands = {
         "verify": ["verify", release],
         "verify --source": ["verify", release, "--source", spec],
-        "inspect": ["inspect", release],
         "query": ["query", release, count],
         "attack": ["attack", release],
         "attack --source": ["attack", release, "--source", spec],

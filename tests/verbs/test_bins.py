@@ -72,14 +72,14 @@ def test_a_release_is_that_of_a_table_that_was_made_coarser_by_hand(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_manifest_and_inspect_say_it_and_questions_are_whole(tmp_path: Path) -> None:
+def test_manifest_and_verify_say_it_and_questions_are_whole(tmp_path: Path) -> None:
     people(tmp_path)
     spec, release = asked(tmp_path, "bucketize"), tmp_path / "ill.duckdb"
     succeeded("publish", spec)
     stated = manifest(release)
     assert stated["bins"]["age"] == {"width": "15", "origin": "0", "edges": [], "unit": None}
     assert stated["groups"] == {"city": ["FR", "rest"]}
-    told = " ".join(succeeded("inspect", release).out.split())
+    told = " ".join(succeeded("verify", release, "--verbose").out.split())
     assert "age: bins of 15; a value is the first of its bin" in told
     assert "since: quarters; a value" in told
     assert "city: FR, rest" in told
@@ -216,14 +216,14 @@ def test_a_table_beside_its_release_is_read_in_the_same_bins(tmp_path: Path) -> 
 def test_noisy_counts_of_a_source_are_of_whole_bins(tmp_path: Path) -> None:
     people(tmp_path)
     spec = privsql.load(asked(tmp_path, "bucketize"))
-    found = privsql.infer(spec, "AGE >= 15 AND city = 'FR'", "disease = 'd1'", draws=100)
+    found = privsql.attack(source=spec, differential=("AGE >= 15 AND city = 'FR'", "disease = 'd1'"), draws=100)
     table = warehouse(tmp_path / "table.duckdb", f"CREATE TABLE people AS {SICK.format(n=600)}")
     assert [(found.queried_row.x,)] == rows(
         table, "SELECT count(*) FROM people WHERE age >= 15 AND city IN ('Paris', 'Lyon')"
     )
     for condition in ("age >= 12", "city = 'Paris'"):
         with pytest.raises(privsql.UsageError, match=r"bin|groups"):
-            privsql.infer(spec, condition, "disease = 'd1'")
+            privsql.attack(source=spec, differential=(condition, "disease = 'd1'"))
 
 
 PREFIXED = """

@@ -140,18 +140,18 @@ def test_a_comparison_measures_the_records_that_are_published(tmp_path: Path, mo
     monkeypatch.setattr(evaluate, "measure_answers", note_rows)
     own, spec, apart = tmp_path / "own.key", asked(tmp_path), asked(tmp_path, "off", ledger={"off": True})
     for seed in (1, 1, 2):
-        privsql.compare([apart], queries=2, seed=seed)
+        privsql.evaluate([apart], queries=2, seed=seed)
     privsql.publish(spec)
     privsql.publish(apart, key_file=own)
     for seed in (1, 2):
-        privsql.compare([spec], queries=2, seed=seed)
-    privsql.compare([apart], queries=2, key_file=own)
+        privsql.evaluate([spec], queries=2, seed=seed)
+    privsql.evaluate([apart], queries=2, key_file=own)
     by_ledger, by_file = published(tmp_path / "r.duckdb"), published(tmp_path / "off.duckdb")
     assert chosen[0] == chosen[1] != chosen[2]
     assert chosen[3:] == [by_ledger, by_ledger, by_file]
     assert by_ledger != by_file
     with pytest.raises(privsql.EngineError, match="No such file"):
-        privsql.compare([spec], queries=2, key_file=tmp_path / "none.key")
+        privsql.evaluate([spec], queries=2, key_file=tmp_path / "none.key")
 
 
 def test_a_plan_makes_no_secret(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def skewed(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_compare_measures_every_specification_with_the_same_queries(skewed: Path) -> None:
     specs = [skewed / f"{name}.toml" for name in MECHANISMS]
-    found = succeeded("compare", *specs, "--queries", "80", "--json").json["specs"]
+    found = succeeded("evaluate", *specs, "--queries", "80", "--json").json["specs"]
     assert [one["spec"] for one in found] == list(MECHANISMS)
     assert [one["promise"] for one in found] == [
         "<= 0.2, of those who are there",
@@ -62,7 +62,7 @@ def test_compare_measures_every_specification_with_the_same_queries(skewed: Path
 @pytest.mark.slow
 def test_compare_prints_one_table_and_draws_a_picture(skewed: Path) -> None:
     done = succeeded(
-        "compare", skewed / "anatomy.toml", skewed / "pp.toml", "--queries", "40", "--plot", skewed / "c.png"
+        "evaluate", skewed / "anatomy.toml", skewed / "pp.toml", "--queries", "40", "--plot", skewed / "c.png"
     )
     for word in ("anatomy", "pp", "retained", "published", "covered", "if f <= 1/10"):
         assert word in done.out
@@ -71,7 +71,7 @@ def test_compare_prints_one_table_and_draws_a_picture(skewed: Path) -> None:
 
 @pytest.mark.slow
 def test_compare_repeats_itself(skewed: Path) -> None:
-    asked = ["compare", skewed / "pp.toml", "--queries", "40", "--json", "--seed", "3"]
+    asked = ["evaluate", skewed / "pp.toml", "--queries", "40", "--json", "--seed", "3"]
     first, second = (succeeded(*asked).json["specs"][0]["evaluation"] for _ in range(2))
     assert first == second
 
@@ -85,8 +85,8 @@ def test_what_can_not_be_compared_is_refused(skewed: Path) -> None:
         mechanism=MECHANISMS["pp"],
         name="other.toml",
     )
-    refused(run("compare", skewed / "pp.toml", other), 2, "other", "[columns]", "one table")
-    refused(run("compare", skewed / "pp.toml", "--plot", skewed / "c.txt", "--queries", "4"), 2, ".png or .svg")
+    refused(run("evaluate", skewed / "pp.toml", other), 2, "other", "[columns]", "one table")
+    refused(run("evaluate", skewed / "pp.toml", "--plot", skewed / "c.txt", "--queries", "4"), 2, ".png or .svg")
     narrow = (
         (skewed / "anatomy.toml")
         .read_text()
@@ -95,7 +95,7 @@ def test_what_can_not_be_compared_is_refused(skewed: Path) -> None:
         .replace("anatomy.duckdb", "n.duckdb")
     )
     (skewed / "narrow.toml").write_text(narrow)
-    refused(run("compare", skewed / "pp.toml", skewed / "narrow.toml", "--queries", "4"), 3, "narrow:", "flu")
+    refused(run("evaluate", skewed / "pp.toml", skewed / "narrow.toml", "--queries", "4"), 3, "narrow:", "flu")
 
 
 # Anatomy by suppression ---
@@ -146,7 +146,7 @@ def test_suppression_needs_a_constant_threshold(skewed: Path) -> None:
 @pytest.mark.slow
 def test_compare_is_a_function_of_the_library(skewed: Path) -> None:
     given = [(name, privsql.load(skewed / f"{name}.toml")) for name in ("up", "pp")]
-    found = privsql.compare(given, privsql.Workload(queries=40), seed=1)
+    found = privsql.evaluate(given, privsql.Workload(queries=40), seed=1)
     errors = {one.name: one.evaluated.scores["baseline"].summary()["mean_relative_error"] for one in found}
     assert errors["pp"] <= errors["up"] * 1.5
 
@@ -168,7 +168,7 @@ def small(tmp_path: Path) -> Path:
 
 def grid_of(spec: Path, *more: object) -> list[dict[str, Any]]:
     asked = ["--grid", "mechanism.threshold=1/2,1/4", "--grid", "algorithm=optimal,anatomy", "--queries", "4"]
-    return list(succeeded("compare", spec, *asked, "--json", *more).json["specs"])
+    return list(succeeded("evaluate", spec, *asked, "--json", *more).json["specs"])
 
 
 @pytest.mark.slow
@@ -183,12 +183,12 @@ def test_a_grid_has_a_row_for_every_combination_and_says_which_can_not_be(small:
     assert [one["algorithm"] for one in rows_of[:2]] == ["optimal", "anatomy"]
     assert {one["promise"] for one in rows_of[:2]} == {"<= 0.5"}
     assert all("flu" in one["refused"] and one["exit_code"] == 3 and "evaluation" not in one for one in rows_of[2:])
-    shown = succeeded("compare", small, "--grid", "threshold=1/2,1/4", "--queries", "4").out
+    shown = succeeded("evaluate", small, "--grid", "threshold=1/2,1/4", "--queries", "4").out
     assert "threshold=1/4: " in shown
-    nothing = run("compare", small, "--grid", "threshold=1/4", "--queries", "4", "--json")
+    nothing = run("evaluate", small, "--grid", "threshold=1/4", "--queries", "4", "--json")
     assert (nothing.code, len(nothing.json["specs"])) == (3, 1)
     with pytest.raises(privsql.InfeasibleError, match=r"^spec: .*flu"):
-        privsql.compare([("spec", privsql.load(small).model_copy(update={"mechanism": _quarter(small)}))], queries=4)
+        privsql.evaluate([("spec", privsql.load(small).model_copy(update={"mechanism": _quarter(small)}))], queries=4)
 
 
 def _quarter(spec: Path) -> Any:
@@ -211,7 +211,7 @@ def _quarter(spec: Path) -> Any:
     ],
 )
 def test_a_grid_that_is_not_understood_is_refused(small: Path, given: str, words: tuple[str, ...]) -> None:
-    done = run("compare", small, "--grid", given, "--queries", "4", "--json")
+    done = run("evaluate", small, "--grid", given, "--queries", "4", "--json")
     if "." in given:  # of a specification that has the key: a combination that there can't be
         assert (done.code, words[0] in done.json["specs"][0]["refused"]) == (3, True)
     else:
@@ -258,7 +258,7 @@ class Steps:
 @pytest.mark.slow
 def test_progress_names_each_combination_and_its_number(small: Path) -> None:
     seen = Steps()
-    found = privsql.compare(
+    found = privsql.evaluate(
         [small], grid={"threshold": ["1/2", "1/3"]}, queries=4, options=privsql.Options(report=seen)
     )
     assert {title.partition(": ")[0] for title in seen.titles} == {"1/2 spec, threshold=1/2", "2/2 spec, threshold=1/3"}
@@ -268,7 +268,7 @@ def test_progress_names_each_combination_and_its_number(small: Path) -> None:
 
 @pytest.mark.slow
 def test_points_are_every_question_with_its_truth_and_both_answers(small: Path) -> None:
-    (row,) = succeeded("compare", small, "--queries", "8", "--json", "--points").json["specs"]
+    (row,) = succeeded("evaluate", small, "--queries", "8", "--json", "--points").json["specs"]
     points = row["points"]
     assert len(points) == row["evaluation"]["baseline"]["queries"] == 8
     with duckdb.connect() as db:
@@ -281,18 +281,18 @@ def test_points_are_every_question_with_its_truth_and_both_answers(small: Path) 
                 assert answer["low"] <= answer["estimate"] <= answer["high"]
     errors = [abs(one["baseline"]["estimate"] - one["truth"]) / one["truth"] for one in points if one["truth"]]
     assert row["evaluation"]["baseline"]["mean_relative_error"] == pytest.approx(sum(errors) / len(errors))
-    refused(run("compare", small, "--points"), 2, "--points", "--json")
+    refused(run("evaluate", small, "--points"), 2, "--points", "--json")
 
 
 @pytest.mark.slow
 def test_only_questions_with_such_true_answers_count(small: Path) -> None:
-    every = privsql.compare([small], queries=40)[0].evaluated
-    some = privsql.compare([small], queries=40, true_answers="5:20")[0].evaluated
+    every = privsql.evaluate([small], queries=40)[0].evaluated
+    some = privsql.evaluate([small], queries=40, true_answers="5:20")[0].evaluated
     wanted = [point for point in every.points() if 5 <= point["truth"] <= 20]
     assert 0 < len(wanted) < len(every.points())
     assert some.points() == wanted
     assert (
-        privsql.compare([small], queries=8, true_answers=(None, -1))[0].evaluated.as_json()["baseline"]["queries"] == 0
+        privsql.evaluate([small], queries=8, true_answers=(None, -1))[0].evaluated.as_json()["baseline"]["queries"] == 0
     )
-    refused(run("compare", small, "--true-answers", "20:5"), 2, "--true-answers", "above")
-    refused(run("compare", small, "--true-answers", "many"), 2, "100:5000")
+    refused(run("evaluate", small, "--true-answers", "20:5"), 2, "--true-answers", "above")
+    refused(run("evaluate", small, "--true-answers", "many"), 2, "100:5000")

@@ -13,6 +13,7 @@ from sqlglot import parse_one
 import privsql as api
 from privsql.answers import bucket_model
 from privsql.releases import fitted
+from privsql.releases.opened import read_manifest
 from support.commands import refused, run, specification, succeeded, write
 from support.loops import rest_slow
 from support.shelf import make_once
@@ -315,7 +316,7 @@ def test_max_learning_refuses_what_is_learnt_too_well(folder: Path, tmp_path: Pa
 
 def privsql_parameters(release: Path) -> dict[str, Any]:
     """The parameters of the mechanism, as the release states them."""
-    return dict(api.inspect(release).parameters)
+    return dict(read_manifest(release).parameters)
 
 
 def test_the_cache_lies_where_the_system_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def test_a_query_of_the_publishers_and_a_ledger(tmp_path: Path) -> None:
 def test_what_is_secret_stays_so(tmp_path: Path) -> None:
     """Neither a release, nor a ledger, nor what a command says holds the password."""
     spec = asked(tmp_path, "multi-size", "r", there(), ledger='database = "l.duckdb"')
-    done = [succeeded("publish", spec, "--json"), run("inspect", tmp_path / "r.duckdb", "--json")]
+    done = [succeeded("publish", spec, "--json"), run("verify", tmp_path / "r.duckdb", "--json")]
     assert all(SECRET not in one.out + one.err for one in done)
     for file in ("r.duckdb", "l.duckdb"):
         assert SECRET.encode() not in (tmp_path / file).read_bytes()

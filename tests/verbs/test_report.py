@@ -393,7 +393,7 @@ def test_the_publisher_s_words_and_the_terms_of_reviewers(tmp_path: Path) -> Non
     assert places == sorted(places)
     assert text.count("<dd></dd>") == 5
     assert "data-label=" in text
-    shown = succeeded("inspect", tmp_path / "worded.duckdb").out
+    shown = succeeded("verify", tmp_path / "worded.duckdb", "--verbose").out
     assert "University clinic" in shown
 
 

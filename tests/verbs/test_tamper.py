@@ -416,10 +416,7 @@ def test_what_is_no_release_any_more_is_refused_without_a_traceback(ward: Path, 
     assert ": verified" not in done.out.replace("\n", "")
     if done.code != 1:
         refused(done, done.code)
-    for arguments in (
-        ["inspect", release],
-        ["query", release, "SELECT COUNT(*) FROM ill WHERE age < 30 AND disease = 'flu'"],
-    ):
+    for arguments in (["query", release, "SELECT COUNT(*) FROM ill WHERE age < 30 AND disease = 'flu'"],):
         other = run(*arguments)
         assert other.crash is None, (arguments[0], repr(other.crash))
         assert other.code in {0, 1, 2, 4}
@@ -436,7 +433,7 @@ def test_a_release_can_not_make_verify_run_its_sql(ward: Path, tmp_path: Path) -
             tmp_path,
             stating("quasi_identifiers", lambda fields, kind=kind: [fields[0] | {"type": kind}, *fields[1:]]),
         )
-        for arguments in (["verify", release], ["inspect", release], ["query", release, "SELECT COUNT(*) FROM ill"]):
+        for arguments in (["verify", release], ["query", release, "SELECT COUNT(*) FROM ill"]):
             done = run(*arguments)
             assert not stolen.exists(), (arguments[0], kind)
             assert done.crash is None, repr(done.crash)
@@ -452,7 +449,7 @@ def test_the_manifest_of_a_release_can_not_reach_outside(ward: Path, tmp_path: P
         f"CREATE VIEW {MANIFEST} AS SELECT key, CASE key WHEN 'duckdb' THEN "
         f"(SELECT content FROM read_text('{tmp_path / 'secret.txt'}')) ELSE value END AS value FROM stated",
     )
-    for arguments in (["verify", release], ["inspect", release], ["query", release, "SELECT COUNT(*) FROM ill"]):
+    for arguments in (["verify", release], ["query", release, "SELECT COUNT(*) FROM ill"]):
         done = run(*arguments)
         assert done.crash is None, repr(done.crash)
         assert "the secret" not in done.out + done.err, arguments[0]
@@ -551,7 +548,6 @@ def test_a_folder_that_is_no_release_any_more(ward: Path, tmp_path: Path, name: 
         path.write_bytes({"empty": b"", "half": content[: len(content) // 2], "garbage": b"garbage" * 100}[fault])
     for arguments in (
         ["verify", tmp_path / "ill"],
-        ["inspect", tmp_path / "ill"],
         ["query", tmp_path / "ill", "SELECT COUNT(*) FROM ill"],
     ):
         done = run(*arguments)

@@ -73,7 +73,7 @@ def seconds(bench: Bench, table: str, size: int) -> Iterator[Point]:
     "support is that of the parts that remain. Its trips may be less concentrated than the real ones; privsql refuses "
     "to publish that release unless `allow_empty` says that it is meant. Views measure 20 stations, and find 16 of "
     "the first 20 sets, with the right support; of longer lists they know little.",
-    parameters="Fan-out 10; `privsql.itemsets(release, top=K)`; one run. As many true ones are missing as others are "
+    parameters="Fan-out 10; `privsql.query(release, itemsets=K)`; one run. As many true ones are missing as others are "
     "listed, where K are listed",
     data=TABLES,
     axes=Axes("K", "utility, or number of sets"),
@@ -88,7 +88,7 @@ def top(bench: Bench, table: str, epsilon: float, way: str) -> Iterator[Point]:
     estimator = "baseline" if way == "DiffPart" else "reconstructed"
     for number in (20, 40, 60, 80, 100):
         true = frequent(read(found.path, COLUMNS[table]), number)
-        listed = privsql.itemsets(made, top=number, estimator=estimator)
+        listed = privsql.query(made, itemsets=number, estimator=estimator)
         ours = {frozenset(type(next(iter(next(iter(true)))))(one) for one in items): count for items, count in listed}
         kept = [1 - min(1, abs(count - ours.get(items, 0)) / count) for items, count in true.items()]
         budget = f"B = {epsilon:g}"

@@ -46,7 +46,7 @@ def noisy_ratios(bench: Bench, epsilon: str) -> Any:
     found = bench.table("acs_edu")
     spec = bench.spec(found, {"threshold": "1/2"}, columns("acs_edu", found))
     condition, sensitive = telling(found, SENSITIVE["acs_edu"], 20 if bench.small else 200)
-    return privsql.infer(spec, condition, sensitive, epsilon=epsilon)
+    return privsql.attack(source=spec, differential=(condition, sensitive), epsilon=epsilon)
 
 
 @experiment(

@@ -45,7 +45,7 @@ MEMBERSHIP = "membership"  # the adversary that the promise is about
 DAMAGED = "the release is damaged (run privsql verify for details)"
 NOT_PLANNED = (
     "algorithms: what its algorithms tell depends on the noise that is drawn, not on a plan; "
-    "compare with privsql compare"
+    "compare with privsql evaluate"
 )
 NOISE = (
     "Records were counted, and random noise was added to every count. The release is made of these noisy counts alone. "

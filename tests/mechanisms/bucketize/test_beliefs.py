@@ -165,7 +165,7 @@ def test_one_disease_fills_three_quarters_of_a_bucket_under_a_quarter_for_pairs(
         printed = succeeded(*command, *flags.get(str(command[0]), [])).out
         assert "0.75 (disease: cancer), 0.5 (stage: I), 0.25 (together)" in printed
         assert "for 0 records; a value is likelier than not for 40" in printed
-    assert "0.75 (disease: cancer)" in succeeded("inspect", tmp_path / "ill.duckdb").out
+    assert "0.75 (disease: cancer)" in succeeded("verify", tmp_path / "ill.duckdb", "--verbose").out
 
 
 @pytest.mark.slow

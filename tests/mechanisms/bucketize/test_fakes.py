@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsql
+from privsql.releases.opened import read_manifest
 from support.commands import refused, rows, run, succeeded
 from support.loops import rest_slow
 
@@ -50,7 +51,7 @@ def test_a_release_with_fakes_is_verified(ward: Path, name: str) -> None:
     )
     succeeded("verify", ward / f"{name}.duckdb")
     succeeded("verify", ward / f"{name}.duckdb", "--source", ward / f"{name}.toml")
-    manifest = privsql.inspect(ward / f"{name}.duckdb")
+    manifest = read_manifest(ward / f"{name}.duckdb")
     sigma = manifest.parameters["fake_values"]
     assert manifest.facts["fake_values"] == sigma
     assert facts["weak_fakes"] == manifest.facts["weak_fakes"]

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import t as student
 
-import privsql
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import fakes
 from privsql.mechanisms.bucketize.estimator import ListedPairs
 from privsql.mechanisms.bucketize.model import Plan, Setting
+from privsql.releases.opened import read_manifest
 from support.commands import succeeded
 from support.enumeration import FALSE_ALARM
 from support.loops import rest_slow
@@ -102,4 +102,4 @@ def test_what_is_stated_is_answered_exactly(ward: Path, name: str) -> None:
         sql = f"SELECT count(*) FROM ward WHERE illness = {illness}"
         said = succeeded("query", ward / f"{name}.duckdb", sql, "--json").json["rows"][0]
         assert said["estimate"] == pytest.approx(source[illness], abs=1e-3)
-    assert privsql.inspect(ward / f"{name}.duckdb").facts["real"] == source.tolist()
+    assert read_manifest(ward / f"{name}.duckdb").facts["real"] == source.tolist()

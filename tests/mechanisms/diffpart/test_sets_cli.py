@@ -390,7 +390,7 @@ def supports(folder: Path) -> dict[tuple[str, ...], int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", rest_slow(["reconstructed", "baseline"]))
 def test_frequent_item_sets(shop: Path, estimator: str) -> None:
-    shown = succeeded("itemsets", shop / "shop.duckdb", "--top", 12, "--estimator", estimator, "--json").json
+    shown = succeeded("query", shop / "shop.duckdb", "--itemsets", 12, "--estimator", estimator, "--json").json
     found = {tuple(sorted(one["items"])): one["records"] for one in shown["itemsets"]}
     true = supports(shop)
     assert len(found) == 12
@@ -398,13 +398,13 @@ def test_frequent_item_sets(shop: Path, estimator: str) -> None:
     assert all(abs(records - true[items]) < 90 for items, records in found.items())
     top = sorted(true, key=true.__getitem__, reverse=True)[:12]
     assert len(set(top) & set(found)) >= 10
-    assert "ale" in succeeded("itemsets", shop / "shop.duckdb", "--top", 1).out
+    assert "ale" in succeeded("query", shop / "shop.duckdb", "--itemsets", 1).out
 
 
 @pytest.mark.slow
 def test_synthetic_rows_give_the_estimates(shop: Path, tmp_path: Path) -> None:
     made = tmp_path / "rows.parquet"
-    succeeded("itemsets", shop / "shop.duckdb", "--synthetic", made)
+    succeeded("export", shop / "shop.duckdb", "--synthetic", made)
     release = shop / "shop.duckdb"
     assert rows(release, f"SELECT typeof(record), typeof(item) FROM '{made}' LIMIT 1") == [("BIGINT", "VARCHAR")]
     for name in NAMES[:4]:
@@ -412,7 +412,7 @@ def test_synthetic_rows_give_the_estimates(shop: Path, tmp_path: Path) -> None:
         ((number, records),) = rows(release, query)
         assert number == records
         assert abs(number - truth(shop, f"list_contains(goods, '{name}')")) < 90
-    refused(run("itemsets", release, "--synthetic", made), 2, "new file")
+    refused(run("export", release, "--synthetic", made), 2, "new file")
 
 
 @pytest.mark.slow
@@ -420,7 +420,7 @@ def test_item_sets_need_a_release_of_item_sets(tmp_path: Path) -> None:
     write(tmp_path / "people.parquet", "SELECT i % 5 AS age, 'd' || i % 4 AS disease FROM range(200) t(i)")
     flags = ["--qi", "age", "--sensitive", "disease", "--threshold", "0.5", "--to", tmp_path / "r.duckdb"]
     succeeded("publish", tmp_path / "people.parquet", *flags)
-    refused(run("itemsets", tmp_path / "r.duckdb"), 2, "no item sets", "bucketize")
+    refused(run("query", tmp_path / "r.duckdb", "--itemsets", 20), 2, "no item sets", "bucketize")
 
 
 @pytest.mark.soak(part="long")
@@ -509,7 +509,7 @@ def test_damage_is_found(shop: Path, tmp_path: Path, what: str) -> None:
     release = changed(shop / "shop.duckdb", tmp_path, change)
     done = not_verified(release)
     assert words.split()[0:1] == [] or words.split()[0] in " ".join((done.out + done.err).split())
-    asked_without_a_traceback(release, ("inspect",), ("itemsets",), ("query", "SELECT COUNT(*) FROM shop"))
+    asked_without_a_traceback(release, ("query", "--itemsets", "20"), ("query", "SELECT COUNT(*) FROM shop"))
 
 
 @pytest.mark.slow

@@ -243,7 +243,7 @@ def test_a_release_states_and_spends_its_rho(people: Path) -> None:
     spent = [Fraction(one) for (one,) in rows(release, "SELECT budget FROM privsql_cliques")]
     assert sum(spent) == rho
     assert manifest(release)["parameters"]["delta"] == "0.000000001"
-    shown = succeeded("inspect", release).out
+    shown = succeeded("verify", release, "--verbose").out
     assert "delta" in shown
     (row,) = succeeded(
         "query", release, "SELECT COUNT(*) FROM people WHERE sex = 'F'", "--confidence", 0.9999, "--json"

@@ -375,7 +375,7 @@ def test_it_verifies_with_and_without_its_source(census: Path) -> None:
     stated = manifest(release)
     assert (stated["algorithm"], stated["records"], stated["facts"]["not_covered"]) == ("marginals", None, [])
     assert succeeded("attack", release, "--json").json["measured"] == 1
-    assert "synthetic" in succeeded("inspect", release).out
+    assert "synthetic" in succeeded("verify", release, "--verbose").out
 
 
 def test_the_view_weighs_what_the_release_answers(census: Path) -> None:
@@ -387,13 +387,13 @@ def test_the_view_weighs_what_the_release_answers(census: Path) -> None:
 
 def test_synthetic_rows_give_about_the_estimates(census: Path, tmp_path: Path) -> None:
     made = tmp_path / "rows.parquet"
-    shown = succeeded("synthesize", census / "people.duckdb", made, "--json").json
+    shown = succeeded("export", census / "people.duckdb", "--synthetic", made, "--json").json
     counts = f"SELECT count(*), count(*) FILTER (sex = 'F' AND job = 4) FROM '{made}'"
     ((number, those),) = duckdb.sql(counts).fetchall()
     assert shown["rows"] == number
     (row,) = asked(census, "SELECT COUNT(*) AS n, COUNT(*) FILTER (WHERE sex = 'F' AND job = 4) AS those FROM people")
     assert (number, those) == (pytest.approx(row["n"], abs=1), pytest.approx(row["those"], rel=0.05))
-    refused(run("synthesize", census / "people.duckdb", made), 2, "new file")
+    refused(run("export", census / "people.duckdb", "--synthetic", made), 2, "new file")
 
 
 @pytest.mark.slow
@@ -445,7 +445,7 @@ def test_damage_is_found(census: Path, tmp_path: Path, what: str) -> None:
     failed = [check for check in done.json["checks"] if not check["ok"]] if done.code == 1 else [done.err]
     assert failed
     assert words in str(failed)
-    asked_without_a_traceback(release, ("inspect",), ("query", "SELECT COUNT(*) FROM people"))
+    asked_without_a_traceback(release, ("query", "SELECT COUNT(*) FROM people"))
 
 
 @pytest.mark.parametrize(

@@ -131,11 +131,11 @@ def test_plan_writes_nothing_and_says_what_publish_does(place: Path) -> None:
 
 
 @pytest.mark.slow
-def test_inspect(hospital: Path) -> None:
+def test_verify_shows_the_manifest(hospital: Path) -> None:
     for release in ("up.duckdb", "pp.duckdb", "folder"):
-        shown = succeeded("inspect", hospital / release).out
+        shown = succeeded("verify", hospital / release, "--verbose").out
         assert all(word in shown for word in ("randomize", "rho1 = ", "rho2 = ", "retention", "disease"))
-        assert succeeded("inspect", hospital / release, "--json").json["facts"].keys() == FACTS
+        assert succeeded("verify", hospital / release, "--json").json["manifest"]["facts"].keys() == FACTS
 
 
 @pytest.mark.slow
@@ -771,7 +771,6 @@ def test_a_changed_release_is_asked_without_a_traceback(hospital: Path, tmp_path
         assert done.crash is None, repr(done.crash)
         assert done.code in (0, 1, 2, 4), done.err
         assert done.code or all(math.isfinite(row["estimate"]) for row in done.json["rows"])
-    assert run("inspect", release).crash is None
 
 
 @pytest.mark.slow
@@ -780,7 +779,6 @@ def test_a_manifest_that_states_no_partition_is_no_release(hospital: Path, tmp_p
     release = changed(hospital, tmp_path, NONE_AT_ALL[damage])
     for command in (
         ["verify", release],
-        ["inspect", release],
         ["query", release, "SELECT COUNT(*) FROM ill WHERE disease = 'd1'"],
     ):
         refused(run(*command), 4)

@@ -134,7 +134,7 @@ def test_tables_of_few_or_equal_records(
             assert row["low"] <= row["estimate"] <= row["high"]
             if epsilon == "100" and universe <= 20:
                 assert row["low"] - 1 <= truth(tmp_path, condition) <= row["high"] + 1
-        succeeded("itemsets", tmp_path / "stall.duckdb")
+        succeeded("query", tmp_path / "stall.duckdb", "--itemsets", 20)
         succeeded("attack", tmp_path / "stall.duckdb")
 
 
@@ -272,8 +272,8 @@ def test_sets_that_no_view_holds_have_intervals_within_bounds(many: Path) -> Non
 def test_item_sets_that_are_listed_were_measured(folder: str, request: pytest.FixtureRequest) -> None:
     place: Path = request.getfixturevalue(folder)
     for estimator in ("reconstructed", "baseline"):
-        flags = ["--top", 15, "--estimator", estimator, "--json"]
-        shown = succeeded("itemsets", place / "stall.duckdb", *flags).json["itemsets"]
+        flags = ["--itemsets", 15, "--estimator", estimator, "--json"]
+        shown = succeeded("query", place / "stall.duckdb", *flags).json["itemsets"]
         assert len(shown) == 15
         assert [one["records"] for one in shown] == sorted((one["records"] for one in shown), reverse=True)
         assert all(set(map(int, one["items"])) <= set(chosen(place)) for one in shown)
@@ -307,13 +307,13 @@ def test_nothing_is_invented(tmp_path: Path) -> None:
     refused(run("publish", spec(tmp_path, mechanism=asked), "--seed", 3), 3, "would be noise", "--allow-empty")
     done = succeeded("publish", spec(tmp_path, mechanism=f"{asked}\nallow_empty = true"), "--seed", 3)
     assert "of 100 items were not measured" in " ".join(done.err.split())
-    shown = succeeded("itemsets", tmp_path / "stall.duckdb", "--json").json["itemsets"]
+    shown = succeeded("query", tmp_path / "stall.duckdb", "--itemsets", 20, "--json").json["itemsets"]
     assert len(shown) <= 1
 
 
 @pytest.mark.slow
 def test_synthetic_records_and_evaluation(few: Path, tmp_path: Path) -> None:
-    succeeded("itemsets", few / "stall.duckdb", "--synthetic", tmp_path / "rows.parquet")
+    succeeded("export", few / "stall.duckdb", "--synthetic", tmp_path / "rows.parquet")
     ((number,),) = rows(few / "stall.duckdb", f"SELECT count(*) FROM '{tmp_path / 'rows.parquet'}' WHERE item = 3")
     assert number == pytest.approx(truth(few, "list_contains(goods, 3)"), abs=150)
     shown = succeeded("evaluate", few / "stall.duckdb", "--source", few / "spec.toml", "--queries", 50, "--json").json
@@ -378,7 +378,7 @@ def test_damage_is_found(few: Path, tmp_path: Path, what: str) -> None:
     release = changed(few / "stall.duckdb", tmp_path, change)
     done = not_verified(release)
     assert words in " ".join((done.out + done.err).split()), done.out
-    asked_without_a_traceback(release, ("inspect",), ("itemsets",), ("query", "SELECT COUNT(*) FROM stall"))
+    asked_without_a_traceback(release, ("query", "--itemsets", "20"), ("query", "SELECT COUNT(*) FROM stall"))
 
 
 CHOICES = {

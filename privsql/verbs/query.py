@@ -1,0 +1,91 @@
+"""``query`` answers SQL from a release alone, or lists its most frequent item sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+from privsql.answers.answer import BEST
+from privsql.calls import as_whole_number
+from privsql.errors import UsageError
+from privsql.releases.opened import Release, explain_failures
+from privsql.source.targets import as_target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from privsql.answers.answer import Answer
+    from privsql.calls import PathLike
+
+
+@dataclass(frozen=True)
+class FrequentItemSets:
+    """The most frequent item sets of a release, each with its estimated number of records."""
+
+    rows: list[tuple[list[str], float]]
+    estimator: str
+
+    def __iter__(self) -> Iterator[tuple[list[str], float]]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object of ``--json``."""
+        rows = [{"items": items, "records": support} for items, support in self.rows]
+        return {"itemsets": rows, "estimator": self.estimator}
+
+
+@overload
+def query(
+    release: PathLike,
+    sql: str,
+    *,
+    confidence: float = ...,
+    estimator: str = ...,
+    attach: Sequence[PathLike] | PathLike = ...,
+    connection: object | None = ...,
+) -> Answer: ...
+
+
+@overload
+def query(
+    release: PathLike, *, itemsets: int, estimator: str = ..., connection: object | None = ...
+) -> FrequentItemSets: ...
+
+
+def query(
+    release: PathLike,
+    sql: str | None = None,
+    *,
+    itemsets: int | None = None,
+    confidence: float = 0.95,
+    estimator: str = BEST,
+    attach: Sequence[PathLike] | PathLike = (),
+    connection: object | None = None,
+) -> Answer | FrequentItemSets:
+    """Answer one query from a release alone.
+
+    Args:
+        release: The release, or with ``connection`` the name of its schema.
+        sql: The query. Whatever is not supported is refused.
+        itemsets: List so many of the most frequent item sets, in place of ``sql``.
+        confidence: That of the intervals.
+        estimator: By default the most precise one that there is.
+        attach: Files whose tables the query may join.
+        connection: An open connection of DuckDB's, or a session of Spark.
+
+    Raises:
+        UsageError: The query is not supported, or a release of another kind is asked for item sets.
+    """
+    if (sql is None) == (itemsets is None):
+        raise UsageError("query takes SQL, or itemsets=.., the number of item sets to list; give one of the two")
+    target = as_target(release, connection)
+    top = None if itemsets is None else as_whole_number(itemsets, "itemsets")
+    with Release(target, attach) as opened:
+        if sql is not None:
+            return opened.query(sql, confidence=confidence, estimator=estimator)
+        with explain_failures(target):
+            frequent = opened.answers.list_frequent(top or 0, opened.answers.choose_estimator(estimator))
+            return FrequentItemSets(frequent, estimator)
