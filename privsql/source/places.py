@@ -43,7 +43,7 @@ SAME = {"utf8": "utf-8", "utf16": "utf-16", "latin1": "latin-1", "iso-8859-1": "
 
 
 class Csv(BaseModel):
-    """Options of a CSV file that DuckDB would guess otherwise. None of them skips lines that can't be read."""
+    """Options of a CSV file, by DuckDB's names. None of them skips lines that can't be read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -92,11 +92,6 @@ class Csv(BaseModel):
                 raise ValueError(f"{name}: {kind!r} is no type") from error
         return value
 
-    @property
-    def duckdb_options(self) -> dict[str, Any]:
-        """Return the stated options by DuckDB's names."""
-        return self.model_dump(exclude_none=True)
-
 
 # Frames ---------------------------------------------------------------------------------------------------------------
 # A table in Python as a source: of pandas, Polars, DuckDB, Arrow, or any library with Arrow streams
@@ -122,12 +117,16 @@ STREAM, ARRAY = "__arrow_c_stream__", "__arrow_c_array__"
 class Frame:
     """A table that a caller handed over; one of pyspark is not read here.
 
-    ``left_out``: why some columns can't be read; ``remarks``: warnings, with the name of the column; ``index``: names
-    of pandas' index, which are no columns. ``given``: columns that have no type of their own, as they came; ``texts``:
-    those that are texts of any type, by folded name.
+    Attributes:
+        table: The rows, as a table of Arrow or a DataFrame of pyspark.
+        left_out: Why some columns can't be read, by their names.
+        remarks: Warnings, each with the name of its column or None.
+        index: Names of pandas' index, which are no columns.
+        given: The columns without a type of their own, as the caller gave them.
+        texts: The folded names of the columns whose texts stand for values of any type.
     """
 
-    table: Any = field(repr=False)  # of Arrow, or of pyspark
+    table: Any = field(repr=False)
     left_out: Mapping[str, str] = field(default_factory=dict)
     remarks: tuple[tuple[str | None, str], ...] = ()
     index: tuple[str, ...] = ()
@@ -160,14 +159,11 @@ class Frame:
         return [*remarks, *(f"column {name!r} {why}; it is left out" for name, why in self.left_out.items())]
 
     def by_value(self, items: str | None) -> Frame:
-        """Return the table as columns whose types no value decides; ``items``: the column that holds lists."""
+        """Return the table with column types that follow from no value; ``items`` names the column of lists."""
         if self.in_spark:
             return self
-        if items not in self._read:
-            self._read[items] = self._read_by_value(items)
-        return self._read[items]
-
-    def _read_by_value(self, items: str | None) -> Frame:
+        if items in self._read:
+            return self._read[items]
         import pyarrow as pa
 
         from privsql.engine.values import fit_column
@@ -184,18 +180,16 @@ class Frame:
                 texts |= {fold_name(name)} - lists
         left_out = {name: why for name, why in self.left_out.items() if name not in self.given}
         remarks = tuple(one for one in self.remarks if one[0] is None)  # not on what the values of a column are
-        return Frame(pa.table(found), left_out, remarks, self.index, texts=frozenset(texts))
+        self._read[items] = Frame(pa.table(found), left_out, remarks, self.index, texts=frozenset(texts))
+        return self._read[items]
 
     def refuse_unreadable(self, names: Iterable[str], *, queried: bool) -> None:
         """Raise ``UsageError`` if one of these columns can't be read; ``queried``: they are those of a query."""
-        index: dict[str, str] = {}
-        if not queried:
-            index = dict.fromkeys(self.index, "is of the index, which is no column; df.reset_index() makes it one")
-        wrong = {fold_name(name): why for name, why in (index | dict(self.left_out)).items()}
-        for name in self.column_names:
-            wrong.pop(fold_name(name), None)
+        index = dict.fromkeys(self.index, "is of the index, which is no column; df.reset_index() makes it one")
+        wrong = {fold_name(name): why for name, why in (({} if queried else index) | dict(self.left_out)).items()}
+        present = set(map(fold_name, self.column_names))
         for name in names:
-            if fold_name(name) in wrong:
+            if fold_name(name) in wrong.keys() - present:
                 raise UsageError(f"column {name!r} {wrong[fold_name(name)]}")
 
 
@@ -257,10 +251,16 @@ def _frame_from_arrow(value: Any, kind: str, *, discreet: bool) -> Frame:
         raise UsageError(
             "the stream has no rows, or was read before; a stream can be read once, so pass its read_all()"
         )
-    named = list(zip(table.schema, table.columns, strict=True))
-    given: dict[str, Any] = {field.name: column for field, column in named if pa.types.is_null(field.type)}
-    given |= {one.name: (column, digits) for one, column in named if (digits := _numeric_type(one)) is not None}
-    return _make_frame(table.column_names, [_cast_numeric(*one) for one in named], {}, [], given)
+    columns: list[Any] = []
+    given: dict[str, Any] = {}
+    for one, column in zip(table.schema, table.columns, strict=True):
+        digits = _numeric_type(one)
+        if pa.types.is_null(one.type) or digits is not None:
+            given[one.name] = column if digits is None else (column, digits)
+        with suppress(pa.ArrowInvalid):  # of NaN
+            column = column if digits is None else column.cast(pa.string()).cast(digits)
+        columns.append(column)
+    return _make_frame(table.column_names, columns, {}, [], given)
 
 
 def _read_stream(value: Any) -> pa.Table:
@@ -293,18 +293,8 @@ def _map_batches(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Tab
         return pa.ipc.open_stream(pa.memory_map(path)).read_all()
 
 
-def _cast_numeric(field: pa.Field, column: Any) -> Any:
-    """Convert the texts in which ADBC brings Postgres' ``numeric(p, s)``; without p and s they stay as they are."""
-    import pyarrow as pa
-
-    kind = _numeric_type(field)
-    with suppress(pa.ArrowInvalid):  # of NaN
-        return column if kind is None else column.cast(pa.string()).cast(kind)
-    return column
-
-
 def _numeric_type(field: pa.Field) -> pa.DataType | None:
-    """Return the type of the numbers of a ``numeric(p, s)``; None without p and s, and for too many digits."""
+    """Return the type of a ``numeric(p, s)`` of Postgres, which ADBC brings as texts; None for any other type."""
     import pyarrow as pa
 
     digits = int((field.metadata or {}).get(b"POSTGRESQL:typmod", -1)) - TYPMOD
@@ -318,6 +308,7 @@ def _is_numeric(kind: pa.DataType) -> bool:
 
 
 def _frame_from_pandas(df: pd.DataFrame) -> Frame:
+    import pandas as pd
     import pyarrow as pa
 
     names = list(df.columns)
@@ -325,11 +316,17 @@ def _frame_from_pandas(df: pd.DataFrame) -> Frame:
     columns: list[Any] = []
     given: dict[str, Any] = {}
     left_out: dict[str, str] = {}
-    remarks: list[tuple[str | None, str]] = [(None, text) for text in _describe_index(df)]
+    remarks: list[tuple[str | None, str]] = []
+    index = [str(name) for name in df.index.names if name is not None]
+    if index or df.index.nlevels > 1 or df.index.dtype.kind not in "iu":  # it holds data
+        in_brackets = f" ({', '.join(index)})" if index else ""
+        text = f"the index{in_brackets} is no column and is left out; df.reset_index() makes it one"
+        remarks.append((None, text))
     for at, name in enumerate(names):
-        series = _label_intervals(
-            df.iloc[:, at].copy(deep=True)
-        )  # Arrow would share its numbers with who changes the table
+        series = df.iloc[:, at].copy(deep=True)  # Arrow would share its numbers with who changes the table
+        kind = series.dtype
+        if isinstance(kind, pd.CategoricalDtype) and isinstance(kind.categories.dtype, pd.IntervalDtype):
+            series = series.cat.rename_categories(kind.categories.astype(str).tolist())  # Arrow has no intervals
         if str(series.dtype) in UNTYPED:
             given[name] = series
         try:
@@ -340,39 +337,12 @@ def _frame_from_pandas(df: pd.DataFrame) -> Frame:
                 f"can't be read ({series.dtype}): {why}; make it one type, such as df[{name!r}].astype(str)"
             )
             continue
-        if _became_floats(series):
+        present = series.dropna() if str(series.dtype) in ("float64", "float32") and series.hasnans else []
+        if len(present) and (present % 1 == 0).all():
             whole = f"pandas holds whole numbers as {series.dtype} where some are missing, and so they are published"
             remarks.append((name, f"column {name!r}: {whole}; df.convert_dtypes() keeps them whole"))
     frame = _make_frame([name for name in names if name not in left_out], columns, left_out, remarks, given)
     return replace(frame, index=tuple(name for name in df.index.names if isinstance(name, str)))
-
-
-def _label_intervals(series: pd.Series[Any]) -> pd.Series[Any]:
-    """Convert intervals, as ``pandas.cut`` makes them, to texts, since Arrow has no intervals."""
-    import pandas as pd
-
-    kind = series.dtype
-    if isinstance(kind, pd.CategoricalDtype) and isinstance(kind.categories.dtype, pd.IntervalDtype):
-        return series.cat.rename_categories(kind.categories.astype(str).tolist())
-    return series
-
-
-def _describe_index(df: pd.DataFrame) -> list[str]:
-    """Warn of an index that holds data: it is no column."""
-    index = df.index
-    names = [str(name) for name in index.names if name is not None]
-    if names or index.nlevels > 1 or index.dtype.kind not in "iu":
-        in_brackets = f" ({', '.join(names)})" if names else ""
-        return [f"the index{in_brackets} is no column and is left out; df.reset_index() makes it one"]
-    return []
-
-
-def _became_floats(series: pd.Series[Any]) -> bool:
-    """Return whether pandas made floats of whole numbers, as it does where some are missing."""
-    if str(series.dtype) not in ("float64", "float32") or not series.hasnans:
-        return False
-    present = series.dropna()
-    return len(present) > 0 and bool((present % 1 == 0).all())
 
 
 def _require_distinct_names(names: Sequence[Any]) -> None:
@@ -431,22 +401,15 @@ def _normalize_column(column: Any) -> Any:
         inner = kind.value_type
         is_text = pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_string_view(inner)
         column = column if is_text else column.cast(inner)
-    if pa.types.is_null(column.type):
+    kind = column.type
+    if pa.types.is_null(kind):
         return column.cast(pa.string())
-    exact = _to_microseconds(column.type)
-    try:
-        return column if exact is None else column.cast(exact)
-    except pa.ArrowInvalid:  # what stands between two microseconds is kept
-        return column
-
-
-def _to_microseconds(kind: pa.DataType) -> pa.DataType | None:
-    """Return the type in microseconds of points in time and times of a day; None for other types."""
-    import pyarrow as pa
-
-    if pa.types.is_time(kind):
-        return pa.time64("us")
-    return pa.timestamp("us", "UTC" if kind.tz else None) if pa.types.is_timestamp(kind) else None
+    with suppress(pa.ArrowInvalid):  # a time between two microseconds is kept
+        if pa.types.is_time(kind):
+            return column.cast(pa.time64("us"))
+        if pa.types.is_timestamp(kind):
+            return column.cast(pa.timestamp("us", "UTC" if kind.tz else None))
+    return column
 
 
 def _is_readable(kind: pa.DataType) -> bool:
@@ -581,36 +544,25 @@ class Source(SpecPart):
         if self.persons is not None and self.person is None:
             raise ValueError("persons needs person, the column that names them")
         if self.frame is not None:
-            return self._require_frame_alone()
+            others = {name for name in self.model_fields_set if getattr(self, name)} - {"frame", *WHEREVER}
+            if others - ({"engine"} if self.engine == HERE else set()):
+                raise ValueError(f"a Python table can't be combined with {', '.join(sorted(others))}")
+            return self
         external = [one for one in (self.spark, self.postgres, self.mysql, self.ducklake) if one is not None]
         if (self.database is not None) + (self.file is not None) + len(external) != 1:
             raise ValueError(
                 "give either database (a DuckDB or SQLite file) or file (Parquet or CSV), or one of spark, postgres, "
                 "mysql and ducklake"
             )
-        if self.file is None and self._has_reading_options:
+        reading = self.options or self.union_by_name or self.hive_partitioning
+        if self.file is None and (self.reader or reading):
             raise ValueError("reader, options, union_by_name and hive_partitioning say how file is read")
-        if not external:
-            return self._require_one_file()
-        if self.table or self.query or self.engine != HERE:
-            raise ValueError(f"{self.kind} has its own table and query, and no engine")
-        return self
-
-    @property
-    def _has_reading_options(self) -> bool:
-        return bool(self.reader or self.options or self.union_by_name or self.hive_partitioning)
-
-    def _require_frame_alone(self) -> Source:
-        others = {name for name in self.model_fields_set if getattr(self, name)} - {"frame", *WHEREVER}
-        if others - ({"engine"} if self.engine == HERE else set()):
-            raise ValueError(f"a Python table can't be combined with {', '.join(sorted(others))}")
-        return self
-
-    def _require_one_file(self) -> Source:
-        if self.engine != HERE:
+        if external:
+            if self.table or self.query or self.engine != HERE:
+                raise ValueError(f"{self.kind} has its own table and query, and no engine")
+        elif self.engine != HERE:
             parquet = len(self.files) == 1 and files.kind_of(self.files[0]) == "parquet"
-            others = self.options or self.union_by_name or self.hive_partitioning
-            if not parquet or others or self.reader not in (None, "parquet"):
+            if not parquet or reading or self.reader not in (None, "parquet"):
                 raise ValueError(f"engine = {self.engine!r} reads a Parquet file or a folder of them")
         elif self.database is not None and (self.table is None) == (self.query is None):
             raise ValueError("a database needs either table or query")
@@ -700,7 +652,7 @@ class Source(SpecPart):
             return Origin(self.kind, None, None, self.query, data=self.frame.table, texts=self.frame.texts)
         if self.database is not None:
             return Origin(self.kind, self.database, self.table, self.query, opened=self.opened)
-        options = self.options.duckdb_options if self.options is not None else {}
+        options = self.options.model_dump(exclude_none=True) if self.options is not None else {}
         scan = Scan(self.files, self.union_by_name, self.hive_partitioning, options)
         return Origin(self.kind, Path(self.files[0]), None, self.query, scan=scan)
 

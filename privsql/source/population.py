@@ -16,8 +16,6 @@ from privsql.source.targets import MEMORY
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from sqlglot import exp
-
     from privsql.source.places import Source
 
 # Dates as parts of names, with a time or without: 2024, 2024-05, 20240501T1200, 2024Q1, 2024-W05, 01.05.2024.
@@ -57,7 +55,9 @@ def require_population(source: Source) -> tuple[str, ...]:
     """Return the names of the population of a source; ``UsageError`` where there are none."""
     names = name_population(source)
     if not names:
-        what = "a table in Python" if source.frame is not None else f"{_describe_place(source)!r}"
+        read, file = source.origin.query or source.relation, str(source.files[0] if source.files else source.path)
+        place = files.redact_secrets(read) if read else os.path.basename(files.redact_secrets(file))
+        what = "a table in Python" if source.frame is not None else repr(place)
         raise UsageError(
             f"source.population is missing: {what} does not say whom the table is about; name these people, as "
             "source.population = 'clinic', and in the same way in every release of them"
@@ -72,12 +72,6 @@ def is_same_population(names: Iterable[str], others: Iterable[str]) -> bool:
     (True, False)
     """
     return not {fold_name(one) for one in names}.isdisjoint(fold_name(one) for one in others)
-
-
-def _describe_place(source: Source) -> str:
-    if source.origin.query or source.relation:
-        return files.redact_secrets(source.origin.query or source.relation or "")
-    return os.path.basename(files.redact_secrets(str(source.files[0] if source.files else source.path)))
 
 
 def strip_dates(name: str) -> str:
@@ -152,10 +146,9 @@ def _name_tables(source: Source) -> list[str]:
             tables = [one for one in query.find_all(exp.Table) if one.db or fold_name(one.name) not in ctes]
     except SqlglotError:
         return []
-    return [_name_table(one, catalog, traits.own_schema) for one in tables if _says_whom(strip_dates(one.name))]
-
-
-def _name_table(table: exp.Table, catalog: str, own_schema: str) -> str:
-    schema = "" if fold_name(table.db) in (own_schema, fold_name(catalog)) else table.db
-    parts = (strip_dates(table.catalog) or catalog, schema, strip_dates(table.name))
-    return ".".join(fold_name(one) for one in parts if one)
+    names = []
+    for one in (one for one in tables if _says_whom(strip_dates(one.name))):
+        schema = "" if fold_name(one.db) in (traits.own_schema, fold_name(catalog)) else one.db
+        parts = (strip_dates(one.catalog) or catalog, schema, strip_dates(one.name))
+        names.append(".".join(fold_name(part) for part in parts if part))
+    return names

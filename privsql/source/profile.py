@@ -16,10 +16,10 @@ from privsql.mechanisms.base import ItemSetShape, Mechanism, TableShape
 from privsql.mechanisms.registry import DEFAULT, KINDS, get_default_mechanism
 from privsql.model.parameters import Bins
 from privsql.model.records import Profile
-from privsql.source.table import Named, find_column, index_names, is_publishable
+from privsql.source.table import find_column, index_names, is_publishable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 SENSITIVE = re.compile(
@@ -67,12 +67,20 @@ class _ColumnProfiler:
 
     def profile_columns(self, fields: Sequence[Field]) -> list[Profile]:
         """Return the profile of each column."""
-        return [self._profile_column(field) for field in self._report_columns("Looking at", fields, len(fields))]
+        self.report.start_step(f"Looking at {len(fields)} columns")
+        profiles = []
+        for field in report_steps(self.report, fields, len(fields)):
+            holes: Holes = {"source": self.source, "column": column(field.name)}
+            profiles.append(Profile(field.name, field.type, *map(int, self.db.rows(fill("core/profile", holes))[0])))
+        return profiles
 
     def add_clear_shares(self, profiles: Sequence[Profile], sensitive: Profile) -> list[Profile]:
         """Return the profiles with the share of records whose sensitive value follows from the column."""
-        title = f"{sensitive.records:,} records: {sensitive.name} beside"
-        return [self._with_clear_share(one, sensitive) for one in self._report_columns(title, profiles, len(profiles))]
+        self.report.start_step(f"{sensitive.records:,} records: {sensitive.name} beside {len(profiles)} columns")
+        return [
+            one if one.different > MOST_VALUES else self._with_clear_share(one, column(one.name), sensitive)
+            for one in report_steps(self.report, profiles, len(profiles))
+        ]
 
     def find_prefix(self, profile: Profile, sensitive: Profile) -> int | None:
         """Return how many first characters of codes, such as ZIP codes, give few values; None of any other column."""
@@ -80,9 +88,8 @@ class _ColumnProfiler:
             return None
         codes: Holes = {"source": self.source, "column": column(profile.name)}
         others, *different = (int(one) for one in self.db.rows(fill("duckdb/prefixes", codes))[0])
-        fitting = [
-            k for k, number in enumerate(different, 1) if 1 < number <= MOST_QI and number * FEW_EACH < profile.filled
-        ]
+        most = min(MOST_QI, (profile.filled - 1) // FEW_EACH)
+        fitting = [k for k, number in enumerate(different, 1) if 1 < number <= most]
         if others or not fitting:
             return None
         first = exp.Left(this=column(profile.name), expression=exp.Literal.number(fitting[-1]))
@@ -90,25 +97,13 @@ class _ColumnProfiler:
 
     def gives_away(self, profile: Profile, value: exp.Expr, sensitive: Profile) -> bool:
         """Return whether the sensitive value follows from a coarser value of a column."""
+        coarser = self._with_clear_share(profile, value, sensitive)
+        return coarser.clear >= CLEAR and coarser.lift_over(sensitive) >= LIFTS
+
+    def _with_clear_share(self, profile: Profile, value: exp.Expr, sensitive: Profile) -> Profile:
         holes: Holes = {"source": self.source, "column": value, "sensitive": column(sensitive.name)}
-        share = int(self.db.rows(fill("core/determined", holes))[0][0]) / max(1, profile.records)
-        return share >= CLEAR and replace(profile, clear=share).lift_over(sensitive) >= LIFTS
-
-    def _report_columns(self, title: str, columns: Iterable[Named], number: int) -> Iterator[Named]:
-        self.report.start_step(f"{title} {number} columns")
-        yield from report_steps(self.report, columns, number)
-
-    def _profile_column(self, field: Field) -> Profile:
-        holes: Holes = {"source": self.source, "column": column(field.name)}
-        records, filled, different, most = self.db.rows(fill("core/profile", holes))[0]
-        return Profile(field.name, field.type, int(records), int(filled), int(different), int(most))
-
-    def _with_clear_share(self, profile: Profile, sensitive: Profile) -> Profile:
-        if profile.different > MOST_VALUES:
-            return profile
-        holes: Holes = {"source": self.source, "column": column(profile.name), "sensitive": column(sensitive.name)}
-        determined = self.db.rows(fill("core/determined", holes))[0][0]
-        return replace(profile, clear=int(determined) / max(1, profile.records))
+        determined = int(self.db.rows(fill("core/determined", holes))[0][0])
+        return replace(profile, clear=determined / max(1, profile.records))
 
 
 @dataclass(frozen=True)
@@ -132,33 +127,32 @@ def find_missing_markers(db: Warehouse, source: exp.Table) -> dict[str, tuple[st
     names = [field.name for field in db.list_fields(source) if field.type == "VARCHAR"]
     if not names:
         return {}
-    texts = [exp.Literal.string(one) for one in MISSING]
+    marked = {name: column(name).isin(*map(exp.Literal.string, MISSING)) for name in names}
     one, none = exp.Literal.number(1), exp.Literal.number(0)
-    marked: list[exp.Expr] = [
-        exp.Max(this=exp.Case().when(column(name).isin(*texts), one.copy()).else_(none.copy())) for name in names
-    ]
-    found = db.rows(fill("core/marked", {"source": source, "marked": marked}))[0]
-    holes: list[Holes] = [
-        {"source": source, "column": column(name), "marked": column(name).isin(*texts)} for name in names
-    ]
-    return {
-        name: tuple(str(row[0]) for row in db.rows(fill("core/markers", hole)))
-        for name, hole, has in zip(names, holes, found, strict=True)
-        if has
-    }
+    cases: list[exp.Expr] = [exp.Max(this=exp.Case().when(each, one).else_(none)) for each in marked.values()]
+    found = db.rows(fill("core/marked", {"source": source, "marked": cases}))[0]
+    markers: dict[str, tuple[str, ...]] = {}
+    for name in (name for name, has in zip(names, found, strict=True) if has):
+        holes: Holes = {"source": source, "column": column(name), "marked": marked[name]}
+        markers[name] = tuple(str(row[0]) for row in db.rows(fill("core/markers", holes)))
+    return markers
 
 
 def refuse_uncategorical(
-    mechanism: Mechanism[Any, Any], different: Mapping[Field, int], size: tuple[int, int], *, categorical: bool
+    mechanism: Mechanism[Any, Any], different: Mapping[Field, int], values: int, records: int, *, categorical: bool
 ) -> None:
     """Raise ``UsageError`` for sensitive values that are no categories: very many numbers, or all unique.
 
-    ``different``: how many values each sensitive column has; ``size``: how many they have together, and the records.
+    Args:
+        mechanism: The mechanism that would publish the values.
+        different: How many values each sensitive column has.
+        values: How many values the sensitive columns have together.
+        records: How many records have them.
+        categorical: Whether the publisher says that numbers are codes of categories.
     """
     shape = mechanism.shape
     if not isinstance(shape, TableShape) or shape.numeric:
         return
-    values, records = size
     names = ", ".join(repr(field.name) for field in different)
     if values == records > FEW_RECORDS:
         all_numbers = all(field.is_number for field in different)
@@ -188,12 +182,18 @@ def _find_numeric_kind() -> str:
 def choose_roles(
     db: Warehouse, source: exp.Table, kind: str | None, wanted: tuple[str | None, bool], report: Reporter
 ) -> ChosenRoles:
-    """Roles for the columns of a source, of the shape that a mechanism is given.
+    """Choose roles for the columns of a source, in the shape that a mechanism takes.
 
-    ``kind``: the mechanism; None: the default, or for a sensitive column of very many numbers the one that publishes
-    numbers. ``wanted``: the sensitive column, and whether its numbers are codes of categories.
+    Args:
+        db: The engine that has mounted the source.
+        source: The source's relation.
+        kind: The mechanism. None is the default one, or the one that publishes numbers if the sensitive column has very
+            many numbers.
+        wanted: The sensitive column (None: the one with the most telling name), and whether its numbers are codes.
+        report: Receives progress.
 
-    Raises ``UsageError`` if no columns can have these roles, or ``name`` is not in the source.
+    Raises:
+        UsageError: No columns can have these roles, or the sensitive column is not in the source.
     """
     mechanism = get_default_mechanism(kind or DEFAULT)
     fields, shape, (name, categorical) = db.list_fields(source), mechanism.shape, wanted
@@ -217,9 +217,8 @@ def choose_roles(
                 f"{sensitive.name} has {sensitive.different:,} different numbers: {mechanism.kind} publishes them as "
                 "they are; for categories make bins in source.query; if they are codes, tell init so (categorical)"
             )
-        size = sensitive.different, sensitive.filled
         different = {Field(sensitive.name, sensitive.type): sensitive.different}
-        refuse_uncategorical(mechanism, different, size, categorical=categorical)
+        refuse_uncategorical(mechanism, different, sensitive.different, sensitive.filled, categorical=categorical)
         chosen = _choose_table_roles(look, profiles, sensitive, remarks)
         coded = {"categorical": True} if categorical else {}
         return replace(chosen, columns=chosen.columns | coded, kind=mechanism.kind)
@@ -248,7 +247,14 @@ def _choose_table_roles(
     columns = {"quasi_identifiers": quasi, "sensitive": sensitive.name, **({"bins": bins} if bins else {}), **nulls}
     unique = next((p.name for p in others if p.is_unique and p.different == p.records), None)
     person = _find_person(others)
-    remarks = [*(profile.remark for profile in profiles), *reasons, *remarks, *_warn_several(others, person)]
+    several = [
+        f"Note: if {one.name} names persons, some have up to {one.most} records, and promises hold per record; "
+        f"person = '{one.name}', persons = 'one' in [source] takes one record of each"
+        for one in others
+        if one.different >= FEWEST and one.most > 1 and one.filled == one.records
+        if _has_identifying_name(one) and one.name != person
+    ]
+    remarks = [*(profile.remark for profile in profiles), *reasons, *remarks, *several]
     return ChosenRoles(columns, tuple(profiles), tuple(remarks), unique, person)
 
 
@@ -304,15 +310,13 @@ def _choose_categories(profiles: list[Profile]) -> ChosenRoles:
     nulls = {p.name: "suppress" for p in chosen if p.filled < p.records}
     columns = {"categories": [p.name for p in chosen], **({"nulls": nulls} if nulls else {})}
     many = [p for p in profiles if p.different > MOST_QI and not _is_identifying(p)]
-    return ChosenRoles(columns, tuple(chosen), tuple(f"left out: {p.name} {_suggest_coarser(p)}" for p in many))
-
-
-def _suggest_coarser(profile: Profile) -> str:
-    """Return what to write so that a column of many values becomes a category, whatever the values are."""
-    bins = "bins = { from = .., to = .., by = .. }" if Field(profile.name, profile.type).is_number else ""
-    how = bins or ("data = true, prefix = 2" if profile.type == "VARCHAR" else "")
-    has = f"has {profile.different:,} values"
-    return f"{has}; add it to categories, with {profile.name} = {{ {how} }} in [mechanism.domains]" if how else has
+    remarks = []
+    for one in many:
+        bins = "bins = { from = .., to = .., by = .. }" if Field(one.name, one.type).is_number else ""
+        how = bins or ("data = true, prefix = 2" if one.type == "VARCHAR" else "")
+        more = f"; add it to categories, with {one.name} = {{ {how} }} in [mechanism.domains]" if how else ""
+        remarks.append(f"left out: {one.name} has {one.different:,} values{more}")
+    return ChosenRoles(columns, tuple(chosen), tuple(remarks))
 
 
 def _join_first(lines: Sequence[str], between: str, number: int) -> str:
@@ -348,38 +352,20 @@ def _find_person(profiles: Iterable[Profile]) -> str | None:
     return max(several, key=lambda p: p.different).name if several else None
 
 
-def _warn_several(profiles: Iterable[Profile], person: str | None) -> list[str]:
-    """Warn of other columns that may name persons with several records."""
-    return [
-        f"Note: if {one.name} names persons, some have up to {one.most} records, and promises hold per record; "
-        f"person = '{one.name}', persons = 'one' in [source] takes one record of each"
-        for one in profiles
-        if one.different >= FEWEST
-        and one.most > 1
-        and one.filled == one.records
-        and _has_identifying_name(one)
-        and one.name != person
-    ]
-
-
 def _choose_sensitive(profiles: list[Profile], wanted: str | None, *, numeric: bool) -> Profile:
     """Return the wanted column, or the one with the most telling name; ``numeric``: a number or point in time."""
     if wanted is not None:
         return find_column(index_names(profiles), wanted)
     if numeric:
-        candidates = [
-            p for p in profiles if Field(p.name, p.type).is_number and p.different > 1 and not _has_identifying_name(p)
-        ]
+        what = "is a number or a point in time, of two values or more,"
+        numbers = [p for p in profiles if Field(p.name, p.type).is_number and p.different > 1]
+        candidates = [p for p in numbers if not _has_identifying_name(p)]
     else:
+        what = f"has 2 to {MOST_VALUES} values"
         candidates = [p for p in profiles if 2 <= p.different <= MOST_VALUES and not _is_identifying(p)]
     named = [p for p in candidates if SENSITIVE.search(p.name)]
     if not named:
         if not candidates:
-            what = (
-                "is a number or a point in time, of two values or more,"
-                if numeric
-                else f"has 2 to {MOST_VALUES} values"
-            )
             raise UsageError(f"no column can be sensitive: none {what} and names neither records nor people")
         names = [p.name for p in candidates]
         listed = _join_first(names, ", ", OFFERED)

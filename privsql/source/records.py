@@ -47,6 +47,7 @@ from privsql.source.table import (
     mount_persons,
     name_people,
     name_records,
+    query_source_names,
     read_as,
     read_listed,
     reduce_persons,
@@ -80,15 +81,20 @@ def prepare_table(
     Raises ``UsageError`` for columns or NULL that can't be published, ``EngineError`` for files that can't be read.
     """
     mounted = mount_persons(db, source, types)
-    _refuse_calendar(source, columns)
+    calendar = next((name for name, bins in columns.bins.items() if bins.unit or bins.prefix), None)
+    if calendar is not None and source.traits.counts:  # engines differ in months and prefixes
+        raise UsageError(
+            f"columns.bins: column {calendar!r}: {columns.bins[calendar]} need DuckDB, and the source lies in "
+            f"{source.kind}; make them in its query"
+        )
     roles, sources, coarse = _resolve_roles(db, columns, mounted, listed)
     suppressed = [name for name in sources if columns.null_policy(name) == "suppress"]
     keep = all_of([exp.not_(is_null(sources[name].copy())) for name in suppressed])
-    reading = Reading(
-        _name_columns(sources, [f.name for f in roles.quasi_identifiers], roles.qi_keys),
-        _name_columns(sources, [f.name for f in roles.sensitive], roles.sa_keys),
-        keep,
+    qi, sa = (
+        [alias_as(sources[one.name], key) for one, key in zip(fields, keys, strict=True)]
+        for fields, keys in ((roles.quasi_identifiers, roles.qi_keys), (roles.sensitive, roles.sa_keys))
     )
+    reading = Reading(qi, sa, keep)
     choice = choice or PersonChoice.from_key(system_key(), "")
     if columns.categories and source.person is not None:  # nothing about persons may be counted or refused
         persons: Persons | None = Persons.choose(choice.limit, choice.reference)
@@ -101,8 +107,10 @@ def prepare_table(
     elif persons is not None:
         name_people(db, source, reading, {"people": mounted})
     source_records, remaining = _count_records(db, columns, roles, keep)
-    for one in coarse:
-        _refuse_misfits(db, one, keep)
+    for one in (one for one in coarse if one.misfit is not None):
+        outside = fill("core/matching", {"table": temp_table("source"), "filter": exp.and_(keep, one.misfit)})
+        if misfits := int(db.rows(outside)[0][0]):
+            raise UsageError(f"column {one.name!r}: {misfits:,} records hold {one.why}")
     holes: Holes = {"source": temp_table("source"), "sa": reading.sa, "keep": keep}
     holes |= {"keys": roles.sa_columns(), "sa_order": roles.sa_columns()}
     db.create_table("domain", fill("core/domain", holes), title="Counting the sensitive values")
@@ -122,20 +130,10 @@ def prepare_table(
     )
 
 
-def _refuse_calendar(source: Source, columns: Columns) -> None:
-    """``UsageError`` for months and prefixes of a source that another engine counts: engines differ in them."""
-    name = next((name for name, bins in columns.bins.items() if bins.unit or bins.prefix), None)
-    if name is not None and source.traits.counts:
-        raise UsageError(
-            f"columns.bins: column {name!r}: {columns.bins[name]} need DuckDB, and the source lies in "
-            f"{source.kind}; make them in its query"
-        )
-
-
 def _resolve_roles(
     db: Warehouse, columns: Columns, mounted: exp.Table, listed: ListedValues | None
 ) -> tuple[Roles, dict[str, exp.Expr], list[Coarse]]:
-    """The fields by role under their true names, how each is read from ``source``, and those that are coarser there."""
+    """Return the columns by role under their true names, how each is read, and those that are made coarser."""
     available = index_names(db.list_fields(mounted))
     reading: dict[str, exp.Expr] = {}
     misfits: list[Coarse] = []
@@ -163,21 +161,8 @@ def _resolve_roles(
     return Roles(quasi, sensitive, orders), reading, misfits
 
 
-def _name_columns(reading: dict[str, exp.Expr], names: list[str], keys: tuple[str, ...]) -> list[exp.Expr]:
-    return [alias_as(reading[name], key) for name, key in zip(names, keys, strict=True)]
-
-
-def _refuse_misfits(db: Warehouse, coarse: Coarse, keep: exp.Expr) -> None:
-    """``UsageError`` if a record that is published has no bin or group."""
-    if coarse.misfit is not None:
-        outside = fill("core/matching", {"table": temp_table("source"), "filter": exp.and_(keep, coarse.misfit)})
-        records = int(db.rows(outside)[0][0])
-        if records:
-            raise UsageError(f"column {coarse.name!r}: {records:,} records hold {coarse.why}")
-
-
 def _count_records(db: Warehouse, columns: Columns, roles: Roles, keep: exp.Expr) -> tuple[int, int]:
-    """Records of the source, and those that the NULL policy keeps; refuses by name."""
+    """Return how many records the source has, and how many the NULL policy keeps; refuse NULL by the column's name."""
     refused = [f.name for f in roles.columns if columns.null_policy(f.name) == "refuse"]
     missing = [is_null(column(name)) for name in refused]
 
@@ -222,11 +207,7 @@ class SetRecords:
     @cached_property
     def counts(self) -> tuple[int, ...]:
         """Return the number of records with every item."""
-        holes: Holes = {
-            "baskets": temp_table("baskets"),
-            "apart": temp_table("apart"),
-            "universe": temp_table("universe"),
-        }
+        holes: Holes = {name: temp_table(name) for name in ("baskets", "apart", "universe")}
         return tuple(int(row[0]) for row in self.db.rows(fill("sets/counts", holes)))
 
     @property
@@ -262,9 +243,7 @@ class SetRecords:
 
     def query_names(self, *, follow: bool, values: bool) -> exp.Query:
         """Return the names of all records and persons."""
-        nobody = exp.cast(exp.null(), "VARCHAR")
-        names = {key: self.known_by.get(key, nobody) for key in ("id", "person")}
-        return fill("ledger/names", {"source": temp_table("source"), "keep": exp.true(), **names})
+        return query_source_names(self.known_by, exp.true())
 
     def hash_records(self, key: Key) -> Iterator[HashedRecords]:
         """Yield the hashes of the different sets; sets are sets, whatever their column is called."""
@@ -314,7 +293,7 @@ def prepare_sets(
 
     ``choice``: which record of each person is taken, where persons are named; ``types``: as of ``mount_persons``.
 
-    Items outside the universe are dropped, as NULL is, and one that stands twice in a list counts once: no record is
+    Items outside the universe are dropped, as NULL is. An item that stands twice in a list counts once. So no record is
     refused. Raises ``UsageError`` for unknown columns and types.
     """
     mounted = mount_persons(db, source, types)
@@ -325,7 +304,19 @@ def prepare_sets(
     if choice is not None:
         persons, published = Persons.choose(choice.limit, choice.reference), (column(columns[0].name), columns[0].type)
         reduce_persons(db, source, mounted, [published], exp.true(), choice)
-    records, suppressed = _make_baskets(db, columns_, columns, kind)
+    if columns_.items is not None:
+        gathered, items = temp_table("source"), column(columns[0].name)
+    else:
+        record, item = (column(one.name) for one in columns)
+        holes: Holes = {"source": temp_table("source"), "record": record, "item": item}
+        db.create_table("gathered", fill("duckdb/gathered", holes), title="Gathering the items of each record")
+        gathered, items = temp_table("gathered"), column("items")
+    suppress = exp.true() if "suppress" in {columns_.null_policy(one.name) for one in columns} else exp.false()
+    holes = {"source": gathered, "items": exp.cast(items, f"{kind}[]", dialect=DIALECT)}
+    db.create_table("marked", fill("duckdb/marked", {**holes, "suppress": suppress}), title="Reading the sets")
+    records, suppressed = (int(n) for n in db.rows(fill("sets/missing", {"marked": temp_table("marked")}))[0])
+    db.create_table("baskets", fill("duckdb/baskets", {"marked": temp_table("marked")}), title="Counting equal sets")
+    db.drop("marked", "gathered")
     occurring = fill("duckdb/items", {"baskets": temp_table("baskets")})
     labels = create_universe(db, universe, kind, occurring)
     db.create_table("apart", fill("duckdb/apart", {"baskets": temp_table("baskets")}))
@@ -346,29 +337,6 @@ def _item_type(column_: Field, *, is_list: bool) -> str:
     return kind
 
 
-def _make_baskets(db: Warehouse, spec_columns: Columns, columns: Sequence[Field], kind: str) -> tuple[int, int]:
-    """Make ``baskets``; records of the source, and those left out."""
-    if spec_columns.items is not None:
-        source: exp.Table = temp_table("source")
-        items: exp.Expr = column(columns[0].name)
-    else:
-        holes: Holes = {
-            "source": temp_table("source"),
-            "record": column(columns[0].name),
-            "item": column(columns[1].name),
-        }
-        db.create_table("gathered", fill("duckdb/gathered", holes), title="Gathering the items of each record")
-        source, items = temp_table("gathered"), column("items")
-    items = exp.cast(items, exp.DataType.build(f"{kind}[]", dialect=DIALECT))
-    suppress = exp.true() if "suppress" in {spec_columns.null_policy(one.name) for one in columns} else exp.false()
-    marked = fill("duckdb/marked", {"source": source, "items": items, "suppress": suppress})
-    db.create_table("marked", marked, title="Reading the sets")
-    records, missing = (int(n) for n in db.rows(fill("sets/missing", {"marked": temp_table("marked")}))[0])
-    db.create_table("baskets", fill("duckdb/baskets", {"marked": temp_table("marked")}), title="Counting equal sets")
-    db.drop("marked", "gathered")
-    return records, missing
-
-
 # Records --------------------------------------------------------------------------------------------------------------
 # Prepare the records of a specification for publication, of any shape.
 
@@ -383,41 +351,40 @@ def prepare_records(
     ``EngineError`` for files that can't be read.
     """
     mechanism, source = spec.implementation, spec.source.model_copy(update={"frame": spec.frame})
+    shape, types = mechanism.shape, determine_types(spec)
     if source.chooses_records:
         choice = replace(choice or PersonChoice.from_key(system_key(), ""), limit=spec.record_limit)
-    if isinstance(mechanism.shape, ItemSetShape):
-        universe = mechanism.shape.universe(spec.mechanism)
-        sets = prepare_sets(db, source, spec.columns, universe, choice, determine_types(spec))
+    if isinstance(shape, ItemSetShape):
+        sets = prepare_sets(db, source, spec.columns, shape.universe(spec.mechanism), choice, types)
         return replace(sets, known_by=name_records(db, source, temp_table("source"))) if for_ledger else sets
-    shape = mechanism.shape
     listed = shape.listed(spec.mechanism) if isinstance(shape, TableShape) else None
-    counted = prepare_table(db, source, spec.columns, choice, determine_types(spec), listed)
-    records = replace(counted, order=spec.order)
-    if isinstance(mechanism.shape, TableShape) and listed is None:  # values of a public list are categories anyway
-        size = len(records.counts), records.records
-        refuse_uncategorical(mechanism, _count_values(records), size, categorical=spec.columns.categorical)
+    records = replace(prepare_table(db, source, spec.columns, choice, types, listed), order=spec.order)
+    if isinstance(shape, TableShape) and listed is None:  # values of a public list are categories anyway
+        different = {records.roles.sensitive[0]: len(records.counts)}
+        if len(records.roles.sensitive) > 1:
+            for one, key in zip(records.roles.sensitive, records.roles.sa_keys, strict=True):
+                counted = fill("core/profile", {"source": temp_table("domain"), "column": column(key)})
+                different[one] = int(db.rows(counted)[0][2])
+        values, coded = len(records.counts), spec.columns.categorical
+        refuse_uncategorical(mechanism, different, values, records.records, categorical=coded)
     if not for_ledger:
         return records
     names = name_records(db, source, temp_table("source"))
     has_ids = "id" in names and not isinstance(mechanism.composition, BudgetComposition)
     if has_ids:
-        _require_ids(db, source, names["id"], records.keep_predicate)
+        holes: Holes = {"source": temp_table("source"), "id": names["id"], "keep": records.keep_predicate}
+        nulls, twice = db.rows(fill("ledger/unnamed", holes))[0]
+        if nulls or twice:
+            wrong = f"is NULL in {nulls} records" if nulls else f"has {twice} values that stand more than once"
+            raise UsageError(f"source.id: column {source.id!r} {wrong}; the ledger needs a unique id for every record")
     return replace(records, known_by=names, has_ids=has_ids and db.keeps_order)  # else they are names and no more
 
 
-def _require_ids(db: Relations, source: Source, name: exp.Expr, keep: exp.Expr) -> None:
-    """Raise ``UsageError`` unless every record that is kept has an id of its own."""
-    nulls, twice = db.rows(fill("ledger/unnamed", {"source": temp_table("source"), "id": name, "keep": keep}))[0]
-    if nulls or twice:
-        wrong = f"is NULL in {nulls} records" if nulls else f"has {twice} values that stand more than once"
-        raise UsageError(f"source.id: column {source.id!r} {wrong}; the ledger needs a unique id for every record")
-
-
 def determine_types(spec: Spec) -> FindTypes | None:
-    """How the types of a private release's columns, by folded name, follow from its specification; else None.
+    """Return what determines the types of a private release's columns from its specification; None for other releases.
 
-    In a file of texts, in a column of pandas without a type, and in floats of which pandas makes whole numbers where
-    one is missing, one record would decide.
+    Otherwise one record could decide the type: in a file of texts, in a column of pandas without a type, and in whole
+    numbers that pandas holds as floats because one is missing.
     """
     mechanism = spec.implementation
     if not spec.is_private:
@@ -434,7 +401,7 @@ def determine_types(spec: Spec) -> FindTypes | None:
 
 
 def _determine_type(db: Relations, domain: Universe) -> str | None:
-    """The type of the values that a domain lists; None where the records tell them."""
+    """Return the type of the values that a domain lists; None if the records determine it."""
     if domain.listing is None:
         return domain.listed_type
     query, leaves = domain.listing
@@ -445,19 +412,9 @@ def _determine_type(db: Relations, domain: Universe) -> str | None:
     fields = db.list_fields(temp_table("given"))
     kind = read_as(fields[0].type)
     if kind == "VARCHAR":
-        rows = db.rows(
-            exp.select(*(exp.cast(column(one.name), "VARCHAR") for one in fields)).from_(temp_table("given"))
-        )
+        texts = [exp.cast(column(one.name), "VARCHAR") for one in fields]
+        rows = db.rows(exp.select(*texts).from_(temp_table("given")))
         inner = {row[1] for row in rows} if leaves and len(fields) > 1 else {None}
         kind = infer_type(row[0] for row in rows if row[0] is not None and row[0] not in inner)
     db.drop("given")
     return kind
-
-
-def _count_values(records: TableRecords) -> dict[Field, int]:
-    """Return how many different values each sensitive column has."""
-    sensitive, keys = records.roles.sensitive, records.roles.sa_keys
-    if len(sensitive) == 1:
-        return {sensitive[0]: len(records.counts)}
-    counted = [fill("core/profile", {"source": temp_table("domain"), "column": column(key)}) for key in keys]
-    return {field: int(records.db.rows(one)[0][2]) for field, one in zip(sensitive, counted, strict=True)}

@@ -6,7 +6,7 @@ import csv
 import json
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union
@@ -114,7 +114,17 @@ class Columns(SpecPart):
 
     @model_validator(mode="after")
     def _require_roles(self) -> Columns:
-        self._require_one_kind()
+        if self.categories:
+            if self.quasi_identifiers or self.sensitive or self.set_columns:
+                raise ValueError("categories can't be combined with columns of another role")
+        elif not self.set_columns:
+            for name in ("quasi_identifiers", "sensitive"):
+                if not getattr(self, name):
+                    raise ValueError(f"columns.{name} is missing; name at least one column")
+        elif self.quasi_identifiers or self.sensitive:
+            raise ValueError("item sets have no quasi_identifiers and no sensitive columns")
+        elif (self.record is None) != (self.item is None) or (self.items and self.item):
+            raise ValueError("item sets are one column items (a list), or two columns record and item")
         used: set[str] = set()
         for name in self.names:
             if fold_name(name) in used:
@@ -125,11 +135,10 @@ class Columns(SpecPart):
                 raise ValueError(f"nulls: column {name!r} has no role")
         if self.categorical and not self.sensitive:
             raise ValueError("categorical is for sensitive columns, and there is none")
-        self._require_coarsening()
         return self
 
-    def _require_coarsening(self) -> None:
-        """Raise ``ValueError`` unless every column with bins or levels is a quasi-identifier with just one of them."""
+    @model_validator(mode="after")
+    def _require_coarsening(self) -> Columns:
         known, used = {fold_name(name) for name in self.quasi_identifiers}, set()
         pairs = [("bins", *one) for one in self.bins.items()] + [("levels", *one) for one in self.levels.items()]
         for key, name, value in pairs:
@@ -145,24 +154,11 @@ class Columns(SpecPart):
         for name in self.others:
             if fold_name(name) not in map(fold_name, self.levels):
                 raise ValueError(f"others: column {name!r} has no levels")
+        return self
 
     def get_coarsening(self, name: str) -> tuple[Bins | None, dict[str, str], str | None]:
         """Return the bins of a column, the groups of its values, and the group of all other values."""
         return _look_up(self.bins, name), _look_up(self.levels, name) or {}, _look_up(self.others, name)
-
-    def _require_one_kind(self) -> None:
-        """Raise ``ValueError`` unless the columns are those of a table, of item sets or of categories."""
-        if self.categories:
-            if self.quasi_identifiers or self.sensitive or self.set_columns:
-                raise ValueError("categories can't be combined with columns of another role")
-        elif not self.set_columns:
-            for name in ("quasi_identifiers", "sensitive"):
-                if not getattr(self, name):
-                    raise ValueError(f"columns.{name} is missing; name at least one column")
-        elif self.quasi_identifiers or self.sensitive:
-            raise ValueError("item sets have no quasi_identifiers and no sensitive columns")
-        elif (self.record is None) != (self.item is None) or (self.items and self.item):
-            raise ValueError("item sets are one column items (a list), or two columns record and item")
 
     @property
     def set_columns(self) -> tuple[str, ...]:
@@ -313,7 +309,13 @@ class Spec(SpecPart):
                 wanted = next(text for one, text in SHAPES.items() if isinstance(shape, one))
             raise ValueError(f"mechanism {self.mechanism.kind!r} and columns do not fit; it needs {wanted}")
         if isinstance(shape, CategoricalShape):
-            _require_same_names(columns.categories, shape.domains(self.mechanism))
+            named = (columns.categories, shape.domains(self.mechanism))
+            wanted_names, present = ({fold_name(name): name for name in names} for names in named)
+            for name, label in (wanted_names | present).items():
+                if name not in present:
+                    raise ValueError(f"mechanism.domains.{label} is missing; give its values, or 'data'")
+                if name not in wanted_names:
+                    raise ValueError(f"mechanism.domains.{label} is not one of columns.categories")
         return self
 
     @model_validator(mode="after")
@@ -340,7 +342,22 @@ class Spec(SpecPart):
     def _require_composable(self) -> Spec:
         composition = self.implementation.composition
         private = isinstance(composition, BudgetComposition) and composition.unit == "presence"
-        self._require_limit(presence=private)
+        several = self.record_limit > 1
+        if several and (self.source.person is None or self.source.persons != "some"):
+            raise ValueError(
+                f"mechanism.max_records = {self.record_limit} limits the records of a person; name the column of "
+                "persons as source.person, and say persons = 'some'"
+            )
+        if self.source.persons == "some" and not several:
+            raise ValueError(
+                "source.persons = 'some' needs a differentially private mechanism, with mechanism.max_records of 2 or "
+                "more: so many records of each person are taken"
+            )
+        if private and self.source.person is not None and not self.source.chooses_records:
+            raise ValueError(
+                "source.persons: a differentially private release can't refuse a table because of one record; say "
+                "persons = 'one', or 'some' with mechanism.max_records"
+            )
         if self.source.person is not None and fold_name(self.source.person) in map(fold_name, self.columns.names):
             raise ValueError("source.person: the column that names persons is never published; give it no other role")
         if self.source.person is not None and self.columns.item is not None:
@@ -363,25 +380,6 @@ class Spec(SpecPart):
                 f"release.order = 'stream' needs a source that DuckDB reads, not {there.title}; say 'portable'"
             )
         return self
-
-    def _require_limit(self, *, presence: bool) -> None:
-        """Raise ``ValueError`` unless persons and ``max_records`` fit; ``presence``: one record's must not show."""
-        several = self.record_limit > 1
-        if several and (self.source.person is None or self.source.persons != "some"):
-            raise ValueError(
-                f"mechanism.max_records = {self.record_limit} limits the records of a person; name the column of "
-                "persons as source.person, and say persons = 'some'"
-            )
-        if self.source.persons == "some" and not several:
-            raise ValueError(
-                "source.persons = 'some' needs a differentially private mechanism, with mechanism.max_records of 2 or "
-                "more: so many records of each person are taken"
-            )
-        if presence and self.source.person is not None and not self.source.chooses_records:
-            raise ValueError(
-                "source.persons: a differentially private release can't refuse a table because of one record; say "
-                "persons = 'one', or 'some' with mechanism.max_records"
-            )
 
     @property
     def record_limit(self) -> int:
@@ -452,16 +450,6 @@ class Spec(SpecPart):
     def implementation(self) -> Mechanism[Any, Facts]:
         """Return the mechanism whose parameters ``mechanism`` holds."""
         return get_mechanism(self.mechanism.kind, self.mechanism.algorithm)
-
-
-def _require_same_names(categories: Iterable[str], domains: Iterable[str]) -> None:
-    """Raise ``ValueError`` unless every column has its values."""
-    wanted, present = ({fold_name(name): name for name in names} for names in (categories, domains))
-    for name, label in (wanted | present).items():
-        if name not in present:
-            raise ValueError(f"mechanism.domains.{label} is missing; give its values, or 'data'")
-        if name not in wanted:
-            raise ValueError(f"mechanism.domains.{label} is not one of columns.categories")
 
 
 def bind_connection(spec: Spec, connection: object | None) -> Spec:
@@ -607,10 +595,10 @@ def _read_levels(data: dict[str, Any], base: Path) -> dict[str, Any]:
     levels = columns.get("levels") if isinstance(columns, Mapping) else None
     if not isinstance(columns, Mapping) or not isinstance(levels, Mapping):
         return data
-    read = {
-        name: _read_hierarchy(join_base(base, Path(one)), f"columns.levels.{name}") if isinstance(one, str) else one
-        for name, one in levels.items()
-    }
+    read = dict(levels)
+    for name, one in levels.items():
+        if isinstance(one, str):
+            read[name] = _read_hierarchy(join_base(base, Path(one)), f"columns.levels.{name}")
     return {**data, "columns": {**columns, "levels": read}}
 
 

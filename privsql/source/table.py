@@ -65,7 +65,14 @@ MORE = 2  # digits that are needed on the way to a bin
 
 @dataclass(frozen=True)
 class Coarse:
-    """How a column is read, and which of its values have no bin or group: ``why`` says so, and what would help."""
+    """How a column is read in bins or groups.
+
+    Attributes:
+        name: The column.
+        value: The SQL expression of the bin or group.
+        misfit: The predicate of values that have none; None if all have one.
+        why: What these values are and what would help, for a message.
+    """
 
     name: str
     value: exp.Expr
@@ -74,7 +81,7 @@ class Coarse:
 
 
 def coarsen_column(field: Field, columns: Columns, value: exp.Expr) -> Coarse | None:
-    """How a column of the source is read if it has bins or levels; ``UsageError`` for a type that can't have them."""
+    """Return how a column with bins or levels is read, None for others; ``UsageError`` if its type can't have them."""
     bins, levels, other = columns.get_coarsening(field.name)
     if levels:
         return _group_values(field, value, levels, other)
@@ -82,12 +89,12 @@ def coarsen_column(field: Field, columns: Columns, value: exp.Expr) -> Coarse | 
 
 
 def in_bins(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
-    """The first value of the bin of ``value``, a column's; ``UsageError`` for a type that can't have these bins."""
+    """Return the first value of the bin of a column's value; ``UsageError`` if its type can't have these bins."""
     if not fits_type(bins, field.type):
         raise UsageError(f"columns.bins: column {field.name!r} is {field.type}; {_suggest_remedy(field.type, bins)}")
     if bins.unit is not None:
         start = exp.Anonymous(this="date_trunc", expressions=[exp.Literal.string(bins.unit), value.copy()])
-        return Coarse(field.name, _cast_to(start, field.type))
+        return Coarse(field.name, exp.cast(start, field.type, dialect=DIALECT))
     if bins.prefix is not None:
         length = exp.Literal.number(bins.prefix)
         return Coarse(field.name, exp.Left(this=value.copy(), expression=length))
@@ -96,15 +103,9 @@ def in_bins(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
 
 def describe_coarsening(quasi_identifiers: Iterable[Field], columns: Columns) -> dict[str, Any]:
     """Return ``bins`` by column, and the columns whose values are ``groups``."""
-    bins: dict[str, Bins] = {}
-    groups = []
-    for each_field in quasi_identifiers:
-        in_bins, levels, _ = columns.get_coarsening(each_field.name)
-        if in_bins is not None:
-            bins[each_field.name] = in_bins
-        elif levels:
-            groups.append(each_field.name)
-    return {"bins": bins, "groups": groups}
+    coarse = {one.name: columns.get_coarsening(one.name) for one in quasi_identifiers}
+    bins = {name: stated for name, (stated, *_) in coarse.items() if stated is not None}
+    return {"bins": bins, "groups": [name for name, (_, levels, _) in coarse.items() if levels and name not in bins]}
 
 
 def _suggest_remedy(kind: str, bins: Bins) -> str:
@@ -123,11 +124,15 @@ def _suggest_remedy(kind: str, bins: Bins) -> str:
 
 
 def _bin_by_width(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
-    """X - (x - origin mod width), the remainder never negative; nothing on the way is larger than x or 2 width."""
+    """Return x - ((x - origin) mod width), with a remainder that is never negative.
+
+    No intermediate result is larger than x or 2 width.
+    """
     least, most, scale = number_range(field.type)
     width, origin = Fraction(bins.width or 1), Fraction(bins.origin)
     wide = f"DECIMAL({len(str(int(most * 10**scale))) + MORE},{scale})"
-    x, w, o = _cast_to(value.copy(), wide), _number_literal(width, wide), _number_literal(origin % width, wide)
+    x = exp.cast(value.copy(), wide, dialect=DIALECT)
+    w, o = _number_literal(width, wide), _number_literal(origin % width, wide)
 
     def mod(left: exp.Expr) -> exp.Expr:
         return exp.paren(exp.Mod(this=exp.paren(left), expression=w.copy()))
@@ -136,16 +141,16 @@ def _bin_by_width(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
     lowest = least + (origin - least) % width
     return Coarse(
         field.name,
-        _cast_to(exp.paren(exp.Sub(this=x, expression=rest)), field.type),
+        exp.cast(exp.paren(exp.Sub(this=x, expression=rest)), field.type, dialect=DIALECT),
         exp.LT(this=value.copy(), expression=_number_literal(lowest, field.type)),
         f"values below {lowest}, whose bin begins where {field.type} ends; cast the column in source.query",
     )
 
 
 def _bin_by_edges(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
-    """The largest edge that is not above the value."""
+    """Return the largest edge that is not above the value."""
     edges = [_number_literal(Fraction(edge), field.type) for edge in bins.edges]
-    case = exp.Case().when(is_null(value.copy()), _cast_to(exp.null(), field.type))
+    case = exp.Case().when(is_null(value.copy()), exp.cast(exp.null(), field.type, dialect=DIALECT))
     for begin, end in pairwise(edges):
         case = case.when(exp.LT(this=value.copy(), expression=end.copy()), begin.copy())
     return Coarse(
@@ -157,10 +162,10 @@ def _bin_by_edges(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
 
 
 def _group_values(field: Field, value: exp.Expr, levels: dict[str, str], other: str | None) -> Coarse:
-    """The group of each value."""
+    """Return the group of each value."""
     if field.type != "VARCHAR":
         raise UsageError(f"columns.levels: column {field.name!r} is {field.type}, not text; give columns.bins")
-    case = exp.Case().when(is_null(value.copy()), _cast_to(exp.null(), field.type))
+    case = exp.Case().when(is_null(value.copy()), exp.cast(exp.null(), field.type, dialect=DIALECT))
     members: dict[str, list[exp.Expr]] = {}
     for each_label, group in levels.items():
         members.setdefault(group, []).append(exp.Literal.string(each_label))
@@ -174,27 +179,22 @@ def _group_values(field: Field, value: exp.Expr, levels: dict[str, str], other: 
 
 
 def read_listed(field: Field, value: exp.Expr, listed: ListedValues) -> exp.Expr:
-    """Return how a column of listed values is read: every other as one that stands for them, in the column's type."""
+    """Return how a column of listed values is read: one more value of the column's type stands for all others."""
     other = find_unlisted(field.type, listed.values)
     stands = exp.null() if other is None else exp.Literal.string(other)
     is_listed = exp.cast(value.copy(), "VARCHAR").isin(*map(exp.Literal.string, listed.values))
     kept = exp.or_(is_null(value.copy()), is_listed) if listed.holds_null else is_listed
-    return exp.Case().when(kept, value.copy()).else_(_cast_to(stands, field.type))
+    return exp.Case().when(kept, value.copy()).else_(exp.cast(stands, field.type, dialect=DIALECT))
 
 
 def _number_literal(number: Fraction | Decimal, kind: str) -> exp.Expr:
-    """A number of a type; ``fits_type`` said that the type holds it."""
-    exact = Fraction(number)
-    scale = 0
+    """Return a number as a constant of a type, which holds it exactly (``fits_type``)."""
+    exact, scale = Fraction(number), 0
     while (exact * 10**scale).denominator != 1:
         scale += 1
     digits = str(abs(int(exact * 10**scale))).rjust(scale + 1, "0")
     text = f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits
-    return _cast_to(exp.Literal.string(f"{'-' if exact < 0 else ''}{text}"), kind)
-
-
-def _cast_to(value: exp.Expr, kind: str) -> exp.Expr:
-    return exp.cast(value, exp.DataType.build(kind, dialect=DIALECT))
+    return exp.cast(exp.Literal.string(f"{'-' if exact < 0 else ''}{text}"), kind, dialect=DIALECT)
 
 
 # Table ----------------------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ delimiter = ';' } tells them apart
 
 
 def read_as(kind: str) -> str:
-    """The type as which columns of a type are read and published.
+    """Return the type as which columns of a type are read and published.
 
     >>> read_as("ENUM('a', 'b')"), read_as("DATE")
     ('VARCHAR', 'DATE')
@@ -240,7 +240,7 @@ def read_as(kind: str) -> str:
 
 
 def labels_of(kind: str) -> tuple[str, ...]:
-    """The labels of an ENUM, in its order.
+    """Return the labels of an ENUM, in its order.
 
     >>> labels_of("ENUM('low', 'it''s high')")
     ('low', "it's high")
@@ -293,11 +293,8 @@ class TableRecords:
             "qi_order": roles.qi_columns(),
         }
         self.db.create_table("records", fill("core/records", holes), title="Sorting the source")
-        holes = {
-            "records": temp_table("records"),
-            "sa": roles.sa_columns(),
-            "position": require_ordered(self.db).row_number("r"),
-        }
+        position = require_ordered(self.db).row_number("r")
+        holes = {"records": temp_table("records"), "sa": roles.sa_columns(), "position": position}
         blocks = self.db.rows(fill("core/blocks", holes))
         ends = np.cumsum(self.counts).tolist()
         expected = [(o, end - o, end - 1) for o, end in zip(self.counts, ends, strict=True)]
@@ -306,7 +303,7 @@ class TableRecords:
         self._built_relations.add("records")
 
     def coded_records(self, *, ordered: bool) -> exp.Query:
-        """Quasi-identifiers and rank of the sensitive value of every record, in canonical order if it is asked for."""
+        """Return quasi-identifiers and rank of the sensitive value of every record; ``ordered``: in canonical order."""
         coded = self._coded_query(self.roles.qi_columns("r"))
         if not ordered:
             return coded
@@ -314,7 +311,7 @@ class TableRecords:
         return exp.select("*").from_(coded.subquery("coded")).order_by(*order)
 
     def _coded_query(self, columns: list[exp.Expr]) -> exp.Query:
-        """``columns`` of every record, from the source, or in ``records`` where they have numbers."""
+        """Return some columns of every record, read from relation ``records`` if it is made, else from the source."""
         roles, sorted_ = self.roles, "records" in self._built_relations
         position = [alias_as(require_ordered(self.db).row_number(temp_table("records").name), "pos")] if sorted_ else []
         holes: Holes = {
@@ -329,7 +326,7 @@ class TableRecords:
         return fill("core/coded", holes)
 
     def bind_key(self, key: Key) -> Key:
-        """The key for these records alone; ``hash_records`` where their order is portable."""
+        """Return the key for these records alone, which follows from their hashes by a publisher's key."""
         roles, columns = self.roles, self.roles.qi_columns("r")
         if self.order != "portable":
             if self._ranked is not None:
@@ -348,7 +345,7 @@ class TableRecords:
 
     @property
     def keep_predicate(self) -> exp.Expr:
-        """The predicate of the NULL policy over relation ``source``."""
+        """Return the predicate of the NULL policy over relation ``source``."""
         return self.reading.keep
 
     def query_names(self, *, follow: bool, values: bool) -> exp.Query:
@@ -356,20 +353,13 @@ class TableRecords:
         roles = self.roles
         fields = dict(zip((*roles.qi_keys, *roles.sa_keys), roles.columns, strict=True))
         if not follow:
-            nobody = exp.cast(exp.null(), "VARCHAR")
-            names = {key: self.known_by.get(key, nobody) for key in ("id", "person")}
-            return fill("ledger/names", {"source": temp_table("source"), "keep": self.keep_predicate, **names})
+            return query_source_names(self.known_by, self.keep_predicate)
         self.sort_records()
         texts = [comparable_text(column(key, "r"), one.type) for key, one in fields.items()]
         value = exp.cast(roles.sa_columns("r")[0] if values else exp.null(), "VARCHAR")
         person = column("person", "r") if "person" in self.known_by else exp.cast(exp.null(), "VARCHAR")
-        holes: Holes = {
-            "records": temp_table("records"),
-            "trace": self.db.digest(texts),
-            "value": value,
-            "person": person,
-        }
-        return fill("ledger/traces", holes)
+        holes: Holes = {"records": temp_table("records"), "trace": self.db.digest(texts)}
+        return fill("ledger/traces", holes | {"value": value, "person": person})
 
     def hash_records(self, key: Key) -> Iterator[HashedRecords]:
         """Yield keyed hashes of the published columns of all records, whatever the order of these columns."""
@@ -384,12 +374,12 @@ class TableRecords:
 
     @property
     def packed(self) -> PackedRecords | None:
-        """The records as integers, in canonical order; None where they do not fit into such."""
+        """Return the records as integers, in canonical order; None if they do not fit into integers."""
         return self._ranked if isinstance(self._ranked, PackedRecords) else None
 
     @cached_property
     def _ranked(self) -> PackedRecords | RankedRecords | None:
-        """The records by the ranks of their values; None where a column has too many."""
+        """Return the records by the ranks of their values; None if a column has too many values."""
         if self.order != "stream" or not self.db.keeps_order:
             return None
         source = CountedSource(self.db, temp_table("source"), self.keep_predicate, self.counts)
@@ -397,7 +387,7 @@ class TableRecords:
 
     @property
     def published_values(self) -> list[tuple[exp.Expr, str]]:
-        """The published columns over relation ``source``, as they are there, with types, in the order of names."""
+        """Return the published columns as relation ``source`` has them, with their types, in the order of names."""
         return [self._values[name] for name in sorted(self._values, key=fold_name)]
 
     @cached_property
@@ -439,8 +429,8 @@ Published = tuple[exp.Expr, str]  # how a column that is published is read, and 
 class PersonChoice:
     """How ``limit`` records of each person are chosen: a key, and (id, trace) of records in ``earlier`` releases.
 
-    The key follows from nothing that is published, and from no record: who could make it again would learn from which
-    record was taken what the others are.
+    The key follows from nothing that is published, and from no record. An attacker who could compute it would learn
+    from the published record what the others are.
     """
 
     key: Key
@@ -450,24 +440,30 @@ class PersonChoice:
 
     @classmethod
     def from_key(cls, key: Key, called: str, earlier: pa.Table | None = None) -> PersonChoice:
-        """The choice by a publisher's key for a release of some name."""
+        """Return the choice by a publisher's key, for a release of this name."""
         return cls(key.derive_key(CHOICE_PURPOSE), called, earlier)
 
     @property
     def reference(self) -> str:
-        """A one-way digest of the key, which differs between releases of different names."""
+        """Return a one-way digest of the key, which differs between releases of different names."""
         return self.key.derive_key("reference", self.called).reference
 
 
 def mount_persons(db: Warehouse, source: Source, types: FindTypes | None = None) -> exp.Table:
-    """Make the publisher's table readable, and say as what: ``source``, unless ``reduce_persons`` makes that of it.
+    """Make the publisher's table readable, and return it: ``source``, or all records that ``reduce_persons`` reads.
 
-    ``types``: finds those of columns that no record may decide.
+    ``types`` finds the types of columns that no record may decide.
     """
     if source.chooses_records and source.traits.counts:
         raise UsageError(f"source.persons = '{source.persons}' needs DuckDB, and the source lies in {source.kind}")
     db.mount(name := ALL_RECORDS if source.chooses_records else "source", replace(source.origin, types=types))
     return temp_table(name)
+
+
+def query_source_names(known_by: Mapping[str, exp.Expr], keep: exp.Expr) -> exp.Query:
+    """Return the query for the names of records and persons in relation ``source``; NULL where nothing names them."""
+    names = {key: known_by.get(key, exp.cast(exp.null(), "VARCHAR")) for key in ("id", "person")}
+    return fill("ledger/names", {"source": temp_table("source"), "keep": keep, **names})
 
 
 def name_records(db: Relations, source: Source, records: exp.Table) -> dict[str, exp.Expr]:
@@ -520,7 +516,7 @@ def reduce_persons(
     keep: exp.Expr,
     choice: PersonChoice,
 ) -> None:
-    """Make ``source`` of one or some records of every person: of those that are kept, if any is, what ``choice`` takes.
+    """Make relation ``source`` of the records of every person that ``choice`` takes, of those that are kept if any is.
 
     Records that an earlier release holds come first, then those with the smallest hashes by the choice's key, which
     stands in a relation and never in a statement's text. Raises ``GuaranteeError`` if a person has more afterwards.
@@ -565,7 +561,7 @@ def name_people(db: Warehouse, source: Source, reading: Reading, relations: Mapp
 
 
 def _rank_earlier(db: Warehouse, name: exp.Expr, published: Sequence[Published]) -> exp.Expr:
-    """0 for a record that stood in an earlier release as it is now, 1 for one of its name, 2 for others.
+    """Return 0 for a record that stood unchanged in an earlier release, 1 for another one of its name, 2 for others.
 
     Where ids are those of persons, each of a person's records has that name, and what is published tells them apart.
     """

@@ -140,7 +140,7 @@ class Target:
 
     @property
     def sink(self) -> Sink:
-        """Return the database of whose schemas it is one."""
+        """Return the database that the schema belongs to."""
         from privsql.engine.open import FileSink
 
         return self.opened or FileSink(self.file)
@@ -152,7 +152,7 @@ class Target:
 
     @property
     def catalog(self) -> CountingDatabase | None:
-        """Return the database of whose schemas it is one, if its engine counts releases where they lie."""
+        """Return the database that the schema belongs to if its engine counts releases where they lie."""
         return cast("CountingDatabase", self.opened) if self.opened is not None and self.opened.counts else None
 
     def __str__(self) -> str:
@@ -166,9 +166,10 @@ class Target:
 def as_target(release: PathLike, connection: object | None = None) -> Target:
     """Return the target of a release that a caller hands over; ``UsageError`` for what is no path.
 
-    ``connection``: open in this process, or a session of Spark; the release is a schema of its database or catalog, by
-    its name or ``FILE::SCHEMA``.
-    A schema of a server is ``ADDRESS::SCHEMA``.
+    Args:
+        release: A path, an open release, or ``ADDRESS::SCHEMA`` for a schema of a server.
+        connection: A connection that is open in this process, or a session of Spark. The release is then a schema of
+            its database or catalog, by its name or ``FILE::SCHEMA``.
     """
     if isinstance(release, Target):
         return release
@@ -182,10 +183,15 @@ def as_target(release: PathLike, connection: object | None = None) -> Target:
         if not address.is_folder and (not mark or set("/@]") & set(schema)):  # what such a part is of an address
             raise UsageError("release: write the schema behind the address: postgresql://HOST/DATABASE::SCHEMA")
         return address.make_target(schema, connection)
-    if connection is not None:
-        return _find_in_connection(release, connection)
-    refuse_address(release, "release")
-    return Target.parse(as_path(release, "release"))
+    if connection is None:
+        refuse_address(release, "release")
+    parsed = Target.parse(as_path(release, "release"))
+    if connection is None:
+        return parsed
+    opened = open_database(connection, parsed.file if parsed.schema is not None else None)
+    if opened is None:
+        raise UsageError(f"{parsed}: the connection does not have this file open; leave out connection")
+    return target_in(opened, parsed.schema or os.fspath(release))
 
 
 def _text_of(place: object) -> str:
@@ -201,15 +207,6 @@ def as_targets(
     as_paths(releases, what)
     several = (releases,) if isinstance(releases, str | os.PathLike) else releases or ()
     return [as_target(one, connection) for one in several]
-
-
-def _find_in_connection(release: PathLike, connection: object) -> Target:
-    """Return the schema of a database that a caller has open; ``UsageError`` for what is none."""
-    target = Target.parse(as_path(release, "release"))
-    opened = open_database(connection, target.file if target.schema is not None else None)
-    if opened is None:
-        raise UsageError(f"{target}: the connection does not have this file open; leave out connection")
-    return target_in(opened, target.schema or os.fspath(release))
 
 
 def open_database(connection: object, file: Path | None = None) -> ReleaseDatabase | None:
