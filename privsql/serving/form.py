@@ -112,23 +112,15 @@ def make_form(release: Release) -> ReleaseForm:
     sensitive = {field.name for field in manifest.sensitive} if manifest.quasi_identifiers else set()
     fields = manifest.roles.columns
     columns = tuple(_make_column(release, k, field, field.name in sensitive) for k, field in enumerate(fields))
-    measures = (RECORDS, *_list_amounts(release, columns))
-    return ReleaseForm(manifest.name, columns, measures, certain=certain, estimators=estimators)
-
-
-def _list_amounts(release: Release, columns: tuple[FormColumn, ...]) -> list[FormMeasure]:
-    """Return the figures beside counts: of numeric quasi-identifiers, and of sensitive columns that support them."""
-    published = release.manifest.quasi_identifiers
-    numbers = {field.name for field in published if is_number(field.type) and field.type != "BOOLEAN"}
-    coarse = {*release.manifest.bins, *release.manifest.groups}
-    measures = []
+    numbers = {one.name for one in manifest.quasi_identifiers if is_number(one.type) and one.type != "BOOLEAN"}
+    numbers -= {*manifest.bins, *manifest.groups}
+    measures = [RECORDS]
     for column in columns:
+        measured = release.answers.measures if column.sensitive and column.kind == "number" else ()
         for kind, title in AMOUNTS.items():
-            is_measurable = column.name in numbers - coarse or (
-                column.sensitive and column.kind == "number" and kind in release.answers.measures
-            )
-            measures += [FormMeasure(f"{kind}.{column.number}", f"{title} of {column.name}")] if is_measurable else []
-    return measures
+            if column.name in numbers or kind in measured:
+                measures.append(FormMeasure(f"{kind}.{column.number}", f"{title} of {column.name}"))
+    return ReleaseForm(manifest.name, columns, tuple(measures), certain=certain, estimators=estimators)
 
 
 def _make_column(release: Release, number: int, field: Field, sensitive: bool) -> FormColumn:
@@ -249,10 +241,6 @@ def read_question(pairs: Pairs, form: ReleaseForm) -> FormQuestion:
         if groups:
             raise UsageError("an answer about item sets can't be split")
         return FormQuestion(measure, items=items, length=length, confidence=confidence, estimator=estimator)
-    return FormQuestion(measure, _read_conditions(rest, form), groups, confidence=confidence, estimator=estimator)
-
-
-def _read_conditions(rest: dict[str, list[str]], form: ReleaseForm) -> dict[int, ColumnCondition]:
     conditions = {}
     for name in list(rest):
         met = KEY.fullmatch(name)
@@ -260,21 +248,17 @@ def _read_conditions(rest: dict[str, list[str]], form: ReleaseForm) -> dict[int,
             continue
         column = form.find_column(met[1])
         values = tuple(dict.fromkeys(rest.pop(column.key, [])))
-        ends = [_take_parameter(rest, f"{column.key}.{part}") for part in ("from", "to", "null")]
-        if values or any(ends[:2]) or ends[2] not in ("", "too"):  # who says nothing means those without a value, too
-            conditions[column.number] = _require_consistent(ColumnCondition(values, *ends), column)
+        low, high, nulls = (_take_parameter(rest, f"{column.key}.{part}") for part in ("from", "to", "null"))
+        if values or low or high or nulls not in ("", "too"):  # a field that says nothing includes NULL
+            if values and (low or high):
+                raise UsageError(f"{column.name}: give values or a range, not both")
+            if nulls and nulls not in NULLS:
+                raise UsageError(f"{column.name}: NULL takes {', '.join(NULLS)}, not {nulls!r}")
+            if nulls == "only" and (values or low or high):
+                raise UsageError(f"{column.name}: give values or NULL only, not both")
+            conditions[column.number] = ColumnCondition(values, low, high, nulls)
     _require_nothing_else(rest)
-    return conditions
-
-
-def _require_consistent(condition: ColumnCondition, column: FormColumn) -> ColumnCondition:
-    if condition.values and (condition.low or condition.high):
-        raise UsageError(f"{column.name}: give values or a range, not both")
-    if condition.nulls and condition.nulls not in NULLS:
-        raise UsageError(f"{column.name}: NULL takes {', '.join(NULLS)}, not {condition.nulls!r}")
-    if condition.nulls == "only" and (condition.values or condition.low or condition.high):
-        raise UsageError(f"{column.name}: give values or NULL only, not both")
-    return condition
+    return FormQuestion(measure, conditions, groups, confidence=confidence, estimator=estimator)
 
 
 def _take_parameter(rest: dict[str, list[str]], name: str) -> str:

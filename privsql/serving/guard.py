@@ -63,10 +63,10 @@ HEADERS = {
 }
 
 
-def server_policy() -> str:
-    """Return the content security policy of pages: their own style and pictures, forms that lead here, no script."""
-    sources = f"default-src 'none'; style-src {style_source()}; img-src 'self'; form-action 'self'"
-    return f"{sources}; base-uri 'none'; frame-ancestors 'none'"
+# The content security policy of pages: their own style and pictures, forms that lead here, no script.
+POLICY = (
+    "default-src 'none'; style-src {style}; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
 
 
 class Guard:
@@ -91,7 +91,7 @@ class Guard:
         async def dressed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers.setdefault("Content-Security-Policy", server_policy())
+                headers.setdefault("Content-Security-Policy", POLICY.format(style=style_source()))
                 for name, value in HEADERS.items():
                     headers[name] = value
             await send(message)
@@ -130,9 +130,9 @@ class Guard:
         if self._token is None:
             return None
         kind, _, credentials = request.headers.get("authorization", "").partition(" ")
-        if (kind.lower() == "bearer" and self._is_token(credentials.strip())) or self._is_token(
-            request.cookies.get(self._cookie, "")
-        ):
+        known = kind.lower() == "bearer" and self._is_token(credentials.strip())
+        known = known or self._is_token(request.cookies.get(self._cookie, ""))
+        if known:
             return self._redirect_without_token(request) if self._token_in_address(request) else None
         if self._is_token(self._token_in_address(request)):
             answer = self._redirect_without_token(request)
@@ -198,7 +198,7 @@ class ReleasePool:
 
     @cached_property
     def summary(self) -> ReleaseSummary:
-        """The lines on the release that need no measurement."""
+        """Return the lines on the release that need no measurement."""
         with open_release(self.target) as (_, attached):
             return ReleaseSummary.make(attached, list_bounds(attached))
 
@@ -207,11 +207,6 @@ class ReleasePool:
 
     def ask(self, sql: str, confidence: float, limits: QuestionLimits, estimator: str) -> Answer:
         """Return the answer to a query, as ``privsql query`` gives it."""
-        with self._borrow_release() as release:
-            return release.query(sql, confidence=confidence, estimator=estimator, limits=limits)
-
-    @contextmanager
-    def _borrow_release(self) -> Iterator[Release]:
         with self._turn:
             release = self._idle.pop() if self._idle else None
         if release is None:
@@ -220,7 +215,7 @@ class ReleasePool:
                 release.close()
                 raise UsageError(f"{self.path.name} has changed since the server started; start it again")
         try:
-            yield release
+            return release.query(sql, confidence=confidence, estimator=estimator, limits=limits)
         finally:
             with self._turn:
                 if not self._closed:
@@ -245,17 +240,13 @@ def open_pools(targets: Sequence[Target], attach: Sequence[Path], options: Optio
     with ExitStack() as stack:
         pools: dict[str, ReleasePool] = {}
         for target in targets:
-            slug = _make_slug(target.path, pools)
+            name = re.sub(r"[^a-z0-9]+", "-", target.path.name.lower().replace(".duckdb", "")).strip("-")
+            base = name[:LONGEST_NAME] or "release"
+            numbered = (base if k == 1 else f"{base}-{k}" for k in range(1, len(pools) + 2))
+            slug = next(one for one in numbered if one not in pools)
             pools[slug] = ReleasePool(target, slug, attach, options)
             stack.callback(pools[slug].close)
         yield pools
-
-
-def _make_slug(path: Path, taken: dict[str, ReleasePool]) -> str:
-    """Return a name of letters and digits after that of the file (and its schema), beside others."""
-    base = re.sub(r"[^a-z0-9]+", "-", path.name.lower().replace(".duckdb", "")).strip("-")[:LONGEST_NAME] or "release"
-    numbered = (base if k == 1 else f"{base}-{k}" for k in range(1, len(taken) + 2))
-    return next(one for one in numbered if one not in taken)
 
 
 # The queue of queries -------------------------------------------------------------------------------------------------
@@ -311,7 +302,19 @@ class QueryQueue:
         self, do: Callable[[], Found], stop: threading.Event, gone: Callable[[], Awaitable[bool]]
     ) -> Found:
         """Run a function in a thread when it is its turn, and return its result."""
-        await self._wait_for_place()
+        if not self._places.locked():
+            await self._places.acquire()
+        elif self._waiting >= WAITING:
+            raise BusyError(f"{WAITING} queries are waiting already; try again in a moment")
+        else:
+            self._waiting += 1
+            try:
+                await asyncio.wait_for(self._places.acquire(), self._seconds)
+            except TimeoutError as error:
+                late = f"the query was not started within {self._seconds:g} s; try again in a moment"
+                raise BusyError(late) from error
+            finally:
+                self._waiting -= 1
         loop = asyncio.get_running_loop()
         self._running.add(stop)
         try:
@@ -319,7 +322,12 @@ class QueryQueue:
         except RuntimeError as error:  # the pool is closed
             self._places.release()
             raise BusyError("the server is stopping") from error
-        doing.add_done_callback(lambda _: self._free_place(stop))
+
+        def free_place(_: object) -> None:
+            self._running.discard(stop)
+            self._places.release()
+
+        doing.add_done_callback(free_place)
         end = loop.time() + self._seconds + GRACE
         try:
             while not doing.done():
@@ -331,25 +339,6 @@ class QueryQueue:
             if not doing.done():
                 stop.set()
                 doing.add_done_callback(lambda one: one.cancelled() or one.exception())  # which Python would report
-
-    async def _wait_for_place(self) -> None:
-        """Wait for a place."""
-        if not self._places.locked():
-            await self._places.acquire()
-            return
-        if self._waiting >= WAITING:
-            raise BusyError(f"{WAITING} queries are waiting already; try again in a moment")
-        self._waiting += 1
-        try:
-            await asyncio.wait_for(self._places.acquire(), self._seconds)
-        except TimeoutError as error:
-            raise BusyError(f"the query was not started within {self._seconds:g} s; try again in a moment") from error
-        finally:
-            self._waiting -= 1
-
-    def _free_place(self, stop: threading.Event) -> None:
-        self._running.discard(stop)
-        self._places.release()
 
     def stop_running(self) -> None:
         """End what is being answered; from a signal's handler, too."""

@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -150,7 +151,9 @@ def describe_question(question: FormQuestion, form: ReleaseForm) -> str:
     measure = next(one.label for one in form.measures if one.key == question.measure)
     conditions = sorted(question.conditions.items())
     parts = [f"{form.columns[number].name} {describe_condition(condition)}" for number, condition in conditions]
-    parts += [_describe_items(name, chosen) for name, chosen in question.items.items() if chosen]
+    for name, chosen in ((name, chosen) for name, chosen in question.items.items() if chosen):
+        before, last = ITEMS[name] if len(chosen) > 1 else ("not " if name == "none" else "", "")
+        parts.append(f"{before}{_join_values(chosen, last)}")
     parts += [f"{_describe_range(question.length)} items"] if question.length.low or question.length.high else []
     groups = " and of ".join(form.columns[number].name for number in question.groups)
     among = f" with {'; '.join(parts)}" if parts else "" if groups else " in all"
@@ -164,13 +167,6 @@ def describe_condition(condition: ColumnCondition) -> str:
     parts += [_describe_range(condition)] if condition.low or condition.high else []
     parts += ["no value (NULL)"] if condition.nulls in ("too", "only") else []
     return " or ".join(parts) + ((", known" if parts else "known") if condition.nulls == "not" else "")
-
-
-def _describe_items(name: str, chosen: tuple[str, ...]) -> str:
-    before, last = ITEMS[name]
-    if len(chosen) == 1:
-        return f"{'not ' if name == 'none' else ''}{chosen[0]}"
-    return f"{before}{_join_values(chosen, last)}"
 
 
 def _describe_range(condition: ColumnCondition) -> str:
@@ -200,34 +196,29 @@ class ReleasePage:
 
     def as_html(self, served: ReleasePool, *, several: bool, verified: bool) -> str:
         """Return the page."""
-        lines = [(name, value) for name, value in describe_manifest(served.manifest) if value not in (None, "")]
-        facts = self._answer_facts(served, self.answer) if self.answer else {}
-        facts |= {"title": served.manifest.name, "served": served, "form": served.form, "view": self, "lines": lines}
-        facts |= {"sql": _editable_sql(self.question, served), "words": describe_question(self.question, served.form)}
-        facts |= {"summary": describe_condition, "several": several, "verified": verified}
-        return render_page("serve/release.html", asked=self.question, **facts)
-
-    def _answer_facts(self, served: ReleasePool, answer: Answer) -> dict[str, Any]:
-        asked = self.question
-        sql = asked.sql or plain_sql(build_statement(asked, served.form))
-        return {
-            "rows": answer.as_table(ROWS),
-            "headline": make_headline(answer),
-            "csv": release_address(served, "/answer.csv", self.pairs),
-            "json": release_address(served, "/answer.json", self.pairs),
-            "picture": release_address(served, "/picture.svg", self.pairs) if is_drawable(answer) else "",
-            "shell": shell_snippet(served, sql, asked.confidence, asked.estimator),
-            "python": python_snippet(served, sql, asked.confidence, asked.estimator),
-        }
-
-
-def make_refusal(query: bytes, served: ReleasePool, error: PrivsqlError) -> ReleasePage:
-    """Return the page of an address that is refused, with its question if that can be read."""
-    try:
-        question = read_question(parse_parameters(query), served.form)
-    except PrivsqlError:
-        question = FormQuestion()
-    return ReleasePage(question, refused=str(error), again=not isinstance(error, UsageError))
+        asked, answer, form = self.question, self.answer, served.form
+        facts: dict[str, Any] = {}
+        if answer is not None:
+            sql = asked.sql or plain_sql(build_statement(asked, form))
+            facts = {
+                "rows": answer.as_table(ROWS),
+                "headline": make_headline(answer),
+                "csv": release_address(served, "/answer.csv", self.pairs),
+                "json": release_address(served, "/answer.json", self.pairs),
+                "picture": release_address(served, "/picture.svg", self.pairs) if is_drawable(answer) else "",
+                "shell": shell_snippet(served, sql, asked.confidence, asked.estimator),
+                "python": python_snippet(served, sql, asked.confidence, asked.estimator),
+            }
+        try:
+            editable = write_sql(asked, served)
+        except PrivsqlError:
+            editable = write_sql(FormQuestion(), served)
+        facts |= {"title": served.manifest.name, "served": served, "form": form, "view": self, "sql": editable}
+        facts |= {"words": describe_question(asked, form), "summary": describe_condition, "several": several}
+        facts["lines"] = [
+            (name, value) for name, value in describe_manifest(served.manifest) if value not in (None, "")
+        ]
+        return render_page("serve/release.html", asked=asked, verified=verified, **facts)
 
 
 def write_sql(question: FormQuestion, served: ReleasePool) -> str:
@@ -238,14 +229,6 @@ def write_sql(question: FormQuestion, served: ReleasePool) -> str:
 def release_address(served: ReleasePool, path: str, pairs: Pairs) -> str:
     """Return an address below a release's own."""
     return f"/{served.slug}{path}" + (f"?{join_parameters(pairs)}" if pairs else "")
-
-
-def _editable_sql(question: FormQuestion, served: ReleasePool) -> str:
-    """Return the SQL that is shown to be changed."""
-    try:
-        return write_sql(question, served)
-    except PrivsqlError:
-        return write_sql(FormQuestion(), served)
 
 
 # Site -----------------------------------------------------------------------------------------------------------------
@@ -286,7 +269,7 @@ class Site:
 
     async def show_release(self, request: Request) -> Response:
         """Return the form, filled in as the address says, and the answer if it asks."""
-        served = self._find_pool(request)
+        served, question, status = self._find_pool(request), FormQuestion(), 200
         query = request.scope["query_string"]
         try:
             pairs = parse_parameters(query)
@@ -294,9 +277,12 @@ class Site:
             if join_parameters(pairs).encode() != query:
                 return RedirectResponse(release_address(served, "", pairs), status_code=303)
             answer = await self._answer_question(request, served, question) if pairs else None
+            page = ReleasePage(question, pairs, answer)
         except PrivsqlError as error:
-            return self._page_response(served, make_refusal(query, served, error), _http_status(error))
-        return self._page_response(served, ReleasePage(question, pairs, answer))
+            page = ReleasePage(question, refused=str(error), again=not isinstance(error, UsageError))
+            status = _http_status(error)
+        html = page.as_html(served, several=len(self._served) > 1, verified=self._verified)
+        return HTMLResponse(html, status_code=status, headers=RETRY if status == 503 else {})
 
     async def send_csv(self, request: Request) -> Response:
         """Return the answer as CSV."""
@@ -336,10 +322,6 @@ class Site:
         sql, gone = write_sql(question, served), request.is_disconnected
         return await self._queue.ask(served, sql, question.confidence, gone, question.estimator)
 
-    def _page_response(self, served: ReleasePool, view: ReleasePage, status: int = 200) -> Response:
-        html = view.as_html(served, several=len(self._served) > 1, verified=self._verified)
-        return HTMLResponse(html, status_code=status, headers=RETRY if status == 503 else {})
-
 
 def _download_headers(served: ReleasePool, ending: str) -> dict[str, str]:
     return {"Content-Disposition": f'attachment; filename="{served.slug}-answer.{ending}"'}
@@ -370,8 +352,7 @@ async def _respond_refused(_: Request, error: Exception) -> Response:
 
 
 async def _respond_missing(_: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 404
-    return PlainTextResponse(f"privsql: {NO_SUCH}\n", status)
+    return PlainTextResponse(f"privsql: {NO_SUCH}\n", getattr(error, "status_code", 404))
 
 
 async def _respond_broken(_: Request, __: Exception) -> Response:
@@ -452,8 +433,11 @@ TRUTHS = {"true": exp.true, "false": exp.false}
 def build_statement(question: FormQuestion, form: ReleaseForm) -> exp.Select:
     """Return the query of a question that was chosen; ``UsageError`` for a value that its column can't have."""
     groups = [column(form.columns[number].name) for number in question.groups]
-    outputs = exp.select(*groups, _measure_expression(question.measure, form))
-    query = outputs.from_(table(form.name))
+    measure: exp.Expr = exp.Count(this=exp.Star())
+    if question.measure != COUNT:
+        kind, _, number = question.measure.partition(".")
+        measure = AGGREGATES[kind](this=column(form.find_column(number).name))
+    query = exp.select(*groups, measure).from_(table(form.name))
     if form.items is not None:
         conditions = _item_conditions(question, form)
     else:
@@ -465,20 +449,16 @@ def build_statement(question: FormQuestion, form: ReleaseForm) -> exp.Select:
     return query
 
 
-def _measure_expression(key: str, form: ReleaseForm) -> exp.Expr:
-    if key == COUNT:
-        return exp.Count(this=exp.Star())
-    kind, _, number = key.partition(".")
-    return AGGREGATES[kind](this=column(form.find_column(number).name))
-
-
 # Conditions ---
 
 
 def _condition_on(form_column: FormColumn, condition: ColumnCondition) -> exp.Expr:
     name = column(form_column.name)
     values = [_value_literal(one, form_column) for one in condition.values]
-    met = _equals_any(name, values) if values else _within_range(name, form_column, condition)
+    if values:
+        met: exp.Expr | None = name.copy().eq(values[0]) if len(values) == 1 else name.copy().isin(*values)
+    else:
+        met = _within_range(name, form_column, condition)
     null = is_null(name.copy())
     if met is None:
         return null if condition.nulls == "only" else exp.not_(null)
@@ -487,14 +467,13 @@ def _condition_on(form_column: FormColumn, condition: ColumnCondition) -> exp.Ex
     return exp.and_(met, exp.not_(null)) if condition.nulls == "not" else met
 
 
-def _equals_any(name: exp.Expr, values: Sequence[exp.Expr]) -> exp.Expr:
-    return name.copy().eq(values[0]) if len(values) == 1 else name.copy().isin(*values)
-
-
 def _within_range(name: exp.Expr, form_column: FormColumn, condition: ColumnCondition) -> exp.Expr | None:
     """Return the condition of a range with both ends; a day of a column of timestamps has all of its hours."""
     low, high = (_value_literal(end, form_column) if end else None for end in (condition.low, condition.high))
-    after = _day_after(condition.high) if form_column.type.startswith("TIMESTAMP") else None
+    after = None
+    if form_column.type.startswith("TIMESTAMP"):
+        with suppress(ValueError, OverflowError):  # it has a time, or is the last day that there is
+            after = (date.fromisoformat(condition.high) + timedelta(days=1)).isoformat()
     if low is not None and high is not None and _is_turned(condition.low, after or condition.high, form_column):
         raise UsageError(f"{form_column.name}: the range {condition.low} to {condition.high} is empty; swap its ends")
     if after is None:
@@ -512,14 +491,6 @@ def _is_turned(low: str, high: str, form_column: FormColumn) -> bool:
         return bool(value(low) > value(high))
     except (ValueError, ArithmeticError, TypeError):  # what the engine alone can read
         return False
-
-
-def _day_after(end: str) -> str | None:
-    """Return the day after a day; None for what is none, and for the last one that there is."""
-    try:
-        return (date.fromisoformat(end) + timedelta(days=1)).isoformat()
-    except (ValueError, OverflowError):
-        return None
 
 
 def _between_ends(name: exp.Expr, low: exp.Expr | None, high: exp.Expr | None) -> exp.Expr | None:
@@ -542,8 +513,12 @@ def _item_conditions(question: FormQuestion, form: ReleaseForm) -> list[exp.Expr
     functions = {"all": "list_has_all", "any": "list_has_any", "none": "list_has_any"}
     held = {key: has(functions[key], chosen) for key, chosen in question.items.items() if chosen}
     conditions = [exp.not_(one) if key == "none" else one for key, one in held.items()]
-    ends = (_length_literal(end) if end else None for end in (question.length.low, question.length.high))
-    length = _between_ends(exp.Anonymous(this="len", expressions=[name.copy()]), *ends)
+    ends = question.length.low, question.length.high
+    for end in filter(None, ends):
+        if not (end.isascii() and end.isdigit() and len(end) < 10):
+            raise UsageError(f"the number of items: {end!r} is not a whole number")
+    low, high = (exp.Literal.number(end) if end else None for end in ends)
+    length = _between_ends(exp.Anonymous(this="len", expressions=[name.copy()]), low, high)
     return conditions + ([length] if length is not None else [])
 
 
@@ -551,12 +526,6 @@ def _item_literal(value: str, form: ReleaseForm) -> exp.Expr:
     if value not in (form.items or ()):
         raise UsageError(f"{form.columns[0].name}: there is no item {value!r}")
     return _value_literal(value, form.columns[0])
-
-
-def _length_literal(value: str) -> exp.Expr:
-    if not (value.isascii() and value.isdigit() and len(value) < 10):
-        raise UsageError(f"the number of items: {value!r} is not a whole number")
-    return exp.Literal.number(value)
 
 
 # Values ---
@@ -571,7 +540,7 @@ def _value_literal(value: str, form_column: FormColumn) -> exp.Expr:
         return TRUTHS[value.lower()]()
     if form_column.kind == "number" and NUMBER.fullmatch(value):
         return exp.Neg(this=exp.Literal.number(value[1:])) if value[0] == "-" else exp.Literal.number(value.lstrip("+"))
-    of_type = exp.cast(exp.Literal.string(value), exp.DataType.build(form_column.type, dialect=DIALECT))
+    of_type = exp.cast(exp.Literal.string(value), form_column.type, dialect=DIALECT)
     if form_column.kind == "number" and form_column.type in FLOATS and value in ENDLESS:
         return of_type
     if form_column.kind == "other" or (form_column.kind == "moment" and _is_moment(value, form_column)):

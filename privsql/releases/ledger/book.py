@@ -513,7 +513,7 @@ def rows_of(entry: LedgerEntry, rows: exp.Table) -> exp.Select:
 
 def known_values(entries: Sequence[LedgerEntry], kind: str) -> exp.Query:
     """Return (id, value) of all records that some releases hold, values of type ``kind``."""
-    value = exp.cast(column("value"), exp.DataType.build(kind, dialect=DIALECT))
+    value = exp.cast(column("value"), kind, dialect=DIALECT)
     return fill("ledger/values", {"subjects": SUBJECTS, "among": select_releases(entries), "value": value})
 
 
