@@ -337,8 +337,8 @@ def _frame_from_pandas(df: pd.DataFrame) -> Frame:
                 f"can't be read ({series.dtype}): {why}; make it one type, such as df[{name!r}].astype(str)"
             )
             continue
-        present = series.dropna() if str(series.dtype) in ("float64", "float32") and series.hasnans else []
-        if len(present) and (present % 1 == 0).all():
+        has_gaps = str(series.dtype) in ("float64", "float32") and series.hasnans
+        if has_gaps and len(present := series.dropna()) and (present % 1 == 0).all():
             whole = f"pandas holds whole numbers as {series.dtype} where some are missing, and so they are published"
             remarks.append((name, f"column {name!r}: {whole}; df.convert_dtypes() keeps them whole"))
     frame = _make_frame([name for name in names if name not in left_out], columns, left_out, remarks, given)

@@ -12,7 +12,6 @@ from privsql.mechanisms.bucketize.answers import BucketizedAnswers
 from privsql.mechanisms.bucketize.attacks import BucketAttackView
 from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
 from privsql.mechanisms.bucketize.parameters import BeliefFacts, Bucketize, BucketizeFacts
-from privsql.model.checks import CheckedRelease, VerifiedBound
 from privsql.model.explanations import LEARNT, LINKED, SEVERAL, ReleasePromises, Structure, make_structure
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from privsql.keyed_random import Key
     from privsql.mechanisms.base import Alternatives, Curve, ProfiledSource, Proposal, Views
     from privsql.mechanisms.bucketize.parameters import BucketizePlan
-    from privsql.model.checks import Check
+    from privsql.model.checks import Check, CheckedRelease, VerifiedBound
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 

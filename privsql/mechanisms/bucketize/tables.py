@@ -10,10 +10,12 @@ from privsql.engine.database import IntervalFunctions
 from privsql.engine.sqlfiles import Holes, alias_as, column, fill, same_columns, table
 from privsql.mechanisms.base import WEIGHTED, Views
 from privsql.mechanisms.bucketize.parameters import BucketizeFacts
-from privsql.model.manifest import QUASI, SENSITIVE, Manifest, ReleaseTable
+from privsql.model.tables import QUASI, SENSITIVE, ReleaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from privsql.model.manifest import Manifest
 
 TABLES = {
     "qit": ReleaseTable((QUASI, "bid INTEGER")),
