@@ -15,7 +15,13 @@ from privsql.answers import answer
 from privsql.answers.accuracy import by_questions
 from privsql.answers.estimate import ConfidenceLevel, CountBounds, WeightedSums, count_groups, empty_estimates
 from privsql.answers.learned_prior import code_column, comparable_columns
-from privsql.answers.sql.question import CountQuery, Side, group_terms, select_terms, side_holes
+from privsql.answers.sql.question import (
+    CountQuery,
+    Side,
+    group_terms,
+    select_terms,
+    side_holes,
+)
 from privsql.attacks.scene import Finding, ReleaseView
 from privsql.attacks.suite import LEARNING, LEARNING_KNOWS, Adversary, AttackContext, JointAttack, ReleaseSeries
 from privsql.dp_random import SUBSTITUTION, noise_for, opendp_version

@@ -54,6 +54,7 @@ from privsql.mechanisms.permute.parameters import (
 from privsql.model.estimates import Estimate
 from privsql.model.explanations import LEARNT, LINKED, ReleasePromises, Structure, by_range
 from privsql.model.explanations import make_structure as part
+from privsql.model.manifest import Manifest
 from privsql.model.parameters import Facts
 
 if TYPE_CHECKING:
@@ -70,7 +71,6 @@ if TYPE_CHECKING:
     from privsql.mechanisms.base import Alternatives, Curve, LedgerRelease, ProfiledSource, Views
     from privsql.mechanisms.permute.grouping import Axis, Ints
     from privsql.model.checks import Check, CheckedRelease, VerifiedBound
-    from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 
 # Answers --------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,8 @@
-"""Check a randomized release: its exact bounds, its retention probabilities, and its likelihood against the source."""
+"""Check a perturbed release: exact bounds, retention probabilities, and likelihood against the source.
+
+The checks share nothing with the search: they read published tables and claims of the manifest, and use SQL, exact
+fractions and tests of a stated significance. Only the manifest's claims on the search are compared with another run.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from privsql.engine.sqlfiles import Holes, column, fill, temp_table
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.perturb import plan
-from privsql.mechanisms.perturb.publish import FRACTIONS, Ints, PublicParameters, read_public
+from privsql.mechanisms.perturb.tables import FRACTIONS, Ints, PublicParameters, read_public
 from privsql.model.checks import NO_BELIEF, Check, CheckedRelease, VerifiedBound, in_order
 from privsql.model.records import Records, largest_transport
 
@@ -44,14 +48,14 @@ if TYPE_CHECKING:
 # agree too well.
 
 SIGNIFICANCE = 1e-6  # probability that a sound release fails one of the tests
-FEWEST = 30.0  # expected records of a value, seen and changed, below which a chi-square would not be one
-ROUNDING = 1e-9  # of a difference that must be none, relative to the records
-ROUNDS = 200  # of proportional fitting
-LARGEST = 2**31 - 1  # records that a flow can hold
+FEWEST = 30.0  # with fewer expected records of a value, seen or changed, the statistic would not be chi-square
+ROUNDING = 1e-9  # a difference that must be 0 may be this large, relative to the records
+ROUNDS = 200  # proportional fitting stops after so many
+LARGEST = 2**31 - 1  # a flow holds no more records
 
 
 def improbable_cells(public: PublicParameters) -> list[str]:
-    """Cells that no admissible true count explains, at ``SIGNIFICANCE`` over all cells."""
+    """Return the cells that no admissible true count explains, at ``SIGNIFICANCE`` over all cells."""
     records = public.records[public.sub_tables].astype(np.float64)
     p, q = public.retention[public.sub_tables], public.replacement[public.sub_tables]
     level = SIGNIFICANCE / (2 * len(records))
@@ -67,9 +71,9 @@ def improbable_cells(public: PublicParameters) -> list[str]:
 
 
 def is_possible(public: PublicParameters, counts: Ints) -> bool:
-    """Return whether values with ``counts`` (m,) records can be spread over the sub-tables as stated: an integral flow.
+    """Return whether values with ``counts`` (m,) records can be spread over the sub-tables as stated.
 
-    Every cell holds at least 1 record, and at most rho1_j |T_j| where its value is protected.
+    Every cell holds at least 1 record, and at most rho1_j |T_j| if its value is protected: an integral flow decides.
     """
     if int(counts.sum()) != int(public.records.sum()) or int(counts.sum()) > LARGEST:
         return False
@@ -83,20 +87,35 @@ def is_possible(public: PublicParameters, counts: Ints) -> bool:
 
 
 def deviation_p_value(public: PublicParameters, published: Floats, truth: Floats) -> float | None:
-    """The two-sided p-value of ``published`` (cells,) published records of a set with ``truth`` (m,) records of each
-    value.
+    """Test a set of records against the source; return the two-sided p-value.
 
-    None where a value has too few records for the test, or too few that change.
+    Args:
+        public: The stated parameters.
+        published: The published records of the set in each cell (cells,).
+        truth: The records of the set with each value in the source (m,).
+
+    Returns:
+        None if a value has too few records for the test, or too few that change.
     """
     p, q = public.retention[public.sub_tables], public.replacement[public.sub_tables]
     totals = np.bincount(public.sub_tables, published, minlength=len(public.records)).astype(np.float64)
-    counts = _fit_counts(public, truth, totals)
+    # The counts c with the known sums by value and by sub-table that are nearest to the estimated shares.
+    counts = np.maximum(public.estimated[0], 1e-6)
+    for _ in range(ROUNDS):
+        counts = counts * (truth / np.maximum(public.by_value(counts), 1e-300))[public.code]
+        held = np.bincount(public.sub_tables, counts, minlength=len(totals))
+        counts = counts * (totals / np.maximum(held, 1e-300))[public.sub_tables]
     expected = q * totals[public.sub_tables] + p * counts
     changed = counts * q * (public.domain_sizes - 1)[public.sub_tables]
     if min(public.by_value(expected).min(), public.by_value(changed).min()) < FEWEST:
         return None
     difference = public.by_value((published - q * totals[public.sub_tables]) / p) - truth
-    covariance = _difference_covariance(public, counts, expected)
+    covariance = np.zeros((len(truth), len(truth)))
+    for j in range(len(public.records)):
+        cells = np.flatnonzero(public.sub_tables == j)
+        matrix, code = public.perturbation_matrix(j), public.code[cells]
+        moved = np.diag(expected[cells]) - matrix.T @ (counts[cells][:, None] * matrix)
+        covariance[np.ix_(code, code)] += moved / public.retention[j] ** 2
     scale = np.sqrt(np.diag(covariance))
     values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
     is_positive = values > 1e-9
@@ -105,28 +124,6 @@ def deviation_p_value(public: PublicParameters, published: Floats, truth: Floats
         return 0.0  # a difference that perturbation can't make
     statistic, degrees = float((along[is_positive] ** 2 / values[is_positive]).sum()), float(is_positive.sum())
     return float(2 * min(scipy.special.chdtrc(degrees, statistic), scipy.special.chdtr(degrees, statistic)))
-
-
-def _fit_counts(public: PublicParameters, truth: Floats, totals: Floats) -> Floats:
-    """Counts (cells,) with the given sums by value and by sub-table, nearest to the estimated shares."""
-    counts = np.maximum(public.estimated[0], 1e-6)
-    for _ in range(ROUNDS):
-        counts = counts * (truth / np.maximum(public.by_value(counts), 1e-300))[public.code]
-        held = np.bincount(public.sub_tables, counts, minlength=len(totals))
-        counts = counts * (totals / np.maximum(held, 1e-300))[public.sub_tables]
-    return np.asarray(counts)
-
-
-def _difference_covariance(public: PublicParameters, counts: Floats, expected: Floats) -> Floats:
-    """Return the covariance (m, m) of the differences d between published and expected counts."""
-    m = len(public.protected)
-    total = np.zeros((m, m))
-    for j in range(len(public.records)):
-        cells = np.flatnonzero(public.sub_tables == j)
-        matrix = public.perturbation_matrix(j)
-        cell_covariance = np.diag(expected[cells]) - matrix.T @ (counts[cells][:, None] * matrix)
-        total[np.ix_(public.code[cells], public.code[cells])] += cell_covariance / public.retention[j] ** 2
-    return total
 
 
 # Likelihood -----------------------------------------------------------------------------------------------------------
@@ -150,7 +147,7 @@ def _difference_covariance(public: PublicParameters, counts: Floats, expected: F
 
 @dataclass(frozen=True)
 class Spread:
-    """A sum of independent terms: ``mean``, ``variance``, and ``largest`` distance of a term from its mean."""
+    """The law of a sum of independent terms; ``largest`` is the largest distance of a term from its mean."""
 
     mean: float
     variance: float
@@ -158,7 +155,7 @@ class Spread:
 
     @property
     def margin(self) -> float:
-        """How far from the mean it lies with probability ``SIGNIFICANCE`` at most, above and below."""
+        """Return the distance from the mean that the sum exceeds with probability ``SIGNIFICANCE`` at most."""
         level = log(2 / SIGNIFICANCE)
         linear = self.largest * level / 3
         return linear + sqrt(linear**2 + 2 * self.variance * level)
@@ -166,8 +163,10 @@ class Spread:
 
 @dataclass(frozen=True)
 class LikelihoodRatio:
-    """T for ``records``, and what it is if all is as ``stated``, if the column was ``shuffled``, if ``nothing`` was
-    retained; ``strangers``: records in sub-tables that do not have their value.
+    """The statistic T of some records beside its laws.
+
+    They say how T lies if all is as ``stated``, if the column was ``shuffled``, and if ``nothing`` was retained.
+    ``strangers`` counts records in sub-tables that do not have their value.
     """
 
     records: int
@@ -179,22 +178,22 @@ class LikelihoodRatio:
 
     @property
     def holds(self) -> bool:
-        """Return whether T is one of the stated matrices'."""
+        """Return whether T agrees with the stated matrices."""
         return not self.strangers and abs(self.statistic - self.stated.mean) <= self.stated.margin
 
     @property
     def is_conclusive(self) -> bool:
-        """Return whether a shuffled column would have been found, but with probability ``SIGNIFICANCE``."""
+        """Return whether a shuffled column would be found, but with probability ``SIGNIFICANCE``."""
         return self.shuffled.mean + self.shuffled.margin < self.stated.mean - self.stated.margin
 
     @property
     def detectable_change(self) -> float:
-        """The relative change of all retention probabilities that would have been found; inf if none."""
+        """Return the relative change of all retention probabilities that would be found; inf if none would."""
         slope = self.stated.mean - self.nothing.mean
         return 2 * self.stated.margin / slope if slope > 0 else float("inf")
 
     def __str__(self) -> str:
-        """Return what was compared, and what that tells."""
+        """Say how many records were compared, and what follows."""
         text = (
             f"{self.records:,} records compared, each with quasi-identifiers that have one value in the source; "
             f"log-likelihood ratio {self.statistic:.1f} (expected {self.stated.mean:.1f} +- {self.stated.margin:.1f}, "
@@ -209,12 +208,20 @@ class LikelihoodRatio:
 def likelihood_ratio(
     public: PublicParameters, table: Ints, source_codes: Ints, published_codes: Ints, records: Ints
 ) -> LikelihoodRatio:
-    """T of records (k,) by sub-table, value in the source and published value (codes)."""
+    """Return the likelihood ratio of k groups of records.
+
+    Args:
+        public: The stated parameters.
+        table: The sub-table of each group.
+        source_codes: The value of each group in the source.
+        published_codes: The published value of each group.
+        records: The number of records of each group.
+    """
     place = np.full((len(public.records), len(public.protected)), -1, dtype=np.int64)
     for j in range(len(public.records)):
         place[j, public.code[public.sub_tables == j]] = np.arange(int(public.domain_sizes[j]))
     known = (place[table, source_codes] >= 0) & (place[table, published_codes] >= 0)
-    result, stated, shuffled, nothing = 0.0, list[Spread](), list[Spread](), list[Spread]()
+    statistic, parts = 0.0, dict[str, list[Spread]](stated=[], shuffled=[], nothing=[])
     for j in np.unique(table[known]).tolist():
         mine = known & (table == j)
         matrix, size = public.perturbation_matrix(j), int(public.domain_sizes[j])
@@ -223,41 +230,24 @@ def likelihood_ratio(
         of = counts.sum(axis=1)
         flat = of @ matrix / of.sum()
         score = np.log(matrix / flat)
-        result += float((counts * score).sum())
-        for spreads, law in ((stated, matrix), (shuffled, flat[None]), (nothing, np.full((1, size), 1 / size))):
-            spreads.append(_spread_likelihood(of, score, law))
-    return LikelihoodRatio(
-        int(records.sum()),
-        result,
-        _sum_spreads(stated),
-        _sum_spreads(shuffled),
-        _sum_spreads(nothing),
-        int(records[~known].sum()),
-    )
-
-
-def _spread_likelihood(of: Floats, score: Floats, law: Floats) -> Spread:
-    """The sum of scores (m, m) of ``of`` (m,) records whose published values follow ``law`` (m or 1, m)."""
-    mean = (law * score).sum(axis=1)
-    deviation = score - mean[:, None]
-    there = of > 0
-    return Spread(
-        float(of @ mean), float(of @ (law * deviation**2).sum(axis=1)), float(np.abs(deviation[there]).max(initial=0.0))
-    )
-
-
-def _sum_spreads(parts: list[Spread]) -> Spread:
-    return Spread(
-        sum(part.mean for part in parts),
-        sum(part.variance for part in parts),
-        max((part.largest for part in parts), default=0.0),
-    )
+        statistic += float((counts * score).sum())
+        for name, law in (("stated", matrix), ("shuffled", flat[None]), ("nothing", np.full((1, size), 1 / size))):
+            mean = (law * score).sum(axis=1)
+            deviation = score - mean[:, None]
+            variance, largest = of @ (law * deviation**2).sum(axis=1), np.abs(deviation[of > 0]).max(initial=0.0)
+            parts[name].append(Spread(float(of @ mean), float(variance), float(largest)))
+    spreads = {
+        name: Spread(
+            sum(one.mean for one in many),
+            sum(one.variance for one in many),
+            max((one.largest for one in many), default=0.0),
+        )
+        for name, many in parts.items()
+    }
+    return LikelihoodRatio(int(records.sum()), statistic, **spreads, strangers=int(records[~known].sum()))
 
 
 # Checks ---------------------------------------------------------------------------------------------------------------
-# The checks of a randomized release. They share nothing with the search: only the published tables, the manifest's
-# claims, SQL, exact fractions, and tests of a stated significance. Only what a manifest says of the search itself is
-# compared with another run of it.
 
 
 def release_checks(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[Check]:
@@ -266,17 +256,20 @@ def release_checks(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[C
     release.db.create_view("v_cells", query("randomize/cells_stated", sa=roles.sa_columns("v")))
     values, domains, subtables = map(release.view, ("values", "domains", "subtables"))
     outside = query("verify/outside_domain", sa=roles.sa_columns("p"), same_value="p c")
-    cell_order: list[exp.Expr] = [column("sub_table"), column("code")]
     canonical = ["sub_table", *roles.qi_keys, *roles.sa_keys]
+
+    def numbered(relation: exp.Table, number: str, order: list[exp.Expr]) -> exp.Query:
+        return fill("verify/ranks_true", {"table": relation, "number": column(number), "order": order})
+
     return release.list_checks(
         {
             "every sub-table keeps posteriors within rho2": _excessive_posteriors,
             "sub-tables hold the stated records and values": query("verify/subtables_true"),
             "perturbed values belong to their domains": outside,
             "domains hold the listed values, and all of them": query("verify/domains_known"),
-            "values are numbered in canonical order": _check_ranks_query(values, "code", roles.sa_columns()),
-            "cells are numbered in canonical order": _check_ranks_query(domains, "cell", cell_order),
-            "sub-tables are numbered in order": _check_ranks_query(subtables, "sub_table", [column("sub_table")]),
+            "values are numbered in canonical order": numbered(values, "code", roles.sa_columns()),
+            "cells are numbered in canonical order": numbered(domains, "cell", [column("sub_table"), column("code")]),
+            "sub-tables are numbered in order": numbered(subtables, "sub_table", [column("sub_table")]),
             "the values' rows lie in order": in_order(values, ["code"], strict=True),
             "the domains' rows lie in order, once each": in_order(domains, ["sub_table", "code"], strict=True),
             "the sub-tables' rows lie in order": in_order(subtables, ["sub_table"], strict=True),
@@ -290,7 +283,7 @@ def release_checks(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[C
 
 
 def posterior_bounds(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[VerifiedBound]:
-    """Return what belief in each protected value may reach, and what it does with the largest stated prior."""
+    """Return the bound of belief in each protected value, and the belief that its largest stated prior allows."""
     (_, rho2), stated = release.params.odds_bounds, _read_public(release)
     rows = _read_exact_parameters(release.db)
     highest = {j: gamma * rho1 / (gamma * rho1 + 1 - rho1) for j, _, _, rho1, gamma in rows}
@@ -306,14 +299,18 @@ def source_checks(
     release: CheckedRelease[Randomize, RandomizeFacts], source: Records, params: Randomize
 ) -> list[Check]:
     """Return the checks against the source, relation ``records``."""
-    facts = release.facts
     source.sort_records()
+    counts = np.array(source.counts, dtype=np.int64)
     checks: dict[str, Callable[[CheckedRelease[Randomize, RandomizeFacts]], list[str] | exp.Query]] = {
         "the partition is the specification's": partial(_wrong_partition, source, params),
-        "bound and retention of the whole table are as stated": lambda _: _wrong_whole_table(facts, source, params),
+        "bound and retention of the whole table are as stated": partial(_wrong_whole_table, source, params),
         "sensitive values and who is protected are the source's": partial(_wrong_values, source, params),
         "quasi-identifiers are the source's": release.compare_people(source, "perturbed"),
-        "the source's values fit the stated sub-tables": partial(_wrong_spread, source),
+        "the source's values fit the stated sub-tables": lambda one: (
+            []
+            if is_possible(_read_public(one), counts)
+            else ["no spread of the source's records over the sub-tables meets their sizes and rho1"]
+        ),
         f"perturbed frequencies agree with the stated matrices (chi-square, significance {SIGNIFICANCE:g})": (
             _wrong_frequencies
         ),
@@ -349,15 +346,8 @@ def _likelihood_check(release: CheckedRelease[Randomize, RandomizeFacts]) -> Che
     )
 
 
-def _check_ranks_query(relation: exp.Table, number: str, order: list[exp.Expr]) -> exp.Query:
-    return fill("verify/ranks_true", {"table": relation, "number": column(number), "order": order})
-
-
-Row = tuple[int, int, int, Fraction, Fraction]  # sub_table, |T_j|, m_j, rho1_j, gamma_j
-
-
-def _read_exact_parameters(db: Relations) -> list[Row]:
-    """The public parameters as exact numbers; ``UsageError`` if one is missing or no fraction."""
+def _read_exact_parameters(db: Relations) -> list[tuple[int, int, int, Fraction, Fraction]]:
+    """Read (j, |T_j|, m_j, rho1_j, gamma_j) of each sub-table; ``UsageError`` if one is missing or no fraction."""
     listed = exp.select("sub_table", "records", "size", *FRACTIONS).from_(temp_table("v_subtables"))
     rows = db.rows(listed.order_by("sub_table"))
     if any(part is None for row in rows for part in row) or any(row[4] <= 0 or row[6] <= 0 for row in rows):
@@ -367,7 +357,7 @@ def _read_exact_parameters(db: Relations) -> list[Row]:
 
 
 def _excessive_posteriors(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
-    """Return sub-tables in which a protected value with the stated largest prior would get a posterior above rho2.
+    """Return the sub-tables in which the stated largest prior of a protected value gets a posterior above rho2.
 
     Posterior of x after Y = x: gamma f/(gamma f + 1 - f), increasing in f, so f = rho1_j is the worst prior; any other
     y gives less. The amplification bound gamma_j <= rho2 (1 - rho1_j)/(rho1_j (1 - rho2)) says the same.
@@ -386,23 +376,21 @@ def _excessive_posteriors(release: CheckedRelease[Randomize, RandomizeFacts]) ->
 def _read_public(
     release: CheckedRelease[Randomize, RandomizeFacts], condition: exp.Expr | None = None
 ) -> PublicParameters:
-    """The parameters, with the published records of every cell that meet a condition."""
+    """Read the parameters with the published records of every cell, or with those that meet a condition."""
     counted = release.fill_query("verify/cell_counts", condition=condition or exp.true(), same_value="p c")
-    stated = read_public(release.db, [release.view(name) for name in ("subtables", "domains", "values")])
+    stated = read_public(release.db, *map(release.view, ("subtables", "domains", "values")))
     return stated.with_totals(release.db.arrow(counted))
 
 
 def _wrong_claims(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
     """Return what is wrong in the manifest's records, number of sub-tables, bound, retention and skew."""
-    manifest, params, rows = release.manifest, release.params, _read_exact_parameters(release.db)
-    facts = release.facts
+    facts, params, rows = release.facts, release.params, _read_exact_parameters(release.db)
     _read_public(release)  # what follows divides by these numbers
     n = sum(records for _, records, _, _, _ in rows)
     scale = 2 * sqrt(log(2 / float(params.delta)))
     bound = sum(sqrt(t) / n * scale * (m / (float(gamma) - 1) + 1) for _, t, m, _, gamma in rows)
     retention = sum(t * (gamma - 1) / (m - 1 + gamma) for _, t, m, _, gamma in rows) / n
     skew = sum(t * max(m - 2, 0) / (gamma - 1) for _, t, m, _, gamma in rows) / n
-    up = manifest.algorithm == "up"
     claims = {
         f"{facts.subtables} sub-tables, but {len(rows)} are listed": facts.subtables == len(rows),
         f"{facts.groups} groups make {len(rows)} sub-tables": facts.groups >= len(rows),
@@ -410,9 +398,9 @@ def _wrong_claims(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[st
         f"bound {facts.bound} exceeds that of the whole table": facts.bound <= facts.bound_up * (1 + 1e-12),
         f"retention {facts.retention}": isclose(facts.retention, float(retention), rel_tol=1e-9),
         f"skew {facts.skew}": isclose(facts.skew, float(skew), rel_tol=1e-9),
-        "algorithm up has one sub-table, and its bound is that of the whole table": not up
+        "algorithm up has one sub-table, and its bound is that of the whole table": release.algorithm != "up"
         or (len(rows), facts.bound, facts.retention) == (1, facts.bound_up, facts.retention_up),
-        f"algorithm {manifest.algorithm}": manifest.algorithm == params.algorithm,
+        f"algorithm {release.algorithm}": release.algorithm == params.algorithm,
     }
     return [*release.compare_records(n), *(wrong for wrong, holds in claims.items() if not holds)]
 
@@ -420,15 +408,17 @@ def _wrong_claims(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[st
 def _wrong_partition(
     source: Records, params: Randomize, release: CheckedRelease[Randomize, RandomizeFacts]
 ) -> list[str]:
-    """Groups of the partition, and whether it is the optimum: what another run of the search says of the source."""
+    """Compare the stated groups, and whether they are optimal, with another run of the search on the source."""
     problem = plan.state_problem(source.counts, source.labels, params)
     solution = plan.find_partition(problem, params.algorithm, params.objective)
     found = {"groups": solution.groups, "optimal": solution.optimal, "subtables": len(solution.parts)}
     return release.compare_facts(found)
 
 
-def _wrong_whole_table(facts: RandomizeFacts, source: Records, params: Randomize) -> list[str]:
-    """Return what uniform perturbation of the whole table would have, from the source's counts."""
+def _wrong_whole_table(
+    source: Records, params: Randomize, release: CheckedRelease[Randomize, RandomizeFacts]
+) -> list[str]:
+    """Compare what the facts state of uniform perturbation of the whole table with the source's counts."""
     n, m = sum(source.counts), len(source.counts)
     least, rho2 = params.odds_bounds
     largest = max((Fraction(o, n) for o in source.counts if Fraction(o, n) <= least), default=Fraction(0))
@@ -439,9 +429,9 @@ def _wrong_whole_table(facts: RandomizeFacts, source: Records, params: Randomize
     bound = 2 * sqrt(log(2 / float(params.delta)) / n) * float(m / (gamma - 1) + 1)
     result = {"bound_up": bound, "retention_up": float((gamma - 1) / (m - 1 + gamma))}
     return [
-        f"{name} {getattr(facts, name)}, from the source {value}"
+        f"{name} {getattr(release.facts, name)}, from the source {value}"
         for name, value in result.items()
-        if not isclose(getattr(facts, name), value, rel_tol=1e-5)  # an amplification may be rounded
+        if not isclose(getattr(release.facts, name), value, rel_tol=1e-5)  # an amplification may be rounded
     ]
 
 
@@ -453,13 +443,8 @@ def _wrong_values(source: Records, params: Randomize, release: CheckedRelease[Ra
     return [f"value {name}: protected is {flag}" for name, flag in sorted(stated ^ set(result))]
 
 
-def _wrong_spread(source: Records, release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
-    fits = is_possible(_read_public(release), np.array(source.counts, dtype=np.int64))
-    return [] if fits else ["no spread of the source's records over the sub-tables meets their sizes and rho1"]
-
-
 def _wrong_frequencies(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
-    """All records, and for every quasi-identifier those with its most frequent value, against the source."""
+    """Test all records, and for every quasi-identifier those with its most frequent value, against the source."""
     db, stated, roles = release.db, _read_public(release), release.roles
     sets: dict[str, exp.Expr | None] = {"all records": None}
     for key, field in zip(roles.qi_keys, roles.quasi_identifiers, strict=True):

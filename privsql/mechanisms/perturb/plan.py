@@ -1,10 +1,9 @@
-"""Partition the records into sub-tables that retain as many values as their bound allows."""
+"""Plan how records are perturbed: sub-tables that retain as many values as their bound allows."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 from itertools import pairwise
 from math import log, sqrt
 from typing import TYPE_CHECKING, Any
@@ -14,12 +13,17 @@ import scipy
 from numpy.typing import NDArray
 
 from privsql.errors import GuaranteeError, InfeasibleError
+from privsql.exact import fraction_text
+from privsql.mechanisms.base import Alternative, AlternativeMeasure, Alternatives, Proposal
+from privsql.mechanisms.perturb.parameters import PlannedSubTable, RandomizeFacts, RandomizePlan
 from privsql.model.records import stale_setting_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from privsql.mechanisms.base import Figure, ProfiledSource
     from privsql.mechanisms.perturb.parameters import Randomize
+    from privsql.model.records import Records
 
 # Model ----------------------------------------------------------------------------------------------------------------
 # Sub-tables and what their perturbation costs: counts in, exact public parameters out.
@@ -40,16 +44,17 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-MOST_WEIGHT = 2**62  # of one record's choices: they are drawn as one 64-bit integer
-CLOSE = 1e-12  # rho2 - rho1_j that doubles do not tell from none
-GRID = 2**20  # to which an amplification is rounded down where its own terms are too long
+MOST_WEIGHT = 2**62  # a record's choice is drawn as one 64-bit integer
+CLOSE = 1e-12  # doubles do not tell a smaller rho2 - rho1_j from 0
+GRID = 2**20  # an amplification whose own terms are too long is rounded down to this grid
 
 
 @dataclass(frozen=True)
 class PartitionProblem:
-    """``counts`` (m,) records per value, ``protected`` (m,): values of SA', and the posterior bound.
+    """The records of each value, ``counts`` (m,), which are to be put into sub-tables.
 
-    ``declared``: rho1 of the whole table where that is not the largest protected frequency, but a larger number.
+    ``protected`` (m,) marks the values of SA', whose posterior stays within ``rho2``. ``declared`` is rho1 of the whole
+    table if gamma follows from that and not from the largest protected frequency.
     """
 
     counts: Ints
@@ -60,49 +65,43 @@ class PartitionProblem:
 
     @property
     def records(self) -> int:
-        """Return the number of records, N."""
+        """Return the number of records, n."""
         return int(self.counts.sum())
 
-    @cached_property
-    def bound_scale(self) -> float:
-        """a/n: what turns sqrt(|T_j|) (m_j/(gamma_j - 1) + 1) into a summand of the bound."""
-        return 2 * float(np.sqrt(np.log(2 / float(self.delta)))) / self.records
-
     def bound_terms(self, sizes: Ints, domains: Ints, highest: Ints) -> Floats:
-        """(|T_j|/n) eps_j of sub-tables by |T_j|, m_j and their largest protected count; inf where rho1_j >= rho2.
+        """Return (|T_j|/n) eps_j of sub-tables; it is infinite where rho1_j >= rho2.
 
-        m/(gamma - 1) = m rho1 (1 - rho2)/(rho2 - rho1), written with counts so that no two close numbers are divided.
+        m/(gamma - 1) = m rho1 (1 - rho2)/(rho2 - rho1) is written with counts, so no two close numbers are divided.
+
+        Args:
+            sizes: |T_j| of each sub-table.
+            domains: m_j of each sub-table.
+            highest: The largest count of a protected value in each sub-table.
         """
         room = self._posterior_room(sizes, highest)
+        scale = 2 * sqrt(log(2 / float(self.delta))) / self.records
         with np.errstate(divide="ignore", invalid="ignore"):
-            cost = self.bound_scale * np.sqrt(sizes) * (domains * (highest * float(1 - self.rho2)) / room + 1)
+            cost = scale * np.sqrt(sizes) * (domains * (highest * float(1 - self.rho2)) / room + 1)
         return np.asarray(np.where(room > 0, cost, np.inf))
 
     def _posterior_room(self, sizes: Ints, highest: Ints) -> Floats:
-        """(rho2 - rho1_j) |T_j|; 0 where doubles can't tell that it is positive."""
+        """Return (rho2 - rho1_j) |T_j|; 0 where doubles can't tell that it is positive."""
         room = float(self.rho2) * sizes - highest
         return np.asarray(np.where(room > CLOSE * sizes, room, 0.0))
 
-    def part_bounds(self, parts: Ints) -> Floats:
-        """(|T_j|/n) eps_j of every row of ``parts`` (k, m)."""
-        return self.bound_terms(parts.sum(axis=1), (parts > 0).sum(axis=1), self._highest_protected(parts))
-
     def costs_of(self, parts: Ints) -> Floats:
-        """``part_bounds`` and the summed variance of equation 7 over the values of each row of ``parts`` (k, m): (k,
-        2).
+        """Return two costs (k, 2) of each sub-table, by its counts ``parts`` (k, m).
 
-        For small frequencies |T_j| m_j q (1 - q)/p^2 / n^2 = |T_j| m_j (m_j - 2 + gamma)/(gamma - 1)^2 / n^2.
+        The first is the error bound (|T_j|/n) eps_j, the second the variance of equation 7 summed over the values. For
+        small frequencies that is |T_j| m_j q (1 - q)/p^2 / n^2 = |T_j| m_j (m_j - 2 + gamma)/(gamma - 1)^2 / n^2.
         """
-        sizes, domains, highest = parts.sum(axis=1), (parts > 0).sum(axis=1), self._highest_protected(parts)
+        sizes, domains = parts.sum(axis=1), (parts > 0).sum(axis=1)
+        highest = np.where(self.protected, parts, 0).max(axis=1, initial=0)
         room = self._posterior_room(sizes, highest)
         with np.errstate(divide="ignore", invalid="ignore"):
             excess = room / (highest * float(1 - self.rho2))  # gamma - 1
             variance = sizes * domains * (domains - 1 + excess) / excess**2 / self.records**2
         return np.stack((self.bound_terms(sizes, domains, highest), np.where(room > 0, variance, np.inf)), axis=1)
-
-    def _highest_protected(self, parts: Ints) -> Ints:
-        """Largest count of a protected value in every row (k,)."""
-        return np.asarray(np.where(self.protected, parts, 0).max(axis=1, initial=0))
 
 
 @dataclass(frozen=True)
@@ -116,41 +115,42 @@ class SubTable:
 
     @property
     def weight(self) -> int:
-        """Number of equally likely choices for a record: (m_j - 1) b + a for gamma_j = a/b, a of them to stay."""
+        """Return how many equally likely choices a record has: (m_j - 1) b + a for gamma_j = a/b, a of them to stay."""
         return (self.size - 1) * self.gamma.denominator + self.gamma.numerator
 
     def error_bound(self, n: int, delta: Fraction) -> float:
-        """(|T_j|/n) eps_j."""
+        """Return (|T_j|/n) eps_j."""
         scale = 2 * sqrt(log(2 / float(delta)))
         return scale * sqrt(self.records) / n * float(self.size / (self.gamma - 1) + 1)
 
     @property
     def estimate_variance(self) -> Fraction:
-        """|T_j| m_j (m_j - 2 + gamma_j)/(gamma_j - 1)^2: the variance of equation 7, summed over small frequencies."""
+        """Return |T_j| m_j (m_j - 2 + gamma_j)/(gamma_j - 1)^2: the variance of equation 7, over small frequencies."""
         return self.records * self.size * (self.size - 2 + self.gamma) / (self.gamma - 1) ** 2
 
     @property
     def skew(self) -> Fraction:
-        """(m_j - 2)/(gamma_j - 1): by how much a record adds more to the variance of its own value than of another."""
+        """Return (m_j - 2)/(gamma_j - 1): a record adds so much more to the variance of its value than of another."""
         return max(self.size - 2, 0) / (self.gamma - 1)
 
     @property
     def retention(self) -> Fraction:
-        """p_j = (gamma_j - 1)/(m_j - 1 + gamma_j)."""
+        """Return p_j = (gamma_j - 1)/(m_j - 1 + gamma_j)."""
         return (self.gamma - 1) / (self.size - 1 + self.gamma)
 
     @property
     def replacement(self) -> Fraction:
-        """q_j = 1/(m_j - 1 + gamma_j)."""
+        """Return q_j = 1/(m_j - 1 + gamma_j)."""
         return 1 / (self.size - 1 + self.gamma)
 
 
 @dataclass(frozen=True)
 class Partition:
-    """``parts`` (k, m): records of every value in every sub-table; ``groups`` the initial groups they were made of.
+    """The sub-tables of a table: ``parts`` (k, m) are the records of every value in each of them.
 
-    ``optimal``: whether no union of the initial groups has a smaller bound. ``united``: the initial groups (t_j, m) of
-    every sub-table; none of the whole table. ``labels`` (t,): the sub-table of every initial group.
+    They unite ``groups`` initial groups; ``united`` has those of each sub-table (t_j, m), and ``labels`` (t,) the
+    sub-table of each group; both are empty for the whole table. ``optimal`` is True if no union of the initial groups
+    has a smaller ``bound``.
     """
 
     parts: Ints
@@ -160,22 +160,20 @@ class Partition:
     united: tuple[Ints, ...] = ()
     labels: tuple[int, ...] = ()
 
-    def as_setting(self) -> dict[str, Any]:
-        """Return what the ledger holds of the search."""
-        return {"labels": self.labels, "optimal": self.optimal}
-
 
 def amplification(rho1: Fraction, rho2: Fraction) -> Fraction:
-    """The largest gamma for which a prior of at most rho1 gives a posterior of at most rho2 (equation 6)."""
+    """Return the largest gamma with which a prior of at most rho1 gives a posterior of at most rho2 (equation 6)."""
     return rho2 * (1 - rho1) / (rho1 * (1 - rho2))
 
 
 def make_subtable(problem: PartitionProblem, part: Ints) -> SubTable:
-    """Public parameters of a sub-table with counts ``part`` (m,), exact.
+    """Return the exact public parameters of a sub-table with counts ``part`` (m,).
 
-    An amplification with so many digits that a record's choice would not fit 64 bits is rounded down, which only adds
-    privacy. Raises ``ValueError`` where no perturbation meets the bound, ``InfeasibleError`` where
-    what is left can't be drawn.
+    If a record's choice would not fit into 64 bits, the amplification is rounded down, which only adds privacy.
+
+    Raises:
+        ValueError: No perturbation meets the bound.
+        InfeasibleError: The amplification that is left can't be drawn.
     """
     records, size = int(part.sum()), int((part > 0).sum())
     rho1 = problem.declared or Fraction(int(part[problem.protected].max(initial=0)), records)
@@ -200,63 +198,59 @@ def make_subtable(problem: PartitionProblem, part: Ints) -> SubTable:
 
 
 def initial_groups(counts: Ints, protected: Mask) -> Ints:
-    """Groups (t, m) that sum to ``counts`` (m,); equal counts are taken in the order of the values.
+    """Return groups (t, m) that add up to ``counts`` (m,); equal counts are taken in the order of the values.
 
-    The records of protected values are balanced first; the others are spread over the groups in proportion.
+    The records of protected values are balanced first. The others are spread over the groups g_j of these, in
+    proportion: floor(|g_j|/|T'| |T''|) to each, the most frequent values first, and the residue to the last group.
     """
     inner = np.where(protected, counts, 0)
-    groups = balanced_groups(inner, int(inner.sum()) // int(inner.max()))
-    rest = counts - inner
-    return groups + _spread_rest(groups.sum(axis=1), rest) if rest.any() else groups
+    groups, rest = balanced_groups(inner, int(inner.sum()) // int(inner.max())), counts - inner
+    if not rest.any():
+        return groups
+    # Products of sizes are Python integers: they can exceed 64 bits.
+    shares = [size * int(rest.sum()) // int(inner.sum()) for size in groups.sum(axis=1).tolist()]
+    shares[-1] += int(rest.sum()) - sum(shares)
+    order = np.argsort(-rest, kind="stable")
+    ends = np.cumsum(rest[order])
+    begin = 0
+    for group, share in zip(groups, shares, strict=True):
+        taken = np.minimum(ends, begin + share) - np.maximum(ends - rest[order], begin)
+        group[order] += taken.clip(0)
+        begin += share
+    return groups
 
 
 def balanced_groups(counts: Ints, theta: int) -> Ints:
-    """theta-balanced groups (t, m): each value has at most 1/theta of each group, and of what is left after it."""
+    """Return theta-balanced groups (t, m): no value has more than 1/theta of a group, or of what is left after it."""
     left, groups = counts.copy(), []
     while left.any():
         order = np.argsort(-left, kind="stable")
-        chosen = order[:theta]
         height = _group_height(left[order[: theta + 1]], int(left.sum()), theta)
         group = left.copy()
         if height:
             group = np.zeros_like(left)
-            group[chosen] = height
+            group[order[:theta]] = height
         groups.append(group)
         left = left - group
     return np.array(groups)
 
 
 def _group_height(frequencies: Ints, total: int, theta: int) -> int:
-    """h: the most records of each of the theta most frequent values whose removal leaves the rest theta-balanced.
+    """Return the most records h of each of the theta most frequent values that leave a theta-balanced rest.
 
-    ``frequencies``: mu_1 >= .. >= mu_(theta+1). With sigma(v) = total/theta - max(mu_1 - v, mu_(theta+1)):
-    h = mu_theta if sigma(mu_theta) >= mu_theta, else floor(total/theta - mu_(theta+1)); all in integers.
+    With sigma(v) = total/theta - max(mu_1 - v, mu_(theta+1)), in integers: h = mu_theta if sigma(mu_theta) >= mu_theta,
+    else floor(total/theta - mu_(theta+1)).
+
+    Args:
+        frequencies: mu_1 >= .. >= mu_(theta+1).
+        total: Their sum over all values.
+        theta: The number of values that a group takes.
     """
     first, last = int(frequencies[0]), int(frequencies[theta - 1])
     beyond = int(frequencies[theta]) if len(frequencies) > theta else 0
     if total - theta * max(first - last, beyond) >= theta * last:
         return last
     return total // theta - beyond
-
-
-def _spread_rest(sizes: Ints, rest: Ints) -> Ints:
-    """The other records: floor(|g_j|/|T'| |T''|) to group j, the most frequent values first, the residue to the last.
-
-    Products of sizes are Python integers: they can exceed 64 bits.
-    """
-    others, inner = int(rest.sum()), int(sizes.sum())
-    shares = [size * others // inner for size in sizes.tolist()]
-    shares[-1] += others - sum(shares)
-    spread = np.zeros((len(shares), len(rest)), dtype=np.int64)
-    order = np.argsort(-rest, kind="stable")
-    ends = np.cumsum(rest[order])
-    starts = ends - rest[order]
-    begin = 0
-    for j, share in enumerate(shares):
-        taken = np.minimum(ends, begin + share) - np.maximum(starts, begin)
-        spread[j, order] = taken.clip(0)
-        begin += share
-    return spread
 
 
 # Merge ----------------------------------------------------------------------------------------------------------------
@@ -268,7 +262,7 @@ def _spread_rest(sizes: Ints, rest: Ints) -> Ints:
 
 MOST_EXACT = 12  # groups up to which every union is looked at: 3^12 pairs
 FEW = 64  # groups up to which every order's result is improved, not the best alone
-SMALL = 1e-12  # relative gain that is none
+SMALL = 1e-12  # a smaller relative gain is none
 MOST_WORK = 3 * 10**6  # counts that improvement may touch
 
 Labels = np.ndarray[tuple[int], np.dtype[np.int64]]  # (t,) the sub-table of every initial group
@@ -276,13 +270,13 @@ Labels = np.ndarray[tuple[int], np.dtype[np.int64]]  # (t,) the sub-table of eve
 
 @dataclass(frozen=True)
 class Goal:
-    """To make column 0 (the bound) or 1 (the variance) of the costs small; the bound stays within ``most``."""
+    """The cost that a search makes small: column 0 (bound) or 1 (variance); the bound stays within ``most``."""
 
     column: int
     most: float = np.inf
 
     def best_change(self, changes: Floats, total: Floats) -> int | None:
-        """The change (rows) that lowers the cost most within the limit, or None."""
+        """Return the row of ``changes`` (k, 2) that lowers the cost ``total`` (2,) most, or None if none does."""
         allowed = total[0] + changes[:, 0] <= self.most
         gains = np.where(allowed, changes[:, self.column], np.inf)
         at = int(np.argmin(gains))
@@ -293,60 +287,68 @@ BOUND = Goal(0)
 
 
 def merge_groups(problem: PartitionProblem, groups: Ints, objective: str = "bound") -> tuple[Labels, bool]:
-    """The sub-table of every group (t, m), and whether no union of groups has a smaller bound.
+    """Search the union of groups (t, m) that is best for an objective.
 
-    ``bound``: the smallest bound that is found. ``error``: the smallest expected squared error among partitions whose
-    bound exceeds neither that of the paper's procedure nor that of the whole table.
+    ``bound`` takes the smallest bound that is found. ``error`` takes the smallest expected squared error among
+    partitions whose bound exceeds neither that of the paper's procedure nor that of the whole table.
+
+    Returns:
+        The sub-table of every group, and whether no union of groups has a smaller bound.
     """
     paper = best_runs(problem, groups, paper_order(groups))
     whole = np.zeros(len(groups), dtype=np.int64)
-    least, optimal = _least_bound(problem, groups, [paper, whole])
+    optimal = len(groups) <= MOST_EXACT
+    if optimal:
+        least = best_unions(problem, groups)
+    else:
+        found = [paper, whole, *(best_runs(problem, groups, order) for order in group_orders(groups))]
+        found.sort(key=lambda labels: partition_bound(problem, groups, labels))
+        starts = found if len(groups) <= FEW else found[:1]
+        ends = [improve_labels(problem, groups, labels) for labels in starts]
+        least = min(ends, key=lambda labels: partition_bound(problem, groups, labels))
     if objective == "bound":
         return least, optimal
     goal = Goal(1, min(partition_bound(problem, groups, labels) for labels in (paper, whole)))
-    starts = [least, np.arange(len(groups)), paper, whole]
     ends = [
         improve_labels(problem, groups, labels, goal)
-        for labels in starts
+        for labels in (least, np.arange(len(groups)), paper, whole)
         if partition_bound(problem, groups, labels) <= goal.most
     ]
     return min(ends, key=lambda labels: float(problem.costs_of(unite_groups(groups, labels))[:, 1].sum())), False
 
 
-def _least_bound(problem: PartitionProblem, groups: Ints, known: list[Labels]) -> tuple[Labels, bool]:
-    if len(groups) <= MOST_EXACT:
-        return best_unions(problem, groups), True
-    result = [*known, *(best_runs(problem, groups, order) for order in group_orders(groups))]
-    result.sort(key=lambda labels: partition_bound(problem, groups, labels))
-    starts = result if len(groups) <= FEW else result[:1]
-    ends = [improve_labels(problem, groups, labels) for labels in starts]
-    return min(ends, key=lambda labels: partition_bound(problem, groups, labels)), False
-
-
 def partition_bound(problem: PartitionProblem, groups: Ints, labels: Labels) -> float:
     """Return the error bound of a partition, sum_j (|T_j|/n) eps_j."""
-    return float(problem.part_bounds(unite_groups(groups, labels)).sum())
+    return float(problem.costs_of(unite_groups(groups, labels))[:, 0].sum())
 
 
 def unite_groups(groups: Ints, labels: Labels) -> Ints:
-    """Counts (k, m) of the sub-tables."""
+    """Return the counts (k, m) of the sub-tables."""
     parts = np.zeros((int(labels.max()) + 1, groups.shape[1]), dtype=np.int64)
     np.add.at(parts, labels, groups)
     return parts
 
 
 def group_orders(groups: Ints) -> Iterator[Ints]:
-    """Orders of the groups in which neighbours share values, as cheap as the paper's."""
+    """Yield orders of the groups in which neighbours share values; they are as cheap as the paper's."""
     held = groups > 0
     yield np.arange(len(groups))
     values = np.arange(groups.shape[1])
     yield np.argsort((held * values).sum(axis=1) / held.sum(axis=1), kind="stable")
     yield np.argsort(groups @ values / groups.sum(axis=1), kind="stable")
-    yield _nearest_path(held)
+    # From the first group on, always to the one that shares most of its values.
+    shared = held.astype(np.int32) @ held.T.astype(np.int32)
+    left = np.ones(len(held), dtype=bool)
+    path = [0]
+    left[0] = False
+    while left.any():
+        path.append(int(np.argmax(np.where(left, shared[path[-1]], -1))))
+        left[path[-1]] = False
+    yield np.array(path)
 
 
 def paper_order(groups: Ints) -> Ints:
-    """Reverse Cuthill-McKee on A A^T, A (t, m) the counts of the groups (Chaytor and Wang, section 5.2).
+    """Order groups by reverse Cuthill-McKee on A A^T, A (t, m) their counts (Chaytor and Wang, section 5.2).
 
     The paper leaves ties open. Groups are handed over last first: that gives the sub-tables of its Example 4.
     """
@@ -355,20 +357,8 @@ def paper_order(groups: Ints) -> Ints:
     return len(groups) - 1 - np.asarray(order, dtype=np.int64)
 
 
-def _nearest_path(held: np.ndarray[tuple[int, int], np.dtype[np.bool_]]) -> Ints:
-    """From the first group on, always to the one that shares most of its values."""
-    shared = held.astype(np.int32) @ held.T.astype(np.int32)
-    left = np.ones(len(held), dtype=bool)
-    path = [0]
-    left[0] = False
-    while left.any():
-        path.append(int(np.argmax(np.where(left, shared[path[-1]], -1))))
-        left[path[-1]] = False
-    return np.array(path)
-
-
 def best_runs(problem: PartitionProblem, groups: Ints, order: Ints) -> Labels:
-    """The best sub-tables that are runs of neighbours in ``order`` (t,): dynamic program (equation 14), O(t^2).
+    """Find the best sub-tables that are runs of neighbours in ``order`` (t,): dynamic program (equation 14), O(t^2).
 
     For every start of a run its counts, size and largest protected count grow with the end of the run.
     """
@@ -389,28 +379,24 @@ def best_runs(problem: PartitionProblem, groups: Ints, order: Ints) -> Labels:
         totals = best[: end + 1] + problem.bound_terms(sizes[: end + 1], domains[: end + 1], highest[: end + 1])
         cut[end] = int(np.argmin(totals))
         best[end + 1] = totals[cut[end]]
-    return _label_runs(order, cut)
-
-
-def _label_runs(order: Ints, cut: Ints) -> Labels:
-    ends = [len(order)]
+    ends = [t]
     while ends[-1]:
         ends.append(int(cut[ends[-1] - 1]))
-    labels = np.zeros(len(order), dtype=np.int64)
+    labels = np.zeros(t, dtype=np.int64)
     for label, (begin, end) in enumerate(pairwise(ends[::-1])):
         labels[order[begin:end]] = label
     return labels
 
 
 def best_unions(problem: PartitionProblem, groups: Ints) -> Labels:
-    """The best unions of at most ``MOST_EXACT`` groups: over all sets S, best(S) = min cost(U) + best(S - U).
+    """Find the best unions of at most ``MOST_EXACT`` groups: over all sets S, best(S) = min cost(U) + best(S - U).
 
     U holds the last group of S, so every partition is looked at once: 3^t/2 pairs in all.
     """
     t = len(groups)
     sets = np.arange(2**t)
     members = (sets[:, None] >> np.arange(t)) & 1
-    costs = problem.part_bounds(members @ groups)
+    costs = problem.costs_of(members @ groups)[:, 0]
     best, choice = np.zeros(2**t), np.zeros(2**t, dtype=np.int64)
     for last in range(t):
         inside = sets[: 2**last]  # what U may hold besides the last group
@@ -440,33 +426,27 @@ def improve_labels(problem: PartitionProblem, groups: Ints, labels: Labels, goal
                 labels = _renumber_labels(labels)
             if work >= MOST_WORK:
                 break
-        joined = _best_join(problem, unite_groups(groups, labels), goal)
-        if joined is not None:
-            labels[labels == joined[1]] = joined[0]
-            labels, better = _renumber_labels(labels), True
+        parts = unite_groups(groups, labels)
+        costs = problem.costs_of(parts)
+        for first in range(len(parts) - 1):
+            rest = slice(first + 1, None)
+            changes = problem.costs_of(parts[first] + parts[rest]) - costs[first] - costs[rest]
+            at = goal.best_change(changes, costs.sum(axis=0))
+            if at is not None:
+                labels[labels == first + 1 + at], better = first, True
+                labels = _renumber_labels(labels)
+                break
     return labels
 
 
 def _best_move(problem: PartitionProblem, parts: Ints, group: Ints, current: int, goal: Goal) -> int | None:
-    """The sub-table that a group should move to, or None; the last of ``parts`` is empty."""
+    """Return the sub-table that a group should move to, or None; the last of ``parts`` is empty."""
     costs = np.vstack((problem.costs_of(parts[:-1]), np.zeros(2)))
     without = parts[current] - group
     left = problem.costs_of(without[None])[0] if without.any() else np.zeros(2)
     changes = problem.costs_of(parts + group) - costs + left - costs[current]
     changes[current] = np.inf
     return goal.best_change(changes, costs.sum(axis=0))
-
-
-def _best_join(problem: PartitionProblem, parts: Ints, goal: Goal) -> tuple[int, int] | None:
-    """Two sub-tables that are better joined, or None."""
-    costs = problem.costs_of(parts)
-    for first in range(len(parts) - 1):
-        rest = slice(first + 1, None)
-        changes = problem.costs_of(parts[first] + parts[rest]) - costs[first] - costs[rest]
-        at = goal.best_change(changes, costs.sum(axis=0))
-        if at is not None:
-            return first, first + 1 + at
-    return None
 
 
 def _renumber_labels(labels: Labels) -> Labels:
@@ -491,20 +471,23 @@ def state_problem(counts: Sequence[int], labels: Sequence[str], params: Randomiz
             f"the rarest, {labels[rarest]}, has {float(least):.4f}: choose rho1 >= {least}",
             {"rho1": str(rho1), "nearest_rho1": str(least), "value": labels[rarest]},
         )
-    return PartitionProblem(
-        np.array(counts, dtype=np.int64), np.array(protected), rho2, params.delta, params.declared_rho1
-    )
+    counted = np.array(counts, dtype=np.int64)
+    return PartitionProblem(counted, np.array(protected), rho2, params.delta, params.declared_rho1)
 
 
 def find_partition(
     problem: PartitionProblem, algorithm: str, objective: str = "bound", stored: Mapping[str, Any] | None = None
 ) -> Partition:
-    """The partition of ``up`` (the whole table), ``pp`` or ``pp-paper``; its rows are sorted by size, largest first.
+    """Return the partition by ``up`` (the whole table), ``pp`` or ``pp-paper``; the largest sub-table comes first.
 
-    ``stored``: what an earlier search by the same request found (``Partition.as_setting``).
+    Args:
+        problem: The records to be partitioned.
+        algorithm: The name of the search.
+        objective: ``bound`` or ``error``, as of ``merge_groups``.
+        stored: ``labels`` and ``optimal`` of an earlier search by the same request; it is not searched again.
     """
-    whole = problem.counts[None]
     if algorithm == "up":
+        whole = problem.counts[None]
         return Partition(whole, _published_bound(problem, whole), 1, optimal=True)
     groups = initial_groups(problem.counts, problem.protected)
     if stored is not None:
@@ -516,8 +499,9 @@ def find_partition(
     parts = unite_groups(groups, labels)
     order = sorted(range(len(parts)), key=lambda j: (-int(parts[j].sum()), *(-parts[j]).tolist()))
     united = tuple(groups[labels == j] for j in order)
-    bound, names = _published_bound(problem, parts), tuple(labels.tolist())
-    return Partition(parts[order], bound, len(groups), optimal, united, names)
+    return Partition(
+        parts[order], _published_bound(problem, parts), len(groups), optimal, united, tuple(labels.tolist())
+    )
 
 
 def _restore_labels(groups: Ints, stored: Mapping[str, Any]) -> tuple[Labels, bool]:
@@ -532,21 +516,105 @@ def _restore_labels(groups: Ints, stored: Mapping[str, Any]) -> tuple[Labels, bo
 
 
 def _published_bound(problem: PartitionProblem, parts: Ints) -> float:
-    """sum_j (|T_j|/n) eps_j of the parameters that are published; inf if there are none."""
+    """Return sum_j (|T_j|/n) eps_j of the parameters that are published; inf if there are none."""
     try:
         return sum(make_subtable(problem, part).error_bound(problem.records, problem.delta) for part in parts)
     except ValueError:
         return float("inf")
 
 
-def check_partition(problem: PartitionProblem, partition_: Partition) -> list[SubTable]:
-    """The public parameters of every sub-table, in exact arithmetic.
-
-    Raises ``GuaranteeError`` if a partition is not one.
-    """
-    if (partition_.parts.sum(axis=0) != problem.counts).any() or (partition_.parts < 0).any():
+def check_partition(problem: PartitionProblem, found: Partition) -> list[SubTable]:
+    """Return the exact public parameters of every sub-table; ``GuaranteeError`` if a partition is not one."""
+    if (found.parts.sum(axis=0) != problem.counts).any() or (found.parts < 0).any():
         raise GuaranteeError("the sub-tables do not add up to the table")
     try:
-        return [make_subtable(problem, part) for part in partition_.parts]
+        return [make_subtable(problem, part) for part in found.parts]
     except ValueError as error:
         raise GuaranteeError(str(error)) from error
+
+
+# Plan -----------------------------------------------------------------------------------------------------------------
+
+MEASURES = (
+    AlternativeMeasure("subtables", "sub-tables", ",.0f", lowest=False),
+    AlternativeMeasure("values", "values of a sub-table, mean m_j", ".1f"),
+    AlternativeMeasure("gamma", "gamma_j, mean", ".2f", lowest=False),
+    AlternativeMeasure("retention", "retention, mean over records", ".1%", lowest=False),
+    AlternativeMeasure("bound", "error bound (equation 12)", ".4f"),
+    AlternativeMeasure("error", "expected error of a frequency", ".2%"),
+)
+
+
+def plan_release(source: Records, params: Randomize) -> RandomizePlan:
+    """Return the facts of the partition, and for the publisher alone the partition itself."""
+    problem = state_problem(source.counts, source.labels, params)
+    found = find_partition(problem, params.algorithm, params.objective, source.history.setting)
+    subtables, labels = check_partition(problem, found), source.labels
+    partition = [
+        PlannedSubTable(
+            records=one.records,
+            values=one.size,
+            rho1=fraction_text(one.rho1),
+            gamma=fraction_text(one.gamma),
+            retention=float(one.retention),
+            groups=[{labels[code]: int(group[code]) for code in np.flatnonzero(group).tolist()} for group in united],
+        )
+        for one, united in zip(subtables, found.united or found.parts[:, None], strict=True)
+    ]
+    return RandomizePlan.join_parts(state_facts(problem, found, subtables), partition=partition)
+
+
+def state_facts(problem: PartitionProblem, found: Partition, subtables: Sequence[SubTable]) -> RandomizeFacts:
+    """Return the facts of a partition, beside those of the whole table as one sub-table."""
+    whole, n = check_partition(problem, find_partition(problem, "up")), problem.records
+    return RandomizeFacts(
+        subtables=len(subtables),
+        groups=found.groups,
+        bound=sum(subtable.error_bound(n, problem.delta) for subtable in subtables),
+        bound_up=sum(subtable.error_bound(n, problem.delta) for subtable in whole),
+        retention=average_retention(subtables),
+        retention_up=average_retention(whole),
+        skew=float(sum(one.skew * one.records for one in subtables) / n),
+        optimal=found.optimal,
+    )
+
+
+def average_retention(subtables: Sequence[SubTable]) -> float:
+    """Return the average probability that a value is retained, sum_j (|T_j|/n) p_j."""
+    retained = sum((t.retention * t.records for t in subtables), Fraction(0))
+    return float(retained / sum(t.records for t in subtables))
+
+
+def compare_algorithms(source: Records, params: Randomize) -> Alternatives:
+    """Compare the partitions of ``up``, ``pp`` and ``pp-paper``.
+
+    The expected error is the root of the mean over the values of the variance of equation 7, over n.
+    """
+    problem, rows = state_problem(source.counts, source.labels, params), []
+    by_frequency = replace(problem, declared=None)
+    for name, its_problem in (("up", problem), ("pp", by_frequency), ("pp-paper", by_frequency)):
+        found = find_partition(its_problem, name, params.objective)
+        subtables = check_partition(its_problem, found)
+        variance = float(sum(one.estimate_variance for one in subtables))
+        figures: dict[str, Figure] = {
+            "subtables": len(subtables),
+            "values": float(np.mean([one.size for one in subtables])),
+            "gamma": float(np.mean([float(one.gamma) for one in subtables])),
+            "retention": average_retention(subtables),
+            "bound": found.bound,
+            "error": sqrt(variance / len(problem.counts)) / problem.records,
+        }
+        rows.append(Alternative(name, figures))
+    best = min(rows, key=lambda row: row.figures["error"] or 0.0).algorithm
+    return Alternatives(MEASURES, rows, f"least expected error: {best}")
+
+
+def propose_parameters(source: ProfiledSource) -> Proposal:
+    """Protect every value that is not more frequent than all others together, up to three times its prior."""
+    counts = source.records().counts
+    n = sum(counts)
+    shares = [Fraction(count, n) for count in counts]
+    rho1 = max((share for share in shares if share <= Fraction(1, 3)), default=min(shares))
+    rounded = Fraction(-(-rho1.numerator * 1000 // rho1.denominator), 1000)
+    rho2 = min(3 * rounded, (1 + rounded) / 2)
+    return Proposal({"kind": "randomize", "algorithm": "pp", "rho1": str(rounded), "rho2": str(rho2)})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from privsql.mechanisms.perturb.checks import LikelihoodRatio, likelihood_ratio
-from privsql.mechanisms.perturb.publish import PublicParameters
+from privsql.mechanisms.perturb.tables import PublicParameters
 from support.commands import run, specification, succeeded, write
 from support.hospital import SICK, wanted
 from support.loops import rest_slow

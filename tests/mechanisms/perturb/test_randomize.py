@@ -22,8 +22,8 @@ import privsql
 from privsql.errors import GuaranteeError, InfeasibleError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.perturb import plan
+from privsql.mechanisms.perturb.answers import estimate_subtable
 from privsql.mechanisms.perturb.checks import SIGNIFICANCE, deviation_p_value, improbable_cells, is_possible
-from privsql.mechanisms.perturb.mechanism import _estimate_subtable, average_retention, propose_parameters
 from privsql.mechanisms.perturb.parameters import Randomize, RandomizeFacts
 from privsql.mechanisms.perturb.plan import (
     MOST_WEIGHT,
@@ -31,11 +31,14 @@ from privsql.mechanisms.perturb.plan import (
     PartitionProblem,
     SubTable,
     amplification,
+    average_retention,
     balanced_groups,
     initial_groups,
     make_subtable,
+    propose_parameters,
 )
-from privsql.mechanisms.perturb.publish import PublicParameters, draw_moves, draw_steps, moves_table
+from privsql.mechanisms.perturb.publish import draw_moves, draw_steps, moves_table
+from privsql.mechanisms.perturb.tables import PublicParameters
 from support.enumeration import Enumerator
 from support.loops import each
 
@@ -268,7 +271,7 @@ def test_a_partition_of_the_domain_discloses_more() -> None:
     problem = make([40, 30, 29, 1], "2/5", "3/5")
     alone = np.array([40, 0, 0, 1])
     assert round(100 * 40 / alone.sum()) == 98
-    assert np.isinf(problem.part_bounds(alone[None])[0])
+    assert np.isinf(problem.costs_of(alone[None])[0, 0])
     with pytest.raises(GuaranteeError, match="rho1 = 40/41"):
         plan.check_partition(problem, Partition(np.stack([alone, problem.counts - alone]), 1.0, 2, optimal=False))
     for name in ("pp", "pp-paper"):
@@ -474,7 +477,7 @@ def test_balancing_of_a_single_protected_value_and_of_equal_counts() -> None:
 def test_exact_is_the_best_of_all_unions(problem: PartitionProblem) -> None:
     groups = initial_groups(problem.counts, problem.protected)[:6]
     problem = replace(problem, counts=groups.sum(axis=0))
-    assume(problem.part_bounds(groups.sum(axis=0)[None])[0] < np.inf)
+    assume(problem.costs_of(groups.sum(axis=0)[None])[0, 0] < np.inf)
     best = min(
         error_bound(problem, plan.unite_groups(groups, np.array(labels)).tolist()) for labels in partitions(len(groups))
     )
@@ -790,7 +793,7 @@ def test_equation_7_is_unbiased(wanted: tuple[int, ...]) -> None:
         assert sum(row[y] * (wanted[y] - s * q) / p for y in range(4)) == wanted[x]
     ones = np.eye(4)[:, None, :]  # one record each
     functional = np.array(wanted, dtype=np.float64)[:, None]
-    found = [_estimate_subtable(one, functional, float(p), float(q))[0][0, 0] for one in ones]
+    found = [estimate_subtable(one, functional, float(p), float(q))[0][0, 0] for one in ones]
     assert found == pytest.approx([float((w - s * q) / p) for w in wanted])
     single = ((4 - 1 + table.gamma) * 7 - 12) / (table.gamma - 1)  # as the paper has it, o = 7 of 12 records
     assert (7 - 12 * q) / p == single
@@ -809,7 +812,7 @@ def test_the_variance_of_equation_7() -> None:
     # The estimated variance takes the estimate for f.
     seen = np.array([[100.0, 40, 20, 20, 20]])
     functional = np.array([1.0, 1, 0, 0, 0])[:, None]
-    estimate, variance, asked = (part[0, 0] for part in _estimate_subtable(seen, functional, p, q))
+    estimate, variance, asked = (part[0, 0] for part in estimate_subtable(seen, functional, p, q))
     own = min(max(estimate, 0), n)
     assert estimate == pytest.approx((140 - n * s * q) / p)
     assert variance == pytest.approx((own * (p + s * q) * (1 - p - s * q) + (n - own) * s * q * (1 - s * q)) / p**2)

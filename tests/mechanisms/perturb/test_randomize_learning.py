@@ -10,7 +10,7 @@ import pytest
 import privsql
 from privsql.answers.learned_prior import TaughtPrior
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.perturb import mechanism as randomized
+from privsql.mechanisms.perturb import answers as randomized
 from support.commands import write
 from support.loops import rest_slow
 

@@ -1,0 +1,131 @@
+"""The adversaries of a perturbed release, and the scene that they attack."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from privsql.attacks import adversaries, suite
+from privsql.attacks.scene import CHUNK, AttackView, Block, count_levels
+from privsql.engine.sqlfiles import Holes, column, fill, same_columns, table, temp_table
+from privsql.errors import GuaranteeError
+from privsql.mechanisms.perturb.tables import PublicParameters, read_public
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from privsql.answers.channel import Channel
+    from privsql.attacks.scene import Floats, Ints
+
+
+class PerturbedView(AttackView):
+    """The perturbed table, and the public parameters of its sub-tables."""
+
+    records, part, independent = "perturbed", "sub_table", True
+    stated = ("protected",)
+    relations = ("rows", "chosen")
+
+    def _more_columns(self) -> list[str]:
+        return list(self.roles.sa_keys)
+
+    def excess_share(self) -> float:
+        """Return the share of records in sub-tables whose stated parameters allow a posterior above rho2."""
+        rho2 = Fraction(self.given.manifest.parameters["rho2"])
+        result = []
+        for row in self.read_table("privsql_subtables").to_pylist():
+            rho1 = Fraction(int(row["rho1_numerator"]), int(row["rho1_denominator"]))
+            gamma = Fraction(int(row["gamma_numerator"]), int(row["gamma_denominator"]))
+            if gamma * rho1 > rho2 * (gamma * rho1 + 1 - rho1):
+                result.append(int(row["sub_table"]))
+        return float(np.isin(self.record_parts, result).mean())
+
+    def canonical_orders(self) -> dict[str, tuple[exp.Table, list[str]]]:
+        """Return the order of the perturbed table; there is no sensitive table."""
+        return {self.records: (temp_table("a_records"), ["part", *self.roles.qi_keys, *self.roles.sa_keys])}
+
+    def _attacked_filter(self) -> exp.Expr:
+        """Choose every k-th record as stored: a sample has its share of each sub-table and quasi-identifier."""
+        records, sample, name = self.given.manifest.published_records, self.given.sample, self.name_relation("chosen")
+        if sample is None or sample >= records:
+            return exp.true()
+        self.db.register_arrow(name, pa.table({"pos": np.arange(0, records, -(-records // sample))}))
+        return exp.In(this=column("pos"), query=exp.select("pos").from_(temp_table(name)).subquery())
+
+    @cached_property
+    def record_cells(self) -> Ints:
+        """Return the cell of every record: the number of its sub-table and perturbed value (n,)."""
+        domains = exp.select("*").from_(table("privsql_domains", self.given.database)).subquery()
+        stated: Holes = {"domains": domains, "values": temp_table("a_values"), "sa": self.roles.sa_columns("v")}
+        self.db.create_view("a_cells", fill("randomize/cells_stated", stated))
+        same_value = same_columns("r", "c", self.roles.sa_keys)
+        holes: Holes = {"rows": self.rows, "cells": temp_table("a_cells"), "same_value": same_value}
+        result = self.db.arrow(fill("attack/cells", holes))["cell"].to_numpy().astype(np.int64)
+        if len(result) != len(self.record_parts):
+            raise GuaranteeError("perturbed values do not belong to the stated domains; verify the release")
+        return np.asarray(result)
+
+    @cached_property
+    def public_parameters(self) -> PublicParameters:
+        """Return the parameters with the records of each cell; those of a sample are scaled up."""
+        subtables, domains = (table(name, self.given.database) for name in ("privsql_subtables", "privsql_domains"))
+        stated = read_public(self.db, subtables, domains, temp_table("a_values"))
+        totals = np.bincount(self.record_cells, minlength=len(stated.sub_tables)).astype(np.float64)
+        whole = stated.records / np.maximum(np.bincount(stated.sub_tables, totals, minlength=len(stated.records)), 1)
+        return replace(stated, totals=totals * whole[stated.sub_tables])
+
+    @cached_property
+    def bounds(self) -> Floats:
+        """Return rho2 for protected values, 1 for the others (m,)."""
+        return np.where(self.public_parameters.protected, float(Fraction(self.given.manifest.parameters["rho2"])), 1.0)
+
+    @cached_property
+    def shares(self) -> Floats:
+        """Estimate the frequencies of the values (m,), which are not published."""
+        records = self.public_parameters.by_value(self.public_parameters.estimated[0])
+        return np.asarray(records / records.sum())
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield records of one sub-table each. The prior is c_jx P_j(x, y) over its sum, with estimated c.
+
+        No value excludes another's.
+        """
+        order, public = np.argsort(self.record_cells, kind="stable"), self.public_parameters
+        counts = np.bincount(public.sub_tables[self.record_cells], minlength=len(public.records))
+        ends = np.cumsum(counts)
+        for j, size in enumerate(public.domain_sizes.tolist()):
+            mine = np.flatnonzero(public.sub_tables == j)
+            share = public.estimated[0][mine] / public.records[j]
+            moved = share[None, :] * public.perturbation_matrix(j).T  # (m_j perturbed, m_j true)
+            moved /= moved.sum(axis=1, keepdims=True)
+            members = order[ends[j] - counts[j] : ends[j]]
+            step = max(1, CHUNK // size)
+            for start in range(0, len(members), step):
+                rows = members[start : start + step]
+                prior = moved[np.searchsorted(mine, self.record_cells[rows])]
+                yield Block(rows[None, :], public.code[mine][None, :], prior[None])
+
+    @property
+    def channel(self) -> Channel:
+        """Return the stacked perturbation matrices."""
+        return self.public_parameters.channel
+
+    def observe_levels(self, level: Ints) -> Floats:
+        """Count the records of every cell with each level (levels, cells)."""
+        return count_levels(level, self.record_cells, len(self.public_parameters.sub_tables))
+
+
+ADVERSARIES: tuple[suite.Adversary[AttackView], ...] = (
+    adversaries.LINKAGE_ADVERSARY,
+    adversaries.ORDER_ADVERSARY,
+    adversaries.IDENTIFIERS_ADVERSARY,
+    adversaries.ABSENCE_ADVERSARY,
+    adversaries.NEGATIVE_ADVERSARY,
+    suite.LEARNING_ADVERSARY,
+    adversaries.DETERMINATION_ADVERSARY,
+)
