@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from privsql.mechanisms.contingency.checks import make_rule
+from privsql.mechanisms.contingency.marginals import measure_marginals
+from privsql.mechanisms.dp.diffpart import grow_tree
 from scipy import stats
 
 from mechanisms.diffpart import test_columns as cells
@@ -19,11 +22,9 @@ from mechanisms.diffpart import test_sets as sets
 from mechanisms.marginals.test_marginals import rule as marginal_rule
 from mechanisms.views import test_views as chosen_sets
 from privsql.dp_random import OpenDPNoise
-from privsql.mechanisms.diffpart.tree import grow_tree
-from privsql.mechanisms.label_tables.model import PublicCodes, TablesRule, measure_tables
-from privsql.mechanisms.marginals.checks import make_rule
-from privsql.mechanisms.marginals.plan import measure_marginals
-from privsql.mechanisms.views import plan as measuring
+from privsql.mechanisms.label_tables.publish import measure_tables
+from privsql.mechanisms.label_tables.rule import PublicCodes, TablesRule
+from privsql.mechanisms.setvalued import views as measuring
 from support.enumeration import FALSE_ALARM
 from support.loops import rest_slow
 
@@ -93,7 +94,7 @@ def values(with_one: bool, noise: Any, _: np.random.Generator) -> list[int]:
     codes = PublicCodes.from_columns({"a": np.array([0, 1]), "b": np.array([0, 0])}, np.array([4, 1]))
     often = [3 + with_one, 1 - with_one, 1]
     entries = np.repeat([0, 0, 1], often), np.repeat([0, 1, 1], often)
-    tables, _ = measure_tables(entries, TablesRule(Fraction(1), 2, codes), noise)
+    tables, _ = measure_tables(*entries, TablesRule(Fraction(1), 2, codes), noise)
     own = [int(one.counts[0]) - int(one.counts[1]) for one in tables]
     return [own[0], sum(own) // 2, STEPS * (len(tables) == 3)]
 

@@ -18,7 +18,7 @@ import pytest
 
 import privsql
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.label_tables import mechanism
+from privsql.mechanisms.label_tables import publish
 from support.commands import run, specification
 from support.loops import slow_but
 
@@ -61,7 +61,7 @@ class ForgetfulNoise:
 
 @pytest.fixture(autouse=True)
 def forget_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mechanism, "noise_for", lambda _: ForgetfulNoise())
+    monkeypatch.setattr(publish, "noise_for", lambda _: ForgetfulNoise())
 
 
 def make_people(values: list[str | None]) -> pd.DataFrame:

@@ -16,7 +16,8 @@ import numpy as np
 
 import privsql
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.perturb.parameters import Randomize, reach_of
+from privsql.mechanisms.label_tables.parameters import reach_of
+from privsql.mechanisms.perturb.parameters import Randomize
 from tests.benchmarks import accuracy
 
 if TYPE_CHECKING:

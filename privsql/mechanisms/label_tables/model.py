@@ -1,18 +1,16 @@
-"""Measure sensitive values in noisy tables by public quasi-identifiers, and fit one model of a value to them."""
+"""Fit one model of a value, given quasi-identifiers, to noisy tables, and rehearse how far its answers lie off."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import combinations
-from math import floor, pi
+from math import pi
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import scipy
-from numpy.typing import NDArray
 
 from privsql.answers.softmax import (
     Term,
@@ -22,223 +20,18 @@ from privsql.answers.softmax import (
     split_range,
     start_fit,
 )
-from privsql.dp_random import SUBSTITUTION, SelectionNoise
+from privsql.dp_random import SUBSTITUTION
 from privsql.mechanisms.dp.joint_model import fixed_draw
-from privsql.mechanisms.dp.noisy_tables import NoisyTable, measure_table
 from privsql.mechanisms.dp.tables import measure_again, regress_errors
+from privsql.mechanisms.label_tables.rule import MOST_COARSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from privsql.answers.channel import Floats
     from privsql.answers.softmax import Design, SoftmaxFit
-    from privsql.model.estimates import Estimate
-
-# Public codes ---------------------------------------------------------------------------------------------------------
-# Quasi-identifiers are public, and so is whatever follows from them: levels, bins, and the cells that anybody is in.
-
-MOST_LEVELS, MOST_COARSE = 256, 11  # of a column's own table, and in pairs
-Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class PublicTable:
-    """A table of quasi-identifiers by values: ``cells`` (rows,) says in which of ``size`` cells each combination is.
-
-    ``columns``: the places of its columns.
-    """
-
-    columns: tuple[int, ...]
-    cells: Ints
-    size: int
-
-    def find_unions(self, sizes: Ints, group: Ints, combination: Ints) -> dict[int, Ints]:
-        """Return the cells of each group of combinations that is a union of cells; ``sizes``: records of each."""
-        inside: Any = scipy.sparse.csr_array((sizes[combination], (group, self.cells[combination])))
-        whole = np.bincount(self.cells, sizes)
-        broken = {*inside.tocoo().coords[0][inside.data < whole[inside.indices]].tolist()}
-        ends = zip(inside.indptr[:-1], inside.indptr[1:], strict=True)
-        return {k: inside.indices[begin:end] for k, (begin, end) in enumerate(ends) if k not in broken}
-
-
-@dataclass(frozen=True)
-class PublicCodes:
-    """The different combinations of quasi-identifiers: how many records have each, ``sizes`` (rows,), and codes.
-
-    ``levels``: by column the code of each combination (rows,), 0, 1, .. in order; ``bins``: fewer of the same, which
-    ``levels`` nest in; ``whole``: whether each level is one value.
-    """
-
-    names: tuple[str, ...]
-    sizes: Ints
-    levels: tuple[Ints, ...]
-    bins: tuple[Ints, ...]
-    whole: tuple[bool, ...]
-
-    @staticmethod
-    def from_columns(columns: Mapping[str, NDArray[Any]], sizes: Ints) -> PublicCodes:
-        """Return the codes of combinations: floats are numbers, NULL is NaN; whole ones are codes of texts."""
-        levels, bins, whole = [], [], []
-        for column in columns.values():
-            values, codes = np.unique(column, return_inverse=True)
-            numeric = np.issubdtype(column.dtype, np.floating)
-            levels.append(reduce_levels(codes, sizes, MOST_LEVELS, numeric=numeric))
-            bins.append(reduce_levels(levels[-1], sizes, MOST_COARSE, numeric=numeric))
-            whole.append(len(values) <= MOST_LEVELS)
-        return PublicCodes(tuple(columns), sizes, tuple(levels), tuple(bins), tuple(whole))
-
-    @cached_property
-    def tables(self) -> list[PublicTable]:
-        """Return the tables that may be measured: every column, then every pair of columns in bins."""
-        alone = [PublicTable((j,), codes, int(codes.max()) + 1) for j, codes in enumerate(self.levels)]
-        pairs = []
-        for i, j in combinations(range(len(self.names)), 2):
-            cells, member = np.unique(self.bins[i] * MOST_COARSE + self.bins[j], return_inverse=True)
-            pairs.append(PublicTable((i, j), member, len(cells)))
-        return [*alone, *pairs]
-
-    def sum_cells(self, k: int, each: Floats, sizes: Ints) -> Floats:
-        """Return sums in the cells of a table (size, K): of numbers of combinations (rows, K), times ``sizes``."""
-        table, sums = self.tables[k], np.zeros((self.tables[k].size, each.shape[1]))
-        for rows in split_range(len(sizes)):
-            entries = sizes[rows].astype(each.dtype), table.cells[rows], np.arange(len(sizes[rows]) + 1)
-            member = scipy.sparse.csr_array(entries, shape=(len(sizes[rows]), table.size))
-            sums += np.asarray(member.T @ each[rows])
-        return sums
-
-    @property
-    def table_names(self) -> tuple[str, ...]:
-        """Return the names under which the tables are published."""
-        return tuple(" \u00d7 ".join(self.names[j] for j in one.columns) for one in self.tables)
-
-
-def reduce_levels(codes: Ints, sizes: Ints, most: int, *, numeric: bool) -> Ints:
-    """Return at most so many codes in order: quantile bins of numbers, or the most frequent levels and the rest."""
-    records = np.bincount(codes, sizes)
-    if len(records) <= most:
-        return codes
-    if numeric:
-        middle = (np.cumsum(records) - records / 2) / records.sum()
-        return np.unique(np.floor(middle * (most - 1)), return_inverse=True)[1][codes]
-    frequent = np.sort(np.argsort(-records, kind="stable")[: most - 1])
-    place = np.full(len(records), most - 1, dtype=np.int64)
-    place[frequent] = np.arange(most - 1)
-    return np.asarray(place[codes])
-
-
-# Rule -----------------------------------------------------------------------------------------------------------------
-# Half of epsilon measures every column, in equal shares. A twentieth pays for choosing pairs of columns: in each round
-# one fresh choice among the pairs that are left and "none", whose score is 0. A pair's score is how far its true table
-# lies from what the columns' tables make likely, less what sampling and noise would come to, so that the choice is also
-# the test whether a pair is worth it. What is left measures the pairs that were chosen, in equal shares, or all columns
-# once more. One substituted value moves two counts of a table by one: noise has the scale 2/epsilon, and scores change
-# by at most 2.
-
-COLUMNS, CHOOSING = Fraction(1, 2), Fraction(1, 20)
-ROUNDS = 12
-Due = tuple[tuple[int, ...], Fraction, Fraction | None]  # table, epsilon, what choosing it spent
-Entries = tuple[Ints, Ints]  # combination and value of every record: the private part of a source
-
-
-@dataclass(frozen=True)
-class TablesRule:
-    """The rule of a specification: what is measured of so many ``values`` by combinations of public ``codes``."""
-
-    epsilon: Fraction
-    values: int
-    codes: PublicCodes
-
-    @property
-    def columns(self) -> int:
-        """Return the number of columns, whose tables come first."""
-        return len(self.codes.names)
-
-    @property
-    def rounds(self) -> int:
-        """Return how many choices are made."""
-        return min(ROUNDS, len(self.codes.tables) - self.columns)
-
-    @property
-    def choice_budget(self) -> Fraction:
-        """Return what each of these spends."""
-        return CHOOSING * self.epsilon / max(1, self.rounds)
-
-    @property
-    def remaining_budget(self) -> Fraction:
-        """Return what is left for pairs, or for the columns once more."""
-        return self.epsilon * (1 - COLUMNS) - self.rounds * self.choice_budget
-
-    @property
-    def cell_counts(self) -> list[int]:
-        """Return the number of counts of every table."""
-        return [one.size * self.values for one in self.codes.tables]
-
-    def first_tables(self) -> list[Due]:
-        """Return what is measured first."""
-        return [((j,), COLUMNS * self.epsilon / self.columns, None) for j in range(self.columns)]
-
-    def later_tables(self, chosen: Sequence[int]) -> list[Due]:
-        """Return what is measured once pairs were chosen."""
-        if chosen:
-            return [((k,), self.remaining_budget / len(chosen), self.choice_budget) for k in chosen]
-        return [((j,), self.remaining_budget / self.columns, None) for j in range(self.columns)]
-
-    def due_tables(self, tables: Sequence[NoisyTable]) -> list[Due]:
-        """Return what should have been measured: the choices are the release's, all else follows from the rule."""
-        chosen = [one.columns[0] for one in tables if one.choice is not None]
-        if len(set(chosen)) < len(chosen) or len(chosen) > self.rounds or any(k < self.columns for k in chosen):
-            raise ValueError("a pair is unknown, or was chosen twice")
-        return [*self.first_tables(), *self.later_tables(chosen)]
-
-    def sum_budgets(self, tables: Sequence[NoisyTable]) -> Fraction:
-        """Return what tables and all choices spend together; a choice of none is one, too."""
-        return sum((one.budget for one in tables), start=self.rounds * self.choice_budget)
-
-
-def measure_tables(entries: Entries, rule: TablesRule, noise: SelectionNoise) -> tuple[list[NoisyTable], TablesModel]:
-    """Return all tables of a source, and the model of them: epsilon-differentially private for one value substituted.
-
-    Nothing else looks at ``entries``.
-    """
-    combination, value = entries
-
-    def count_exactly(k: int) -> Ints:
-        flat = rule.codes.tables[k].cells[combination] * rule.values + value
-        return np.bincount(flat, minlength=rule.cell_counts[k])
-
-    def measure(due: Sequence[Due]) -> list[NoisyTable]:
-        return [measure_table(k, count_exactly(*k), spent, noise, choice, SUBSTITUTION) for k, spent, choice in due]
-
-    tables = measure(rule.first_tables())
-    model = fit_tables(tables, rule)
-    pairs = {k: count_exactly(k) for k in range(rule.columns, len(rule.codes.tables))}
-    tables += measure(rule.later_tables(choose_pairs(pairs, rule, model, noise)))
-    return tables, fit_tables(tables, rule, model)
-
-
-def choose_pairs(pairs: Mapping[int, Ints], rule: TablesRule, model: TablesModel, noise: SelectionNoise) -> list[int]:
-    """Return the pairs that are worth their noise, by one private choice in each round; ``pairs``: true tables."""
-    if not rule.rounds:
-        return []
-    cell_noise = float(SUBSTITUTION.mean_noise(rule.remaining_budget / rule.rounds))
-    scores = {k: _score_pair(counts, model.expect_table(k), cell_noise) for k, counts in pairs.items()}
-    left, chosen = [-1, *scores], []
-    for _ in range(rule.rounds):
-        each = np.array([scores.get(k, 0) for k in left], dtype=np.int64)
-        place = noise.choose_best(each, rule.choice_budget / SUBSTITUTION.moved, monotonic=False)
-        if left[place] >= 0:
-            chosen.append(left.pop(place))
-    return chosen
-
-
-def _score_pair(counts: Ints, expected: Floats, cell_noise: float) -> int:
-    """Return by how much counts lie otherwise than expected, less sampling and noise; one value moves it by 2."""
-    cost = floor(float(np.minimum(np.sqrt(2 / pi * expected) + WORTH * cell_noise, 2 * expected + cell_noise).sum()))
-    return int(np.abs(counts - np.rint(expected).astype(np.int64)).sum()) - cost
-
-
-WORTH = 0.25  # of its noise that a pair has to show: a model takes what it can from noisy counts
-
+    from privsql.mechanisms.dp.noisy_tables import NoisyTable
+    from privsql.mechanisms.label_tables.rule import Ints, PublicCodes, TablesRule
 
 # Model ----------------------------------------------------------------------------------------------------------------
 # p(v | x) is the softmax of ``answers.softmax`` over combinations x of quasi-identifiers: effects of levels, bins
@@ -254,6 +47,7 @@ FIRST, LAST, AGAIN = 8, 12, 5  # steps
 SETTLING, CONJUGATES, LONGEST = 2, 10, 1.0  # steps before ridges are estimated; of the gradients; of log-odds in one
 FEWEST, TINY, ENOUGH = 30, 1e-9, 1e-9
 TYPICAL_INTERACTION, MOST_INTERACTION = 0.1, 0.3
+WORTH = 0.25  # share of its noise that a pair has to show: a model takes what it can from noisy counts
 
 
 @dataclass(frozen=True)
@@ -535,72 +329,3 @@ def standard_errors(
     """Return standard errors of counts (G,); ``measured`` (G,): whether each is a sum of measured cells."""
     logs = np.where(measured, *(interval_features(members, count, variance, records) @ np.array(coefficients).T).T)
     return np.asarray(np.sqrt(np.maximum(variance, 0) * np.exp(np.clip(logs, -MOST_EXCESS, MOST_EXCESS))))
-
-
-# Measured cells -------------------------------------------------------------------------------------------------------
-# A sum of n counts of one table has the sum of n independent discrete Laplace variables as its noise, whose
-# characteristic function is ((1 - p)^2/(1 - 2 p cos t + p^2))^n with p = e^(-1/scale).
-
-FEW_CELLS, ROUNDING = 20, 1e-4  # of a sum whose interval follows from the noise alone; of counts
-FINEST, FARTHEST_NOISE = 2_000.0, 26  # scale in steps of the lattice; standard deviations that are looked at
-
-
-@cache
-def noise_reach(budgets: tuple[Fraction, ...], cells: int, confidence: float) -> float:
-    """Return the least q that the noise of a sum of ``cells`` counts exceeds with at most 1 - ``confidence``.
-
-    ``budgets``: of one or two measurements of the table, of which the counts are the mean by precision.
-    """
-    variances = np.array([SUBSTITUTION.variance(one) for one in budgets])
-    scales = [SUBSTITUTION.scale(one) for one in budgets]
-    step, shares, laws = max(1.0, max(scales) / FINEST), 1 / variances / (1 / variances).sum(), []
-    for scale, variance in zip(scales, variances.tolist(), strict=True):
-        p, reach = np.exp(-step / scale), int(FARTHEST_NOISE * (cells * variance) ** 0.5 / step) + 40
-        angles = pi * np.arange(reach + 1) / reach
-        law = np.fft.irfft(((1 - p) ** 2 / (1 - 2 * p * np.cos(angles) + p**2)) ** cells)
-        laws.append((np.arange(-reach, reach), np.roll(law, reach)))
-    (places, chances), *others = laws
-    if not others:
-        return step * float(np.searchsorted(np.cumsum(np.bincount(np.abs(places), chances)), confidence))
-    (steps, law), least, most = others[0], 0.0, float(len(places) + len(others[0][0]))
-    below = np.concatenate(([0.0], np.cumsum(law)))
-    while most - least > 1e-3 * most:
-        q = (least + most) / 2
-        low, high = (np.sign(side) * q - shares[0] * places for side in (-1, 1))
-        first = np.searchsorted(shares[1] * steps, low, side="left")
-        last = np.searchsorted(shares[1] * steps, high, side="right")
-        least, most = (least, q) if chances @ (below[last] - below[first]) >= confidence else (q, most)
-    return step * most
-
-
-@dataclass(frozen=True)
-class MeasuredCount:
-    """A noisy sum of ``cells`` counts of a table, each of a ``variance``, over so many ``records``.
-
-    ``budgets``: of the measurements of the table.
-    """
-
-    count: float
-    records: float
-    cells: int
-    variance: float
-    budgets: tuple[Fraction, ...]
-
-    @property
-    def deviation(self) -> float:
-        """Return the standard deviation of its noise."""
-        return float(np.sqrt(self.cells * self.variance))
-
-    def set_interval(self, one: Estimate, confidence: float) -> Estimate:
-        """Return an estimate with the interval by the exact law of the noise, if few cells are summed.
-
-        The estimate of the fitted tables may lie apart from the noisy count: that adds to its standard error.
-        """
-        if one.estimate is None or not one.std_error or not 1 <= self.cells <= FEW_CELLS:
-            return one
-        reach = noise_reach(self.budgets, self.cells, confidence)
-        estimate = float(one.estimate)
-        low = min(max(np.ceil(self.count - reach - ROUNDING), 0.0), estimate)
-        high = max(min(np.floor(self.count + reach + ROUNDING), self.records), estimate)
-        error = float(np.hypot(self.deviation, estimate - self.count))
-        return replace(one, std_error=error, low=float(low), high=float(high))

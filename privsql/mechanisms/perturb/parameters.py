@@ -1,4 +1,4 @@
-"""Parameters and facts of randomization: frozen, validated, exact."""
+"""Parameters of all randomization, and facts of perturbation: frozen, validated, exact."""
 
 from __future__ import annotations
 

@@ -13,9 +13,12 @@ import pytest
 
 from mechanisms.marginals.test_marginals import Halved
 from privsql.dp_random import SUBSTITUTION, SeededNoise
+from privsql.mechanisms.label_tables import answers, publish
 from privsql.mechanisms.label_tables import model as fitted
-from privsql.mechanisms.label_tables.model import PublicCodes, TablesRule, choose_pairs, measure_tables, reduce_levels
-from privsql.mechanisms.perturb.parameters import Randomize, reach_of
+from privsql.mechanisms.label_tables.parameters import reach_of
+from privsql.mechanisms.label_tables.publish import choose_pairs, measure_tables, score_pair
+from privsql.mechanisms.label_tables.rule import PublicCodes, TablesRule, reduce_levels
+from privsql.mechanisms.perturb.parameters import Randomize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,7 +50,7 @@ def law_of(
     entries = np.repeat(np.arange(len(codes.sizes)), codes.sizes), np.array(values)
 
     def program() -> Any:
-        measured, model = measure_tables(entries, rule, made)
+        measured, model = measure_tables(*entries, rule, made)
         shown = tuple((one.columns, one.budget, tuple(one.counts.tolist())) for one in measured)
         return shown, model, more(values)
 
@@ -77,7 +80,7 @@ def quick_fits(monkeypatch: pytest.MonkeyPatch) -> None:
             first[key] = fit(measured, rule)
         return first[key]
 
-    monkeypatch.setattr(fitted, "fit_tables", fit_once)
+    monkeypatch.setattr(publish, "fit_tables", fit_once)
 
 
 PAIRS = codes_of([0, 1], [0, 0], sizes=[2, 1])
@@ -197,7 +200,7 @@ def people(number: int = 4000, seed: int = 3) -> tuple[PublicCodes, Any, np.ndar
 def test_every_choice_is_a_fresh_draw_and_all_draws_spend_epsilon(epsilon: str) -> None:
     codes, entries, _ = people()
     rule, noise = TablesRule(Fraction(epsilon), 5, codes), Recording()
-    measured, _ = measure_tables(entries, rule, noise)
+    measured, _ = measure_tables(*entries, rule, noise)
     assert len(noise.choices) == rule.rounds == 6
     assert sum(noise.choices) == rule.epsilon / 20
     assert sum(noise.counts) + sum(noise.choices) == rule.epsilon == rule.sum_budgets(measured)
@@ -213,7 +216,7 @@ def test_scores_move_by_two_at_most() -> None:
         moved = counts.copy()
         moved[one] += 1
         moved[other] -= 1
-        scores = [fitted._score_pair(each, expected, 3.0) for each in (counts, moved)]
+        scores = [score_pair(each, expected, 3.0) for each in (counts, moved)]
         assert abs(scores[0] - scores[1]) <= SUBSTITUTION.moved
 
 
@@ -223,7 +226,7 @@ def test_scores_move_by_two_at_most() -> None:
 def test_much_epsilon_gives_the_tables_and_the_pair_that_matters() -> None:
     codes, entries, value = people()
     rule = TablesRule(Fraction(100), 5, codes)
-    measured, model = measure_tables(entries, rule, SeededNoise(np.random.default_rng(1)))
+    measured, model = measure_tables(*entries, rule, SeededNoise(np.random.default_rng(1)))
     names = [codes.table_names[one.columns[0]] for one in measured if one.choice is not None]
     assert "c1 \u00d7 c2" in names
     assert np.allclose(model.weights.sum(axis=1), 1)
@@ -290,7 +293,7 @@ def test_the_noise_of_a_sum_reaches_as_far_as_its_law_says(
     if len(budgets) == 2:
         places = np.add.outer(places, at * precision[1] / precision.sum()).ravel()
         chances = np.multiply.outer(*laws).ravel()
-    reach = fitted.noise_reach(tuple(map(Fraction, budgets)), cells, confidence)
+    reach = answers.noise_reach(tuple(map(Fraction, budgets)), cells, confidence)
     assert chances[np.abs(places) <= reach + 1e-9].sum() >= confidence - 1e-9
     assert chances[np.abs(places) <= 0.998 * reach - 1e-9].sum() < confidence
 
@@ -305,7 +308,7 @@ def test_interactions_are_as_large_as_measured_pairs_have_them() -> None:
     for moved in (0.0, 0.3):
         value = (draw.random(100_000) < 0.5 * (1 + np.where(same, moved, -moved))).astype(np.int64)
         rule = TablesRule(Fraction(4), 3, codes)
-        measured, model = measure_tables((member, value), rule, SeededNoise(draw))
+        measured, model = measure_tables(member, value, rule, SeededNoise(draw))
         assert model.interaction == pytest.approx(moved, abs=0.03)
         assert {one.choice is None for one in measured} == ({True, False} if moved else {True})
 

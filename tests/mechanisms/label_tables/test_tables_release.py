@@ -10,8 +10,8 @@ import duckdb
 import pytest
 
 from privsql.dp_random import SUBSTITUTION
-from privsql.mechanisms.label_tables.model import MeasuredCount, noise_reach
-from privsql.model.estimates import Estimate
+from privsql.mechanisms.label_tables.answers import MeasuredCount, noise_reach
+from privsql.model.manifest import Estimate
 from support.commands import composed, refused, run, specification, succeeded, write
 from support.loops import slow_but
 

@@ -1,0 +1,228 @@
+"""Answer questions by the weights of noisy tables, with intervals from the law of the noise or from a rehearsal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from math import pi
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from sqlglot import exp
+
+from privsql.answers import answer
+from privsql.answers.estimate import ConfidenceLevel, CountBounds, WeightedSums, count_groups, empty_estimates
+from privsql.answers.sql.question import group_terms, select_terms, side_holes
+from privsql.dp_random import SUBSTITUTION
+from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table
+from privsql.mechanisms.dp.mechanism import refuse_damaged
+from privsql.mechanisms.dp.unlisted import SURE, ListedAnswers, UnlistedColumn, read_question
+from privsql.mechanisms.label_tables.model import combine_tables, standard_errors
+from privsql.mechanisms.label_tables.parameters import TablesFacts
+from privsql.mechanisms.label_tables.tables import PEOPLE, VALUES, WEIGHTS, read_published
+from privsql.mechanisms.perturb.parameters import Randomize
+from privsql.model.estimates import Estimate, same_nan
+from privsql.model.parameters import find_unlisted
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from privsql.answers.sql.question import CountQuery, Side
+    from privsql.mechanisms.dp.noisy_tables import NoisyTable
+    from privsql.mechanisms.label_tables.rule import Ints, TablesRule
+
+# Measured cells -------------------------------------------------------------------------------------------------------
+# The noise of a sum of n counts of one table is a sum of n independent discrete Laplace variables. Its characteristic
+# function is ((1 - p)^2/(1 - 2 p cos t + p^2))^n with p = e^(-1/scale).
+
+FEW_CELLS = 20  # the interval of a sum of more counts does not follow from the noise alone
+ROUNDING = 1e-4  # counts may be rounded by so much
+FINEST, FARTHEST_NOISE = 2_000.0, 26  # steps of the lattice in a scale; standard deviations on the lattice
+
+
+@cache
+def noise_reach(budgets: tuple[Fraction, ...], cells: int, confidence: float) -> float:
+    """Return the least q that the noise of a sum of counts exceeds with probability 1 - ``confidence`` at most.
+
+    Args:
+        budgets: Those of one or two measurements of the table; the counts are their mean by precision.
+        cells: The number of counts that are summed.
+        confidence: The confidence of the interval -q .. q.
+    """
+    variances = np.array([SUBSTITUTION.variance(one) for one in budgets])
+    scales = [SUBSTITUTION.scale(one) for one in budgets]
+    step, shares, laws = max(1.0, max(scales) / FINEST), 1 / variances / (1 / variances).sum(), []
+    for scale, variance in zip(scales, variances.tolist(), strict=True):
+        p, reach = np.exp(-step / scale), int(FARTHEST_NOISE * (cells * variance) ** 0.5 / step) + 40
+        angles = pi * np.arange(reach + 1) / reach
+        law = np.fft.irfft(((1 - p) ** 2 / (1 - 2 * p * np.cos(angles) + p**2)) ** cells)
+        laws.append((np.arange(-reach, reach), np.roll(law, reach)))
+    (places, chances), *others = laws
+    if not others:
+        return step * float(np.searchsorted(np.cumsum(np.bincount(np.abs(places), chances)), confidence))
+    (steps, law), least, most = others[0], 0.0, float(len(places) + len(others[0][0]))
+    below = np.concatenate(([0.0], np.cumsum(law)))
+    while most - least > 1e-3 * most:
+        q = (least + most) / 2
+        low, high = (np.sign(side) * q - shares[0] * places for side in (-1, 1))
+        first = np.searchsorted(shares[1] * steps, low, side="left")
+        last = np.searchsorted(shares[1] * steps, high, side="right")
+        least, most = (least, q) if chances @ (below[last] - below[first]) >= confidence else (q, most)
+    return step * most
+
+
+@dataclass(frozen=True)
+class MeasuredCount:
+    """A noisy sum of ``cells`` counts of a table, each of a ``variance``, among so many ``records``.
+
+    ``budgets`` are those of the measurements of the table.
+    """
+
+    count: float
+    records: float
+    cells: int
+    variance: float
+    budgets: tuple[Fraction, ...]
+
+    @property
+    def deviation(self) -> float:
+        """Return the standard deviation of its noise."""
+        return float(np.sqrt(self.cells * self.variance))
+
+    def set_interval(self, one: Estimate, confidence: float) -> Estimate:
+        """Give an estimate the interval by the exact law of the noise, if few cells are summed.
+
+        The distance of the estimate, which is that of the fitted tables, from the noisy count adds to its error.
+        """
+        if one.estimate is None or not one.std_error or not 1 <= self.cells <= FEW_CELLS:
+            return one
+        reach = noise_reach(self.budgets, self.cells, confidence)
+        estimate = float(one.estimate)
+        low = min(max(np.ceil(self.count - reach - ROUNDING), 0.0), estimate)
+        high = max(min(np.floor(self.count + reach + ROUNDING), self.records), estimate)
+        error = float(np.hypot(self.deviation, estimate - self.count))
+        return replace(one, std_error=error, low=float(low), high=float(high))
+
+
+# Answers --------------------------------------------------------------------------------------------------------------
+# An answer is a sum of weights. The coefficients of a rehearsal, which the release states, give its standard error.
+
+FORMULA = (
+    "estimate = sum over the matching records and values of w, the weight of a value for a record's combination of "
+    "quasi-identifiers (privsql_weights, fitted to the noisy tables)"
+)
+
+
+class TablesAnswers(ListedAnswers):
+    """An open release that answers by weights, and exactly if only quasi-identifiers are asked about."""
+
+    records, formulas = PEOPLE, {"reconstructed": FORMULA}
+    estimators: ClassVar[tuple[str, ...]] = ("reconstructed",)
+
+    parse_sql = answer.Answers.parse_sql
+
+    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
+        return self._sums_query(read_question(query, self.unlisted).query), FORMULA
+
+    @cached_property
+    def unlisted(self) -> list[UnlistedColumn]:
+        """Return the column that stands for the values that are not listed; none if no value can."""
+        rule, tables = self._published
+        params, (field,) = Randomize.model_validate(self._manifest.parameters), self._roles.sensitive
+        stand_in, other = find_unlisted(field.type, params.values), len(params.values)
+        if stand_in is None:
+            return []
+        measured = [one for k, one in combine_tables(tables, rule.values).items() if k < rule.columns]
+        occurs = any(counts[:, other].sum() > SURE * (len(counts) * variance) ** 0.5 for counts, variance in measured)
+        return [UnlistedColumn(field, params.values, stand_in, occurs, not params.null_is_value)]
+
+    @property
+    def _values(self) -> exp.Expr:
+        """Return ``privsql_values`` with the value that stands for those that are not listed."""
+        if not self.unlisted or self.unlisted[0].is_text:
+            return table(VALUES)
+        (one,), code = self.unlisted, self._roles.by_sa.column_name("code")
+        held = one.name_value(column(one.field.name), column(code).eq(exp.Literal.number(len(one.labels))))
+        return exp.select(column(code), alias_as(held, one.field.name)).from_(table(VALUES)).subquery("listed")
+
+    def answer_reading(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
+        """Return the estimates, one for each group."""
+        rows = self._db.arrow(self._sums_query(query))
+        names = [f"g_{i}" for i in range(len(query.groups))]
+        keys = rows.select(names).to_pylist() if names else [{}] * len(rows)
+        groups = [tuple(same_nan(key[name]) for name in names) for key in keys]
+        sums = WeightedSums.read(rows)
+        if not groups or not sums.known.any():
+            return empty_estimates(query)
+        records = self._manifest.published_records
+        facts = TablesFacts.model_validate(self._manifest.facts)
+        measured = self._measured_counts(query) if query.measure.amount is None else {}
+        known = np.array([group in measured for group in groups])
+        error = standard_errors(facts.coefficients, known, sums.known, sums.n, sums.nn, records)
+        level = ConfidenceLevel(confidence)
+        counts = CountBounds(sums.n[:, None], error[:, None] ** 2, np.zeros((len(groups), 1)), sums.known[:, None])
+        if query.measure.amount is None:
+            rows = count_groups(groups, counts, level)
+            return [measured[one.group].set_interval(one, confidence) if one.group in measured else one for one in rows]
+        widening = (error**2 / np.maximum(sums.nn, 1e-9)).clip(1)
+        value, _, variance = sums.measure_amounts(query.measure.kind)
+        figures = sums.bound_amounts(query, value, variance * widening, counts, level)
+        return [Estimate(group, *row) for group, row in zip(groups, figures, strict=True)]
+
+    @cached_property
+    def _published(self) -> tuple[TablesRule, list[NoisyTable]]:
+        with refuse_damaged():
+            return read_published(self._db, self._manifest, self._database)
+
+    def _measured_counts(self, query: CountQuery) -> dict[tuple[Any, ...], MeasuredCount]:
+        """Return the least noisy sum of measured cells of each group of an answer that is such a sum."""
+        if query.predicate is not None or query.lookups:
+            return {}
+        rule, tables = self._published
+        roles, sides = self._roles, [group.side for group in query.groups]
+        people, member, combination = self._read_side(query, "qi", table(PEOPLE), roles.by_qi.as_column("combination"))
+        listed, group, code = self._read_side(query, "sa", self._values, roles.by_sa.as_column("code"))
+        wanted, found = np.zeros((len(listed), rule.values)), dict[tuple[Any, ...], MeasuredCount]()
+        wanted[group, code] = 1
+        more = 2 * wanted.sum(axis=1, keepdims=True) > rule.values  # then all others are counted, and taken off
+        few = np.where(more, 1 - wanted, wanted)
+        for k, (counts, variance) in combine_tables(tables, rule.values).items():
+            budgets = tuple(one.budget for one in tables if one.columns == (k,))
+            whole = np.bincount(rule.codes.tables[k].cells, rule.codes.sizes)
+            for at, cells in rule.codes.tables[k].find_unions(rule.codes.sizes, member, combination).items():
+                records, sums = float(whole[cells].sum()), few @ counts[cells].sum(axis=0)
+                noisy = np.where(more[:, 0], records - sums, sums).tolist()
+                for key, count, number in zip(listed, noisy, few.sum(axis=1).tolist(), strict=True):
+                    left, right = iter(people[at]), iter(key)
+                    both = tuple(next(left) if side == "qi" else next(right) for side in sides)
+                    one = MeasuredCount(count, records, int(number) * len(cells), variance, budgets)
+                    if both not in found or one.deviation < found[both].deviation:
+                        found[both] = one
+        return found
+
+    def _read_side(
+        self, query: CountQuery, side: Side, relation: exp.Expr, code: exp.Expr
+    ) -> tuple[list[tuple[Any, ...]], Ints, Ints]:
+        """Return the groups of one side, and the group and the code of every pair of them that the question meets."""
+        names = [name for name, _ in group_terms(query, side)]
+        chosen = exp.select(*select_terms(query, side), alias_as(code, "code")).distinct().from_(relation)
+        rows = self._db.arrow(chosen.where(all_of(query.filters[side])))
+        keys = [tuple(same_nan(row[name]) for name in names) for row in rows.select(names).to_pylist()]
+        places: dict[tuple[Any, ...], int] = {}
+        at = np.array([places.setdefault(key, len(places)) for key in keys or [()] * len(rows)], dtype=np.int64)
+        return list(places), at, rows["code"].to_numpy().astype(np.int64)
+
+    def _sums_query(self, query: CountQuery) -> exp.Query:
+        amount, roles = query.measure.amount, self._roles
+        holes: Holes = {
+            "people": query.join_lookups(table(PEOPLE)),
+            "weights": table(WEIGHTS),
+            "values": self._values,
+            "combination": roles.by_qi.as_column("combination"),
+            "code": roles.by_sa.as_column("code"),
+            "names": [column(name) for name, _ in group_terms(query, "qi")],
+            "groups": [column(f"g_{i}") for i in range(len(query.groups))],
+            "predicate": query.predicate or exp.true(),
+            "amount": exp.cast(amount, "DOUBLE") if amount is not None else exp.cast(exp.Literal.number(1), "DOUBLE"),
+        }
+        return fill("randomize/believed", holes | side_holes(query))

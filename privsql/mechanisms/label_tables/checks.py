@@ -1,0 +1,92 @@
+"""Check noisy tables of sensitive values: in exact fractions and integers, and by fitting the weights anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from sqlglot import exp
+
+from privsql.engine.sqlfiles import column
+from privsql.mechanisms.dp import checks
+from privsql.mechanisms.dp import mechanism as private
+from privsql.mechanisms.dp.tables import TABLE_ORDERS
+from privsql.mechanisms.label_tables.model import refit_tables
+from privsql.mechanisms.label_tables.tables import PEOPLE, count_facts, read_published, read_weights
+from privsql.model.checks import in_order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from privsql.mechanisms.dp.noisy_tables import NoisyTable
+    from privsql.mechanisms.label_tables.parameters import TablesFacts
+    from privsql.mechanisms.label_tables.rule import TablesRule
+    from privsql.mechanisms.perturb.parameters import Randomize
+    from privsql.model.checks import Check, CheckedRelease
+
+    TablesRelease = CheckedRelease[Randomize, TablesFacts]
+
+NEAR = 0.02  # refitted weights lie at most so far from published ones, on average
+CLOSE = 1e-4  # sums of weights lie at most so far from 1
+
+
+def check_tables(release: TablesRelease) -> list[Check]:
+    """Return the checks that need the release alone."""
+    named: dict[str, Callable[..., list[str] | exp.Query]] = {
+        "tables and choices spend epsilon together": _wrong_budget,
+        "tables are those of the public rule": (
+            lambda _, rule, found: checks.differ_from_due(found, rule.due_tables(found))
+        ),
+        "scales are those of the budgets, for two counts of a table": (
+            lambda one, _, found: checks.wrong_table_scales(one, found)
+        ),
+        "values are those of the specification": _wrong_values,
+        "facts are those of the tables": lambda one, rule, found: private.wrong_facts(one, count_facts(rule, found)),
+        "numbers of records are those of the quasi-identifiers": (
+            lambda one, rule, _: one.compare_records(int(rule.codes.sizes.sum()))
+        ),
+        "weights of every combination add up to 1": _wrong_weights,
+    }
+    people_order = in_order(release.view(PEOPLE), [*release.roles.qi_keys, "combination"], strict=False)
+    return [
+        *_check_published(release, named),
+        *release.check_orders(TABLE_ORDERS | {"weights": ["combination", "code"], "values": ["code"]}),
+        *release.list_checks({"rows of people lie in order": people_order}),
+        *release.list_checks({private.OPENDP_CHECK: private.unknown_opendp}),
+    ]
+
+
+def refit_checks(release: TablesRelease) -> list[Check]:
+    """Return the check that takes as long as publishing: the weights follow from the tables."""
+    return _check_published(release, {"weights are fitted to the tables": _wrong_fit})
+
+
+def _check_published(release: TablesRelease, named: Mapping[str, Callable[..., list[str] | exp.Query]]) -> list[Check]:
+    return checks.check_published(
+        release, "tables", lambda one: read_published(one.db, one.manifest, one.database), named
+    )
+
+
+def _wrong_budget(release: TablesRelease, rule: TablesRule, tables: Sequence[NoisyTable]) -> list[str]:
+    spent, due = rule.sum_budgets(tables), release.params.spent_epsilon
+    return [] if spent == due else [f"spent {spent}, not {due}"]
+
+
+def _wrong_values(release: TablesRelease, *_: object) -> list[str]:
+    """Compare the listed values with the public list."""
+    listed = exp.select(column("code"), exp.cast(column("s0"), "VARCHAR")).from_(release.view("values"))
+    due = release.params.listed.list_texts(release.roles.sensitive[0].type)
+    right = release.db.rows(listed.order_by("code")) == [*enumerate(due)]
+    return [] if right else ["the listed values are others"]
+
+
+def _wrong_weights(release: TablesRelease, rule: TablesRule, _: object) -> exp.Query:
+    numbers = {"combinations": len(rule.codes.sizes), "listed": rule.values, "close": CLOSE}
+    return release.fill_query("verify/weights_sum", **{name: exp.Literal.number(n) for name, n in numbers.items()})
+
+
+def _wrong_fit(release: TablesRelease, rule: TablesRule, tables: Sequence[NoisyTable]) -> list[str]:
+    stated = read_weights(release.db, rule, release.database)
+    far = np.abs(refit_tables(tables, rule).weights - stated).sum(axis=1)
+    mean = float(far @ rule.codes.sizes / rule.codes.sizes.sum())
+    return [] if mean <= NEAR else [f"weights lie {mean:.3f} from those that the tables give"]

@@ -1,0 +1,196 @@
+"""The public rule of noisy tables: the cells of quasi-identifiers, and which tables are measured with which budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from privsql.answers.softmax import split_range
+from privsql.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from privsql.answers.channel import Floats
+    from privsql.mechanisms.dp.noisy_tables import NoisyTable
+    from privsql.mechanisms.perturb.parameters import Randomize
+
+# Public codes ---------------------------------------------------------------------------------------------------------
+# Quasi-identifiers are public. So are levels, bins and cells, which follow from them.
+
+Ints = NDArray[np.int64]
+MOST_LEVELS, MOST_COARSE = 256, 11  # codes of a column in its own table, and in pairs
+
+
+@dataclass(frozen=True)
+class PublicTable:
+    """A table of some quasi-identifiers, ``columns`` by their places, by sensitive values.
+
+    ``cells`` (rows,) says in which of ``size`` cells each combination of quasi-identifiers is.
+    """
+
+    columns: tuple[int, ...]
+    cells: Ints
+    size: int
+
+    def find_unions(self, sizes: Ints, group: Ints, combination: Ints) -> dict[int, Ints]:
+        """Return the cells of each group of combinations that is a union of cells.
+
+        Args:
+            sizes: The records of each combination (rows,).
+            group: The group of each pair of a group and a combination (pairs,).
+            combination: The combination of each pair (pairs,).
+        """
+        inside: Any = scipy.sparse.csr_array((sizes[combination], (group, self.cells[combination])))
+        whole = np.bincount(self.cells, sizes)
+        broken = {*inside.tocoo().coords[0][inside.data < whole[inside.indices]].tolist()}
+        ends = zip(inside.indptr[:-1], inside.indptr[1:], strict=True)
+        return {k: inside.indices[begin:end] for k, (begin, end) in enumerate(ends) if k not in broken}
+
+
+@dataclass(frozen=True)
+class PublicCodes:
+    """The different combinations of quasi-identifiers as codes, and how many records have each.
+
+    Attributes:
+        names: The columns.
+        sizes: The records of each combination (rows,).
+        levels: By column the code of each combination (rows,), 0, 1, .. in order.
+        bins: By column fewer codes, in which the levels nest.
+    """
+
+    names: tuple[str, ...]
+    sizes: Ints
+    levels: tuple[Ints, ...]
+    bins: tuple[Ints, ...]
+
+    @staticmethod
+    def from_columns(columns: Mapping[str, NDArray[Any]], sizes: Ints) -> PublicCodes:
+        """Return the codes of combinations. Columns of floats hold numbers, NaN is NULL; others hold categories."""
+        levels, bins = [], []
+        for column in columns.values():
+            codes = np.unique(column, return_inverse=True)[1]
+            numeric = np.issubdtype(column.dtype, np.floating)
+            levels.append(reduce_levels(codes, sizes, MOST_LEVELS, numeric=numeric))
+            bins.append(reduce_levels(levels[-1], sizes, MOST_COARSE, numeric=numeric))
+        return PublicCodes(tuple(columns), sizes, tuple(levels), tuple(bins))
+
+    @cached_property
+    def tables(self) -> list[PublicTable]:
+        """Return the tables that may be measured: every column, then every pair of columns in bins."""
+        alone = [PublicTable((j,), codes, int(codes.max()) + 1) for j, codes in enumerate(self.levels)]
+        pairs = []
+        for i, j in combinations(range(len(self.names)), 2):
+            cells, member = np.unique(self.bins[i] * MOST_COARSE + self.bins[j], return_inverse=True)
+            pairs.append(PublicTable((i, j), member, len(cells)))
+        return [*alone, *pairs]
+
+    def sum_cells(self, k: int, each: Floats, sizes: Ints) -> Floats:
+        """Sum numbers of combinations (rows, K), times ``sizes`` (rows,), in the cells of a table (size, K)."""
+        table, sums = self.tables[k], np.zeros((self.tables[k].size, each.shape[1]))
+        for rows in split_range(len(sizes)):
+            entries = sizes[rows].astype(each.dtype), table.cells[rows], np.arange(len(sizes[rows]) + 1)
+            member = scipy.sparse.csr_array(entries, shape=(len(sizes[rows]), table.size))
+            sums += np.asarray(member.T @ each[rows])
+        return sums
+
+    @property
+    def table_names(self) -> tuple[str, ...]:
+        """Return the names under which the tables are published."""
+        return tuple(" \u00d7 ".join(self.names[j] for j in one.columns) for one in self.tables)
+
+
+def reduce_levels(codes: Ints, sizes: Ints, most: int, *, numeric: bool) -> Ints:
+    """Return at most ``most`` codes in order: quantile bins of numbers, or the most frequent levels and the rest."""
+    records = np.bincount(codes, sizes)
+    if len(records) <= most:
+        return codes
+    if numeric:
+        middle = (np.cumsum(records) - records / 2) / records.sum()
+        return np.unique(np.floor(middle * (most - 1)), return_inverse=True)[1][codes]
+    frequent = np.sort(np.argsort(-records, kind="stable")[: most - 1])
+    place = np.full(len(records), most - 1, dtype=np.int64)
+    place[frequent] = np.arange(most - 1)
+    return np.asarray(place[codes])
+
+
+# Rule -----------------------------------------------------------------------------------------------------------------
+# Half of epsilon measures every column, in equal shares. A twentieth pays for choosing pairs of columns: each round
+# makes one fresh choice among the pairs that are left and "none", whose score is 0. A pair's score is the distance of
+# its true table from the one that the columns' tables make likely, less the distance that sampling and noise would
+# give. So the choice is also the test whether a pair is worth its noise. The rest measures the chosen pairs, in equal
+# shares, or all columns once more. One substituted value moves two counts of a table by one: noise has the scale
+# 2/epsilon, and scores change by at most 2.
+
+COLUMNS, CHOOSING = Fraction(1, 2), Fraction(1, 20)
+ROUNDS = 12
+Due = tuple[tuple[int, ...], Fraction, Fraction | None]  # table, epsilon, what choosing it spent
+
+
+@dataclass(frozen=True)
+class TablesRule:
+    """The tables that a specification measures: the number of sensitive ``values`` by public ``codes``."""
+
+    epsilon: Fraction
+    values: int
+    codes: PublicCodes
+
+    @property
+    def columns(self) -> int:
+        """Return the number of columns, whose tables come first."""
+        return len(self.codes.names)
+
+    @property
+    def rounds(self) -> int:
+        """Return how many choices are made."""
+        return min(ROUNDS, len(self.codes.tables) - self.columns)
+
+    @property
+    def choice_budget(self) -> Fraction:
+        """Return the epsilon of one choice."""
+        return CHOOSING * self.epsilon / max(1, self.rounds)
+
+    @property
+    def remaining_budget(self) -> Fraction:
+        """Return the epsilon that is left for pairs, or for the columns once more."""
+        return self.epsilon * (1 - COLUMNS) - self.rounds * self.choice_budget
+
+    @property
+    def cell_counts(self) -> list[int]:
+        """Return the number of counts of every table."""
+        return [one.size * self.values for one in self.codes.tables]
+
+    def first_tables(self) -> list[Due]:
+        """Return the tables that are measured first: those of the columns."""
+        return [((j,), COLUMNS * self.epsilon / self.columns, None) for j in range(self.columns)]
+
+    def later_tables(self, chosen: Sequence[int]) -> list[Due]:
+        """Return the tables that are measured once pairs were chosen."""
+        if chosen:
+            return [((k,), self.remaining_budget / len(chosen), self.choice_budget) for k in chosen]
+        return [((j,), self.remaining_budget / self.columns, None) for j in range(self.columns)]
+
+    def due_tables(self, tables: Sequence[NoisyTable]) -> list[Due]:
+        """Return the tables that a release should have: its choices are given, all else follows from the rule."""
+        chosen = [one.columns[0] for one in tables if one.choice is not None]
+        if len(set(chosen)) < len(chosen) or len(chosen) > self.rounds or any(k < self.columns for k in chosen):
+            raise ValueError("a pair is unknown, or was chosen twice")
+        return [*self.first_tables(), *self.later_tables(chosen)]
+
+    def sum_budgets(self, tables: Sequence[NoisyTable]) -> Fraction:
+        """Return the epsilon of tables and all choices; a choice of none spends, too."""
+        return sum((one.budget for one in tables), start=self.rounds * self.choice_budget)
+
+
+def make_rule(params: Randomize, codes: PublicCodes) -> TablesRule:
+    """Return the rule; ``UsageError`` where two tables would have one name."""
+    if len(set(codes.table_names)) < len(codes.table_names):
+        raise UsageError("two pairs of columns would have one name; rename a column in source.query")
+    return TablesRule(params.spent_epsilon, len(params.listed), codes)
