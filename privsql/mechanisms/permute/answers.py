@@ -1,25 +1,42 @@
-"""Estimate aggregates from permuted groups, with bounds that are certain: contents of groups, counts, and amounts."""
+"""Answer questions from permuted groups, with bounds that are certain: counts and amounts."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow.compute as pc
 import scipy
 from sqlglot import exp
 
-from privsql.answers.channel import POWER, Channel, Floats
-from privsql.engine.sqlfiles import Holes, Roles, fill, same_columns, table
+from privsql.answers import answer
+from privsql.answers.channel import Channel, Floats
+from privsql.answers.estimate import (
+    CountBounds,
+    ReleaseQuestion,
+    choose_functionals,
+    empty_estimates,
+    locate_cells,
+    pool_sets,
+    read_sets,
+)
+from privsql.answers.sql.question import CountQuery, group_terms, observation_holes, select_terms
+from privsql.engine.sqlfiles import Holes, alias_as, column, fill, table
 from privsql.errors import UsageError
+from privsql.mechanisms.permute.tables import Contents, read_contents
+from privsql.model.estimates import Estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from fractions import Fraction
 
-    from privsql.engine.database import Relations
-    from privsql.mechanisms.permute.grouping import Ints
+    import pyarrow as pa
+
+    from privsql.answers.estimate import AnswerCells, RecordSets
+    from privsql.mechanisms.permute.tables import Ints
 
     Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
@@ -28,9 +45,9 @@ if TYPE_CHECKING:
 # (Zhang et al., ICDE 2007).
 #
 # For every group g the release tells n_g, how many of its records meet the condition on quasi-identifiers, and the
-# values of all |g| records. Which n_g of the |g| it are is not told, so an answer is certain between the best and the
-# worst choice; the estimate is the mean over all choices. "Chosen" values are those that meet the condition on the
-# sensitive column.
+# values of all |g| records. It does not tell which n_g of the |g| they are. So an answer is certain between the best
+# and the worst choice; the estimate is the mean over all choices. "Chosen" values are those that meet the condition on
+# the sensitive column.
 #
 # SUM and AVG of a quasi-identifier are the same with the sides exchanged: the chosen values are those of the records
 # that meet the condition on quasi-identifiers, and n_g is how many values of the group meet that on the sensitive one.
@@ -39,7 +56,7 @@ if TYPE_CHECKING:
 # release shows that (docs/numbers.md has what was measured).
 
 EXACT = 2.0**53  # below which doubles add up whole numbers without rounding
-STEPS = 60  # at most, of the search for an extreme average; it halts far earlier
+STEPS = 60  # the search for an extreme average takes no more; it halts far earlier
 Figures = tuple[Floats, Floats, Floats]  # estimate, low, high, each (S,)
 
 
@@ -55,50 +72,50 @@ class ChosenValues:
 
     @cached_property
     def row_keys(self) -> Ints:
-        """Group and rank in one number, rising."""
+        """Return group and rank of every row in one number, rising."""
         return np.asarray(self.group * (len(self.values) + 1) + self.rank)
 
     @cached_property
     def running_counts(self) -> Ints:
-        """Records before every row, and of all rows (R + 1,)."""
+        """Return the records before every row, and of all rows (R + 1,)."""
         return np.concatenate(([0], np.cumsum(self.records)))
 
     @cached_property
     def running_sums(self) -> Floats:
-        """Return them for sums of values."""
+        """Return the sums of values before every row, and of all rows (R + 1,)."""
         return np.concatenate(([0.0], np.cumsum(self.records * self.values[self.rank])))
 
     @cached_property
     def first_rows(self) -> Ints:
-        """The first row of every group, and the number of rows (B + 1,)."""
+        """Return the first row of every group, and the number of rows (B + 1,)."""
         return np.searchsorted(self.group, np.arange(len(self.sizes) + 1))
 
     @cached_property
     def chosen_counts(self) -> Ints:
-        """Chosen records of every group (B,)."""
+        """Return the chosen records of every group (B,)."""
         return np.diff(self.running_counts[self.first_rows])
 
     @cached_property
     def negated_values(self) -> ChosenValues:
-        """Return the records with all values negated."""
+        """Return the same records with all values negated."""
         back = np.lexsort((-self.rank, self.group))
         top = len(self.values) - 1
         return ChosenValues(self.group[back], top - self.rank[back], self.records[back], -self.values[::-1], self.sizes)
 
     def count_below(self, group: Ints, rank: Ints) -> Ints:
-        """Chosen records of a group whose rank is less."""
+        """Count the chosen records of groups whose rank is less."""
         row = np.searchsorted(self.row_keys, group * (len(self.values) + 1) + rank)
         return np.asarray(self.running_counts[row] - self.running_counts[self.first_rows[group]])
 
     def sum_smallest(self, group: Ints, number: Ints) -> Floats:
-        """Sum of so many of the smallest chosen values of a group."""
+        """Sum so many of the smallest chosen values of groups."""
         target = self.running_counts[self.first_rows[group]] + number
         row = np.searchsorted(self.running_counts, target, side="right") - 1
         extra = np.append(self.values[self.rank], 0.0)[row] * (target - self.running_counts[row])
         return np.asarray(self.running_sums[row] + extra - self.running_sums[self.first_rows[group]])
 
     def value_after(self, group: Ints, number: Ints) -> Floats:
-        """The chosen value of a group that so many are before."""
+        """Return the chosen values of groups that so many others precede."""
         target = self.running_counts[self.first_rows[group]] + number
         row = np.searchsorted(self.running_counts, target, side="right") - 1
         return np.append(self.values[self.rank], np.nan)[row]
@@ -106,7 +123,7 @@ class ChosenValues:
 
 @dataclass(frozen=True)
 class MatchingRecords:
-    """For S sets of records: pairs (set, group) with n > 0 records that meet the condition."""
+    """The pairs (set, group) of S sets of records with n > 0 records that meet the condition."""
 
     sets: int
     set: Ints
@@ -114,18 +131,18 @@ class MatchingRecords:
     n: Ints
 
     def sum_groups(self, parts: Floats | Ints) -> Floats:
-        """Sums over the groups (S,)."""
+        """Sum parts over the groups (S,)."""
         return np.bincount(self.set, parts, minlength=self.sets).astype(np.float64)
 
     def least_of_groups(self, parts: Floats, where: Flags) -> Floats:
-        """Minima over some of the groups (S,), infinite for none."""
+        """Return minima over some of the groups (S,), infinite for none."""
         result = np.full(self.sets, np.inf)
         np.minimum.at(result, self.set[where], parts[where])
         return result
 
 
 def possible_records(held: ChosenValues, met: MatchingRecords) -> Floats:
-    """The most chosen records that each set can have (S,)."""
+    """Return the most chosen records that each set can have (S,)."""
     return met.sum_groups(np.minimum(met.n, held.chosen_counts[met.group]))
 
 
@@ -135,7 +152,7 @@ def fewest_records(held: ChosenValues, met: MatchingRecords) -> Ints:
 
 
 def are_settled(held: ChosenValues, met: MatchingRecords) -> Flags:
-    """Return for each set (S,) whether all choices take the same values, so that a sum is known."""
+    """Return whether all choices of a set (S,) take the same values, so that its sum is known."""
     chosen, sizes = held.chosen_counts[met.group], held.sizes[met.group]
     first, last = (held.value_after(met.group, at) for at in (np.zeros_like(chosen), np.maximum(chosen - 1, 0)))
     alike = (first == last) & (fewest_records(held, met) == np.minimum(met.n, chosen))
@@ -156,7 +173,7 @@ def estimate_sum(held: ChosenValues, met: MatchingRecords) -> Figures:
 
 
 def rounding_slack(held: ChosenValues) -> float:
-    """How far a sum of doubles may lie from that of the values that they stand for; 0 where all of them are whole.
+    """Return how far a sum of doubles may lie from that of the values that they stand for; 0 if all are whole numbers.
 
     Each value is rounded once, and each of its additions by as much at most as the sum of all magnitudes (Higham 2002,
     section 4.2).
@@ -168,9 +185,9 @@ def rounding_slack(held: ChosenValues) -> float:
 
 
 def _least_sum(held: ChosenValues, met: MatchingRecords, rank: Ints) -> tuple[Floats, Floats]:
-    """The least sum of v - x over choices, for x just below the value of a rank (S,): (sum of v, number) taken (S,).
+    """Return (sum of v, number taken) of the least sum of v - x over choices, x just below the value of a rank (S,).
 
-    Of every group: chosen values below x first, then those that are not chosen and count nothing, then the others.
+    A choice takes chosen values below x first, then those that are not chosen and count nothing, then the others.
     """
     below = held.count_below(met.group, rank[met.set])
     unchosen = held.sizes[met.group] - held.chosen_counts[met.group]
@@ -179,7 +196,7 @@ def _least_sum(held: ChosenValues, met: MatchingRecords, rank: Ints) -> tuple[Fl
 
 
 def estimate_mean(held: ChosenValues, met: MatchingRecords) -> Figures:
-    """AVG; of a set without chosen records there is none."""
+    """Return AVG over each set of records; NaN for a set without chosen records."""
     share = met.n / held.sizes[met.group]
     sums = np.diff(held.running_sums[held.first_rows])
     number = met.sum_groups(share * held.chosen_counts[met.group])
@@ -189,7 +206,7 @@ def estimate_mean(held: ChosenValues, met: MatchingRecords) -> Figures:
 
 
 def _least_mean(held: ChosenValues, met: MatchingRecords, start: Floats) -> Floats:
-    """The least average of the chosen values over all choices that have any, by Dinkelbach's iteration."""
+    """Return the least average of the chosen values over all choices that have any, by Dinkelbach's iteration."""
     least = start.copy()
     for _ in range(STEPS):
         sums, number = _least_sum(held, met, np.searchsorted(held.values, least))
@@ -202,7 +219,7 @@ def _least_mean(held: ChosenValues, met: MatchingRecords, start: Floats) -> Floa
 
 
 def estimate_minimum(held: ChosenValues, met: MatchingRecords) -> Figures:
-    """MIN: certain bounds, and the value that it is as likely to exceed as not."""
+    """Return MIN with certain bounds; the estimate is the value that it exceeds as likely as not."""
     chosen = held.chosen_counts[met.group]
     any_chosen = chosen > 0
     low = met.least_of_groups(held.value_after(met.group, np.zeros_like(met.n)), any_chosen)
@@ -217,7 +234,7 @@ def estimate_minimum(held: ChosenValues, met: MatchingRecords) -> Figures:
 
 
 def estimate_maximum(held: ChosenValues, met: MatchingRecords) -> Figures:
-    """MAX, likewise."""
+    """Return MAX with certain bounds, likewise."""
     estimate, low, high = estimate_minimum(held.negated_values, met)
     return -estimate, -high, -low
 
@@ -253,7 +270,7 @@ def _least_quantile(held: ChosenValues, met: MatchingRecords, share: Fraction) -
 
 
 def _least_rank(held: ChosenValues, met: MatchingRecords, is_enough: Callable[[Ints], Flags]) -> Ints:
-    """Return the least rank of each set (S,) that is enough, as all above it are, or the last one."""
+    """Return the least rank of each set (S,) that is enough, or the last one; all above an enough rank are enough."""
     low, high = np.zeros(met.sets, dtype=np.int64), np.full(met.sets, len(held.values) - 1)
     while (low < high).any():
         middle = (low + high) // 2
@@ -274,7 +291,7 @@ def _mean_quantile(held: ChosenValues, met: MatchingRecords, share: float) -> Fl
 
 
 def _none_up_to(held: ChosenValues, met: MatchingRecords, rank: Ints) -> Floats:
-    """Probability that no chosen value of a lower rank is among the records that meet the condition (S,)."""
+    """Return the probability that no chosen value of a lower rank is among the records that meet the condition (S,)."""
     sizes, below = held.sizes[met.group], held.count_below(met.group, rank[met.set])
     left = sizes - below
     free = left >= met.n
@@ -284,78 +301,172 @@ def _none_up_to(held: ChosenValues, met: MatchingRecords, rank: Ints) -> Floats:
     return np.where(certain, 0.0, np.exp(met.sum_groups(np.where(free, logs, 0.0))))
 
 
-# Contents -------------------------------------------------------------------------------------------------------------
+# Answers --------------------------------------------------------------------------------------------------------------
+# COUNT by the papers' formula, and amounts, with bounds that hold with certainty.
+#
+# est = sum_g n_g c_g / |g|: n_g records of the group meet the condition on quasi-identifiers, c_g that on the sensitive
+# column. At least n_g + c_g - |g| and at most min(n_g, c_g) meet both. If the condition holds for all of a group's
+# values or for none, nothing is uncertain about the group.
 
-LARGE = 2**24  # numbers that the channel's matrix may hold
-MOST_GROUPS = 2000  # beyond which nothing of groups^3 operations is done
-
-
-@dataclass(frozen=True)
-class Contents:
-    """ST as rows (group, code, records), in order."""
-
-    group: Ints
-    code: Ints
-    records: Ints
-    groups: int
-    values: int
-
-    @property
-    def group_sizes(self) -> Ints:
-        """|g| (B,)."""
-        return np.bincount(self.group, self.records, minlength=self.groups).astype(np.int64)
-
-    @property
-    def value_totals(self) -> Ints:
-        """o_i (m,)."""
-        return np.bincount(self.code, self.records, minlength=self.values).astype(np.int64)
-
-    @property
-    def sparse_table(self) -> scipy.sparse.csr_array:
-        """Records by group and code (B, m)."""
-        return scipy.sparse.csr_array(
-            (self.records.astype(np.float64), (self.group, self.code)), shape=(self.groups, self.values)
-        )
-
-    @property
-    def is_small(self) -> bool:
-        """Return whether the channel's matrix can be held."""
-        return self.groups * self.values <= LARGE and self.groups <= MOST_GROUPS
+COUNTED = "estimate = sum over groups g of n_g * c_g / |g|; low and high are certain"
+SPREAD = (
+    "estimate = the mean over all choices of n_g records in every group g, n_g those that meet the condition on "
+    "quasi-identifiers (MIN, MAX, quantiles: the middle of these), or of c_g records that have a value that is asked "
+    "for; low and high are the extreme choices, so they are certain"
+)
+AMOUNTS = {
+    "sum": estimate_sum,
+    "avg": estimate_mean,
+    "min": estimate_minimum,
+    "max": estimate_maximum,
+}
 
 
-def read_contents(db: Relations, roles: Roles, database: str | None) -> Contents:
-    """The contents of a release's groups, its tables in ``database``."""
-    by_sa = roles.by_sa
-    st = exp.select(*by_sa.select_columns("bid", "count"), *roles.sa_in()).from_(table("st", database)).subquery("st")
-    listed = exp.select(*by_sa.select_columns("code"), *roles.sa_in()).from_(table("privsql_values", database))
-    holes: Holes = {"st": st, "values": listed.subquery("v"), "same_value": same_columns("st", "v", roles.sa_keys)}
-    rows = db.arrow(fill("permute/contents", holes))
-    group, code, records = (rows[name].to_numpy().astype(np.int64) for name in ("bid", "code", "records"))
-    return Contents(group, code, records, int(group.max()) + 1, int(code.max()) + 1)
+def count_chosen(held: Contents, functionals: Floats) -> Iterator[Floats]:
+    """Yield for every set the records of each group that have the values of each functional (B, F)."""
+    if functionals.ndim == 2:
+        return itertools.repeat(np.asarray(held.sparse_table @ functionals))
+    return (np.asarray(held.sparse_table @ own) for own in functionals)
 
 
-class GroupChannel(Channel):
-    """The channel of groups: a question's deviations are those of groups (powers as of values in ``Channel``).
+def bound_counts(held: Contents, met: Floats, functionals: Floats) -> CountBounds:
+    """Return estimates and certain bounds of each set and functional (G, F); ``met`` (G, B) are records by group."""
+    sizes = held.group_sizes.astype(np.float64)
+    mean, least, most = (np.zeros((len(met), functionals.shape[-1])) for _ in range(3))
+    for i, (own, chosen) in enumerate(zip(met, count_chosen(held, functionals), strict=False)):
+        at = np.flatnonzero(own)
+        n, c, size = own[at, None], chosen[at], sizes[at, None]
+        mean[i] = (n * c / size).sum(axis=0)
+        least[i] = np.maximum(n + c - size, 0).sum(axis=0)
+        most[i] = np.minimum(n, c).sum(axis=0)
+    return CountBounds(mean, np.zeros_like(least), least, most)
 
-    Within a group they are in proportion to the values' records: neighbours on the axis deviate together, so that a
-    group's records are shared out as in the papers' formula.
-    """
+
+class PermuteAnswers(answer.Answers):
+    """An open release that answers questions; the contents of its groups are read once."""
+
+    certain = frozenset({answer.BASELINE})
+    estimators = (answer.BASELINE,)
+    records = "qit"
+    measures = frozenset((*AMOUNTS, "median"))
+    channel = None
 
     @cached_property
-    def prior_shape(self) -> Floats:
-        """Shape of the prior's variance, f_i sum_g M_ig s_g^0.5 F, s_g the groups' shares, F = sum s^2 / sum s^1.5."""
-        groups = self.shares @ self.mean
-        shape = self.shares * (self.mean @ groups ** (POWER - 1))
-        return np.asarray(shape * ((groups**2).sum() / shape.sum()))
+    def group_contents(self) -> Contents:
+        """Return what every group holds."""
+        return read_contents(self._db, self._roles, None)
+
+    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
+        kind, name = query.measure.kind.upper(), query.measure.column
+        if query.measure.side == "sa" and query.predicate is not None:
+            mixed = f"a condition that mixes {name} and quasi-identifiers"
+            raise UsageError(f"{kind}({name}) with {mixed} is not supported")
+        if query.measure.side == "sa" and any(group.side == "sa" for group in query.groups):
+            raise UsageError(f"{kind}({name}) grouped by {name} is not supported; group by quasi-identifiers")
+        return self._observation_query(query), COUNTED if query.measure.kind == "count" else SPREAD
+
+    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
+        held, nothing = self.group_contents, np.zeros(0)
+        groups = Channel(np.zeros((0, held.groups)), nothing, nothing)
+        question = ReleaseQuestion(self._db, query, table("qit"), groups, code=self._roles.by_sa.column_name("code"))
+        rows = self._db.arrow(self._observation_query(query))
+        sets = read_sets(question, rows, np.ones(len(rows)))
+        outputs, functionals = choose_functionals(question, sets, held.values)
+        if not sets.keys or not outputs:
+            return empty_estimates(query)
+        if query.measure.kind == "count" and functionals.ndim > 2:  # bounds of parts would add up to wider ones
+            sets, functionals = pool_sets(query, sets, functionals)
+        counts = bound_counts(held, sets.observed, functionals)
+        cells = locate_cells(query, sets, outputs, counts.most)
+        if query.measure.kind == "count":
+            parts = (cells.sum_by_group(part).tolist() for part in (counts.mean, counts.least, counts.most))
+            result = [
+                Estimate(group, mean, 0.0 if low == high else None, low, high)
+                for group, mean, low, high in zip(cells.groups, *parts, strict=True)
+            ]
+        elif query.measure.side == "sa":
+            wanted, met = self._choose_values(sets, cells, functionals)
+            result = _estimate_amounts(query, cells, wanted, met)
+        else:
+            wanted, met = self._choose_amounts(query, rows, sets, cells, functionals)
+            result = _estimate_amounts(query, cells, wanted, met)
+        return result or empty_estimates(query)
+
+    def _observation_query(self, query: CountQuery) -> exp.Query:
+        """Return the statement that counts the matching records of every group, by the amount if one is measured."""
+        holes: Holes = {"qit": query.join_lookups(table("qit")), "bid": self._roles.by_qi.as_column("bid")}
+        holes |= observation_holes(query)
+        if query.measure.amount is not None:
+            amount = exp.cast(query.measure.amount, "DOUBLE")
+            holes["terms"] = [*select_terms(query, "qi"), alias_as(amount, "amounts")]
+            holes["keys"] = [*(one for _, one in group_terms(query, "qi")), amount]
+            holes["totals"] = []
+        return fill("permute/observed", holes)
+
+    def _choose_values(
+        self, sets: RecordSets, cells: AnswerCells, functionals: Floats
+    ) -> tuple[ChosenValues, MatchingRecords]:
+        """Return the sensitive values that are asked for, and the records of each group that meet the condition."""
+        held = self.group_contents
+        chosen = functionals[held.code, 0] > 0
+        entries = (held.group[chosen], held.code[chosen], held.records[chosen])
+        wanted = ChosenValues(*entries, self._sensitive_values, held.group_sizes)
+        observed = sets.observed[cells.at[0]].astype(np.int64)
+        at, group = np.nonzero(observed)
+        return wanted, MatchingRecords(len(cells.groups), cells.member[at], group, observed[at, group])
+
+    def _choose_amounts(
+        self, query: CountQuery, rows: pa.Table, sets: RecordSets, cells: AnswerCells, functionals: Floats
+    ) -> tuple[ChosenValues, MatchingRecords]:
+        """Return the amounts of the records that meet the condition, and the values of each group that are asked for.
+
+        Each pair of a set and a group has amounts of its own, so it is a group of its own here.
+        """
+        held, known = self.group_contents, rows.filter(pc.is_valid(rows["amounts"]))
+        ranks, places, records = (known[name].to_numpy().astype(np.int64) for name in ("set", "place", "pairs"))
+        amounts, rank = np.unique(known["amounts"].to_numpy(), return_inverse=True)
+        if not np.isfinite(amounts).all():
+            raise UsageError(f"{query.measure.column} is not finite everywhere; see WHERE")
+        pairs, pair = np.unique(ranks * held.groups + places, return_inverse=True)
+        order = np.lexsort((rank, pair))
+        place = pairs % held.groups
+        wanted = ChosenValues(pair[order], rank[order], records[order], amounts, held.group_sizes[place])
+        member = np.full((len(sets.keys), functionals.shape[-1]), -1)
+        member[cells.at] = cells.member
+        number = np.zeros((len(pairs), functionals.shape[-1]), dtype=np.int64)
+        ends = np.searchsorted(pairs, np.arange(len(sets.keys) + 1) * held.groups)
+        for (first, last), chosen in zip(
+            itertools.pairwise(ends.tolist()), count_chosen(held, functionals), strict=False
+        ):
+            number[first:last] = chosen[place[first:last]]
+        belongs = member[pairs // held.groups]
+        at, functional = np.nonzero((number > 0) & (belongs >= 0))
+        return wanted, MatchingRecords(len(cells.groups), belongs[at, functional], at, number[at, functional])
+
+    @cached_property
+    def _sensitive_values(self) -> Floats:
+        """Return the sensitive values as doubles, rising (m,)."""
+        value = exp.cast(column(self._roles.sensitive[0].name), "DOUBLE")
+        by = self._roles.by_sa.as_column("code")
+        listed = exp.select(value.as_("value")).from_(table("privsql_values")).order_by(by)
+        return np.asarray(self._db.arrow(listed)["value"].to_numpy(), dtype=np.float64)
 
 
-def group_channel(held: Contents) -> Channel:
-    """A question is seen as how many records of every group meet it: M_ig = share of value i that lies in g.
-
-    ``UsageError`` for a release that is too large.
-    """
-    if not held.is_small:
-        size = f"{held.groups:,} groups and {held.values:,} values"
-        raise UsageError(f"a release of {size} is too large for this estimator")
-    mean = held.sparse_table.toarray().T / np.maximum(held.value_totals, 1)[:, None]
-    return GroupChannel(mean, np.diag(held.group_sizes.astype(np.float64)), held.value_totals.astype(np.float64))
+def _estimate_amounts(
+    query: CountQuery, cells: AnswerCells, wanted: ChosenValues, met: MatchingRecords
+) -> list[Estimate]:
+    """Return SUM, AVG, MIN, MAX or a quantile by group; NULL where no record has an amount."""
+    if query.measure.kind == "median":
+        figures = estimate_quantile(wanted, met, query.measure.share)
+    else:
+        figures = AMOUNTS[query.measure.kind](wanted, met)
+    some = possible_records(wanted, met) > 0
+    settled = are_settled(wanted, met) & np.isin(query.measure.kind, ("sum", "avg"))
+    fewest = met.sum_groups(fewest_records(wanted, met))
+    parts = zip(cells.groups, some, settled, *(part.tolist() for part in (*figures, fewest)), strict=True)
+    return [
+        Estimate(group, middle, 0.0 if known else None, low, high, least)
+        if any_
+        else Estimate(group, *query.measure.empty_figures)
+        for group, any_, known, middle, low, high, least in parts
+    ]

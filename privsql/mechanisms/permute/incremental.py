@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GroupingHistory:
-    """n records in rising order of the sensitive value and the groups of m earlier releases, oldest first.
+    """Records (n) in rising order of the sensitive value, and their groups in m earlier releases, oldest first.
 
     A table only gains records, so a record of one release is in all later ones.
     """
@@ -41,12 +41,12 @@ class GroupingHistory:
 
     @property
     def is_new(self) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-        """(n,) whether a record is in no earlier release."""
+        """Return whether each record (n,) is in no earlier release."""
         return np.asarray(self.groups[-1] < 0) if len(self.groups) else np.ones(len(self.ranks), dtype=bool)
 
 
 def arrange_records(ranks: Ints, groups: Ints) -> Ints:
-    """An order of the records (n,), ``ranks`` rising, in which groups that were intervals are intervals.
+    """Return an order of the records (n,), ``ranks`` rising, in which groups that were intervals are intervals.
 
     Among equal values the order is free. Records of earlier releases lie by their groups, the last release first: where
     groups of every release were intervals of one order of its records, they still are. New records lie before the
@@ -67,7 +67,7 @@ def arrange_records(ranks: Ints, groups: Ints) -> Ints:
 
 
 def label_records(starts: Sequence[int], records: int) -> Ints:
-    """Group of every record (n,) from the left ends of the groups."""
+    """Return the group of every record (n,) from the left ends of the groups."""
     marks = np.zeros(records, dtype=np.int64)
     marks[list(starts)] = 1
     return np.asarray(np.cumsum(marks) - 1)
@@ -81,40 +81,72 @@ def label_records(starts: Sequence[int], records: int) -> Ints:
 # is needed.
 #
 # The optimum. If two groups' ranges meet in more than a point, their union costs less and is allowed, so the groups of
-# an optimum lie side by side on the axis. Each old group, with the new values inside its range, is one element, each
-# other new value one more, and the static program runs over these elements; a segment is feasible if the new records in
-# it are fine, or if it is one old group. New values are counted, never records: O(groups + new values).
+# an optimum lie side by side on the axis. Each old group is one element, with the new values inside its range, and
+# each other new value is one more. The static program runs over these elements. A segment is feasible if its new
+# records are fine, or if it is one old group. New values are counted, never records: O(groups + new values).
 #
-# Taken alone, that sum wants a handful of new records spread over the axis to merge all old groups into one, so
-# ``restraint`` takes some segments apart again. Old groups that overlap through that stay as they are, but for a
-# heaviest disjoint set.
+# With that sum alone, a handful of new records spread over the axis would merge all old groups into one. So
+# ``find_costly_joins`` takes some segments apart again. Old groups that overlap through that stay as they are, but for
+# a heaviest disjoint set.
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """The new group of every old group (G,) and of every new value (N,): 0, 1, .. by lowest, then highest value."""
+    """The new group of every old group (G,) and of every new value (N,), numbered by lowest, then highest value."""
 
     old: Ints
     new: Ints
 
 
 def group_nested(axis: Axis, old: Spans, new: Arrivals, *, restrained: bool = True) -> Grouping:
-    """The grouping of the next release; not ``restrained``, of the least sum (max - min) alone.
+    """Group the next release; if it is not ``restrained``, by the least sum (max - min) alone.
 
     The new records as a whole must be fine, or none: they can't be published otherwise by anyone.
     """
     if not len(new.ranks):
         return _number_groups(old, new, np.arange(len(old.low)), np.zeros(0, dtype=np.int64))
     base = _disjoint_groups(old)
-    elements = _Elements(axis, Spans(old.low[base], old.high[base], old.records[base]), new)
-    joined = _join_groups(axis, elements, restrained)
+    held = Spans(old.low[base], old.high[base], old.records[base])
+    # Elements: old groups with the new values inside them, and the other new values, side by side in rising order.
+    within = np.searchsorted(held.low, new.ranks, side="right") - 1
+    inside = (within >= 0) & (new.ranks <= held.high[np.maximum(within, 0)]) if len(held.low) else within >= 0
+    lone = new.ranks[~inside]
+    order = np.argsort(np.concatenate((held.low, lone)), kind="stable")
+    low, high = (np.concatenate((ends, lone))[order] for ends in (held.low, held.high))
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    of_old = place[: len(held.low)]
+    of_new = np.empty(len(new.ranks), dtype=np.int64)
+    of_new[inside], of_new[~inside] = of_old[within[inside]], place[len(held.low) :]
+    # The segments of least sum.
+    left = axis.left_ends(new.ranks)
+    last_new = np.searchsorted(of_new, np.arange(len(low)), side="right") - 1
+    least = np.where(last_new >= 0, left[np.maximum(last_new, 0)], -1)
+    reach = np.where(least >= 0, of_new[np.maximum(least, 0)], -1)
+    low_units, high_units = ([axis.units[rank] for rank in ends.tolist()] for ends in (low, high))
+    untouched = np.bincount(of_new, minlength=len(low)) == 0
+    starts = cheapest_segments(low_units, high_units, reach.tolist(), untouched.tolist())
+    if starts is None:
+        raise ValueError("the new records are not fine as a whole")
+    segment = label_records(starts, len(low))
+    group_held, group_new, count = segment[of_old], segment[of_new], len(starts)
+    if restrained:  # take apart what would widen groups too much
+        olds, news = (
+            [slice(a, b) for a, b in pairwise(np.searchsorted(numbers, np.arange(count + 1)).tolist())]
+            for numbers in (group_held, group_new)
+        )
+        for join in find_costly_joins(axis, held, new, olds, news):
+            group_held[join.olds] = count + np.arange(join.olds.stop - join.olds.start)
+            count += join.olds.stop - join.olds.start
+            group_new[join.news] = count + label_records(join.starts, join.news.stop - join.news.start)
+            count += len(join.starts)
     group_old = np.arange(len(old.low)) + 2 * (len(base) + len(new.ranks))  # numbers of their own
-    group_old[base] = joined.old
-    return _number_groups(old, new, group_old, joined.new)
+    group_old[base] = group_held
+    return _number_groups(old, new, group_old, group_new)
 
 
 def _disjoint_groups(old: Spans) -> Ints:
-    """A set of groups with disjoint ranges that holds most records, rising: all, unless some were taken apart."""
+    """Return groups with disjoint ranges that hold most records, rising: all, unless some were taken apart."""
     order = np.lexsort((old.low, old.high))
     low, high = old.low[order], old.high[order]
     if (high[:-1] < low[1:]).all():
@@ -134,63 +166,8 @@ def _disjoint_groups(old: Spans) -> Ints:
     return np.asarray(order[chosen[::-1]])
 
 
-class _Elements:
-    """Old groups with the new values inside them, and the other new values, side by side in rising order."""
-
-    def __init__(self, axis: Axis, old: Spans, new: Arrivals) -> None:
-        self.old, self.new = old, new
-        within = np.searchsorted(old.low, new.ranks, side="right") - 1
-        inside = (within >= 0) & (new.ranks <= old.high[np.maximum(within, 0)]) if len(old.low) else within >= 0
-        lone = new.ranks[~inside]
-        order = np.argsort(np.concatenate((old.low, lone)), kind="stable")
-        self.low = np.concatenate((old.low, lone))[order]
-        self.high = np.concatenate((old.high, lone))[order]
-        place = np.empty(len(order), dtype=np.int64)
-        place[order] = np.arange(len(order))
-        self.of_old = place[: len(old.low)]
-        self.of_new = np.empty(len(new.ranks), dtype=np.int64)
-        self.of_new[inside], self.of_new[~inside] = self.of_old[within[inside]], place[len(old.low) :]
-        left = axis.left_ends(self.new.ranks)
-        last_new = np.searchsorted(self.of_new, np.arange(len(self.low)), side="right") - 1
-        least = np.where(last_new >= 0, left[np.maximum(last_new, 0)], -1)
-        self.reach = np.where(least >= 0, self.of_new[np.maximum(least, 0)], -1)
-
-    def optimal_segments(self, axis: Axis) -> Ints:
-        """Segment of every element in the optimum (T,)."""
-        low, high = ([axis.units[rank] for rank in ends.tolist()] for ends in (self.low, self.high))
-        untouched = np.bincount(self.of_new, minlength=len(low)) == 0
-        starts = cheapest_segments(low, high, self.reach.tolist(), untouched.tolist())
-        if starts is None:
-            raise ValueError("the new records are not fine as a whole")
-        marks = np.zeros(len(low), dtype=np.int64)
-        marks[starts] = 1
-        return np.asarray(np.cumsum(marks) - 1)
-
-
-def _join_groups(axis: Axis, elements: _Elements, restrained: bool) -> Grouping:
-    """The optimum's segments, those that would widen groups too much taken apart; numbered in no particular order."""
-    segment = elements.optimal_segments(axis)
-    old, new = segment[elements.of_old], segment[elements.of_new]
-    count = int(segment[-1]) + 1
-    if restrained:
-        for join in find_costly_joins(
-            axis, elements.old, elements.new, _runs_by_number(old, count), _runs_by_number(new, count)
-        ):
-            old[join.olds] = count + np.arange(join.olds.stop - join.olds.start)
-            count += join.olds.stop - join.olds.start
-            new[join.news] = count + label_records(join.starts, join.news.stop - join.news.start)
-            count += len(join.starts)
-    return Grouping(old, new)
-
-
-def _runs_by_number(numbers: Ints, count: int) -> list[slice]:
-    """Where every number 0..count-1 lies in a rising sequence."""
-    edges = np.searchsorted(numbers, np.arange(count + 1)).tolist()
-    return [slice(a, b) for a, b in pairwise(edges)]
-
-
 def _number_groups(old: Spans, new: Arrivals, group_old: Ints, group_new: Ints) -> Grouping:
-    """Return the groups numbered 0, 1, .. by lowest, then highest value, then the first of their old groups."""
+    """Number the groups 0, 1, .. by lowest, then highest value, then the first of their old groups."""
     every = np.concatenate((group_old, group_new))
     _, first, group = np.unique(every, return_index=True, return_inverse=True)
     low, high = np.full(len(first), np.iinfo(np.int64).max), np.full(len(first), -1)
@@ -204,15 +181,15 @@ def _number_groups(old: Spans, new: Arrivals, group_old: Ints, group_new: Ints) 
 # Reapply --------------------------------------------------------------------------------------------------------------
 # The thesis' re-applying algorithm to the letter: every segment against every group of the releases that are given.
 #
-# Against all earlier releases it is the optimum by Definition 5 (``reapply-all``, O(m n^3)); against the last one alone
-# it misses breaches against older ones (``reapply-last``). A baseline and a reference: ``exact`` finds the same much
-# faster.
+# Against all earlier releases it is the optimum by Definition 5 (``reapply-all``, O(m n^3)). Against the last one alone
+# it misses breaches against older ones (``reapply-last``). It is a baseline and a reference: ``exact`` finds the same
+# much faster.
 
-MOST = 400  # records; beyond them it takes minutes
+MOST = 400  # with more records it takes minutes
 
 
 def reapply(history: GroupingHistory) -> list[int] | None:
-    """Left ends of the segments of least sum (max - min), then most groups, that no given release breaches; or None."""
+    """Return the left ends of segments of least sum (max - min), then most groups, without a breach; None for none."""
     n = len(history.ranks)
     units = [history.axis.units[rank] for rank in history.ranks.tolist()]
     cost: list[tuple[int, int] | None] = [(0, 0)]
@@ -261,7 +238,7 @@ def is_safe(history: GroupingHistory, first: int, last: int) -> bool:
 
 @dataclass(frozen=True)
 class LeftEndBounds:
-    """Conditions of one release: j <= cap[i], j not in (avoid[i], until[i]], a ``dead`` j if no member follows."""
+    """Conditions of one release on j: j <= cap[i], not in (avoid[i], until[i]], not ``dead`` if no member follows."""
 
     cap: Ints  # (n,)
     avoid: Ints  # (n,)
@@ -271,7 +248,7 @@ class LeftEndBounds:
 
 
 def left_end_bounds(axis: Axis, ranks: Ints, groups: Ints) -> LeftEndBounds:
-    """The bounds of one release; ``groups`` (n,) in sorted order, -1 for records that it does not hold. O(n).
+    """Return the bounds of one release; ``groups`` (n,) in sorted order, -1 for records that it does not hold. O(n).
 
     Raises ``ValueError`` if a group is no interval of the release's records.
     """
@@ -306,7 +283,7 @@ def left_end_bounds(axis: Axis, ranks: Ints, groups: Ints) -> LeftEndBounds:
 
 
 def _place_among_all(at: Ints, number: Ints, indices: Ints) -> Ints:
-    """Position of ``number[seen]`` among all records; -1 where either is -1."""
+    """Return the position of ``number[indices]`` among all records; -1 where either is -1."""
     if not len(at):
         return np.full(len(indices), -1)
     result = np.where(number >= 0, at[np.maximum(number, 0)], -1)
@@ -317,8 +294,8 @@ def _place_among_all(at: Ints, number: Ints, indices: Ints) -> Ints:
 class Windows:
     """The left ends that are allowed for every right end: pieces ``first[w]..last[w]`` of one level.
 
-    ``level`` (n,) is 0 for a left end that is good for all right ends, r + 1 if release r is the last one that
-    it can only serve before its next member. Pieces of right end i are ``at[i]..at[i+1]-1``.
+    ``level`` (n,) is 0 for a left end that is good for all right ends. It is r + 1 if release r is the last one that
+    the left end can only serve before its next member. Pieces of right end i are ``at[i]..at[i+1]-1``.
     """
 
     level: Ints  # (n,)
@@ -329,45 +306,48 @@ class Windows:
 
 
 def allowed_windows(history: GroupingHistory) -> Windows:
-    """All allowed left ends of all right ends. O(m n) but for the sorting of what several releases forbid at once."""
+    """Return all allowed left ends of all right ends. O(m n) but for sorting what several releases forbid at once."""
     release_bounds = [left_end_bounds(history.axis, history.ranks, groups) for groups in history.groups]
     cap = history.axis.left_ends(history.ranks)
     level = np.zeros(len(cap), dtype=np.int64)
     for r, release in enumerate(release_bounds):
         cap = np.minimum(cap, release.cap)
         level[release.dead] = r + 1
-    cap = _lower_cap(cap, release_bounds)
-    ends, first, last = _allowed_pieces(cap, release_bounds)
-    return _by_level(level, release_bounds, ends, first, last)
-
-
-def _lower_cap(cap: Ints, release_bounds: list[LeftEndBounds]) -> Ints:
-    """Lower each ``cap`` that lies in a forbidden interval to the place before that interval; in place."""
     changed = True
-    while changed:
+    while changed:  # a cap in a forbidden interval moves to the place before that interval
         changed = False
         for release in release_bounds:
             inside = (release.until >= cap) & (release.avoid < cap)
             if inside.any():
                 cap[inside] = release.avoid[inside]
                 changed = True
-    return cap
+    ends, first, last = _allowed_pieces(cap, release_bounds)
+    # Split pieces by the level of their left ends, which are numbered within it; leave out pieces without any.
+    result = [np.zeros((4, 0), dtype=np.int64)]
+    for number in np.unique(level).tolist():
+        counted = np.concatenate(([0], np.cumsum(level == number)))
+        begin = first if number == 0 else np.maximum(first, release_bounds[number - 1].last[ends] + 1)
+        begin = np.minimum(begin, last + 1)
+        some = np.flatnonzero(counted[last + 1] > counted[begin])
+        pieces = ends[some], np.full(len(some), number), counted[begin[some]], counted[last[some] + 1] - 1
+        result.append(np.stack(pieces))
+    owner, levels, firsts, lasts = np.hstack(result)
+    order = np.argsort(owner, kind="stable")
+    at = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(level)))))
+    return Windows(level, at, levels[order], firsts[order], lasts[order])
 
 
 def _allowed_pieces(cap: Ints, release_bounds: list[LeftEndBounds]) -> tuple[Ints, Ints, Ints]:
-    """(right end, first, last) of the intervals of 0..cap that no release forbids, by right end."""
+    """Return (right end, first, last) of the intervals of 0..cap that no release forbids, by right end."""
     n = len(cap)
     open_ends = np.flatnonzero(cap >= 0)
-    owner, avoid, until = [open_ends], [np.full(len(open_ends), -1)], [np.full(len(open_ends), -1)]
+    none = np.full(len(open_ends), -1)
+    forbidden = [(open_ends, none, none)]  # right end, and the points before and at the end of what is forbidden
     for release in release_bounds:
         holes = np.flatnonzero((release.avoid < release.until) & (release.until < cap))
-        owner.append(holes)
-        avoid.append(release.avoid[holes])
-        until.append(release.until[holes])
-    owner.append(open_ends)
-    avoid.append(cap[open_ends])
-    until.append(cap[open_ends])
-    ends, before, after = np.concatenate(owner), np.concatenate(avoid), np.concatenate(until)
+        forbidden.append((holes, release.avoid[holes], release.until[holes]))
+    forbidden.append((open_ends, cap[open_ends], cap[open_ends]))
+    ends, before, after = (np.concatenate(parts) for parts in zip(*forbidden, strict=True))
     halves = np.arange(2 * len(open_ends)).reshape(2, -1).T.ravel()  # interleaved
     order = np.lexsort((before, ends)) if len(ends) > len(halves) else halves
     ends, before, after = ends[order], before[order], after[order]
@@ -378,32 +358,16 @@ def _allowed_pieces(cap: Ints, release_bounds: list[LeftEndBounds]) -> tuple[Int
     return ends[1:][is_allowed], first[is_allowed], last[is_allowed]
 
 
-def _by_level(level: Ints, release_bounds: list[LeftEndBounds], ends: Ints, first: Ints, last: Ints) -> Windows:
-    """Split pieces by the level of their left ends; leave out pieces without any left end."""
-    result = []
-    for number in np.unique(level).tolist():
-        counted = np.concatenate(([0], np.cumsum(level == number)))
-        begin = first if number == 0 else np.maximum(first, release_bounds[number - 1].last[ends] + 1)
-        begin = np.minimum(begin, last + 1)
-        some = np.flatnonzero(counted[last + 1] > counted[begin])
-        # Left ends are numbered within their level.
-        pieces = (ends[some], np.full(len(some), number), counted[begin[some]], counted[last[some] + 1] - 1)
-        result.append(pieces)
-    if not result:
-        return Windows(level, np.zeros(1, dtype=np.int64), *(np.zeros(0, dtype=np.int64),) * 3)
-    owner, levels, begin, end = (np.concatenate(parts) for parts in zip(*result, strict=True))
-    order = np.argsort(owner, kind="stable")
-    at = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(level)))))
-    return Windows(level, at, levels[order], begin[order], end[order])
-
-
 # Exact ----------------------------------------------------------------------------------------------------------------
 
 BLOCK = 64
 
 
 class RangeMinimum:
-    """Minimum over any range of numbers that are appended one by one; prefixes cost one step, others a few slices."""
+    """The minimum over any range of numbers that are appended one by one.
+
+    A prefix costs one step, any other range a few slices.
+    """
 
     def __init__(self) -> None:
         self.values: list[int] = []
@@ -421,7 +385,7 @@ class RangeMinimum:
                 self.large.append(min(self.blocks[-BLOCK:]))
 
     def least_between(self, first: int, last: int) -> int:
-        """The least of numbers ``first..last``; the range is not empty."""
+        """Return the least of numbers ``first..last``; the range is not empty."""
         if first == 0:
             return self.prefixes[last]
         a, b = -(-first // BLOCK), (last + 1) // BLOCK
@@ -435,7 +399,7 @@ class RangeMinimum:
 
 
 def group_exactly(history: GroupingHistory) -> list[int] | None:
-    """Left ends of the segments of least sum (max - min), then most groups, without a breach; None if there is none.
+    """Return the left ends of segments of least sum (max - min), then most groups, without a breach; None for none.
 
     The same as ``reapply`` against all releases: every segment is fine, and with every group of every earlier release
     both differences and the intersection are empty or fine. The optimum is that of the given order of equal values.
@@ -466,13 +430,16 @@ def group_exactly(history: GroupingHistory) -> list[int] | None:
 
 
 def group_release(history: GroupingHistory, algorithm: Algorithm) -> Ints:
-    """Group of every record (n,) in the next release, or -1 for new records that are held back.
+    """Return the group of every record (n,) in the next release, or -1 for new records that are held back.
 
     The records lie in an order of ``arrange_records``. New records that are not fine as a whole are held back, whatever
-    the algorithm: the difference of the whole releases would show them. So are they where ``exact`` or a reapplying
-    algorithm finds no partition. The groups of the last release then remain, as they do if nothing is new. The first
-    release is the static optimum; raises ``InfeasibleError`` if there is none, ``UsageError`` where an algorithm
-    can't serve.
+    the algorithm: the difference of the whole releases would show them. They are also held back if ``exact`` or a
+    reapplying algorithm finds no partition. The groups of the last release then remain, as they do if nothing is new.
+    The first release is the static optimum.
+
+    Raises:
+        InfeasibleError: All records together are not fine.
+        UsageError: The algorithm can't serve.
     """
     fresh = history.is_new
     if not len(history.groups):
@@ -495,19 +462,17 @@ def group_release(history: GroupingHistory, algorithm: Algorithm) -> Ints:
         group[~fresh] = result.old[last[~fresh]]
         group[fresh] = result.new[np.searchsorted(values, ranks[fresh])]
         return group
-    starts = _find_segments(history, algorithm)
-    return history.groups[-1] if starts is None else label_records(starts, len(history.ranks))
-
-
-def _find_segments(history: GroupingHistory, algorithm: Algorithm) -> list[int] | None:
     if algorithm == "reapply-all":
         if len(history.ranks) > MOST:
             raise UsageError(
                 f"algorithm 'reapply-all' compares all releases with each other and takes at most {MOST} "
                 f"records, not {len(history.ranks)}; 'exact' finds the same groups"
             )
-        return reapply(history)
-    try:
-        return group_exactly(replace(history, groups=history.groups[-1:]) if algorithm == "reapply-last" else history)
-    except ValueError as error:
-        raise UsageError(f"algorithm {algorithm!r}: {error}; use 'nested'") from error
+        starts = reapply(history)
+    else:
+        seen = replace(history, groups=history.groups[-1:]) if algorithm == "reapply-last" else history
+        try:
+            starts = group_exactly(seen)
+        except ValueError as error:
+            raise UsageError(f"algorithm {algorithm!r}: {error}; use 'nested'") from error
+    return history.groups[-1] if starts is None else label_records(starts, len(history.ranks))

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import privsql as api
-from privsql.mechanisms.permute import answers, mechanism
-from privsql.mechanisms.permute.answers import Contents
+from privsql.mechanisms.permute import answers
+from privsql.mechanisms.permute.tables import Contents
 from support.commands import refused, run, write
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def test_all_choices_of_two_groups() -> None:
         for second in itertools.permutations(values[1])
     ]
     for functionals in (asked, np.array([asked])):
-        counts = mechanism.bound_counts(found, met, functionals)
+        counts = answers.bound_counts(found, met, functionals)
         assert counts.mean[0, 0] == pytest.approx(np.mean(drawn))
         assert (counts.least[0, 0], counts.most[0, 0]) == (min(drawn), max(drawn))
 

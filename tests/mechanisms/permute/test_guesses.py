@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privsql.mechanisms.permute.answers import Contents
-from privsql.mechanisms.permute.checks import farthest_within, fullest_windows
+from privsql.mechanisms.permute.attacks import farthest_within, fullest_windows
+from privsql.mechanisms.permute.tables import Contents
 from support.commands import refused, run, specification, succeeded, write
 from support.tampering import rewrite
 

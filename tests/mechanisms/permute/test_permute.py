@@ -19,11 +19,8 @@ from privsql.mechanisms.permute.grouping import (
     Arrivals,
     Axis,
     Spans,
-    as_integers,
-    float_above,
     make_axis,
     static_optimum,
-    whole_units,
 )
 from privsql.mechanisms.permute.incremental import (
     BLOCK,
@@ -38,6 +35,7 @@ from privsql.mechanisms.permute.incremental import (
     reapply,
 )
 from privsql.mechanisms.permute.parameters import Permute, parse_extent
+from privsql.mechanisms.permute.scale import as_integers, float_above
 from support.breaches import find_closure_breaches, find_pairwise_breaches
 from support.loops import each
 
@@ -189,11 +187,6 @@ def test_doubles_are_not_rounded() -> None:
     assert make_axis(values, 1, e).reach.tolist() == [-1, -1]
     values, e = as_integers(np.array([0.25, 0.5]), Fraction(1, 4))
     assert make_axis(values, 1, e).reach.tolist() == [-1, 0]
-
-
-def test_units() -> None:
-    assert whole_units(Fraction(3, 2), Fraction(1)) == 2
-    assert whole_units(Fraction(86400 * 30), Fraction(1, 10**6)) == 30 * 86400 * 10**6
 
 
 @given(st.lists(st.integers(-(10**30), 10**30), min_size=1, max_size=9, unique=True), st.integers(0, 10**30))

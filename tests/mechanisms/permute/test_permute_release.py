@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from privsql.engine.sqlfiles import Field
 from privsql.mechanisms.permute import answers
 from privsql.mechanisms.permute.answers import ChosenValues, MatchingRecords
-from privsql.mechanisms.permute.grouping import find_scale
 from privsql.mechanisms.permute.parameters import parse_extent
+from privsql.mechanisms.permute.scale import find_scale
 from support.commands import refused, rows, run, specification, succeeded, write
 from support.firm import COLUMNS, asked
 from support.loops import each
@@ -467,7 +467,6 @@ def arrays(
 def test_widths_are_shown_in_the_columns_unit() -> None:
     assert find_scale([Field("day", "DATE")], parse_extent("30 days")).format_width(Fraction(86400 * 45)) == "45 days"
     assert find_scale([Field("pay", "DECIMAL(9,2)")], parse_extent("0.5")).format_width(Fraction(3, 2)) == "1.5"
-    assert (
-        find_scale([Field("at", "TIMESTAMP")], parse_extent("1 hour")).whole_steps(parse_extent("1 hour"))
-        == 3600 * 10**6
-    )
+    hour = parse_extent("1 hour")
+    assert find_scale([Field("at", "TIMESTAMP")], hour).whole_steps(hour) == 3600 * 10**6
+    assert find_scale([Field("age", "INTEGER")], parse_extent(1)).whole_steps(parse_extent("3/2")) == 2

@@ -1,0 +1,181 @@
+"""Plan (k,e)-anonymous groups: the axis of the sensitive values, the groups of the next release, and their facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from privsql.engine.sqlfiles import Holes, column, fill, temp_table
+from privsql.errors import InfeasibleError, UsageError
+from privsql.mechanisms.base import Proposal
+from privsql.mechanisms.permute.grouping import make_axis, static_optimum
+from privsql.mechanisms.permute.incremental import GroupingHistory, arrange_records, group_release, label_records
+from privsql.mechanisms.permute.parameters import MOST_GROUPS, GroupFacts, PermuteFacts, PlannedGroup, parse_extent
+from privsql.mechanisms.permute.scale import DAY, STEPS, find_scale, on_axis
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from privsql.engine.database import Relations
+    from privsql.mechanisms.base import ProfiledSource
+    from privsql.mechanisms.permute.grouping import Axis, Ints
+    from privsql.mechanisms.permute.parameters import Extent, Permute
+    from privsql.mechanisms.permute.scale import Scale
+    from privsql.model.records import Records
+
+# Groups ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MeasuredAxis:
+    """The axis of a source, and the way back from its integers: one of them is ``unit``."""
+
+    axis: Axis
+    scale: Scale
+    unit: Fraction
+
+    def format_width(self, width: int) -> str:
+        """Return a width on the axis in the column's unit."""
+        return self.scale.format_width(width * self.unit)
+
+
+def measure_axis(db: Relations, source: Records, k: int, e: Extent) -> MeasuredAxis:
+    """Put the distinct sensitive values of a source on their axis; ``UsageError`` for values without a place there."""
+    scale = find_scale(source.roles.sensitive, e)
+    holes: Holes = {"domain": temp_table("domain"), "value": column(source.roles.sa_keys[0])}
+    values = db.arrow(fill("permute/axis", holes))["value"].combine_chunks()
+    name = scale.field.name
+    if values.null_count:
+        raise UsageError(
+            f"column {name!r}: NULL is not a number; set nulls.{name} to 'suppress' (leave the records out)"
+        )
+    units, least, unit = on_axis(values, scale, e)
+    return MeasuredAxis(make_axis(units, k, least), scale, unit)
+
+
+def find_optimum(measured: MeasuredAxis, source: Records, params: Permute) -> list[int]:
+    """Return the ranks at which groups of the static optimum begin; ``InfeasibleError`` if there is none."""
+    starts = static_optimum(measured.axis)
+    if starts:
+        return starts
+    units, name = measured.axis.units, source.roles.sensitive[0].name
+    widest = measured.format_width(units[-1] - units[0]) if units else "0"
+    raise InfeasibleError(
+        f"column {name!r} has {len(units)} distinct values over a range of {widest}; one group with k = {params.k} and "
+        f"e = {params.e} needs as many: lower mechanism.k to {min(params.k, len(units))} or mechanism.e to {widest}",
+        {"distinct": len(units), "range": widest},
+    )
+
+
+def group_records(measured: MeasuredAxis, source: Records, params: Permute, starts: list[int]) -> tuple[Ints, Ints]:
+    """Return value and group of every record (n,), by rising value; the group is -1 for records that are held back.
+
+    The first release takes the static optimum, which begins at ``starts``.
+    """
+    codes = np.repeat(np.arange(len(source.counts), dtype=np.int64), source.counts)
+    if not source.history.releases:
+        return codes, np.asarray(label_records(starts, len(measured.axis.units))[codes])
+    needed = source.history.releases if params.algorithm in ("exact", "reapply-all") else 1
+    earlier = source.history.earlier_groups(needed, source.records)
+    if params.algorithm == "nested":  # it works on values and groups, in whatever order records lie
+        return codes, group_release(GroupingHistory(measured.axis, codes, earlier), params.algorithm)
+    order = arrange_records(codes, earlier)
+    groups = np.empty(len(codes), dtype=np.int64)
+    groups[order] = group_release(GroupingHistory(measured.axis, codes[order], earlier[:, order]), params.algorithm)
+    return codes, groups
+
+
+# Facts ----------------------------------------------------------------------------------------------------------------
+
+
+def plan_release(db: Relations, source: Records, params: Permute) -> GroupFacts:
+    """Return the facts of the next release: of the static optimum, if it is the first one."""
+    measured = measure_axis(db, source, params.k, params.e)
+    starts = find_optimum(measured, source, params)
+    if source.history.releases:
+        source.sort_records()
+        codes, groups = group_records(measured, source, params, starts)
+        return state_release(measured, codes, groups, source.labels)
+    codes = np.arange(len(source.counts), dtype=np.int64)
+    return _state_groups(measured, codes, label_records(starts, len(codes)), source.counts, source.labels)
+
+
+def state_release(measured: MeasuredAxis, codes: Ints, groups: Ints, labels: Sequence[str] = ()) -> PermuteFacts:
+    """Return the facts of a release from value and group of every record, -1 if it is held back.
+
+    With ``labels`` of the values, the facts list the groups, as a plan does.
+    """
+    published = groups >= 0
+    held = int((~published).sum())
+    facts = _state_groups(measured, codes[published], groups[published], None, labels)
+    return PermuteFacts.join_parts(facts, held_back=held, left_out=held)
+
+
+def _state_groups(
+    measured: MeasuredAxis, codes: Ints, groups: Ints, counts: Sequence[int] | None, labels: Sequence[str]
+) -> GroupFacts:
+    """Return groups and widths; each entry stands for one record, or for as many as ``counts`` says."""
+    number = int(groups.max()) + 1
+    low, high = np.full(number, len(measured.axis.units)), np.full(number, -1)
+    np.minimum.at(low, groups, codes)
+    np.maximum.at(high, groups, codes)
+    sizes = np.bincount(groups, weights=counts, minlength=number)
+    widths = [measured.axis.width(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+    by_group = [
+        PlannedGroup(
+            records=int(sizes[g]),
+            low=labels[int(low[g])],
+            high=labels[int(high[g])],
+            error=measured.format_width(widths[g]),
+        )
+        for g in np.argsort(low, kind="stable")[: MOST_GROUPS if labels else 0].tolist()
+    ]
+    spread = sum(width * int(size) for width, size in zip(widths, sizes.tolist(), strict=True))
+    return GroupFacts(
+        loss=float(sum(widths) * measured.unit),
+        error=measured.format_width(sum(widths)),
+        groups=number,
+        smallest=int(sizes.min()),
+        largest=int(sizes.max()),
+        mean_width=float(spread * measured.unit / int(sizes.sum())),
+        by_group=by_group,
+    )
+
+
+# Proposal -------------------------------------------------------------------------------------------------------------
+
+K = 5
+PARTS = (10, 5, 4, 3, 2, 1)  # e is the first of these parts of the middle half's range that will do
+
+
+def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
+    """Propose k values over e, where e is the least part of the middle half's range that will do.
+
+    It will do if the best exact guess, the commonest value of the group, is right for at most half of the records.
+    Where a value is so common that no range of ``PARTS`` does, the widest is proposed with a remark.
+    """
+    records = source.records()
+    k = min(K, len(records.counts))
+    is_time = records.roles.sensitive[0].type in STEPS
+    measured = measure_axis(db, records, k, parse_extent("0 days") if is_time else parse_extent(0))
+    units, ends = measured.axis.units, np.cumsum(records.counts)
+    low, high = (units[int(np.searchsorted(ends, int(ends[-1]) * share // 4, side="right"))] for share in (1, 3))
+    middle = (high - low) or (units[-1] - units[0])
+    width, guessed = 0, Fraction(1)
+    for width in [middle // part for part in PARTS]:
+        starts = static_optimum(make_axis(units, k, width))
+        most = np.maximum.reduceat(np.array(records.counts, dtype=np.int64), starts).sum() if starts else ends[-1]
+        guessed = Fraction(int(most), int(ends[-1]))
+        if guessed <= Fraction(1, 2):
+            break
+    e = float(width * measured.unit)
+    days, number = f"{max(1, e // DAY):.0f} days", f"{e:.0f}" if e >= 100 else f"{e:.3g}"
+    remarks = [f"e is a part of the range of the middle half of the values, {measured.format_width(middle)}."]
+    if guessed > Fraction(1, 2):
+        right = f"{float(guessed):.0%} of the records"
+        remarks.append(f"Note: an attacker who guesses the most common value of a group is right for {right}.")
+    params = {"kind": "permute", "algorithm": "nested", "k": k, "e": days if is_time else number}
+    return Proposal(params, tuple(remarks))
