@@ -32,10 +32,18 @@ COMPOSITION = pa.schema([("bid", pa.int32()), ("code", pa.int32()), ("records", 
 Codes = NDArray[np.int32]
 
 
+FEW = 2**22  # steps of a product that are counted without a sparse matrix
+
+
 @dataclass(frozen=True)
 class SizeClass:
-    """The buckets of one size: R runs of ``length`` (R,) buckets from ``first`` (R,) on; ``codes`` (R, t): the t values
-    that each of them lists, sorted. t is ``size``, or more where some are fake.
+    """The buckets of one size, in R runs.
+
+    Attributes:
+        size: The records of a bucket.
+        first: The first bucket of each run (R,).
+        length: The number of buckets of each run (R,).
+        codes: The values that each bucket of a run lists, sorted (R, t); t is above ``size`` where some are fake.
     """
 
     size: int
@@ -45,7 +53,7 @@ class SizeClass:
 
     @cached_property
     def entries(self) -> tuple[Ints, Codes, NDArray[np.int32]]:
-        """Run, value and how often, of every different value of every run; in that order."""
+        """Return the run, the value and its count, of every different value of every run, in that order."""
         runs, listed = self.codes.shape
         new = np.ones((runs, listed), dtype=bool)
         np.not_equal(self.codes[:, 1:], self.codes[:, :-1], out=new[:, 1:])
@@ -53,17 +61,43 @@ class SizeClass:
         times = np.diff(np.append(at, new.size)).astype(np.int32)
         return at // max(1, listed), self.codes.ravel()[at], times
 
+    @property
+    def numbers(self) -> Ints:
+        """Return the numbers of the buckets, run by run."""
+        ends = np.cumsum(self.length)
+        return np.arange(int(self.length.sum())) + np.repeat(self.first - ends + self.length, self.length)
+
+    def count_pairs(self, values: int) -> tuple[Ints, Ints, Ints]:
+        """Count how often values meet in buckets: C^T diag(length) C, where C are the counts of the runs.
+
+        Returns:
+            The first value, the second one, which is no smaller, and the count, if that is above 0; sorted.
+        """
+        run, code, times = self.entries
+        if len(self.first) * values**2 <= FEW:  # scipy takes longer to import
+            dense = np.zeros((len(self.first), values), dtype=np.int64)
+            dense[run, code] = times
+            square = np.triu(dense.T @ (dense * self.length[:, None]))
+            first, second = np.nonzero(square)
+            return first, second, square[first, second]
+        counts = scipy.sparse.csr_array((times.astype(np.int64), (run, code)), shape=(len(self.first), values))
+        weighted = scipy.sparse.csr_array((times * self.length[run], (run, code)), shape=counts.shape)
+        product = scipy.sparse.triu(counts.T @ weighted, format="csr")
+        product.sort_indices()
+        first, second = product.tocoo().coords
+        return first.astype(np.int64), second.astype(np.int64), product.data
+
 
 @dataclass(frozen=True)
 class BucketRuns:
-    """Classes by rising size; ``values`` = m."""
+    """The buckets of all sizes, by rising size; ``values`` is the number of sensitive values, m."""
 
     values: int
     classes: tuple[SizeClass, ...]
 
     @cached_property
     def listed_counts(self) -> Ints:
-        """How often each value is listed (m,)."""
+        """Return how often each value is listed (m,)."""
         counts = np.zeros(self.values, dtype=np.int64)
         for one in self.classes:
             run, code, times = one.entries
@@ -72,26 +106,32 @@ class BucketRuns:
 
     @property
     def listed_pairs(self) -> tuple[Ints, Ints]:
-        """Bucket and value of every listed value."""
-        parts = [(_bucket_numbers(one), np.repeat(one.codes, one.length, axis=0)) for one in self.classes]
-        bids = np.concatenate([np.repeat(bid, codes.shape[1]) for bid, codes in parts])
-        return bids, np.concatenate([codes.ravel() for _, codes in parts]).astype(np.int64)
+        """Return the bucket and the value of every listed value."""
+        bids = [np.repeat(one.numbers, one.codes.shape[1]) for one in self.classes]
+        codes = [np.repeat(one.codes, one.length, axis=0).ravel() for one in self.classes]
+        return np.concatenate(bids), np.concatenate(codes).astype(np.int64)
 
     def as_stream(self) -> pa.RecordBatchReader:
-        """(bid, code, records): how often each value stands in each bucket, in that order; a stream."""
-        return pa.RecordBatchReader.from_batches(COMPOSITION, self._make_batches())
+        """Return a stream of (bid, code, records), in that order: how often each value stands in each bucket."""
 
-    def _make_batches(self) -> Iterator[pa.RecordBatch]:
-        for one in self.classes:
-            run, code, times = one.entries
-            starts = np.searchsorted(run, np.arange(len(one.first) + 1))
-            rows = np.cumsum(np.diff(starts) * one.length)
-            begin = 0
-            while begin < len(one.first):
-                before = int(rows[begin - 1]) if begin else 0
-                end = max(begin + 1, int(np.searchsorted(rows, before + BATCH, side="right")))
-                yield _make_rows(one, (starts, code, times), begin, end)
-                begin = end
+        def make_batches() -> Iterator[pa.RecordBatch]:
+            for one in self.classes:
+                run, code, times = one.entries
+                starts = np.searchsorted(run, np.arange(len(one.first) + 1))
+                rows = np.cumsum(np.diff(starts) * one.length)
+                begin = 0
+                while begin < len(one.first):
+                    before = int(rows[begin - 1]) if begin else 0
+                    end = max(begin + 1, int(np.searchsorted(rows, before + BATCH, side="right")))
+                    part = SizeClass(one.size, one.first[begin:end], one.length[begin:end], one.codes[:0])
+                    number = np.repeat(np.diff(starts)[begin:end], part.length)
+                    shift = np.repeat(starts[begin:end], part.length) - np.cumsum(number) + number
+                    at = np.arange(int(number.sum())) + np.repeat(shift, number)
+                    columns = [np.repeat(part.numbers, number).astype(np.int32), code[at], times[at]]
+                    yield pa.record_batch(columns, schema=COMPOSITION)
+                    begin = end
+
+        return pa.RecordBatchReader.from_batches(COMPOSITION, make_batches())
 
     @property
     def most_meetings(self) -> int:
@@ -100,68 +140,28 @@ class BucketRuns:
         return sum(min(int((k * (k + 1)).sum()), self.values * (self.values + 1)) // 2 for k in kinds)
 
     def count_meetings(self, fakes: int = 0) -> pa.Table:
-        """(size, first, second, pairs): sum over buckets of one size of count(g, first) * count(g, second).
+        """Return how values meet: the channel of a release, which follows from ST alone.
 
-        ``fakes``: how many values of what counts here as the size are to be fake.
+        Args:
+            fakes: The number of values that are to be fake, of those that count here as the size.
 
-        Only first <= second and pairs > 0; codes are ranks of values. This is what the channel of a release is made
-        of, and follows from ST alone.
+        Returns:
+            The table (size, first, second, pairs): the sum over buckets of one size of count(g, first) * count(g,
+            second). Only first <= second and pairs > 0; codes are ranks of values.
         """
         parts = []
         for one in self.classes:
-            first, second, pairs = _count_pairs(one, self.values)
-            columns = [
-                np.full(len(first), one.size - fakes, dtype=np.int32),
-                first.astype(np.int32),
-                second.astype(np.int32),
-            ]
-            parts.append(pa.table([*columns, pairs], names=["size", "first", "second", "pairs"]))
+            first, second, pairs = one.count_pairs(self.values)
+            size = np.full(len(first), one.size - fakes, dtype=np.int32)
+            columns = [size, first.astype(np.int32), second.astype(np.int32), pairs]
+            parts.append(pa.table(columns, names=["size", "first", "second", "pairs"]))
         return pa.concat_tables(parts)
 
 
-def _bucket_numbers(one: SizeClass) -> Ints:
-    """The numbers of the buckets, run by run."""
-    ends = np.cumsum(one.length)
-    return np.arange(int(one.length.sum())) + np.repeat(one.first - ends + one.length, one.length)
-
-
-def _make_rows(one: SizeClass, entries: tuple[Ints, Codes, NDArray[np.int32]], begin: int, end: int) -> pa.RecordBatch:
-    """ST's rows of the runs ``begin`` to ``end``."""
-    starts, code, times = entries
-    part = SizeClass(one.size, one.first[begin:end], one.length[begin:end], one.codes[:0])
-    number = np.repeat(np.diff(starts)[begin:end], part.length)
-    shift = np.repeat(starts[begin:end], part.length) - np.cumsum(number) + number
-    at = np.arange(int(number.sum())) + np.repeat(shift, number)
-    columns = [np.repeat(_bucket_numbers(part), number).astype(np.int32), code[at], times[at]]
-    return pa.record_batch(columns, schema=COMPOSITION)
-
-
-FEW = 2**22  # steps of a product that are counted without a sparse matrix
-
-
-def _count_pairs(one: SizeClass, values: int) -> tuple[Ints, Ints, Ints]:
-    """First, second and pairs, sorted, of the values that meet in the buckets of a class: C^T diag(length) C, C the
-    counts of the runs.
-    """
-    run, code, times = one.entries
-    if len(one.first) * values**2 <= FEW:  # scipy takes longer to import
-        dense = np.zeros((len(one.first), values), dtype=np.int64)
-        dense[run, code] = times
-        square = np.triu(dense.T @ (dense * one.length[:, None]))
-        first, second = np.nonzero(square)
-        return first, second, square[first, second]
-    counts = scipy.sparse.csr_array((times.astype(np.int64), (run, code)), shape=(len(one.first), values))
-    weighted = scipy.sparse.csr_array((times * one.length[run], (run, code)), shape=counts.shape)
-    product = scipy.sparse.triu(counts.T @ weighted, format="csr")
-    product.sort_indices()
-    first, second = product.tocoo().coords
-    return first.astype(np.int64), second.astype(np.int64), product.data
-
-
 def runs_from_intervals(begin: Ints, end: Ints, code: Ints, values: int, setting: Setting) -> BucketRuns:
-    """Runs between the ends of intervals; ``GuaranteeError`` unless every bucket has its size.
+    """Return the runs between the ends of intervals; ``GuaranteeError`` unless every bucket has its size.
 
-    Neighbouring buckets ``begin`` to ``end``, exclusive, list ``code`` once more each (I,).
+    Each of the neighbouring buckets ``begin`` to ``end``, exclusive, lists ``code`` once more (I,).
     """
     buckets = np.cumsum([0, *setting.buckets])
     ends = np.unique(np.concatenate((begin, end, buckets)))
@@ -169,36 +169,44 @@ def runs_from_intervals(begin: Ints, end: Ints, code: Ints, values: int, setting
     number = last - first
     run = np.arange(int(number.sum())) + np.repeat(first - np.cumsum(number) + number, number)
     keys = np.sort(run << _code_bits(values) | np.repeat(code, number))
-    return _make_runs((ends[:-1], np.diff(ends)), keys, values, setting.items)
+    return _make_runs(ends[:-1], np.diff(ends), keys, values, setting.items)
 
 
 def runs_from_entries(
     bids: Bids | Ints, codes: Codes | Ints, values: int, setting: Sequence[tuple[int, int]], fakes: int = 0
 ) -> BucketRuns:
-    """A run for every bucket; ``bids``, ``codes`` (E,): what is listed. ``fakes``: how many values beyond the size."""
+    """Return a run for every bucket.
+
+    Args:
+        bids: The bucket of every entry (E,).
+        codes: The value that the entry lists (E,).
+        values: The number of sensitive values, m.
+        setting: The size and the number of buckets, by rising size.
+        fakes: The number of values that a bucket lists beyond its size.
+    """
     buckets, bits = sum(number for _, number in setting), _code_bits(values)
     keys: NDArray[np.signedinteger] = bids.astype(np.int32 if buckets.bit_length() + bits < 32 else np.int64)
     np.left_shift(keys, bits, out=keys)
     np.bitwise_or(keys, codes, out=keys, casting="same_kind")
     keys.sort()
     first = np.arange(buckets)
-    return _make_runs((first, np.ones_like(first)), keys, values, setting, fakes)
+    return _make_runs(first, np.ones_like(first), keys, values, setting, fakes)
 
 
 def _code_bits(values: int) -> int:
-    """That a code needs."""
+    """Return the bits that a code needs."""
     return max(1, (values - 1).bit_length())
 
 
 def _make_runs(
-    runs: tuple[Ints, Ints],
+    first: Ints,
+    length: Ints,
     keys: NDArray[np.signedinteger],
     values: int,
     setting: Sequence[tuple[int, int]],
     fakes: int = 0,
 ) -> BucketRuns:
-    """Classes of ``runs``, first bucket and length; ``keys``: rank of the run and code, sorted."""
-    first, length = runs
+    """Return the runs by their first buckets and lengths (R,); a key is the rank of a run, then a code, sorted."""
     bits = _code_bits(values)
     held = np.bincount(keys >> bits, minlength=len(first))
     bounds = np.searchsorted(first, np.cumsum([0, *(number for _, number in setting)])).tolist()
@@ -232,7 +240,7 @@ AT_ONCE = 2**17  # places that are written at a time, few enough for a cache
 
 @dataclass(frozen=True)
 class Pieces:
-    """The table, columns (P,), sorted by ``code`` and ``lo``; the ranks of each of ``values`` values have no gaps."""
+    """The table: columns (P,), sorted by ``code`` and ``lo``; the ranks of each of ``values`` values have no gaps."""
 
     values: int
     code: Ints
@@ -244,11 +252,11 @@ class Pieces:
 
     @property
     def counts(self) -> Ints:
-        """Records of each value (m,)."""
+        """Return the records of each value (m,)."""
         return np.bincount(self.code, self.hi - self.lo, self.values).astype(np.int64)
 
     def draw_places(self, noise: Shuffler) -> Bids:
-        """For each value in turn, the buckets of its records in uniformly random order (n,)."""
+        """Return for each value in turn the buckets of its records, in uniformly random order (n,)."""
         bids = self.rank_places()
         start = 0
         for records in self.counts.tolist():
@@ -257,30 +265,29 @@ class Pieces:
         return bids
 
     def rank_places(self) -> Bids:
-        """For each value in turn, the buckets of its ranks (n,)."""
-        lengths = self.hi - self.lo
-        ends = np.cumsum(lengths)
-        bids = np.empty(int(lengths.sum()), dtype=np.int32)
-        first = 0
-        while first < len(lengths):
-            begin = int(ends[first] - lengths[first])
-            last = max(first + 1, int(np.searchsorted(ends, begin + AT_ONCE, side="right")))
-            bids[begin : int(ends[last - 1])] = self._places_of(slice(first, last), begin, ends)
-            first = last
-        return bids
+        """Return for each value in turn the buckets of its ranks (n,).
 
-    def _places_of(self, part: slice, begin: int, ends: Ints) -> Bids:
-        """In 32 bits, and almost always without a division: few pieces fill their buckets more than twice."""
-        lengths, width = self.hi[part] - self.lo[part], self.width[part]
-        first = self.shift[part] % width
-        within = np.arange(int(ends[part][-1]) - begin, dtype=np.int32)
-        within -= np.repeat((ends[part] - lengths - begin - first).astype(np.int32), lengths)
-        widths = np.repeat(width.astype(np.int32), lengths)
-        np.subtract(within, widths, out=within, where=within >= widths)
-        if (lengths + first > 2 * width).any():
-            within %= widths
-        within += np.repeat(self.start[part].astype(np.int32), lengths)
-        return within
+        This takes 32 bits, and almost always no division: few pieces fill their buckets more than twice.
+        """
+        ends = np.cumsum(self.hi - self.lo)
+        bids = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.int32)
+        at = 0
+        while at < len(ends):
+            begin = int(ends[at] - self.hi[at] + self.lo[at])
+            last = max(at + 1, int(np.searchsorted(ends, begin + AT_ONCE, side="right")))
+            part = slice(at, last)
+            lengths, width = self.hi[part] - self.lo[part], self.width[part]
+            first = self.shift[part] % width
+            within = np.arange(int(ends[last - 1]) - begin, dtype=np.int32)
+            within -= np.repeat((ends[part] - lengths - begin - first).astype(np.int32), lengths)
+            widths = np.repeat(width.astype(np.int32), lengths)
+            np.subtract(within, widths, out=within, where=within >= widths)
+            if (lengths + first > 2 * width).any():
+                within %= widths
+            within += np.repeat(self.start[part].astype(np.int32), lengths)
+            bids[begin : int(ends[last - 1])] = within
+            at = last
+        return bids
 
     def make_segments(self) -> Segments:
         """Return the bucket of every rank of each value, for records that others put in uniformly random order.
@@ -305,11 +312,14 @@ class Pieces:
         over = (begin + arc - self.start - self.width).clip(0)
         every = np.repeat(np.arange(len(full_turns)), full_turns)
         with_arc, wrapped = np.flatnonzero(arc), np.flatnonzero(over)
-        begins = self.start[every], begin[with_arc], self.start[wrapped]
         ends = (self.start + self.width)[every], (begin + arc - over)[with_arc], (self.start + over)[wrapped]
-        codes = self.code[every], self.code[with_arc], self.code[wrapped]
-        begin, end, code = map(np.concatenate, (begins, ends, codes))
-        return runs_from_intervals(begin, end, code, self.values, setting)
+        return runs_from_intervals(
+            np.concatenate((self.start[every], begin[with_arc], self.start[wrapped])),
+            np.concatenate(ends),
+            self.code[np.concatenate((every, with_arc, wrapped))],
+            self.values,
+            setting,
+        )
 
 
 def place_singly(bids: Bids | Ints, counts: Ints) -> Pieces:
@@ -320,7 +330,7 @@ def place_singly(bids: Bids | Ints, counts: Ints) -> Pieces:
 
 
 def join_pieces(values: int, columns: Sequence[tuple[Ints, Ints, Ints, Ints, Ints]]) -> Pieces:
-    """Pieces from (code, records, start, width, shift) in the order in which each value's ranks are given."""
+    """Return pieces from (code, records, start, width, shift), in the order in which each value's ranks are given."""
     code, records, start, width, shift = (np.concatenate(parts) for parts in zip(*columns, strict=True))
     order = np.argsort(code, kind="stable")
     order = order[records[order] > 0]
@@ -335,10 +345,10 @@ def join_pieces(values: int, columns: Sequence[tuple[Ints, Ints, Ints, Ints, Int
 
 
 def lay_out_largest_first(plan: Plan, noise: Shuffler) -> Pieces | None:
-    """Anatomy's own composition: each bucket draws one record from the values with most records left.
+    """Let each bucket draw one record from each of the values with most records left, as Anatomy does.
 
-    What is left over at the end goes, one record at a time, to random smallest buckets that lack the value; None
-    where there is no such bucket (tiny tables), so that the caller takes another layout. O(n log m).
+    What is left over at the end goes, one record at a time, to random smallest buckets that lack the value. The result
+    is None where there is no such bucket (tiny tables), so that the caller takes another layout. O(n log m).
     """
     counts = plan.allocation.sum(axis=1).tolist()
     buckets, size = sum(plan.setting.buckets), plan.setting.sizes[0]
@@ -385,7 +395,14 @@ BLOCKS, WIDEST = 1024, 1200  # blocks of a size class, more where they would be 
 
 
 def lay_out_evenly(plan: Plan, classes: list[list[int]], noise: Shuffler, line: Callable[[], Ints]) -> Pieces:
-    """Blocks of these widths for every size of ``classes``, whose values lie in the order that ``line`` draws."""
+    """Lay values out in blocks.
+
+    Args:
+        plan: The plan.
+        classes: The widths of the blocks of every size.
+        noise: What draws where a block's share begins.
+        line: Draws the order of the values in a block.
+    """
     columns, start = [], 0
     for j, blocks in enumerate(classes):
         left, rest = plan.allocation[:, j].copy(), sum(blocks)
@@ -402,14 +419,17 @@ def lay_out_evenly(plan: Plan, classes: list[list[int]], noise: Shuffler, line: 
 
 
 def make_block_pieces(order: Ints, share: Ints, start: int, width: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """A block's pieces (code, records, start, width, shift): values one after the other, place s in bucket s mod w."""
+    """Return a block's pieces (code, records, start, width, shift): values in order, place s in bucket s mod w."""
     order, share = order[share > 0], share[share > 0]
     every = np.ones_like(order)
     return order, share, every * start, every * width, (np.cumsum(share) - share) % width
 
 
 def block_widths(buckets: int, least: int | None = None, coarser: int = 1) -> list[int]:
-    """Of the blocks of a class, as equal as can be, wider ones first; ``least``: how many, but for ``coarser`` ones."""
+    """Return the widths of the blocks of a class, as equal as can be, wider ones first.
+
+    There are ``least`` blocks or more, fewer by ``coarser``.
+    """
     blocks = min(buckets, max((BLOCKS if least is None else least) // coarser, -(-buckets // WIDEST)))
     each, over = divmod(buckets, blocks)
     return [each + (k < over) for k in range(blocks)]
@@ -442,16 +462,24 @@ FINE, MOST = 2**16, 2**40  # of weights: their unit, and the largest
 
 
 def lay_out_clustered(plan: Plan, noise: Shuffler, coarser: int) -> Pieces:
-    """The layout of a plan that says how often a value may stand in a bucket of each size."""
+    """Lay out a plan that says how often a value may stand in a bucket of each size."""
     if plan.most is None:
         raise GuaranteeError(f"a plan by {plan.algorithm!r} does not say how often values may stand in a bucket")
     columns, start = [], 0
     for j, (size, buckets) in enumerate(plan.setting.items):
         wide = np.array(block_widths(buckets, LUMPS, coarser))
         starts = start + np.cumsum(wide) - wide
-        shares = list(_draw_shares(plan.allocation[:, j], plan.most[:, j], size, wide.tolist(), noise))
-        drawn = np.argsort(_shuffle_blocks(wide, noise))  # which block lies at each place
-        for place, (values, records) in enumerate(shares[k] for k in drawn.tolist()):
+        left, rest, shares = plan.allocation[:, j], buckets, []
+        for width in wide.tolist():
+            share = _fill_block(left, plan.most[:, j], size, width, rest, noise)
+            held = np.flatnonzero(share)
+            shares.append((held, share[held]))
+            left, rest = left - share, rest - width
+        # Blocks as wide as each other change places at random; wider ones come first.
+        wider = int((wide == wide[0]).sum())
+        places = np.concatenate((noise.permutation(wider), wider + noise.permutation(len(wide) - wider)))
+        for place, drawn in enumerate(np.argsort(places).tolist()):
+            values, records = shares[drawn]
             width, order = int(wide[place]), np.arange(len(values))
             order = np.asarray(noise.permutation(order)) if width > 1 else order
             columns.append(make_block_pieces(values[order], records[order], int(starts[place]), width))
@@ -460,7 +488,7 @@ def lay_out_clustered(plan: Plan, noise: Shuffler, coarser: int) -> Pieces:
 
 
 def split_by_block(rows: Ints) -> list[Ints]:
-    """Rows (b, S) of all buckets of a size by block (blocks, w S), blocks of one width at a time."""
+    """Group the rows (b, S) of all buckets of a size by block (blocks, w S), blocks of one width at a time."""
     buckets, size = rows.shape
     wide = np.array(block_widths(buckets, LUMPS))
     first = int((wide == wide[0]).sum())
@@ -468,25 +496,17 @@ def split_by_block(rows: Ints) -> list[Ints]:
     return [part.reshape(-1, width * size) for part, width in zip(parts, (wide[0], wide[-1]), strict=True) if len(part)]
 
 
-def _shuffle_blocks(wide: Ints, noise: Shuffler) -> Ints:
-    """Blocks as wide as each other in random order; wider ones come first."""
-    first = int((wide == wide[0]).sum())
-    return np.concatenate((noise.permutation(first), first + noise.permutation(len(wide) - first)))
+def _fill_block(left: Ints, most: Ints, size: int, width: int, rest: int, noise: Shuffler) -> Ints:
+    """Return how many records of each value (m,) a block gets.
 
-
-def _draw_shares(records: Ints, most: Ints, size: int, wide: list[int], noise: Shuffler) -> Iterator[tuple[Ints, Ints]]:
-    """Yield for every block in turn the values that it gets, and how many records of each."""
-    left, rest = records.copy(), sum(wide)
-    for width in wide:
-        share = _fill_block(left, most, (size, width, rest), noise)
-        held = np.flatnonzero(share)
-        yield held, share[held]
-        left, rest = left - share, rest - width
-
-
-def _fill_block(left: Ints, most: Ints, block: tuple[int, int, int], noise: Shuffler) -> Ints:
-    """Of one block of (size, width, buckets that are left), how many records of each value (m,)."""
-    size, width, rest = block
+    Args:
+        left: The records of each value that are left (m,).
+        most: The most of each value in one bucket (m,).
+        size: The size of the buckets.
+        width: The number of buckets of the block.
+        rest: The number of buckets that are left, with the block.
+        noise: What draws values.
+    """
     share = (left - most * (rest - width)).clip(0)
     free = np.minimum(left, most * width) - share
     weights = (left * FINE // np.maximum(most * rest - left, 1)).clip(1, MOST)
@@ -494,20 +514,15 @@ def _fill_block(left: Ints, most: Ints, block: tuple[int, int, int], noise: Shuf
     short = size * width - int(share.sum())
     ends = np.cumsum(weights)
     while short:
-        value = _draw_value(ends, noise)
-        if not weights[value]:  # it was drawn before: as likely as others are, among those that are left
+        value = int(ends.searchsorted(noise.integers(0, int(ends[-1])), side="right"))
+        if not weights[value]:  # it was drawn before: another draw, among those that are left
             ends = np.cumsum(weights)
-            value = _draw_value(ends, noise)
+            continue
         more = min(short, int(free[value]))
         share[value] += more
         weights[value] = 0
         short -= more
     return share
-
-
-def _draw_value(ends: Ints, noise: Shuffler) -> int:
-    """A value in proportion to its weight; ``ends`` (m,): sums of weights."""
-    return int(ends.searchsorted(noise.integers(0, int(ends[-1])), side="right"))
 
 
 # Crossing groups ------------------------------------------------------------------------------------------------------
@@ -584,7 +599,7 @@ def _pair_partners(parts: Ints, values: Ints, tree: GroupTree, noise: Shuffler) 
     return np.concatenate(pairs, axis=1)
 
 
-def _lay_out_across(plan: Plan, pair: TreePair, noise: Shuffler) -> Pieces:
+def lay_out_across(plan: Plan, pair: TreePair, noise: Shuffler) -> Pieces:
     """Lay out a plan whose bounded sets cross each other."""
     values, bids, base = [], [], 0
     for j, buckets in enumerate(plan.setting.buckets):
@@ -600,16 +615,20 @@ def _lay_out_across(plan: Plan, pair: TreePair, noise: Shuffler) -> Pieces:
 
 
 def make_layout(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupTree] = (), coarser: int = 1) -> Pieces:
-    """The layout of a plan: a bucket of size S gets at most F_iS records of x_i.
+    """Lay out a plan: a bucket of size S gets at most F_iS records of x_i.
 
-    ``trees``: sets of values that are bounded, of which every bucket gets the floor or the ceiling of their mean.
-    ``coarser``: by how much fewer the blocks of a size class are, where that will do to foresee a release.
+    Args:
+        plan: The plan.
+        layout: The name of the layout.
+        noise: What draws.
+        trees: The sets of values that are bounded; every bucket gets the floor or the ceiling of their mean.
+        coarser: By how much fewer the blocks of a size class are, where that will do to foresee a release.
     """
     anatomy_layout = lay_out_largest_first(plan, noise) if layout == "largest-first" else None
     if anatomy_layout is not None:
         return anatomy_layout
     if len(trees) > 1:
-        return _lay_out_across(plan, TreePair(*trees), noise)
+        return lay_out_across(plan, TreePair(*trees), noise)
     if layout == "lumps":
         return lay_out_clustered(plan, noise, coarser)
     in_one = layout == "round-robin"  # the paper's RRA: place s of a class is bucket s mod b
@@ -625,5 +644,5 @@ def make_layout(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupT
 
 
 def draw_bids(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupTree] = ()) -> Bids:
-    """For each value in turn, the buckets of its records in uniformly random order (n,)."""
+    """Return for each value in turn the buckets of its records, in uniformly random order (n,)."""
     return make_layout(plan, layout, noise, trees).draw_places(noise)

@@ -174,24 +174,19 @@ class Relaxation:
 
     def _separate_cut(self, share: Floats, tolerance: float = TOLERANCE) -> Flags | None:
         """Return a set of values that the fractional setting ``share`` = b / n violates by above ``tolerance`` * n."""
-        used = share > 1e-12
-        fixed = np.floor(share[used] * SCALE).astype(np.int64)
-        supply = (self.problem.counts.astype(object) * SCALE // self.problem.records).astype(np.int64)
+        problem, used = self.problem, share > 1e-12
+        sizes, fixed = problem.sizes[used], np.floor(share[used] * SCALE).astype(np.int64)
+        supply, demand = (problem.counts.astype(object) * SCALE // problem.records).astype(np.int64), sizes * fixed
         # Limits are rounded up: a tight value that misses its place by rounding would hide a true violation.
-        limits = self.problem.capacity[:, used] * (fixed + 1)
-        sizes = self.problem.sizes[used]
-        problem, demand = self.problem, sizes * fixed
+        limits = problem.capacity[:, used] * (fixed + 1)
         flows = (
             send_records(tree, supply, limits, problem.bound_floors(tree.bounds, sizes) * (fixed + 1), demand)
             for tree in problem.trees
         )
         for flow in flows if problem.trees else [transport_records(supply, limits, demand)]:
-            blocked = flow.blocked
-            if not blocked.any():
-                continue
-            short = int(self.problem.counts[blocked].sum()) / self.problem.records
-            if short - float(self.problem.room_for(blocked) @ share) > tolerance:
-                return blocked
+            short = int(problem.counts[flow.blocked].sum()) / problem.records
+            if flow.blocked.any() and short - float(problem.room_for(flow.blocked) @ share) > tolerance:
+                return flow.blocked
         return None
 
     def _certify_bound(self, multipliers: Floats) -> None:
