@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
 
     Find = Callable[[BucketProblem], Plan]
 
-# Even -----------------------------------------------------------------------------------------------------------------
-# Whether fakes can hide all values evenly, and the plan that lets them.
+# Plans that hide values evenly ----------------------------------------------------------------------------------------
+# A plan lets fakes hide all values evenly if no value is too frequent.
 #
 # L_x of ``times_listed`` exist in fractions if and only if the k most frequent values have, for every k, at most
 # sum_j min(S_j + sigma, k) b_j S_j/(S_j + sigma) records (Gale: all values have the same room, so the most frequent
@@ -50,7 +49,7 @@ def list_names(names: Sequence[str]) -> str:
 
 
 def find_too_frequent(counts: Ints, setting: Setting, sigma: int) -> list[int]:
-    """The values that are too frequent for ``sigma`` fakes in every bucket to hide them evenly; none if it can be."""
+    """Return the values that are too frequent for ``sigma`` fakes in every bucket to hide all values evenly."""
     order = np.argsort(-counts, kind="stable")
     room = [(size + sigma, Fraction(buckets * size, size + sigma)) for size, buckets in setting.items]
     each = sum(space for _, space in room)
@@ -66,33 +65,17 @@ def find_too_frequent(counts: Ints, setting: Setting, sigma: int) -> list[int]:
 
 
 def find_even_plan(problem: BucketProblem, sigma: int, find: Find) -> Plan:
-    """The first plan, by falling size of the largest bucket, that hides all values evenly among ``sigma`` fakes.
+    """Return the first plan, by falling size of the largest bucket, that hides all values evenly among ``sigma`` fakes.
 
-    Smaller buckets ask less: no value may have more than 1/(S + sigma) of the records. ``InfeasibleError`` from
-    ``find``, or with the values that are too frequent and what would work.
+    Smaller buckets ask less: no value may have more than 1/(S + sigma) of the records.
+
+    Raises:
+        InfeasibleError: ``find`` finds no plan, or values are too frequent. The error names these, and the most fakes
+            and the largest buckets that hide all values, of those that are tried.
     """
-    plan, most = _try_sizes(problem, sigma, find)
-    if most:
-        raise _too_frequent(problem, most, sigma, find)
-    return plan
-
-
-def _try_sizes(problem: BucketProblem, sigma: int, find: Find) -> tuple[Plan, list[int]]:
-    """A plan and the values that are too frequent for it, if there is none that hides them."""
-    plan = find(problem)
-    while most := find_too_frequent(problem.counts, plan.setting, sigma):
-        smaller = plan.setting.sizes[-1] - 1
-        if problem.counts.max() * (int(problem.sizes[0]) + sigma) > problem.records or smaller < problem.sizes[0]:
-            return plan, most
-        try:
-            plan = find(replace(problem, largest=smaller))
-        except InfeasibleError:
-            return plan, most
-    return plan, []
-
-
-def _too_frequent(problem: BucketProblem, values: list[int], sigma: int, find: Find) -> InfeasibleError:
-    """Return the error, with the most fakes and the largest buckets that hide all values, of those that are tried."""
+    plan, frequent = _try_sizes(problem, sigma, find)
+    if not frequent:
+        return plan
 
     def can_hide(other: BucketProblem, fakes: int) -> bool:
         try:
@@ -109,22 +92,34 @@ def _too_frequent(problem: BucketProblem, values: list[int], sigma: int, find: F
     few, small = range(min(sigma - 1, listed - smallest), 0, -1), range(min(smallest - 1, listed - sigma), 1, -1)
     fewer = next((number for number in few[:TRIED] if can_hide(problem, number)), None)
     size = next((one for one in small[:TRIED] if can_hide(with_buckets_of(one), sigma)), None)
-    shares = {problem.label(i): Fraction(int(problem.counts[i]), problem.records) for i in values}
+    shares = {problem.label(i): Fraction(int(problem.counts[i]), problem.records) for i in frequent}
     names = list_names([f"{label} ({float(share):.3g})" for label, share in shares.items()])
-    offers = [
-        *([f"fake_values = {fewer}"] if fewer else []),
-        *([f"buckets of {size} records or more (threshold = '1/{size}')"] if size else []),
-        "uneven_fakes = 'state', which publishes how much more certain they are",
-    ]
-    return InfeasibleError(
+    offers = ["uneven_fakes = 'state', which publishes how much more certain they are"]
+    details: dict[str, object] = {"too_frequent": {label: str(share) for label, share in shares.items()}}
+    if size:
+        offers.insert(0, f"buckets of {size} records or more (threshold = '1/{size}')")
+    if fewer:
+        offers.insert(0, f"fake_values = {fewer}")
+        details["largest_fake_values"] = fewer
+    raise InfeasibleError(
         f"fake_values = {sigma} in buckets of {smallest} or more hides a value evenly only if it has at most "
         f"1/{smallest + sigma} of the records; more frequent: {names}; what works: {' or '.join(offers)}",
-        {
-            "too_frequent": {label: str(share) for label, share in shares.items()},
-            **({"largest_fake_values": fewer} if fewer else {}),
-            **({"largest_bucket": size} if size else {}),
-        },
+        details | ({"largest_bucket": size} if size else {}),
     )
+
+
+def _try_sizes(problem: BucketProblem, sigma: int, find: Find) -> tuple[Plan, list[int]]:
+    """Return a plan, and the values that are too frequent for it if no plan hides all values."""
+    plan = find(problem)
+    while most := find_too_frequent(problem.counts, plan.setting, sigma):
+        smaller = plan.setting.sizes[-1] - 1
+        if problem.counts.max() * (int(problem.sizes[0]) + sigma) > problem.records or smaller < problem.sizes[0]:
+            return plan, most
+        try:
+            plan = find(replace(problem, largest=smaller))
+        except InfeasibleError:
+            return plan, most
+    return plan, []
 
 
 # Rounding -------------------------------------------------------------------------------------------------------------
@@ -151,9 +146,10 @@ MARGIN = ONE >> 10  # from 0 and from 2^BITS, of entries that take what rounding
 
 
 def make_weights(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Ints | None:
-    """Integers w (E,) within 0 and 2^BITS, near ``chances`` (E,) times 2^BITS, whose sums over rows and kinds are
-    exactly ``of_rows`` and ``of_kinds`` times 2^BITS; None if there are none near. A kind of which all or none is
-    chosen is fixed.
+    """Round chances (E,) to integers w (E,) within 0 and 2^BITS, with exact sums.
+
+    Each is near its chance times 2^BITS, and their sums over rows and kinds are ``of_rows`` and ``of_kinds`` times
+    2^BITS. The result is None if there are no such integers nearby. A kind is fixed if all or none of it is chosen.
     """
     lengths = entries.lengths[1]
     integers = np.where((of_kinds == lengths)[entries.kinds], ONE, 0)
@@ -173,7 +169,7 @@ def make_weights(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Int
 
 
 def _round_exactly(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Ints:
-    """Integers near ``chances`` times 2^BITS with exact sums.
+    """Return integers near ``chances`` times 2^BITS with exact sums.
 
     What rounding leaves open in a row is spread over its entries; what it leaves open of a kind goes to another kind,
     along a tree of kinds that stand next to each other often, and is spread over all rows in which they do: one entry
@@ -196,9 +192,10 @@ def _round_exactly(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: I
 
 
 def _spanning_tree(entries: Entries, integers: Ints) -> list[tuple[int, int, Ints, Ints]]:
-    """(kind, its parent, entries of the kind, those of its parent beside them in a row), leaves first.
+    """Return a tree of kinds as (kind, its parent, entries of the kind, entries of the parent), leaves first.
 
-    Entries whose chance is nearly 0 or 1 are left out where two kinds have others.
+    The entries of the two stand beside each other in a row. Entries whose chance is nearly 0 or 1 are left out where
+    two kinds have others.
     """
     number, loose = entries.shape[1], (integers >= MARGIN) & (integers <= ONE - MARGIN)
     neighbours = np.flatnonzero(entries.rows[1:] == entries.rows[:-1])
@@ -229,40 +226,36 @@ def choose_entries(entries: Entries, weights: Ints, noise: Shuffler) -> Flags:
 
     The order of a row's entries, whatever it is, decides who is paired with whom: give them in random order.
     """
-    left = weights.copy()
+    left, number = weights.copy(), entries.shape[1]
     for bit in range(BITS):
         odd = np.flatnonzero((left >> bit) & 1)
-        if len(odd):
-            one, two = odd[0::2], odd[1::2]
-            rises = _draw_rises(entries.kinds[one], entries.kinds[two], entries.shape[1], noise)
-            step = np.where(rises, 1 << bit, -1 << bit)
-            left[one] += step
-            left[two] -= step
+        if not len(odd):
+            continue
+        one, two = entries.kinds[odd[0::2]], entries.kinds[odd[1::2]]
+        # Of each pair one rises, so that every kind rises as often as it falls.
+        turned = one > two
+        keys = np.where(turned, two * number + one, one * number + two)
+        order = noise.permutation(len(keys))
+        order = order[np.argsort(keys[order], kind="stable")]
+        keys = keys[order]
+        starts = np.flatnonzero(np.concatenate((np.ones(1, dtype=bool), keys[1:] != keys[:-1])))
+        lengths = np.diff(np.append(starts, len(keys)))
+        second = (np.arange(len(keys)) - np.repeat(starts, lengths)) % 2 == 1
+        sorted_rises = noise.integers(0, 2, len(keys)).astype(bool)
+        sorted_rises[second] = ~sorted_rises[np.flatnonzero(second) - 1]
+        alone = (starts + lengths - 1)[lengths % 2 == 1]
+        if len(alone):
+            sorted_rises[alone] = _walk_trails(keys[alone] // number, keys[alone] % number, noise)
+        rises = np.empty_like(sorted_rises)
+        rises[order] = sorted_rises
+        step = np.where(rises ^ turned, 1 << bit, -1 << bit)
+        left[odd[0::2]] += step
+        left[odd[1::2]] -= step
     return np.asarray(left == ONE)
 
 
-def _draw_rises(one: Ints, two: Ints, number: int, noise: Shuffler) -> Flags:
-    """Draw for pairs of kinds which one rises (True: the first); every kind rises as often as it falls."""
-    turned = one > two
-    keys = np.where(turned, two * number + one, one * number + two)
-    order = noise.permutation(len(keys))
-    order = order[np.argsort(keys[order], kind="stable")]
-    keys = keys[order]
-    starts = np.flatnonzero(np.concatenate((np.ones(1, dtype=bool), keys[1:] != keys[:-1])))
-    lengths = np.diff(np.append(starts, len(keys)))
-    second = (np.arange(len(keys)) - np.repeat(starts, lengths)) % 2 == 1
-    rises = noise.integers(0, 2, len(keys)).astype(bool)
-    rises[second] = ~rises[np.flatnonzero(second) - 1]
-    alone = (starts + lengths - 1)[lengths % 2 == 1]
-    if len(alone):
-        rises[alone] = _walk_trails(keys[alone] // number, keys[alone] % number, noise)
-    in_order = np.empty_like(rises)
-    in_order[order] = rises
-    return np.asarray(in_order ^ turned)
-
-
 def _walk_trails(one: Ints, two: Ints, noise: Shuffler) -> Flags:
-    """Closed trails through kinds that each have an even number of ends of pairs: whether a pair's first end rises.
+    """Draw whether each pair's first kind rises, on closed trails through kinds with an even number of ends of pairs.
 
     The ends at a kind are joined two by two at random. From an end to the other one of its pair, and on to the one
     joined with that, is a permutation of the ends whose cycles come in twos: those that rise and those that fall.
@@ -302,8 +295,13 @@ TRIES, LAYOUT_TRIES = 10, 2  # lists that leave no exact choice of fakes are lai
 
 @dataclass(frozen=True)
 class HiddenValues:
-    """``bids`` (n,): for each value in turn the buckets of its records in uniformly random order; ``fake_bids``,
-    ``fake_codes`` (sigma B,): the fakes; ``highest``: the largest probability of a listed value to be real, exactly.
+    """Lists of buckets, and which of their values are fake.
+
+    Attributes:
+        bids: For each value in turn the buckets of its records, in uniformly random order (n,).
+        fake_bids: The buckets of the fakes (sigma B,).
+        fake_codes: The values of the fakes (sigma B,).
+        highest: The largest probability of a listed value to be real, exactly.
     """
 
     bids: Bids
@@ -319,16 +317,21 @@ def plan_lists(plan: Plan, counts: Ints, sigma: int) -> Plan:
 
 
 def hide_values(plan: Plan, counts: Ints, sigma: int, layout: str, noise: Shuffler) -> HiddenValues:
-    """Lists of |g| + sigma values for the buckets of ``plan``, and which of these are fake.
+    """Draw lists of |g| + sigma values for the buckets of a plan, and which of these are fake.
 
-    Raises ``InfeasibleError`` where no choice of fakes leaves every bucket and every value what it must have, which can
-    only be in tiny tables.
+    Raises:
+        InfeasibleError: No choice of fakes leaves every bucket and every value what it must have (in tiny tables only).
     """
     listed = plan_lists(plan, counts, sigma)
     codes = np.repeat(np.arange(len(counts)), listed.allocation.sum(axis=1))
     for attempt in range(TRIES):
         tried = layout if attempt < LAYOUT_TRIES else "blocks"
-        bids = _shuffle_buckets(draw_bids(listed, tried, noise), plan.setting, noise)
+        bids = draw_bids(listed, tried, noise)
+        numbers, first = [], 0  # buckets of one size lie in random order, whatever the layout
+        for buckets in plan.setting.buckets:
+            numbers.append(first + noise.permutation(buckets))
+            first += buckets
+        bids = np.concatenate(numbers).astype(bids.dtype)[bids]
         drawn = _draw_fakes(bids, codes, counts, plan.setting, sigma, noise)
         if drawn is not None:
             fake, highest = drawn
@@ -339,19 +342,13 @@ def hide_values(plan: Plan, counts: Ints, sigma: int, layout: str, noise: Shuffl
     )
 
 
-def _shuffle_buckets(bids: Bids, setting: Setting, noise: Shuffler) -> Bids:
-    """Buckets of one size in random order, whatever the layout."""
-    numbers, first = [], 0
-    for buckets in setting.buckets:
-        numbers.append(first + noise.permutation(buckets))
-        first += buckets
-    return np.concatenate(numbers).astype(bids.dtype)[bids]
-
-
 def _draw_fakes(
     bids: Bids, codes: Ints, counts: Ints, setting: Setting, sigma: int, noise: Shuffler
 ) -> tuple[Flags, Fraction] | None:
-    """Which entries (E,) are fake, and the largest probability of one to be real; None if no choice is exact."""
+    """Draw which entries (E,) are fake; return the largest probability of one to be real, too, or None.
+
+    The result is None if no choice is exact.
+    """
     order = noise.permutation(len(bids))
     order = order[np.argsort(bids[order], kind="stable")]
     buckets = sum(setting.buckets)
@@ -377,8 +374,6 @@ def _draw_fakes(
 # of a value and, published, ``anywhere``: the highest of a value in a single bucket, rounded up.
 # ``uneven``: the certainty of the values that are too frequent for fakes to hide them as well as others.
 
-DIGITS = 10**4  # to which a probability is rounded up
-
 
 def certainty_facts(problem: BucketProblem, setting: Setting, sigma: int) -> FakeFacts:
     """Return the facts of a plan with ``sigma`` fake values in every bucket."""
@@ -398,11 +393,6 @@ def certainty_facts(problem: BucketProblem, setting: Setting, sigma: int) -> Fak
     )
 
 
-def round_up(probability: Fraction) -> float:
-    """To four digits, never below; 1 only for what is certain."""
-    return ceil(probability * DIGITS) / DIGITS
-
-
 # Exclusion ------------------------------------------------------------------------------------------------------------
 # Fakes that associations exclude for nobody in the bucket (Wang et al., section 6).
 #
@@ -419,8 +409,9 @@ SWEEPS, PATIENCE = 2000, 200  # exchanges between all buckets, two by two: at mo
 
 @dataclass(frozen=True)
 class ExchangedFakes:
-    """``codes`` (N,): the fakes after all exchanges, of the same buckets; ``weak`` of them are excluded all the same.
-    ``certain``: listed values that are excluded and real.
+    """The values of the fakes after all exchanges, ``codes`` (N,), of the same buckets.
+
+    Of these ``weak`` are excluded all the same; so many listed values are excluded and real as ``certain`` says.
     """
 
     codes: Ints
@@ -431,20 +422,31 @@ class ExchangedFakes:
 def avoid_excluded(real: BucketRuns, bids: Ints, codes: Ints, excluded: Ints, noise: Shuffler) -> ExchangedFakes:
     """Exchange fakes ``codes`` among buckets ``bids`` (N,) until none is among ``excluded`` (e, 2), or nothing helps.
 
-    In every sweep one excluded fake of each bucket that has any is matched with a fake of another bucket, at random;
-    the two are exchanged if neither bucket lists the other's, and fewer of them are excluded after than before, or as
-    many.
+    In every sweep one excluded fake of each bucket that has any is matched with a fake of another bucket, at random.
+    The two are exchanged if neither bucket lists the other's, and no more of them are excluded after than before.
     """
     order = np.argsort(bids, kind="stable")
     held, barred = (_BucketValues(real.values, *pairs) for pairs in (real.listed_pairs, excluded.T))
     buckets = bids[order].reshape(int(bids.max(initial=-1)) + 1, -1)[:, 0]
     listed, vain = codes[order].reshape(len(buckets), -1), 0
     weak = barred.has_pairs(buckets[:, None], listed)
-    left = int(weak.sum())
+    left, half = int(weak.sum()), len(buckets) // 2
     for _ in range(SWEEPS):
         if not left or vain == PATIENCE:
             break
-        _exchange_fakes(buckets, listed, weak, held, barred, noise)
+        drawn, some = noise.permutation(len(buckets)), np.asarray(weak.any(axis=1))
+        one, two = drawn[:half], drawn[half : 2 * half]
+        either_weak = some[one] | some[two]
+        one, two = one[either_weak], two[either_weak]
+        first, second = (_pick_columns(weak[rows], noise) for rows in (one, two))
+        first_codes, second_codes = listed[one, first], listed[two, second]
+        free = ~(held.has_pairs(buckets[one], second_codes) | (listed[one] == second_codes[:, None]).any(axis=1))
+        free &= ~(held.has_pairs(buckets[two], first_codes) | (listed[two] == first_codes[:, None]).any(axis=1))
+        there, here = barred.has_pairs(buckets[one], second_codes), barred.has_pairs(buckets[two], first_codes)
+        done = free & (there.astype(int) + here <= weak[one, first].astype(int) + weak[two, second])
+        one, first, two, second = one[done], first[done], two[done], second[done]
+        listed[one, first], listed[two, second] = second_codes[done], first_codes[done]
+        weak[one, first], weak[two, second] = there[done], here[done]
         before, left = left, int(weak.sum())
         vain = 0 if left < before else vain + 1
     exchanged = np.empty_like(codes)
@@ -452,28 +454,8 @@ def avoid_excluded(real: BucketRuns, bids: Ints, codes: Ints, excluded: Ints, no
     return ExchangedFakes(exchanged, left, int(barred.has_pairs(*real.listed_pairs).sum()))
 
 
-def _exchange_fakes(
-    buckets: Ints, listed: Ints, weak: Flags, held: _BucketValues, barred: _BucketValues, noise: Shuffler
-) -> None:
-    """Sweep in place over the fakes ``listed`` (B, sigma) of ``buckets`` (B,); ``weak`` are excluded ones."""
-    half = len(buckets) // 2
-    order, some = noise.permutation(len(buckets)), np.asarray(weak.any(axis=1))
-    one, two = order[:half], order[half : 2 * half]
-    either_weak = some[one] | some[two]
-    one, two = one[either_weak], two[either_weak]
-    first, second = (_pick_columns(weak[rows], noise) for rows in (one, two))
-    first_codes, second_codes = listed[one, first], listed[two, second]
-    free = ~(held.has_pairs(buckets[one], second_codes) | (listed[one] == second_codes[:, None]).any(axis=1))
-    free &= ~(held.has_pairs(buckets[two], first_codes) | (listed[two] == first_codes[:, None]).any(axis=1))
-    there, here = barred.has_pairs(buckets[one], second_codes), barred.has_pairs(buckets[two], first_codes)
-    done = free & (there.astype(int) + here <= weak[one, first].astype(int) + weak[two, second])
-    one, first, two, second = one[done], first[done], two[done], second[done]
-    listed[one, first], listed[two, second] = second_codes[done], first_codes[done]
-    weak[one, first], weak[two, second] = there[done], here[done]
-
-
 def _pick_columns(weak: Flags, noise: Shuffler) -> Ints:
-    """A random column of each row, one that is marked if there is any."""
+    """Draw a column of each row, one that is marked if there is any."""
     order = noise.integers(0, 2**30, weak.size).reshape(weak.shape)
     return np.asarray((order + weak * 2**30).argmax(axis=1))
 
@@ -485,7 +467,7 @@ class _BucketValues:
         self._values, self._keys = values, np.unique(bids * values + codes)
 
     def has_pairs(self, bids: Ints, codes: Ints) -> Flags:
-        """Which of the pairs are in the set."""
+        """Return which of the pairs are in the set."""
         wanted = bids * self._values + codes
         if not len(self._keys):
             return np.zeros(len(wanted), dtype=bool)
@@ -493,7 +475,7 @@ class _BucketValues:
 
 
 def refuse_weak(weak: int, policy: str) -> None:
-    """``InfeasibleError`` if fakes that can be excluded are not wanted."""
+    """Raise ``InfeasibleError`` if fakes that can be excluded are not wanted."""
     if weak and policy == "refuse":
         raise InfeasibleError(
             f"{weak} fake values would be excluded by negative associations: their buckets have too few others; "
@@ -503,9 +485,9 @@ def refuse_weak(weak: int, policy: str) -> None:
 
 
 def find_excluded(db: Relations, roles: Roles, real: BucketRuns, channel: Channel) -> Ints:
-    """Buckets and codes (e, 2) that negative associations exclude for a record of the bucket.
+    """Return the buckets and codes (e, 2) that negative associations exclude for a record of the bucket.
 
-    Reads ``qit`` of database ``release``; ``real``, ``channel``: of the buckets without fakes.
+    It reads ``qit`` of database ``release``; ``real`` and ``channel`` are those of the buckets without fakes.
     """
     if len(channel.records) > LARGE:
         raise UsageError(f"exclude_negative looks at every value of every column; it takes at most {LARGE} values")
