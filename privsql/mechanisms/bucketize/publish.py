@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,8 @@ from sqlglot import exp
 from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import Holes, Roles, alias_as, all_rows, column, fill, table, temp_table
 from privsql.mechanisms.assignment import RankAssignment, RecordParts
-from privsql.mechanisms.bucketize import beliefs, bounds, fakes
+from privsql.mechanisms.bucketize import beliefs, fakes
+from privsql.mechanisms.bucketize.bounds import allowed_values
 from privsql.mechanisms.bucketize.estimator import (
     ListedPairs,
     channel_facts,
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
 
 # Assignment -----------------------------------------------------------------------------------------------------------
-# Records and values as they are written: streams in which every record gets its bucket, and every bucket its list.
+# Records and values are written as streams, in which every record gets its bucket, and every bucket its list.
 #
 # The places of a layout are in uniformly random order within each value, whatever the records are. So the j-th record
 # of a value takes the j-th of its places, and the order in which records come can't matter; but with a key that may
@@ -55,9 +57,16 @@ BID = pa.field("bid", pa.int32())
 
 
 def write_records(db: Relations, source: Records, bids: Bids, *, ordered: bool) -> None:
-    """QIT; ``bids`` (n,): for each value in turn, the places of its records, negative for those that are left out.
+    """Write QIT from the buckets of the records.
 
-    ``ordered``: records in canonical order. Raises ``GuaranteeError`` unless the records are those that were counted.
+    Args:
+        db: Where the source and the release lie.
+        source: The source.
+        bids: For each value in turn, the buckets of its records, negative for those that are left out (n,).
+        ordered: Whether records come in canonical order.
+
+    Raises:
+        GuaranteeError: The records are not those that were counted.
     """
     source.history.groups = bids
     if source.packed is not None:
@@ -76,7 +85,7 @@ def write_records(db: Relations, source: Records, bids: Bids, *, ordered: bool) 
 
 
 def write_ranked(db: Relations, source: Records, layout: Pieces, key: Key) -> None:
-    """QIT in the portable order: the records' ranks take the places of a layout (``RankAssignment``).
+    """Write QIT in the portable order: the records' ranks take the places of a layout (``RankAssignment``).
 
     An engine in which rows have no order keeps relation ``assigned``(q0.., code, bid), for ``write_counted``.
     """
@@ -86,8 +95,8 @@ def write_ranked(db: Relations, source: Records, layout: Pieces, key: Key) -> No
         source.history.groups = assignment.read_numbers(
             assignment.query_assigned(layout.make_segments(), [column("pos", "r")])
         )
-    values = [] if db.keeps_order else [alias_as(exp.cast(column("part", "r"), "INTEGER"), "code")]
-    numbered = assignment.query_assigned(layout.make_segments(), [*roles.qi_columns("r"), *values]).subquery("dealt")
+    codes = [] if db.keeps_order else [alias_as(exp.cast(column("part", "r"), "INTEGER"), "code")]
+    numbered = assignment.query_assigned(layout.make_segments(), [*roles.qi_columns("r"), *codes]).subquery("dealt")
     assigned = exp.select("*", alias_as(column("number"), "bid")).from_(numbered)
     if db.keeps_order:
         _write_qit(db, roles, assigned.subquery())
@@ -97,11 +106,9 @@ def write_ranked(db: Relations, source: Records, layout: Pieces, key: Key) -> No
     assignment.drop_relations()
 
 
-def write_counted(db: Relations, roles: Roles, fakes: tuple[Ints, Ints]) -> None:
-    """ST from relation ``assigned`` and the buckets and values of fakes, by counting."""
-    db.register_arrow(
-        "fakes", pa.table({name: one.astype(np.int32) for name, one in zip(("bid", "code"), fakes, strict=True)})
-    )
+def write_counted(db: Relations, roles: Roles, fake_bids: Ints, fake_codes: Ints) -> None:
+    """Write ST by counting relation ``assigned`` and the buckets and values of fakes."""
+    db.register_arrow("fakes", pa.table({"bid": fake_bids.astype(np.int32), "code": fake_codes.astype(np.int32)}))
     composed = fill("bucketize/composed", {"assigned": temp_table("assigned"), "fakes": temp_table("fakes")})
     holes: Holes = {"composition": composed.subquery(), "domain": temp_table("domain"), "sa": roles.sa_typed("d")}
     holes |= roles.by_sa.alias_holes("bid", "count")
@@ -119,19 +126,19 @@ def _write_qit(db: Relations, roles: Roles, assigned: exp.Expr, *, is_sorted: bo
 
 
 def write_values(db: Relations, roles: Roles, runs: BucketRuns, values: pa.Table) -> None:
-    """ST, in its order; ``values`` (s0..) by code. In a session of its own, so that it can go beside the records."""
+    """Write ST in its order, in a session of its own, so that records can be written at once.
+
+    The columns of ``values`` (s0..) are by code.
+    """
     with db.open_sibling() as writer:
         writer.register_arrow("listed", stream_listed(runs, values))
-        holes: Holes = {
-            "listed": temp_table("listed"),
-            "sa": roles.sa_typed("l"),
-            **roles.by_sa.alias_holes("bid", "count"),
-        }
+        holes: Holes = {"listed": temp_table("listed"), "sa": roles.sa_typed("l")}
+        holes |= roles.by_sa.alias_holes("bid", "count")
         writer.create_table("st", fill("duckdb/st", holes), into="release")
 
 
 class AssignedRecords:
-    """The records of a stream (q0.., code) with the bucket of each in place of its value."""
+    """The records of a stream (q0.., code), with the bucket of each in place of its value."""
 
     def __init__(self, coded: pa.RecordBatchReader, bids: Bids, counts: Ints) -> None:
         self._coded, self._bids = coded, bids
@@ -139,7 +146,7 @@ class AssignedRecords:
         self._next = self._ends - counts  # of each value, the first of the places that are free
 
     def as_stream(self) -> pa.RecordBatchReader:
-        """(q0.., bid), in the order of the records."""
+        """Return a stream (q0.., bid), in the order of the records."""
         schema = pa.schema([*list(self._coded.schema)[:-1], BID])
         batches = (
             pa.RecordBatch.from_arrays([*columns, pa.array(self._take_places(codes.to_numpy()))], schema=schema)
@@ -148,12 +155,12 @@ class AssignedRecords:
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def require_all_placed(self) -> None:
-        """``GuaranteeError`` unless every place is taken."""
+        """Raise ``GuaranteeError`` unless every place is taken."""
         if (self._next != self._ends).any():
             raise source_changed_error()
 
     def _take_places(self, codes: NDArray[np.int32]) -> Bids:
-        """The next places of these values."""
+        """Return the next places of these values."""
         number = np.bincount(codes, minlength=len(self._ends))
         if (self._next + number > self._ends).any():
             raise source_changed_error()
@@ -167,18 +174,15 @@ class AssignedRecords:
 
 
 def stream_listed(runs: BucketRuns, values: pa.Table) -> pa.RecordBatchReader:
-    """(bid, s0.., records), in that order; ``values`` (s0..) by code."""
-    words = [values[name].combine_chunks() for name in values.column_names]
-    fields = [
-        pa.field(name, pa.dictionary(pa.int32(), column.type))
-        for name, column in zip(values.column_names, words, strict=True)
-    ]
+    """Return a stream (bid, s0.., records), in that order; ``values`` (s0..) are by code."""
+    words = {name: values[name].combine_chunks() for name in values.column_names}
+    fields = [pa.field(name, pa.dictionary(pa.int32(), texts.type)) for name, texts in words.items()]
     schema = pa.schema([BID, *fields, pa.field("records", pa.int32())])
 
     def make_batches() -> Iterator[pa.RecordBatch]:
         for batch in runs.as_stream():
             bid, code, records = batch.columns
-            named = [pa.DictionaryArray.from_arrays(code, column) for column in words]
+            named = [pa.DictionaryArray.from_arrays(code, texts) for texts in words.values()]
             yield pa.RecordBatch.from_arrays([bid, *named, records], schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, make_batches())
@@ -187,16 +191,19 @@ def stream_listed(runs: BucketRuns, values: pa.Table) -> pa.RecordBatchReader:
 # Publishing -----------------------------------------------------------------------------------------------------------
 
 PAIR, RECORD, LISTED, VALUE = 150, 13, 24, 1000  # bytes that are taken beside the engine for each of them
+DIGITS = 10**4  # to which the probability that a listed value is real is rounded up
 
 
 def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> BucketizeFacts:
-    """Make ``qit``, ``st``, ``privsql_values`` and ``privsql_channel`` in database ``release``; returns the facts."""
+    """Make the tables of a release in database ``release``, and return its facts."""
     plan, problem = plan_buckets(db, source, params, source.history.setting)
     source.history.setting = StoredPlan.from_plan(plan, problem).model_dump(mode="json")
     together = (tuple((one.members, str(one.threshold)) for one in problem.bounds),) if problem.bounds else ()
     noise = key.random_generator("bucketize", plan.setting.items, tuple(source.counts), tuple(source.labels), *together)
-    roles = source.roles
+    roles, setting = source.roles, plan.setting.items
     facts = plan_facts(plan, problem, params, sum(source.counts))
+
+    # Which bucket lists what: a layout, whose fakes are drawn of what is listed.
     hidden: fakes.HiddenValues | None = None
     if params.fake_values:
         hidden = fakes.hide_values(plan, problem.counts, params.fake_values, params.effective_layout, noise)
@@ -206,9 +213,15 @@ def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> Buck
     runs = layout.list_runs(plan.setting)
     reserve_memory(db, runs)
     values = db.arrow(all_rows(temp_table("domain")).order_by("code")).select(list(roles.sa_keys))  # (s0..) by code
+
+    def write_lists(listed: BucketRuns, *, whole: bool) -> pa.Table:
+        """Write ST if the runs are the ``whole`` of it; return how values meet."""
+        if whole and db.keeps_order:
+            write_values(db, roles, listed, values)
+        return listed.count_meetings()
+
     with ThreadPoolExecutor(1) as executor:  # numpy and the engine use different cores
-        named = values if hidden is None and db.keeps_order else None
-        counted = executor.submit(_count_meetings, db, roles, runs, named)
+        counted = executor.submit(write_lists, runs, whole=hidden is None)
         if source.order == "portable":
             write_ranked(db, source, layout, key)
         else:
@@ -216,25 +229,27 @@ def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> Buck
             bids = spread_left_out(layout.draw_places(noise), problem.counts, counts, noise)
             write_records(db, source, bids, ordered=not key.fresh)
         meetings = counted.result()
-    fake: tuple[Ints, Ints] = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+    fake_bids = fake_codes = np.zeros(0, dtype=np.int64)
     if hidden is not None:
-        codes, more = _admit_fakes(db, roles, params, (facts, hidden, runs, meetings), noise)
-        facts, fake = BucketFacts.join_parts(facts, more), (hidden.fake_bids, codes)
-        every, codes_of_every = (np.concatenate(both) for both in zip(runs.listed_pairs, fake, strict=True))
-        runs = runs_from_entries(every, codes_of_every, runs.values, plan.setting.items, params.fake_values)
-        meetings = _count_meetings(db, roles, runs, values if db.keeps_order else None)
+        fake_bids = hidden.fake_bids
+        fake_codes, more = _admit_fakes(db, roles, params, facts, hidden, runs, meetings, noise)
+        facts = BucketFacts.join_parts(facts, more)
+        bids_of_real, codes_of_real = runs.listed_pairs
+        every, codes = np.concatenate((bids_of_real, fake_bids)), np.concatenate((codes_of_real, fake_codes))
+        runs = runs_from_entries(every, codes, runs.values, setting, params.fake_values)
+        meetings = write_lists(runs, whole=True)
     if not db.keeps_order:
-        write_counted(db, roles, fake)
+        write_counted(db, roles, fake_bids, fake_codes)
+
+    # What follows from ST: the channel, beliefs, and whether these may be certain.
     through = _write_channel(db, roles, runs, meetings, problem, facts)
-    db.create_view(
-        "published",
-        exp.select(*roles.sa_in(), *roles.by_sa.select_columns("bid", "count")).from_(table("st", "release")),
-    )
-    listed = beliefs.SensitiveTable(db, roles, facts, temp_table("published"), temp_table("domain"))
-    stated = BucketizeFacts.join_parts(facts, through, listed.measure_beliefs(), layout=params.effective_layout)
-    excused = bounds.allowed_values(params, problem.labels, problem.thresholds)
+    listed_columns = [*roles.sa_in(), *roles.by_sa.select_columns("bid", "count")]
+    db.create_view("published", exp.select(*listed_columns).from_(table("st", "release")))
+    st = beliefs.SensitiveTable(db, roles, facts, temp_table("published"), temp_table("domain"))
+    stated = BucketizeFacts.join_parts(facts, through, st.measure_beliefs(), layout=params.effective_layout)
+    excused = allowed_values(params, problem.labels, problem.thresholds)
     if stated.reaches_certainty and excused is not None:
-        beliefs.refuse_certainty(listed.count_certain(excused))
+        beliefs.refuse_certainty(st.count_certain(excused))
     return stated
 
 
@@ -246,18 +261,12 @@ def reserve_memory(db: Relations, runs: BucketRuns) -> None:
     db.reserve_memory(size, f"a release of {runs.values:,} values, of which up to {pairs:,} pairs meet,")
 
 
-def _count_meetings(db: Relations, roles: Roles, runs: BucketRuns, values: pa.Table | None) -> pa.Table:
-    """Return how values meet in buckets; write ST, with these ``values`` (s0..) by code, if that is what they list."""
-    if values is not None:
-        write_values(db, roles, runs, values)
-    return runs.count_meetings()
-
-
 def _write_channel(
     db: Relations, roles: Roles, runs: BucketRuns, meetings: pa.Table, problem: BucketProblem, facts: BucketFacts
 ) -> BeliefFacts:
-    """The values, the channel, and the linear estimator, which is empty where weights are shares; returns what gets
-    through.
+    """Write the values, the channel and the linear estimator; return the facts on what gets through.
+
+    The estimator is empty where weights are shares.
     """
     channel, given, thresholds = make_channel(meetings, facts).channel, temp_table("given"), problem.thresholds
     estimator = find_linear_estimator(channel, facts)
@@ -281,13 +290,15 @@ def _admit_fakes(
     db: Relations,
     roles: Roles,
     params: Bucketize,
-    drawn: tuple[BucketFacts, fakes.HiddenValues, BucketRuns, pa.Table],
+    facts: BucketFacts,
+    hidden: fakes.HiddenValues,
+    runs: BucketRuns,
+    meetings: pa.Table,
     noise: Shuffler,
 ) -> tuple[Ints, FakeFacts]:
-    """The fakes, exchanged where negative associations exclude them, and what is stated of them."""
-    facts, hidden, runs, meetings = drawn
-    if not params.exclude_negative and facts.certainty is not None:  # whose law holds for the drawn fakes
-        certainty = CertaintyFacts.join_parts(facts.certainty, anywhere=fakes.round_up(hidden.highest))
+    """Exchange fakes where negative associations exclude them; return their values, and what is stated of them."""
+    if not params.exclude_negative and facts.certainty is not None:  # the law holds for the drawn fakes
+        certainty = CertaintyFacts.join_parts(facts.certainty, anywhere=ceil(hidden.highest * DIGITS) / DIGITS)
         return hidden.fake_codes, FakeFacts(weak_fakes=0, certainty=certainty)
     plainly = ListedPairs.read(meetings, [size for size, _ in facts.sizes]).make_channel(None)
     known = fakes.find_excluded(db, roles, runs, plainly.channel)
