@@ -1,4 +1,4 @@
-"""Adversaries of bucketized releases: the view of the buckets, corruption and homogeneity."""
+"""Attack bucketized releases: by what buckets list, by known values or persons, and by learning from the release."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GOLDEN, TURN = 2654435769, 2**32  # number * GOLDEN mod TURN spreads any run of 
 
 
 class BucketAttackView(AttackView):
-    """QIT and ST. ``fake_count`` = sigma: values that the ST of every bucket lists beyond its records."""
+    """QIT and ST, as adversaries see them."""
 
     records, part, independent = "qit", "bid", False
     stated = ("records", "numerator", "denominator")
@@ -50,7 +50,7 @@ class BucketAttackView(AttackView):
         return int(self.given.manifest.parameters.get("fake_values", 0))
 
     def excess_share(self) -> float:
-        """Share of the records in buckets that break a bound."""
+        """Return the share of the records in buckets that break a bound."""
         return float(np.isin(self.record_parts, self.broken_buckets).mean())
 
     @cached_property
@@ -59,10 +59,10 @@ class BucketAttackView(AttackView):
 
     @property
     def numbered_groups(self) -> list[Ints]:
-        """Records by bucket, unless the layout runs with the numbers of the buckets.
+        """Return the records by bucket, (buckets, size); nothing where the layout runs with the numbers of the buckets.
 
-        These are drawn within a size with fakes, and in some layouts; blocks of buckets draw an order of values each,
-        or where values stand in lumps, which the buckets of a block share, are numbered at random as a whole.
+        With fakes, and in some layouts, buckets of one size are numbered at random. In others each block of buckets
+        draws an order of values of its own. Where values stand in lumps, a block as a whole has a random number.
         """
         if self._facts.layout == "lumps":
             whole = self._attacked_share >= 1
@@ -72,7 +72,7 @@ class BucketAttackView(AttackView):
 
     @property
     def is_paired(self) -> bool:
-        """Without fakes every record has a slot."""
+        """Return whether every record has a slot, as it has without fakes."""
         return not self.fake_count
 
     def _attacked_filter(self, bucket: str = "part") -> exp.Expr:
@@ -92,13 +92,13 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def _attacked_share(self) -> float:
-        """The share of the buckets that is attacked."""
+        """Return the share of the buckets that is attacked."""
         view = self.given
         return 1.0 if view.sample is None else view.sample / max(1, view.manifest.published_records)
 
     @cached_property
     def listed_entries(self) -> tuple[Ints, Ints, Ints]:
-        """ST as stored: bucket, code and count of every row."""
+        """Return the bucket, the code and the count of every row of ST, as stored."""
         listed = exp.select(*self.roles.by_sa.select_columns("bid", "count"), *self.roles.sa_in())
         self.db.create_view("a_st", listed.from_(table("st", self.given.database)))
         holes: Holes = {
@@ -119,36 +119,36 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def value_labels(self) -> list[str]:
-        """Texts of the values."""
+        """Return the texts of the values."""
         columns = [exp.cast(item, "VARCHAR") for item in self.roles.sa_columns()]
         rows = self.db.rows(exp.select(*columns).from_(temp_table("a_values")).order_by("code"))
         return [label_value(row) for row in rows]
 
     @property
     def listed_times(self) -> Floats:
-        """How often each value is listed in the whole release (m,)."""
+        """Return how often each value is listed in the whole release (m,)."""
         return np.asarray(self._stated_values["records"].to_numpy().astype(np.float64))
 
     @cached_property
     def thresholds(self) -> list[Fraction]:
-        """Thresholds f' of all values."""
+        """Return the thresholds f' of all values."""
         pairs = (self._stated_values[name].to_pylist() for name in ("numerator", "denominator"))
         return [Fraction(int(top), int(bottom)) for top, bottom in zip(*pairs, strict=True)]
 
     @cached_property
     def bounds(self) -> Floats:
-        """Thresholds as numbers (m,)."""
+        """Return the thresholds as numbers (m,)."""
         return np.array([float(one) for one in self.thresholds])
 
     @cached_property
     def shares(self) -> Floats:
-        """Frequencies (m,); estimates where listed values may be fake."""
+        """Return the frequencies of the values (m,); estimates where listed values may be fake."""
         records = self.channel.records if self.fake_count else self.listed_times
         return np.asarray(records / records.sum())
 
     @cached_property
     def group_bounds(self) -> list[GroupBound]:
-        """The bounds on sets of values."""
+        """Return the bounds on sets of values."""
         stated = stated_bounds(self._facts)
         if max((max(one.members) for one in stated), default=0) >= len(self.bounds):
             raise GuaranteeError("a bound is on values that are not listed; verify the release")
@@ -156,18 +156,18 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def listed_buckets(self) -> tuple[Ints, Ints]:
-        """The numbers of the buckets of ST, and in which of these each of its rows is."""
+        """Return the numbers of the buckets of ST, and the rank of the bucket of each of its rows."""
         return np.unique(self.listed_entries[0], return_inverse=True)
 
     @cached_property
     def listed_counts(self) -> scipy.sparse.csr_array:
-        """How often each bucket lists each value (buckets, m)."""
+        """Return how often each bucket lists each value (buckets, m)."""
         (_, code, count), (buckets, rank) = self.listed_entries, self.listed_buckets
         return scipy.sparse.csr_array((count, (rank, code)), shape=(len(buckets), len(self.bounds)))
 
     @cached_property
     def broken_buckets(self) -> Ints:
-        """Buckets in which a value exceeds its threshold, or values together the bound of their group."""
+        """Return the buckets in which a value exceeds its threshold, or a group of values its bound."""
         buckets, stated = self.listed_buckets[0], self.group_bounds
         together = self.listed_counts @ incidence_matrix(stated, len(self.bounds)).T
         held = scipy.sparse.hstack((self.listed_counts, together), format="coo")
@@ -178,7 +178,7 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def _record_buckets(self) -> tuple[Ints, Ints]:
-        """Of each record which of the buckets of ST it is in, and |g| of each of these."""
+        """Return the rank of every record's bucket among those of ST, and |g| of each of these."""
         buckets, rows, sizes = np.unique(self.record_parts, return_inverse=True, return_counts=True)
         listed = self.listed_counts.sum(axis=1)
         if not np.array_equal(buckets, self.listed_buckets[0]) or (listed != sizes + self.fake_count).any():
@@ -187,7 +187,7 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def size_classes(self) -> list[tuple[Ints, Ints]]:
-        """Per size, rows (b, size) and codes (b, size + sigma), both in the order in which they are stored."""
+        """Return for each size the rows (b, size) and the codes (b, size + sigma), both in stored order."""
         (_, code, count), (_, sizes) = self.listed_entries, self._record_buckets
         order = np.argsort(self.listed_buckets[1], kind="stable")
         members, slots = self.record_order, np.repeat(code[order], count[order])
@@ -200,7 +200,7 @@ class BucketAttackView(AttackView):
         return rows_and_codes
 
     def blocks(self) -> Iterator[Block]:
-        """Buckets of one size, as many at a time as memory wants.
+        """Yield buckets of one size, as many at a time as memory wants.
 
         A record has each of the values that its bucket lists with a probability in proportion to ``real_ratio``.
         """
@@ -224,16 +224,16 @@ class BucketAttackView(AttackView):
 
     @property
     def channel(self) -> Channel:
-        """The channel of what the buckets list."""
+        """Return the channel of what the buckets list."""
         return self._fake_value_channel.channel
 
     @property
     def real_ratio(self) -> Floats:
-        """How much more often than others a listed value is real (m,)."""
+        """Return how much more often than others a listed value is real (m,)."""
         return self._fake_value_channel.ratio if self.fake_count else np.ones(len(self.bounds))
 
     def observe_levels(self, level: Ints) -> Floats:
-        """Sums over the records with each level of what their buckets list."""
+        """Return the sums of what buckets list over the records with each level (levels, m)."""
         rows, sizes = self._record_buckets
         scale = np.array([self._fake_value_channel.scale[size] for size in sizes.tolist()])
         shape = (int(level.max()) + 1, len(sizes))
@@ -242,7 +242,7 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def release_arrays(self) -> ReleaseArrays:
-        """QIT and ST for a model: record i is row ``record_order``[i]."""
+        """Return QIT and ST for a model: record i is row ``record_order``[i]."""
         (_, code, count), (_, listed) = self.listed_entries, self.listed_buckets
         entries, fields = np.lexsort((code, listed)), zip(self.roles.quasi_identifiers, self.levels, strict=True)
         columns = {
@@ -254,7 +254,7 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def record_order(self) -> Ints:
-        """Rows bucket by bucket (n,)."""
+        """Return the rows bucket by bucket (n,)."""
         return np.argsort(self.record_parts, kind="stable")
 
 
@@ -317,7 +317,7 @@ def measure_learning(view: ReleaseView) -> Finding | None:
 
 
 def real(size: int, known: int, fakes: int) -> float:
-    """Probability that a value left on the list is real: (|g| - q)/(|g| - q + sigma).
+    """Return the probability that a value left on the list is real: (|g| - q)/(|g| - q + sigma).
 
     >>> real(4, 3, 1)
     0.5
@@ -326,13 +326,30 @@ def real(size: int, known: int, fakes: int) -> float:
 
 
 def attack_by_corruption(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
-    """Return one finding: figures of who knows one other record, the curve over all numbers, and of all others."""
+    """Return the figures of who knows one other record, with the curve over all numbers of known records."""
     scene = learnt.scene
     most = max(rows.shape[1] for rows, _ in scene.size_classes)
-    values = _list_certainties(scene) if scene.fake_count else ()
     tops, above = _measure_corruption(scene, min(1, most - 1))
     last = float(_measure_corruption(scene, None)[0].mean())
-    notes = (f"{last:.1%} sure on average if all others are known",)
+    notes, values = [f"{last:.1%} sure on average if all others are known"], _list_certainties(scene)
+    if values:
+        names = [name for name in ("theory", "stated", "source") if name in values[0]]
+        each = {name: [float(one[name]) for one in values] for name in names}
+        spans = ", ".join(f"{name} {min(of):.3f} to {max(of):.3f}" for name, of in each.items())
+        notes += [
+            f"if all others are known, the last value is real with {real(2, 1, scene.fake_count):.0%} probability",
+            f"probability that a listed value is real, lowest to highest value: {spans}",
+        ]
+    curve = []
+    for known in range(most):
+        theory, records = 0.0, 0  # by the formula's worst case
+        for rows, codes in scene.size_classes:
+            left = max(0, rows.shape[1] - known)
+            worst = _count_repeats(codes).max(axis=1) / max(1, left + scene.fake_count)
+            theory += float(np.minimum(worst, 1).sum()) * left
+            records += len(rows) * left
+        measured = float(_measure_corruption(scene, known)[0].mean())
+        curve.append({"known": known, "theory": theory / max(1, records), "measured": measured})
     return [
         Finding(
             attacked=len(tops),
@@ -340,8 +357,8 @@ def attack_by_corruption(learnt: AttackContext[BucketAttackView]) -> list[Findin
             highest=float(tops.max()),
             above=above / len(tops),
             baseline=scene.baseline,
-            notes=(*notes, *(_corruption_notes(scene.fake_count, values) if scene.fake_count else ())),
-            curve=tuple(_curve_point(scene, known) for known in range(most)),
+            notes=tuple(notes),
+            curve=tuple(curve),
             values=values,
         )
     ]
@@ -371,9 +388,13 @@ def _measure_corruption(scene: BucketAttackView, known: int | None) -> tuple[Flo
 
 
 def _list_certainties(scene: BucketAttackView) -> tuple[dict[str, Any], ...]:
-    """By value, the probability that it is real where it is listed and nobody is known: ``theory`` |g|/(|g| + sigma),
-    ``stated`` by the release (or estimated, of releases that state no law), and its share by the ``source``'s records.
+    """Return by value the probability that it is real where it is listed and nobody is known; nothing without fakes.
+
+    ``theory`` is |g|/(|g| + sigma), ``stated`` follows from the release (or is estimated, if that states no law), and
+    ``source`` is the share by the source's records.
     """
+    if not scene.fake_count:
+        return ()
     m = len(scene.bounds)
     listed, theory = np.zeros(m), np.zeros(m)
     for rows, codes in scene.size_classes:
@@ -393,39 +414,16 @@ def _list_certainties(scene: BucketAttackView) -> tuple[dict[str, Any], ...]:
     )
 
 
-def _corruption_notes(fakes: int, values: tuple[dict[str, Any], ...]) -> tuple[str, ...]:
-    """Each kind of figure from the least to the most certain value."""
-    kinds = {name: [float(one[name]) for one in values] for name in ("theory", "stated", "source") if name in values[0]}
-    spans = ", ".join(f"{name} {min(of):.3f} to {max(of):.3f}" for name, of in kinds.items())
-    return (
-        f"if all others are known, the last value is real with {real(2, 1, fakes):.0%} probability",
-        f"probability that a listed value is real, lowest to highest value: {spans}",
-    )
-
-
 def _count_repeats(codes: Ints) -> Ints:
-    """How often each slot's value stands in its row (b, t): sorted runs, so that large buckets stay cheap."""
+    """Return how often each slot's value stands in its row (b, t), by sorted runs, so that large buckets stay cheap."""
     ordered = np.sort(codes, axis=1)
     new = np.ones(ordered.shape, dtype=bool)
     new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     run = np.cumsum(new.ravel()) - 1
-    lengths = np.bincount(run)
-    times = lengths[run].reshape(codes.shape)
+    times = np.bincount(run)[run].reshape(codes.shape)
     by_slot = np.empty_like(times)
     np.put_along_axis(by_slot, np.argsort(codes, axis=1, kind="stable"), times, axis=1)
     return np.asarray(by_slot)
-
-
-def _curve_point(scene: BucketAttackView, known: int) -> dict[str, float]:
-    """Mean certainty over the records left, measured and by the formula's worst case."""
-    theory, records = 0.0, 0
-    for rows, codes in scene.size_classes:
-        left = max(0, rows.shape[1] - known)
-        worst = _count_repeats(codes).max(axis=1) / max(1, left + scene.fake_count)
-        theory += float(np.minimum(worst, 1).sum()) * left
-        records += len(rows) * left
-    measured = float(_measure_corruption(scene, known)[0].mean())
-    return {"known": known, "theory": theory / max(1, records), "measured": measured}
 
 
 CORRUPTION_ADVERSARY: Adversary[BucketAttackView] = Adversary(
@@ -455,7 +453,7 @@ SHOWN_NUMBERS = 4  # of records of a person, that a note tells apart
 def attack_by_person(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
     """Return beliefs about persons who have several records that are alone with their quasi-identifiers.
 
-    Empty where the release declares that a person has one record.
+    There is none where the release declares that a person has one record.
     """
     persons = learnt.view.manifest.persons
     if persons is not None and not persons.several:
@@ -476,12 +474,8 @@ def attack_by_person(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
     several = np.bincount(person)[person] > 1
     if not several.any():
         return [Finding(unit="persons", notes=("no person has several records that can be found",))]
-    person, part, code = np.unique(person[several], return_inverse=True)[1], part[several], code[several]
-    return [_judge_persons(scene, person, np.searchsorted(scene.listed_buckets[0], part), code)]
-
-
-def _judge_persons(scene: BucketAttackView, person: Ints, bucket: Ints, code: Ints) -> Finding:
-    """Return the finding from the records of persons 0, 1, .., in order: their buckets' ranks and true values."""
+    person = np.unique(person[several], return_inverse=True)[1]
+    bucket, code = np.searchsorted(scene.listed_buckets[0], part[several]), code[several]
     step = max(1, CHUNK // len(scene.bounds))
     tops, above, right = [], [], []
     for start in range(0, int(person[-1]) + 1, step):
@@ -498,22 +492,24 @@ def _judge_persons(scene: BucketAttackView, person: Ints, bucket: Ints, code: In
         own = records == number
         reached = f"above a bound for {over[own].mean():.0%}, at most {surest[own].max():.1%} sure"
         notes.append(f"{number} records each: {own.sum():,} attacked, {reached}")
-    return Finding(
-        attacked=len(surest),
-        unit="persons",
-        mean=float(surest.mean()),
-        highest=float(surest.max()),
-        above=float(over.mean()),
-        baseline=scene.baseline,
-        right=float(np.concatenate(right).mean()),
-        notes=tuple(notes),
-    )
+    return [
+        Finding(
+            attacked=len(surest),
+            unit="persons",
+            mean=float(surest.mean()),
+            highest=float(surest.max()),
+            above=float(over.mean()),
+            baseline=scene.baseline,
+            right=float(np.concatenate(right).mean()),
+            notes=tuple(notes),
+        )
+    ]
 
 
 def multiply_buckets(
     listed: scipy.sparse.csr_array, shares: Floats, real_ratio: Floats, person: Ints, bucket: Ints
 ) -> Floats:
-    """Return the belief in every value (persons, m) of who takes all records of a person to have the same one.
+    """Return the beliefs (persons, m) of an attacker who takes all records of a person to have the same value.
 
     Args:
         listed: How often each bucket lists each value (buckets, m).
@@ -555,23 +551,21 @@ PERSON_ADVERSARY: Adversary[BucketAttackView] = Adversary(
 
 
 def attack_by_homogeneity(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
-    """Find the share of buckets in which the posterior of a value, or a group, exceeds its bound, and of one value.
+    """Find the share of buckets in which the posterior of a value, or of a group, exceeds its bound.
 
-    Of values, those that are protected count; if none is, all do.
+    The certainty is that of the protected values; if none is protected, of all.
     """
     scene = learnt.scene
     protected = scene.protected_values
     listed, most = scene.listed_counts.sum(axis=1), scene.listed_counts[:, protected].max(axis=1).toarray()
-    certainty = most / listed
-    alone, number = int((most == listed).sum()), len(scene.group_bounds)
-    over = len(scene.broken_buckets)
+    certainty, alone, number = most / listed, int((most == listed).sum()), len(scene.group_bounds)
     return [
         Finding(
             attacked=len(listed),
             unit="buckets",
             mean=float(certainty.mean()),
             highest=float(certainty.max()),
-            above=over / len(listed),
+            above=len(scene.broken_buckets) / len(listed),
             baseline=float(scene.shares[protected].max()),
             notes=(
                 *([f"{alone:,} buckets hold a single value"] if alone else []),
@@ -596,7 +590,7 @@ LEARNING_ADVERSARY: Adversary[BucketAttackView] = Adversary(
 
 
 def attack_by_absence(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
-    """Find who is missing: those who are left out have one of the most frequent values, as frequent as these may be."""
+    """Find who is missing: records that are left out have one of the most frequent values."""
     if not learnt.view.manifest.facts.get("left_out"):
         return adversaries.list_absence(learnt.view, None)
     records = learnt.scene.channel.records.round().astype(np.int64)
