@@ -59,7 +59,7 @@ class Threshold(BaseModel):
         return self.query is None and not self.values and self.default is not None and self.default.slope == 0
 
     def thresholds_for(self, labels: Sequence[str], counts: Sequence[int]) -> tuple[Fraction, ...]:
-        """f'_i for every value by its label and its number of records; ``ValueError`` if one is not in (0, 1]."""
+        """Return f'_i for every value by its label and its number of records; ``ValueError`` if it is not above 0."""
         rule = self.default or Linear(Fraction(0), Fraction(1))
         unknown = sorted(set(self.values) - set(labels))
         if unknown:
@@ -90,11 +90,11 @@ class Members(RootModel[tuple["Members | StrictInt | str", ...]]):
         return source
 
     def as_texts(self) -> list[str]:
-        """All values, as text."""
+        """Return all values, as text."""
         return [v for item in self.root for v in (item.as_texts() if isinstance(item, Members) else [str(item)])]
 
     def list_inner(self, name: str) -> Iterator[tuple[str, Members]]:
-        """The lists inside, at any depth: the first of group ``g`` is called ``g.1``, the second in it ``g.1.2``."""
+        """Yield the lists inside, at any depth: the first of group ``g`` is ``g.1``, the second in that ``g.1.2``."""
         lists = (item for item in self.root if isinstance(item, Members))
         for number, item in enumerate(lists, 1):
             yield f"{name}.{number}", item
@@ -127,12 +127,12 @@ class ValueGroup(BaseModel):
         return self
 
     def list_sets(self, name: str) -> Iterator[tuple[str, list[str]]]:
-        """The group of that name and all groups inside it, each with its values as text."""
+        """Yield the group of that name and all groups inside it, each with its values as text."""
         yield name, self.values.as_texts()
         yield from ((inner_name, members.as_texts()) for inner_name, members in self.values.list_inner(name))
 
     def threshold_at(self, records: int, total: int) -> Fraction:
-        """The threshold of a set with so many of all records; ``ValueError`` if it is not above 0."""
+        """Return the threshold of a set with so many of all records; ``ValueError`` if it is not above 0."""
         value = self.threshold.threshold_at(Fraction(records, total))
         if value <= 0:
             raise ValueError(f"threshold {self.threshold} is {float(value):g}; it must be above 0")
@@ -161,14 +161,7 @@ def parse_setting(value: object) -> str:
 
 BucketSetting = Annotated[str, BeforeValidator(parse_setting)]
 """Numbers of buckets by size, as text."""
-
-
-def _suits_informative(params: dict[str, Any]) -> bool:
-    """Return whether thresholds vary with f, so that the loss rewards the wrong thing, and nothing else is wanted."""
-    threshold = params.get("threshold")
-    varying = threshold.get("default") if isinstance(threshold, dict) else threshold
-    others = ("fake_values", "layout", "components", "groups")
-    return isinstance(varying, str) and "f" in varying and not any(params.get(name) for name in others)
+Layout = Literal["blocks", "round-robin", "largest-first", "lumps"]
 
 
 class Bucketize(Parameters):
@@ -225,7 +218,7 @@ class Bucketize(Parameters):
     setting: BucketSetting | None = Field(
         default=None, description="Buckets to validate and publish, number x size: '9x4, 1x14'."
     )
-    layout: Literal["blocks", "round-robin", "largest-first", "lumps"] | None = Field(
+    layout: Layout | None = Field(
         default=None, description="How values are distributed over buckets. [default: blocks]"
     )
     excess: Literal["refuse", "suppress"] = Field(
@@ -257,11 +250,16 @@ class Bucketize(Parameters):
     @model_validator(mode="before")
     @classmethod
     def _choose_algorithm(cls, source: Any) -> Any:
-        if isinstance(source, dict) and source.get("setting") is not None:
+        if not isinstance(source, dict):
+            return source
+        if source.get("setting") is not None:
             return {"algorithm": "setting", **source}
-        if isinstance(source, dict) and _suits_informative(source):
-            return {"algorithm": "informative", **source}
-        return source
+        threshold = source.get("threshold")
+        rule = threshold.get("default") if isinstance(threshold, dict) else threshold
+        others = ("fake_values", "layout", "components", "groups")
+        # Where thresholds vary with f, the loss rewards the wrong thing, unless something else is wanted.
+        varies = isinstance(rule, str) and "f" in rule and not any(source.get(name) for name in others)
+        return {"algorithm": "informative", **source} if varies else source
 
     @model_validator(mode="after")
     def _require_consistent(self) -> Bucketize:
@@ -305,7 +303,7 @@ class Bucketize(Parameters):
 
     @property
     def effective_layout(self) -> str:
-        """The layout that is used."""
+        """Return the layout that is used."""
         defaults = {"anatomy": "largest-first", "informative": "lumps"}
         return self.layout or defaults.get(self.algorithm, "blocks")
 
@@ -360,7 +358,6 @@ class GroupBoundFacts(Facts):
 
 Proof = Literal["certificate", "solver", "none"]
 Weighting = Literal["linear", "share"]
-Layout = Literal["blocks", "round-robin", "largest-first", "lumps"]
 SHOWN_COLUMNS = 4  # sensitive columns whose highest belief a person is shown
 
 
@@ -425,7 +422,7 @@ class BucketFacts(BeliefFacts, FakeFacts, SearchFacts):
         more = f"{self.gap:.2%} more" if self.gap < 1 else f"{1 + self.gap:,.1f} times as much"
         above = f"this one has {more}" if self.gap else "this one has no more"
         return [
-            ("buckets", ", ".join(f"{number:,} x {size}" for size, number in self.sizes) + "  (number x size)"),
+            ("buckets", f"{', '.join(f'{number:,} x {size}' for size, number in self.sizes)}  (number x size)"),
             ("loss", f"{self.loss:,}  (mean squared error {self.mse:.4g})"),
             ("least loss", f"no setting has less than {self.lower_bound:,}; {above}"),
             *([("layout", self.layout)] if self.layout else []),
@@ -438,27 +435,25 @@ class BucketFacts(BeliefFacts, FakeFacts, SearchFacts):
         return []
 
     def _describe_beliefs(self) -> list[tuple[str, str]]:
-        """Return the highest belief, where it is, and whose value is known too well."""
+        """Return the highest belief, the bounds of sets that are nearly reached, and whose value is known too well."""
         highest, certain, mean = self.highest_belief, self.certain, self.mean_belief
         if highest is None or certain is None:
             return []
         tops = [(name, *max(of.items(), key=lambda item: Fraction(item[1]))) for name, of in highest.components.items()]
         by_column = [f"{most} ({name}: {value})" for name, value, most in tops[:SHOWN_COLUMNS]]
         combined = [f"{highest.overall} (together)"] if len(tops) > 1 else []
-        return [
-            ("highest belief", ", ".join([*by_column, *combined])),
-            *self._describe_bounded(highest.bounded),
-            ("certain", f"for {certain.certain:,} records; a value is likelier than not for {certain.above_half:,}"),
-            *([("mean belief", f"{mean:.3f}  (in the true value, over all records)")] if mean is not None else []),
-        ]
-
-    def _describe_bounded(self, highest: dict[str, str]) -> list[tuple[str, str]]:
-        """Return the sets of values with a bound that is nearly reached, and how many more there are."""
-        stated = [(one.name, Fraction(one.threshold)) for one in self.bounds if one.name in highest]
-        nearest = sorted(stated, key=lambda one: -Fraction(highest[one[0]]) / one[1])
-        texts = [f"{name} {highest[name]} (at most {fraction_text(most)})" for name, most in nearest[:SHOWN_COLUMNS]]
-        more = f", and {len(nearest) - SHOWN_COLUMNS} more" if len(nearest) > SHOWN_COLUMNS else ""
-        return [("bounded", ", ".join(texts) + more)] if texts else []
+        lines = [("highest belief", ", ".join([*by_column, *combined]))]
+        stated = [(one.name, Fraction(one.threshold)) for one in self.bounds if one.name in highest.bounded]
+        if stated:
+            stated.sort(key=lambda one: -Fraction(highest.bounded[one[0]]) / one[1])
+            shown = [f"{name} {highest.bounded[name]} (at most {fraction_text(most)})" for name, most in stated]
+            more = f", and {len(stated) - SHOWN_COLUMNS} more" if len(stated) > SHOWN_COLUMNS else ""
+            lines.append(("bounded", ", ".join(shown[:SHOWN_COLUMNS]) + more))
+        known = f"for {certain.certain:,} records; a value is likelier than not for {certain.above_half:,}"
+        lines.append(("certain", known))
+        if mean is not None:
+            lines.append(("mean belief", f"{mean:.3f}  (in the true value, over all records)"))
+        return lines
 
     def _describe_fakes(self) -> list[tuple[str, str]]:
         """Return the fakes, and what they leave certain."""
