@@ -1,4 +1,4 @@
-"""Adversaries for any mechanism: absence, identifiers, intersection, linkage, negative association, row order."""
+"""Run the adversaries of a mechanism; those for any mechanism stand here."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import scipy
 from sqlglot import exp
 
 from privsql.attacks.scene import AttackView, Block, Finding, Floats, Ints, ReleaseView
 from privsql.attacks.suite import RARE, SURE, Adversary, Association, AttackContext, ReleaseSeries
-from privsql.engine.sqlfiles import Holes, fill, same_columns, table
+from privsql.engine.database import SILENT, Reporter, report_steps
+from privsql.engine.sqlfiles import BITS, Holes, column, fill, injective_text, same_columns, table, temp_table
 from privsql.errors import UsageError
 from privsql.model.checks import in_order
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from privsql.model.manifest import Manifest
@@ -370,3 +374,118 @@ ORDER_ADVERSARY: Adversary[AttackView] = Adversary(
     promised=True,
     attack=attack_by_order,
 )
+
+
+# Choice ---------------------------------------------------------------------------------------------------------------
+# Choice of records: who knows how one record of each person was chosen weighs the values that the person may have.
+#
+# If the record with the smallest hash of K is taken and anybody can compute the hash h (of 0..1) of a person's record
+# with value x, then the probability that x is the published value is proportional to (1 - h)^(K - 1) times what is
+# published of x. With a secret key no hash can be computed: every record is as likely as the others, and nothing is
+# learnt.
+
+MOST = 20_000  # about as many records are attacked
+DEVIATIONS = 6  # more guesses are right than by chance: one false alarm in a billion
+
+
+def attack_by_choice(learnt: AttackContext[AttackView]) -> list[Finding]:
+    """Guess the values of persons with several records who are alone with their quasi-identifiers."""
+    scene = learnt.scene
+    scene.db.register_arrow("pairs", _list_pairs(scene))
+    roles = scene.roles
+    named = [*zip(roles.qi_columns("a"), roles.quasi_identifiers, strict=True)]
+    named += zip(roles.sa_columns("v"), roles.sensitive, strict=True)
+    published = [injective_text(item, field.type) for item, field in named]
+    person = injective_text(column("person", "c"), "VARCHAR")
+    holes: Holes = {
+        "pairs": temp_table("pairs"),
+        "rows": scene.rows,
+        "values": temp_table("a_values"),
+        "chosen": temp_table("chosen_people"),
+        "people": temp_table("people"),
+        "same_qi": same_columns("a", "c", roles.qi_keys),
+        "same_value": same_columns("c", "v", roles.sa_keys),
+        "hash": scene.db.hashed([exp.Literal.string(""), person, *published, exp.Literal.string("1")]),
+    }
+    matches = scene.db.arrow(fill("attack/chosen", holes))
+    scene.db.drop("pairs")
+    pos, times = (matches[name].to_numpy().astype(np.int64) for name in ("pos", "times"))
+    prior = matches["prior"].to_numpy().astype(np.float64)
+    hashes = matches["hash"].to_numpy().astype(np.float64) / 2.0**BITS
+    true = matches["is_true"].to_numpy(zero_copy_only=False)
+    return [make_choice_finding(pos, prior, weigh_by_hash(pos, prior, hashes, times), true)]
+
+
+def weigh_by_hash(pos: Ints, prior: Floats, hashes: Floats, times: Ints) -> Floats:
+    """Return the posterior of every value of every person (by ``pos``) where the smallest hash was taken."""
+    weights = prior * (1 - hashes) ** (times - 1)
+    _, person = np.unique(pos, return_inverse=True)
+    return np.asarray(weights / np.bincount(person, weights)[person])
+
+
+def make_choice_finding(pos: Ints, prior: Floats, posterior: Floats, true: np.ndarray) -> Finding:
+    """Return how often the likeliest value is right, beside how often it would be if nothing were learnt."""
+    order = np.lexsort((posterior, pos))
+    best = order[np.append(np.diff(pos[order]) > 0, True)] if len(pos) else order
+    attacked, right, chance = len(best), float(true[best].sum()), float(prior[best].sum())
+    spread = float((prior[best] * (1 - prior[best])).sum()) ** 0.5
+    leaks = attacked > 0 and right - chance > DEVIATIONS * max(spread, 1.0)
+    if not attacked:
+        return Finding(promised=True, unit="persons", applies=False)
+    notes = (f"{right / attacked:.1%} of the guesses are right, {chance / attacked:.1%} by chance",)
+    found = Finding(promised=True, attacked=attacked, unit="persons", mean=chance / attacked, leaks=leaks, notes=notes)
+    return replace(found, highest=float(prior[best].max()), right=right / attacked)
+
+
+def _list_pairs(scene: AttackView) -> pa.Table:
+    """Return (pos, code, prior) of the values of records that are alone with their quasi-identifiers."""
+    alone = np.bincount(scene.record_keys)[scene.record_keys] == 1
+    attacked = np.flatnonzero(alone)
+    wanted = np.zeros(len(alone), dtype=bool)
+    wanted[attacked[:: max(1, len(attacked) // MOST)]] = True
+    parts = []
+    for block in scene.blocks():
+        prior = block.of_values(np.broadcast_to(block.prior, block.shape))
+        b, r, t = prior.shape
+        rows, codes = (np.broadcast_to(x, (b, r, t)).ravel() for x in (block.rows[:, :, None], block.codes[:, None, :]))
+        chosen = wanted[rows]
+        parts.append(np.stack([rows[chosen], codes[chosen], prior.ravel()[chosen]]))
+    pairs = np.concatenate(parts, axis=1) if parts else np.zeros((3, 0))
+    _, first = np.unique(pairs[:2], axis=1, return_index=True)  # a value that is listed twice is one
+    pairs = pairs[:, first]
+    columns = {name: pairs[i].astype(np.int64) for i, name in enumerate(("pos", "code"))}
+    return pa.table({**columns, "prior": pairs[2]})
+
+
+CHOICE_ADVERSARY: Adversary[AttackView] = Adversary(
+    "choice of records",
+    "the person's name in the source and number of records, and how one of them is chosen, but for the key",
+    promised=True,
+    attack=attack_by_choice,
+)
+
+
+# The run --------------------------------------------------------------------------------------------------------------
+
+
+def run_attacks(
+    view: ReleaseView,
+    adversaries: Sequence[Adversary[Any]],
+    scene: type[AttackView] | None,
+    report: Reporter = SILENT,
+) -> list[Finding]:
+    """Run adversaries against one release, and who knows how records of persons were chosen, where some were.
+
+    Args:
+        view: The release.
+        adversaries: Those of its mechanism.
+        scene: What its mechanism makes of the tables, for adversaries who learn from quasi-identifiers.
+        report: Where to say how many adversaries are done.
+    """
+    learnt = AttackContext(view, scene)
+    reduced = view.manifest.persons is not None and view.manifest.persons.taken is not None
+    choice = (CHOICE_ADVERSARY,) if view.source and reduced and scene is not None else ()
+    every = (*adversaries, *choice)
+    report.start_step("Attacking the release")
+    steps = report_steps(report, (one.find(learnt) for one in every), len(every))
+    return [finding for found in steps for finding in found]

@@ -19,9 +19,10 @@ from privsql.answers.accuracy import BANDS
 from privsql.answers.answer import BASELINE, BEST
 from privsql.answers.sql.compiler import parse_query
 from privsql.answers.sql.cuts import refuse_cuts
-from privsql.attacks import suite
+from privsql.attacks.adversaries import run_attacks
+from privsql.attacks.differential import Inference, infer_counts
 from privsql.attacks.scene import Finding, Floats, ReleaseView
-from privsql.attacks.suite import LEARNING, Inference, ReleaseSeries, run_attacks
+from privsql.attacks.suite import LEARNING, ReleaseSeries
 from privsql.calls import PathLike, as_exact_number, as_optional_path, as_whole_number
 from privsql.engine.database import Options, Reporter, RunKeywords, options_from, report_steps
 from privsql.engine.sqlfiles import DIALECT, Field, alias_as, column, render_sql, table
@@ -490,7 +491,7 @@ def _attack_counts(
         x, y = _count_matches(spec, condition, sensitive, options)
     scale = 1 / float(each)
     noise = _draw_noise(scale, number_of, chosen)
-    return CountInference(suite.infer_counts(x, y, scale, noise), float(each), condition, sensitive, number_of)
+    return CountInference(infer_counts(x, y, scale, noise), float(each), condition, sensitive, number_of)
 
 
 def _draw_noise(scale: float, draws: int, seed: int | None) -> tuple[Floats, Floats]:

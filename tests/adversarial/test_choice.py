@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import privsql
-from privsql.attacks import suite
+from privsql.attacks import adversaries
 from privsql.keyed_random import Key
 from support.commands import write
 
@@ -35,8 +35,8 @@ def simulated(times: int, *, keyed: bool) -> Finding:
     codes = np.concatenate([taken, rest], axis=1)
     pos, prior = np.repeat(np.arange(PERSONS), LISTED), np.full(codes.size, 1 / LISTED)
     known = np.take_along_axis(public, codes, axis=1).ravel()
-    posterior = suite.weigh_by_hash(pos, prior, known, np.full(codes.size, times))
-    return suite.make_choice_finding(pos, prior, posterior, (codes == taken).ravel())
+    posterior = adversaries.weigh_by_hash(pos, prior, known, np.full(codes.size, times))
+    return adversaries.make_choice_finding(pos, prior, posterior, (codes == taken).ravel())
 
 
 @pytest.mark.parametrize(("times", "right"), [(2, 0.34), (5, 0.57), (20, 0.88)])
@@ -66,7 +66,7 @@ def test_whatever_the_number_of_records_the_posterior_is_the_bucket_s(times: int
         assert {value: number / sum(counts.values()) for value, number in counts.items()} == share
     believed = public["x", "z"]["x"] / sum(public["x", "z"].values())
     assert believed == Fraction(3**times - 2**times, 3**times - 2**times + 1)  # more than 1/2, if there are several
-    assert suite.weigh_by_hash(
+    assert adversaries.weigh_by_hash(
         np.zeros(2, int), np.full(2, 0.5), np.array([0.2, 0.8]), np.full(2, times)
     ) == pytest.approx([4 ** (times - 1) / (4 ** (times - 1) + 1), 1 / (4 ** (times - 1) + 1)])
 
@@ -92,7 +92,7 @@ def attacked(folder: Path) -> Finding:
     )
     privsql.publish(spec)
     found = privsql.attack(folder / "r.duckdb", spec)
-    return next(one for one in found.findings if one.adversary == suite.CHOICE_ADVERSARY.name)
+    return next(one for one in found.findings if one.adversary == adversaries.CHOICE_ADVERSARY.name)
 
 
 @pytest.mark.slow

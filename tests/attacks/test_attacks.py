@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsql
-from privsql.attacks import adversaries, suite
+from privsql.attacks import adversaries, differential, suite
 from privsql.attacks.scene import OUTSIDE, PROMISED, Block, Finding, ReleaseView, Tally, Truth
 from privsql.dp_random import laplace
 from privsql.engine.database import Reporter
@@ -728,10 +728,10 @@ def test_a_promise_is_broken_by_those_it_was_made_against() -> None:
 
 
 def test_theorem_two() -> None:
-    assert suite.expected(100, 100, 10) == pytest.approx(1.02)
-    assert suite.expected(1000, 1000, 10) == pytest.approx(1.0002)
-    assert suite.expected(1000, 400, 10) == pytest.approx(0.4 * 1.0002)
-    assert suite.variance(100, 50, 10) == pytest.approx(2 * 100 / 10_000 * 1.25)
+    assert differential.expected_ratio(100, 100, 10) == pytest.approx(1.02)
+    assert differential.expected_ratio(1000, 1000, 10) == pytest.approx(1.0002)
+    assert differential.expected_ratio(1000, 400, 10) == pytest.approx(0.4 * 1.0002)
+    assert differential.ratio_variance(100, 50, 10) == pytest.approx(2 * 100 / 10_000 * 1.25)
 
 
 @pytest.mark.slow
@@ -739,13 +739,13 @@ def test_theorem_two_is_what_opendp_gives() -> None:
     """20,000 draws, 5 standard errors, from x = 20 b on, where what the theorem leaves out is small beside these."""
     drawn = laplace(10, 20_000), laplace(10, 20_000)
     assert np.abs(drawn[0]).mean() == pytest.approx(10, abs=5 * 10 / 20_000**0.5)
-    for row in suite.infer_counts(1000, 400, 10, drawn):
+    for row in differential.infer_counts(1000, 400, 10, drawn):
         assert row.ratio == pytest.approx(0.4)
         if row.x >= 200:
             assert row.simulated_mean == pytest.approx(row.mean, abs=5 * row.deviation / 20_000**0.5 + row.x**-2)
             assert row.simulated_deviation == pytest.approx(row.deviation, rel=0.1)
             assert row.dropped == 0
-    shown = {row.x: row for row in suite.infer_counts(1000, 400, 10, drawn)}
+    shown = {row.x: row for row in differential.infer_counts(1000, 400, 10, drawn)}
     assert shown[1000].asked
     assert not shown[100].discloses
     assert shown[1000].discloses
@@ -777,7 +777,7 @@ def test_noisy_counts_of_a_source(plain: Path, tmp_path: Path) -> None:
     (asked,) = [one for one in done.json["sizes"] if one["asked"]]
     assert (asked["x"], asked["y"]) == row
     assert done.json["epsilon"] == 0.5
-    assert asked["mean"] == pytest.approx(suite.expected(*row, 2))
+    assert asked["mean"] == pytest.approx(differential.expected_ratio(*row, 2))
     assert asked["discloses"]
     assert (tmp_path / "d.svg").stat().st_size > 1000
 
