@@ -105,9 +105,10 @@ class Score:
 
     def pair_answers(self) -> list[tuple[QuestionKey, float, dict[str, float | None]]]:
         """Return question, truth and answer (estimate, low, high); None where there is no such bound."""
-        known = ((None if np.isnan(end) else end for end in ends) for ends in zip(self.low, self.high, strict=True))
-        figures = zip(self.estimate, known, strict=True)
-        answers = ({"estimate": estimate, "low": low, "high": high} for estimate, (low, high) in figures)
+        answers: list[dict[str, float | None]] = []
+        for estimate, *ends in zip(self.estimate, self.low, self.high, strict=True):
+            low, high = (None if np.isnan(end) else end for end in ends)
+            answers.append({"estimate": estimate, "low": low, "high": high})
         return list(zip(self.put, self.truth, answers, strict=True))
 
     def by_share(self, records: float) -> list[Band]:
@@ -233,8 +234,7 @@ def draw_workload(db: OrderedRelations, roles: Roles, name: str, workload: Workl
     if not roles.quasi_identifiers and workload.kind != "random":
         raise UsageError(f"workload {workload.kind!r} needs quasi-identifiers; take the workload random, or a file")
     if workload.kind == "random":
-        shape = (workload.query_count, workload.attributes, workload.selectivity)
-        return draw_random(db, roles, name, shape, workload.query_generator), workload.query_count
+        return draw_random(db, roles, name, workload), workload.query_count
     if workload.kind == "ranges":
         if len(roles.sensitive) != 1:
             raise UsageError("workload 'ranges' needs one sensitive column")
@@ -248,7 +248,7 @@ def draw_workload(db: OrderedRelations, roles: Roles, name: str, workload: Workl
 def draw_equality(
     db: OrderedRelations, roles: Roles, name: str, conditions: int, noise: np.random.Generator
 ) -> Iterator[Question]:
-    """Equality on 1-3 quasi-identifiers with the values of a random record, and four sensitive values.
+    """Yield equality on 1-3 quasi-identifiers with the values of a random record, and four sensitive values.
 
     After Small Domain, 10.9. Conditions that select no more than ``LEAST_SHARE`` of the records are drawn again.
     ``db`` holds the source as ``records`` and ``domain``.
@@ -263,7 +263,7 @@ def draw_equality(
 def draw_ranges(
     db: OrderedRelations, roles: Roles, name: str, queries: int, noise: np.random.Generator
 ) -> Iterator[Question]:
-    """Equality on 1-3 quasi-identifiers, and the sensitive value between two others that hold 1 to 50 % of the records.
+    """Yield equality on 1-3 quasi-identifiers, and a range of sensitive values that holds 1 to 50 % of the records.
 
     ``db`` holds the source as ``records`` and ``domain``; there is one sensitive column, which has an order.
     """
@@ -280,7 +280,7 @@ def draw_ranges(
 
 
 def _draw_conditions(db: OrderedRelations, roles: Roles, number: int, noise: np.random.Generator) -> Iterator[exp.Expr]:
-    """Equality on 1-3 quasi-identifiers with the values of a random record; ``UsageError`` if too few select enough."""
+    """Yield equality on 1-3 quasi-identifiers with a record's values; ``UsageError`` if too few select enough."""
     records = int(db.rows(fill("core/size", {"table": temp_table("records")}))[0][0])
     for row in sample_rows(db, roles.qi_columns("r"), records, number * TRIES, noise):
         chosen = noise.choice(len(roles.quasi_identifiers), noise.integers(1, min(3, len(row)) + 1), replace=False)
@@ -297,23 +297,21 @@ def _draw_conditions(db: OrderedRelations, roles: Roles, number: int, noise: np.
     raise UsageError(f"too few conditions select more than {LEAST_SHARE:.1%} of the records; take the workload random")
 
 
-def draw_random(
-    db: OrderedRelations, roles: Roles, name: str, shape: tuple[int, int, float], noise: np.random.Generator
-) -> Iterator[Question]:
-    """Predicates of a given expected selectivity s (Anatomy, section 6).
+def draw_random(db: OrderedRelations, roles: Roles, name: str, workload: Workload) -> Iterator[Question]:
+    """Yield predicates of an expected selectivity s (Anatomy, section 6).
 
-    ``shape``: queries, qd quasi-identifiers in each, s. These and the sensitive columns are each restricted to
-    ceil(|A| s^(1/(qd+1))) random values.
+    Each names qd quasi-identifiers and all sensitive columns, and restricts each of these to ceil(|A| s^(1/(qd+1)))
+    random values of its domain A.
     """
-    queries, attributes, selectivity = shape
+    noise = workload.query_generator
     domains: dict[str, list[Any]] = {}
     for key, f in zip((*roles.qi_keys, *roles.sa_keys), roles.columns, strict=True):
         domain = exp.select(column(key)).distinct().from_(temp_table("records")).subquery("values")
         rows = db.rows(fill("core/values", {"domain": domain, "columns": [column(key)]}))
         domains[f.name] = [row[0] for row in rows]
-    qd = min(attributes, len(roles.quasi_identifiers))
-    part = selectivity ** (1 / (qd + len(roles.sensitive)))
-    for _ in range(queries):
+    qd = min(workload.attributes, len(roles.quasi_identifiers))
+    part = workload.selectivity ** (1 / (qd + len(roles.sensitive)))
+    for _ in range(workload.query_count):
         chosen = [roles.quasi_identifiers[i] for i in noise.choice(len(roles.quasi_identifiers), qd, replace=False)]
         conditions = []
         for each_field in (*chosen, *roles.sensitive):
@@ -338,7 +336,7 @@ def from_file(path: Path) -> list[Question]:
 def sample_rows(
     db: OrderedRelations, columns: Sequence[exp.Expr], records: int, number: int, noise: np.random.Generator
 ) -> Iterator[Sequence[Any]]:
-    """Columns (of ``r``) of random ones of so many ``records``, with replacement."""
+    """Yield ``columns`` (of ``r``) of random records, drawn with replacement; ``records``: how many there are."""
     size = 1000
     for _ in range(0, number, size):
         drawn = noise.integers(0, records, size)
@@ -355,7 +353,7 @@ def sample_rows(
 
 
 def count_query(name: str, condition: exp.Expr | None, groups: Sequence[exp.Expr]) -> str:
-    """Text of a count query over the release ``name``."""
+    """Return the text of a count query over the release ``name``."""
     query = exp.select(*groups, exp.Count(this=exp.Star())).from_(table(name))
     query = query if condition is None else query.where(condition)
     return (query.group_by(*groups) if groups else query).sql(dialect=DIALECT)
@@ -411,7 +409,10 @@ class Evaluated:
             for put, truth, answer in score.pair_answers():
                 times[put] += 1  # a question that was drawn twice is two points
                 if (put, times[put]) not in by_question:
-                    by_question[put, times[put]] = _describe_question(put) | {"truth": truth}
+                    group = [None if value is None else str(value) for value in put.group]
+                    described = {"question": put.question, "group": group, "class": put.of}
+                    asked = {key: one for key, one in described.items() if one or key == "question"}
+                    by_question[put, times[put]] = asked | {"truth": truth}
                 by_question[put, times[put]][name] = answer
         return list(by_question.values())
 
@@ -421,11 +422,16 @@ class Evaluated:
 
     def _repr_html_(self) -> str:
         head = ("estimator", "questions", "asked", "mean error", "coverage")
-        rows = [
-            (name, label, figures["queries"], *(format_figure(figures[key]) for key in (error, "coverage")))
-            for name, score in self.scores.items()
-            for label, error, figures in _list_figures(score, self.extras.get(name, {}))
-        ]
+        rows = []
+        for name, score in self.scores.items():
+            classes, error = self.extras.get(name, {}).get("questions"), "mean_error"
+            figures = [] if classes is None else [(one["class"], one) for one in classes]
+            if classes is None:
+                every, error = score.summary(), "mean_relative_error"
+                figures = [(f"true answer {plot.band_label(one)}", one) for one in every["bands"]] + [("all", every)]
+            for label, one in figures:
+                shown = (format_figure(one[key]) for key in (error, "coverage"))
+                rows.append((name, label, one["queries"], *shown))
         share = f"coverage: share of {self.confidence:.0%} intervals that hold the truth"
         table_ = markup.html_table(head, rows)
         return markup.html_page("Answers beside those of the source", table_, f"{share}; baseline's bounds are certain")
@@ -434,22 +440,6 @@ class Evaluated:
         """Return the object of ``--json``."""
         summaries = {name: score.summary() | self.extras.get(name, {}) for name, score in self.scores.items()}
         return {**summaries, "channel": self.channel, "confidence": self.confidence}
-
-
-def _describe_question(put: QuestionKey) -> dict[str, Any]:
-    """Return a question as JSON has it."""
-    group, of = [None if value is None else str(value) for value in put.group], put.of
-    return {"question": put.question, **({"group": group} if group else {}), **({"class": of} if of else {})}
-
-
-def _list_figures(score: Score, extra: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield a label, the name of the error and the figures of one estimator."""
-    for one in extra.get("questions", []):
-        yield one["class"], "mean_error", one
-    if "questions" not in extra:
-        for band in (summary := score.summary())["bands"]:
-            yield f"true answer {plot.band_label(band)}", "mean_relative_error", band
-        yield "all", "mean_relative_error", summary
 
 
 @dataclass(frozen=True)
@@ -496,41 +486,29 @@ def score_classes(
 
 
 def by_class(scores: Mapping[str, Score], records: float) -> dict[str, list[Band]]:
-    """Figures of one estimator by class of question, and of all of these by share of the records."""
+    """Return the figures of one estimator by class of question, and of all of these by share of the records."""
     classes: list[Band] = [{"class": name, **one.summarize_band(records)} for name, one in scores.items()]
     return {"questions": classes, "shares": join_scores(scores.values()).by_share(records)}
 
 
 def by_questions(context: EvaluationContext) -> Evaluated:
-    """Return the answers to a workload of queries."""
-    drawn, number = draw_workload(context.db, context.records.roles, context.name, context.workload)
-    scores = score_estimators(drawn, number, context)
-    channel = context.answers.channel if context.records.roles.quasi_identifiers else None
-    channel_quality = measure_quality(channel) if channel is not None and len(channel.records) <= LARGE else {}
-    return Evaluated(scores, channel_quality, context.confidence)
-
-
-def score_estimators(questions: Iterable[Question], number: int, context: EvaluationContext) -> dict[str, Score]:
-    """Ask every question of the estimators and of the source; ``number`` of them, for the progress bar.
+    """Return the answers to a workload of queries, by every estimator and by the source.
 
     What has no group whose true answer the workload wants is not asked of the release.
     """
-    scores = {name: Score() for name in context.estimators}
+    drawn, number = draw_workload(context.db, context.records.roles, context.name, context.workload)
+    scores, wanted = {name: Score() for name in context.estimators}, context.workload.is_wanted
     context.report.start_step("Answering the workload")
-    for question in report_steps(context.report, questions, number):
-        true, wanted = context.truth(question.sql), context.workload.is_wanted
-        if question.groups is None or any(wanted(true.get(group, 0.0)) for group in question.groups):
-            for estimator, score in scores.items():
-                score.extend(_score_question(context, question, true, estimator))
-    return scores
-
-
-def _score_question(context: EvaluationContext, question: Question, true: TrueAnswers, estimator: str) -> Score:
-    """Return the answers of one estimator to one question."""
-    known, result = context.answer(question.sql, estimator).by_group(), Score()
-    groups = question.groups if question.groups is not None else tuple(dict.fromkeys((*true, *known)))
-    for group in groups:
-        truth = true.get(group, 0.0)
-        if context.workload.is_wanted(truth):
-            result.add(truth, known.get(group, (0.0, 0.0, 0.0)), QuestionKey(question.sql, group))
-    return result
+    for question in report_steps(context.report, drawn, number):
+        true = context.truth(question.sql)
+        if question.groups is not None and not any(wanted(true.get(group, 0.0)) for group in question.groups):
+            continue
+        for estimator, score in scores.items():
+            known = context.answer(question.sql, estimator).by_group()
+            for group in dict.fromkeys((*true, *known)) if question.groups is None else question.groups:
+                truth = true.get(group, 0.0)
+                if wanted(truth):
+                    score.add(truth, known.get(group, (0.0, 0.0, 0.0)), QuestionKey(question.sql, group))
+    channel = context.answers.channel if context.records.roles.quasi_identifiers else None
+    channel_quality = measure_quality(channel) if channel is not None and len(channel.records) <= LARGE else {}
+    return Evaluated(scores, channel_quality, context.confidence)
