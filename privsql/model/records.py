@@ -127,13 +127,15 @@ class History:
 
     ``releases``: how many of them a guarantee has to take in; ``fetch``: the records' groups in so many of the last
     ones; ``groups``: the group of every record in this release (n,), -1 where it waits, None where there are none.
-    ``setting``: what the search of an earlier release by the same request found, and then that of this one.
+    ``setting``: what the search of an earlier release by the same request found, and then that of this one;
+    ``withdraw``: the command that withdraws that release.
     """
 
     releases: int = 0
     fetch: Callable[[int], NDArray[np.int64]] | None = None
     groups: NDArray[np.integer[Any]] | None = None
     setting: dict[str, Any] | None = None
+    withdraw: str = ""
 
     def earlier_groups(self, last: int, records: int) -> NDArray[np.int64]:
         """Group of each of so many ``records`` in the ``last`` releases (last, n), -1 where it was not in one."""
@@ -142,12 +144,13 @@ class History:
         return self.fetch(last)
 
 
-def stale_setting_error() -> GuaranteeError:
-    """Return the error for a setting of the ledger that does not fit the records of the same request."""
-    return GuaranteeError(
-        "the setting that the ledger holds of the same request does not fit these records or thresholds; restore the "
-        "ledger, or, if nobody has received that release, run 'privsql ledger withdraw'"
-    )
+class StaleSettingError(GuaranteeError):
+    """The setting that a ledger holds of a request does not fit the records of the same request."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the setting that the ledger holds of the same request does not fit these records or thresholds"
+        )
 
 
 CHOICE = r"^(system|key-file|seed):[0-9a-f]{16}$"

@@ -55,6 +55,10 @@ class AttachedRelease:
             if not result.ok:
                 raise GuaranteeError(f"{path}: {result.offending[0]}; verify it")
 
+    def counted_by(self, engine: Relations) -> AttachedRelease:
+        """Return the release for an engine that has the rows of its tables in its own database ``release``."""
+        return replace(self, db=cast("Container", engine), database=COUNTED)
+
     @cached_property
     def checked(self) -> CheckedRelease[Any, Any]:
         """Return the release for its checks, with the parameters and the facts that it states."""
@@ -383,7 +387,7 @@ def admit_release(
             for name in release.stated_tables:
                 db.create_view(name, all_rows(table(name, *place)), into=database)
             db.define_objects(release.views, into=database)
-        counted = release if counts is None else replace(release, db=cast("Container", counts), database=COUNTED)
+        counted = release if counts is None else release.counted_by(counts)
         counted.checks.extend(_run_contents_checks(counted, lambda: wrong))
         return counted
     if not stored.is_folder:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from privsql import keyed_random, markup
 from privsql.attacks import adversaries
@@ -20,6 +21,7 @@ from privsql.errors import EngineError, GuaranteeError, InfeasibleError, Privsql
 from privsql.mechanisms.base import BudgetComposition
 from privsql.model.checks import VerifiedBound
 from privsql.model.manifest import FORMAT, MANIFEST, Manifest, StatedRisk
+from privsql.model.records import StaleSettingError
 from privsql.releases.contents import AttachedRelease, check_contents, complete_folder, digest_release
 from privsql.releases.draft import Draft, digest_tables, is_occupied, private_folder, sweep_drafts
 from privsql.releases.fitted import (
@@ -57,15 +59,14 @@ from privsql.verbs.sessions import counts_in_place, source_session
 from privsql.verbs.verify import verify
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Unpack
 
     import pyarrow as pa
 
     from privsql.answers.bucket_model import BucketModel
-    from privsql.attacks.suite import LearningRisk
     from privsql.calls import PathLike
-    from privsql.engine.database import Container, DetachedWarehouse, EngineSession, Options, RunKeywords, Warehouse
+    from privsql.engine.database import DetachedWarehouse, EngineSession, Options, Relations, RunKeywords, Warehouse
     from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key
     from privsql.model.checks import CheckResult
@@ -246,6 +247,7 @@ def _release_key(keywords: Mapping[str, Any]) -> Key | None:
 
 def publish_spec(request: PublicationRequest, options: Options, *, replace: bool = False) -> Published:
     """Publish what is requested, by the ledger of its specification; as of ``publish``."""
+    # The specification: what it asks for works, and its target may be written.
     spec, over = request.spec, replace or request.repeat
     clock, target = time.monotonic(), spec.target
     replay_target_wal(target)
@@ -257,46 +259,96 @@ def publish_spec(request: PublicationRequest, options: Options, *, replace: bool
     with (
         _choose_draft(spec)(target, replace=over) as draft,
         open_engine(draft.spill_folder, options) as db,
-        source_session(spec, db, draft.spill_folder, options) as there,
+        source_session(spec, draft.spill_folder, options) as detached,
     ):
+        # The records: the source is read and counted, and the ledger covers its people.
         replaces = digest_release(target) if is_occupied(target) else None
         request = dataclasses.replace(request, path=prepare_ledger(db, spec), replaces=replaces)
-        publication = _prepare_publication(db, there, request, publishing=True)
+        publication = _prepare_publication(db, detached, request, publishing=True)
         publication.require_covered()
         if request.repeat and replaces is not None and not publication.repeats:
             raise GuaranteeError(
                 f"{target} holds another release, so repeat=True does not replace it; replace=True does, and the new "
                 "one says so"
             )
+        source, mechanism = publication.source, spec.implementation
         try:
-            made = _make_release(publication, draft)
+            # The plan and the tables: the mechanism makes both, in database ``release`` of an engine.
+            key = source.bind_key(publication.key) if publication.must_bind_key else publication.key
+            engine: Relations = draft.stage if isinstance(draft, StagedDraft) else db
+            if not isinstance(draft, StagedDraft):
+                db.attach(draft.database_file, "release", read_only=False)
+            with _explain_stale_setting(source):
+                if detached is None:
+                    facts = mechanism.publish(db, source, spec.mechanism, key)
+                else:
+                    facts = _publish_detached(detached, publication, draft, key)
+
+            # The manifest states what the tables tell of themselves.
+            manifest, entries = _make_manifest(publication, facts), dict[str, Any]()
+
+            def state() -> AttachedRelease:
+                attached = AttachedRelease(db, "release", manifest.model_copy(update=entries), mechanism)
+                return attached if engine is db else attached.counted_by(engine)
+
+            entries |= {"own_columns": state().renamed_columns, "groups": state().list_groups(manifest.groups)}
+            entries["orders"] = state().stored_orders(source.roles.orders)
+            risk = estimate_learning_risk(state())
+            entries["learning_risk"] = StatedRisk(**risk.as_facts()) if risk is not None else None
+            release = state()
+            if not isinstance(draft, StagedDraft):
+                db.define_objects(release.definitions, into="release")
+            engine.register_arrow("manifest", release.manifest.as_table())
+            rows = sqlfiles.all_rows(temp_table("manifest"))
+            engine.create_table(MANIFEST, rows, into="release", title="Checking the release")
+
+            # The proof: every check holds, on the tables and on what is handed out.
+            checks = examine_release(release, whole=False)
+            _require_checks_hold(checks)
+            summary = ReleaseSummary.make(release, list_bounds(release, examined=True), refuse_learning(release))
+            publication.read_tables(engine, release.tables)
+            if isinstance(draft, StagedDraft):
+                draft.release, written = release, draft.folder / spec.name
+                digest = digest_tables(draft.stage, release.stated_tables, "release", ordered=False)
+                publication.request = dataclasses.replace(publication.request, digest=digest)
+            elif spec.format == "parquet":
+                written = draft.parquet_folder
+                for name in release.tables:
+                    if not (written / f"{name}.parquet").exists():
+                        db.export_parquet(table(name, "release"), written / f"{name}.parquet")
+                complete_folder(db, release, written)
+                db.detach("release")
+                _require_checks_hold(verify(written).checks)  # what Parquet made of the types
+            else:
+                db.detach("release")
+                with attach_clean_file(db, draft.database_file, release) as written:
+                    contents = check_contents(release)
+                _require_checks_hold(contents)
+                checks = [*contents, *checks]
         except InfeasibleError:
             publication.record_refusal()
             raise
-        publication.request = dataclasses.replace(publication.request, digest=made.digest)
-        with publication.record_commit(made.written, made.facts):
+
+        # The warnings, and the commit: the release comes into place, and into the ledger.
+        stated = release.manifest
+        warnings = [risk.explain_risk()] if risk is not None and risk.exceeds_share() else []
+        warnings += [str(stated.persons)] if stated.persons is not None and stated.persons.several else []
+        warnings += _collation_warnings(detached or db, source.roles)
+        warnings += [*mechanism.read_facts(stated).list_warnings(), *adversaries.explain_absence(stated)]
+        with publication.record_commit(written, facts):
             db.let_go()
-            draft.commit(made.written)
-    facts = _release_facts(spec, publication.source, made.facts)
-    warnings = [*made.warnings, *publication.warnings, *_table_warnings(spec), *_place_warnings(spec)]
-    seconds = time.monotonic() - clock
-    outcome = (spec, publication.as_facts(), made.checks, seconds, warnings)
-    return Published(target.path, facts, made.facts, *outcome, summary=made.summary)
-
-
-@dataclass(frozen=True)
-class _MadeRelease:
-    """A release in its draft that has passed its checks; ``written``: its file or folder, or a path without any.
-
-    ``digest``: of what is no file.
-    """
-
-    facts: Facts
-    checks: list[CheckResult]
-    written: Path
-    warnings: list[str]
-    summary: ReleaseSummary
-    digest: str | None = None
+            draft.commit(written)
+    return Published(
+        target.path,
+        _release_facts(spec, source, facts),
+        facts,
+        spec,
+        publication.as_facts(),
+        checks,
+        time.monotonic() - clock,
+        [*warnings, *publication.warnings, *_table_warnings(spec), *_place_warnings(spec)],
+        summary=summary,
+    )
 
 
 def _choose_draft(spec: Spec) -> type[Draft]:
@@ -309,97 +361,30 @@ def _choose_draft(spec: Spec) -> type[Draft]:
     return StagedDraft if target.catalog is not None and in_place else SchemaDraft
 
 
-def _make_release(publication: Publication, draft: Draft) -> _MadeRelease:
-    """Make and check a release in its draft: in a file, or where its source and its target lie."""
-    db, spec, source = publication.db, publication.request.spec, publication.source
-    tables: Container = db
+def _publish_detached(detached: DetachedWarehouse, publication: Publication, draft: Draft, key: Key) -> Facts:
+    """Make the tables of the release where the source lies, and show them in database ``release``; return the facts."""
+    spec, db = publication.request.spec, publication.db
     if isinstance(draft, StagedDraft):
-        tables = cast("Container", draft.stage)
+        detached.set_release_stage(draft.stage)
     else:
-        db.attach(draft.database_file, "release", read_only=False)
-    key = source.bind_key(publication.key) if publication.must_bind_key else publication.key
-    facts = _publish_tables(publication, draft, key)
-    release, risk = _state_release(publication, facts, tables)
-    if tables is db:
-        db.define_objects(release.definitions, into="release")
-    tables.register_arrow("manifest", release.manifest.as_table())
-    manifest = sqlfiles.all_rows(temp_table("manifest"))
-    tables.create_table(MANIFEST, manifest, into="release", title="Checking the release")
-    results = examine_release(release, whole=False)
-    _require_checks_hold(results)
-    summary = ReleaseSummary.make(release, list_bounds(release, examined=True), refuse_learning(release))
-    publication.read_tables(tables, release.tables)
-    digest, written = None, draft.folder / spec.name
-    if isinstance(draft, StagedDraft):
-        draft.release, digest = release, digest_tables(draft.stage, release.stated_tables, "release", ordered=False)
-    else:
-        written, more = _close_release(db, spec, draft, release)
-        results = [*more, *results]
-    return _MadeRelease(facts, results, written, _list_warnings(release, source, risk), summary, digest)
-
-
-def _close_release(
-    db: EngineSession, spec: Spec, draft: Draft, release: AttachedRelease
-) -> tuple[Path, list[CheckResult]]:
-    """Write a release out as its file or folder; return that, and further checks of what it holds, which all hold."""
-    if spec.format == "parquet":
-        folder = draft.parquet_folder
-        for name in release.tables:
-            if not (folder / f"{name}.parquet").exists():
-                db.export_parquet(table(name, "release"), folder / f"{name}.parquet")
-        complete_folder(db, release, folder)
-        db.detach("release")
-        _require_checks_hold(verify(folder).checks)  # what Parquet made of the types
-        return folder, []
-    db.detach("release")
-    with attach_clean_file(db, draft.database_file, release) as file:
-        results = check_contents(release)
-    _require_checks_hold(results)
-    return file, results
-
-
-def _state_release(
-    publication: Publication, facts: Facts, tables: Container
-) -> tuple[AttachedRelease, LearningRisk | None]:
-    """Return a release with its whole manifest, as far as its ``tables`` tell, and what learning from it leads to."""
-    spec, source, manifest = publication.request.spec, publication.source, _make_manifest(publication, facts)
-
-    def state(**entries: Any) -> AttachedRelease:
-        return AttachedRelease(tables, "release", manifest.model_copy(update=entries), spec.implementation)
-
-    entries: dict[str, Any] = {"own_columns": state().renamed_columns}
-    entries["groups"] = state().list_groups(manifest.groups)
-    entries["orders"] = state(**entries).stored_orders(source.roles.orders)
-    risk = estimate_learning_risk(state(**entries))
-    return state(**entries, learning_risk=StatedRisk(**risk.as_facts()) if risk else None), risk
-
-
-def _list_warnings(release: AttachedRelease, source: Records, risk: LearningRisk | None) -> list[str]:
-    """Return what the publisher should know of a release."""
-    manifest = release.manifest
-    warnings = [risk.explain_risk()] if risk is not None and risk.exceeds_share() else []
-    warnings += [str(manifest.persons)] if manifest.persons is not None and manifest.persons.several else []
-    warnings += _collation_warnings(cast("Warehouse", source.db), source.roles)
-    warnings += release.mechanism.read_facts(manifest).list_warnings()
-    return warnings + adversaries.explain_absence(manifest)
-
-
-def _publish_tables(publication: Publication, draft: Draft, key: Key) -> Facts:
-    """Make the tables of the release where the source lies, in database ``release``; return the facts."""
-    db, source, spec = publication.db, publication.source, publication.request.spec
-    if source.db is db:
-        return spec.implementation.publish(db, source, spec.mechanism, key)
-    there, parts = cast("DetachedWarehouse", source.db), None
-    if isinstance(draft, StagedDraft):
-        there.set_release_stage(draft.stage)
-    else:
-        there.set_release_folder(parts := draft.parquet_folder)
-    facts = spec.implementation.publish(there, source, spec.mechanism, key)
-    there.require_unchanged()
-    keep = db.create_view if spec.format == "parquet" else db.create_table
-    for folder in sorted(parts.iterdir()) if parts else ():
-        keep(folder.stem, db.scan_files(sorted(folder.iterdir()), "parquet"), into="release")
+        detached.set_release_folder(draft.parquet_folder)
+    facts = spec.implementation.publish(detached, publication.source, spec.mechanism, key)
+    detached.require_unchanged()
+    if not isinstance(draft, StagedDraft):
+        keep = db.create_view if spec.format == "parquet" else db.create_table
+        for folder in sorted(draft.parquet_folder.iterdir()):
+            keep(folder.stem, db.scan_files(sorted(folder.iterdir()), "parquet"), into="release")
     return facts
+
+
+@contextmanager
+def _explain_stale_setting(source: Records) -> Iterator[None]:
+    """Name the release, and what can be done, where the setting that a ledger holds of it does not fit."""
+    try:
+        yield
+    except StaleSettingError as error:
+        remedy = f"restore the ledger, or, if nobody has received that release, run {source.history.withdraw}"
+        raise GuaranteeError(f"{error}; {remedy}") from error
 
 
 def _collation_warnings(db: Warehouse, roles: Roles) -> list[str]:
@@ -414,12 +399,12 @@ def _collation_warnings(db: Warehouse, roles: Roles) -> list[str]:
 
 
 def _prepare_publication(
-    db: EngineSession, there: Warehouse, request: PublicationRequest, *, publishing: bool
+    db: EngineSession, detached: DetachedWarehouse | None, request: PublicationRequest, *, publishing: bool
 ) -> Publication:
     """Return the source, ready to be published under the specification's names, and what the ledger asks of that."""
     spec = request.spec
     choice = make_choice(db, request, publishing=publishing)
-    source = prepare_records(there, spec, for_ledger=request.path is not None, choice=choice)
+    source = prepare_records(detached or db, spec, for_ledger=request.path is not None, choice=choice)
     if fold_name(spec.name) in {*spec.implementation.layout, MANIFEST}:
         raise UsageError(f"release.name {spec.name!r} is the name of a table of the release; choose another")
     return make_publication(db, source, request)
@@ -472,13 +457,14 @@ def plan(spec: SpecLike | None = None, **how: Unpack[Planning]) -> Published:
         with (
             temporary_folder() as folder,
             open_engine(folder, options) as db,
-            source_session(meant, db, folder, options) as there,
+            source_session(meant, folder, options) as detached,
         ):
             request = PublicationRequest(meant, find_ledger(db, meant))
-            publication = _prepare_publication(db, there, request, publishing=False)
+            publication = _prepare_publication(db, detached, request, publishing=False)
             if request.path is not None and request.path.exists():
                 publication.compare_earlier()
-            facts = meant.implementation.plan(there, publication.source, meant.mechanism)
+            with _explain_stale_setting(publication.source):
+                facts = meant.implementation.plan(detached or db, publication.source, meant.mechanism)
         source, seconds = publication.source, time.monotonic() - clock
         stated = _release_facts(meant, source, facts)
         summary = ReleaseSummary.foresee(

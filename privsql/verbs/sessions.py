@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from privsql.engine.database import EngineSession, Warehouse
+    from privsql.engine.database import DetachedWarehouse, EngineSession
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
     from privsql.releases.contents import AttachedRelease
@@ -81,16 +81,16 @@ def counts_in_place(spec: Spec) -> bool:
 
 
 @contextmanager
-def source_session(spec: Spec, db: EngineSession, spill: Path, options: Options) -> Iterator[Warehouse]:
-    """Open the engine that counts a source and assigns its records: that of the release, or the source's own.
+def source_session(spec: Spec, spill: Path, options: Options) -> Iterator[DetachedWarehouse | None]:
+    """Open the engine of a source that counts it and assigns its records; None where that of the release does.
 
     A release that composes by budget is published from counts in the engine of the release.
     """
     if not counts_in_place(spec):
-        yield db
+        yield None
         return
-    with open_spark(spill, options, spec.source.origin) as there:
-        yield there
+    with open_spark(spill, options, spec.source.origin) as detached:
+        yield detached
 
 
 def require_same_roles(manifest: Manifest, source: Records) -> None:

@@ -22,7 +22,7 @@ from privsql.mechanisms.bucketize.infeasible import explain_infeasible
 from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints, Plan, Setting, StoredPlan
 from privsql.mechanisms.bucketize.optimal import lower_bound, search_optimum
 from privsql.mechanisms.bucketize.parameters import BucketFacts, GroupBoundFacts
-from privsql.model.records import Records, stale_setting_error
+from privsql.model.records import Records, StaleSettingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -201,10 +201,10 @@ def restore_plan(problem: BucketProblem, algorithm: str, stored: Mapping[str, ob
         if known.allocation is not None:
             allocation = np.array(known.allocation, dtype=np.int64)
     except (InfeasibleError, ValueError) as error:
-        raise stale_setting_error() from error
+        raise StaleSettingError() from error
     plan = Plan(algorithm, setting, allocation, known.lower_bound, known.proof, most)
     if plan.lower_bound > plan.loss or (plan.proof == "certificate" and plan.lower_bound < plan.loss):
-        raise stale_setting_error()
+        raise StaleSettingError()
     return require_valid_plan(problem, plan)
 
 

@@ -16,7 +16,7 @@ from privsql.errors import GuaranteeError, InfeasibleError
 from privsql.exact import fraction_text
 from privsql.mechanisms.base import Alternative, AlternativeMeasure, Alternatives, Proposal
 from privsql.mechanisms.perturb.parameters import PlannedSubTable, RandomizeFacts, RandomizePlan
-from privsql.model.records import stale_setting_error
+from privsql.model.records import StaleSettingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -509,9 +509,9 @@ def _restore_labels(groups: Ints, stored: Mapping[str, Any]) -> tuple[Labels, bo
     try:
         labels, optimal = np.array(stored["labels"], dtype=np.int64), bool(stored["optimal"])
     except (KeyError, TypeError, ValueError) as error:
-        raise stale_setting_error() from error
+        raise StaleSettingError() from error
     if labels.shape != (len(groups),) or labels.min() < 0 or len(np.unique(labels)) != labels.max() + 1:
-        raise stale_setting_error()
+        raise StaleSettingError()
     return labels, optimal
 
 

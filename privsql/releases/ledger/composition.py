@@ -401,7 +401,9 @@ class GroupPublication(RecordedPublication):
 
             self.source.history.releases, self.source.history.fetch = len(chain), fetch_earlier_groups
         repeated = (one for one in reversed(self.book.live_entries) if one.setting is not None and self._is_repeat(one))
-        self.source.history.setting = next((one.setting for one in repeated), None)
+        if (last := next(repeated, None)) is not None:
+            self.source.history.setting = last.setting
+            self.source.history.withdraw = spell_command(self.request.ledger_path, "withdraw", last.number)
         self.few = [(self.book.releases[n], one) for n, verdict in self.verdicts.items() for one in verdict.few]
         others = self.crossing if self.findings.again is None else []
         crossing = list_crossing(None, others, self.request.ledger_path)
