@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from privsql.mechanisms.contingency.checks import make_rule
-from privsql.mechanisms.contingency.marginals import measure_marginals
-from privsql.mechanisms.dp.diffpart import grow_tree
 from scipy import stats
 
 from mechanisms.diffpart import test_columns as cells
@@ -22,9 +19,12 @@ from mechanisms.diffpart import test_sets as sets
 from mechanisms.marginals.test_marginals import rule as marginal_rule
 from mechanisms.views import test_views as chosen_sets
 from privsql.dp_random import OpenDPNoise
+from privsql.mechanisms.diffpart.tree import grow_tree
 from privsql.mechanisms.label_tables.publish import measure_tables
 from privsql.mechanisms.label_tables.rule import PublicCodes, TablesRule
-from privsql.mechanisms.setvalued import views as measuring
+from privsql.mechanisms.marginals.checks import make_rule
+from privsql.mechanisms.marginals.plan import measure_marginals
+from privsql.mechanisms.views import plan as measuring
 from support.enumeration import FALSE_ALARM
 from support.loops import rest_slow
 

@@ -11,7 +11,7 @@ import pytest
 
 from privsql.dp_random import SUBSTITUTION
 from privsql.mechanisms.label_tables.answers import MeasuredCount, noise_reach
-from privsql.model.manifest import Estimate
+from privsql.model.estimates import Estimate
 from support.commands import composed, refused, run, specification, succeeded, write
 from support.loops import slow_but
 
