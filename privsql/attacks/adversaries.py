@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import pyarrow as pa
 import scipy
 from sqlglot import exp
 
-from privsql.attacks.scene import AttackView, Block, Finding, Floats, Ints, ReleaseView
+from privsql.attacks.scene import AttackView, Finding, Floats, Ints, ReleaseView, Truth
 from privsql.attacks.suite import RARE, SURE, Adversary, Association, AttackContext, ReleaseSeries
 from privsql.engine.database import SILENT, Reporter, report_steps
 from privsql.engine.sqlfiles import BITS, Holes, column, fill, injective_text, same_columns, table, temp_table
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 # Absence --------------------------------------------------------------------------------------------------------------
-# Absence: someone who knows everybody's quasi-identifiers sees who is missing from a release.
+# Someone who knows everybody's quasi-identifiers sees who is missing from a release.
 #
 # If everybody's quasi-identifiers are known and n of N people are published, the mean over all people of the belief in
 # a value x is f_x, its frequency among all N, whatever the publisher does. So what is taken from the belief about those
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MissingRecords:
-    """Records that are not in a release because of their sensitive value: how many, why, and what that tells."""
+    """Records that are not in a release because of their sensitive value, why that is, and what it tells."""
 
     records: int
     why: str
@@ -46,7 +46,7 @@ class MissingRecords:
 
 
 def list_missing(manifest: Manifest) -> list[MissingRecords]:
-    """Who is missing from a release, by reason."""
+    """Return the records that are missing from a release, by reason."""
     waiting = int(manifest.facts.get("held_back", 0))
     left_out = int(manifest.facts.get("left_out", 0)) - waiting
     nulls = [field.name for field in manifest.sensitive if manifest.nulls.get(field.name) == "suppress"]
@@ -77,13 +77,20 @@ ABSENCE_KNOWS = "the quasi-identifiers of all records, and so which ones are mis
 def list_absence(view: ReleaseView, belief: float | None) -> list[Finding]:
     """Return a finding for each reason why records are missing.
 
-    ``belief``: in the value of those whose value is too frequent; None where that is not known.
+    Args:
+        view: The release.
+        belief: The belief in the value of records whose value is too frequent; None where that is not known.
     """
-    findings = []
-    for one in list_missing(view.manifest):
-        sure, notes = 1.0 if one.certain else belief, (f"missing because {one.why}: {one.tells}",)
-        findings.append(Finding(attacked=one.records, mean=sure, highest=sure, leaks=True, notes=notes))
-    return findings
+    return [
+        Finding(
+            attacked=one.records,
+            mean=1.0 if one.certain else belief,
+            highest=1.0 if one.certain else belief,
+            leaks=True,
+            notes=(f"missing because {one.why}: {one.tells}",),
+        )
+        for one in list_missing(view.manifest)
+    ]
 
 
 def attack_by_absence(learnt: AttackContext[AttackView]) -> list[Finding]:
@@ -95,7 +102,7 @@ ABSENCE_ADVERSARY: Adversary[AttackView] = Adversary(ABSENCE, ABSENCE_KNOWS, pro
 
 
 # Identifiers ----------------------------------------------------------------------------------------------------------
-# Identifiers: a quasi-identifier that is (nearly) unique names every record; one that determines the sensitive value
+# A quasi-identifier that is (nearly) unique names every record; one that determines the sensitive value
 # publishes it.
 
 UNIQUE = 0.95  # share of records with a value of their own from which on a column names records
@@ -120,7 +127,7 @@ def attack_by_identifiers(learnt: AttackContext[AttackView]) -> list[Finding]:
 
 
 def _unique_share(level: Ints) -> float:
-    """Share of the records whose value no other has."""
+    """Return the share of the records whose value no other has."""
     return float((np.bincount(level) == 1).sum() / max(1, len(level)))
 
 
@@ -130,30 +137,33 @@ def attack_by_determination(learnt: AttackContext[AttackView]) -> list[Finding]:
     From the release, by the reconstructed counts; with the source, by the true ones. Columns that name records are left
     to ``attack_by_identifiers``: with a value of one's own, everything is determined.
     """
-    scene, columns = learnt.scene, learnt.associations
-    rows = [
-        (f.name, one)
-        for f, one in zip(scene.roles.quasi_identifiers, columns, strict=True)
-        if _unique_share(one.level) < UNIQUE
-    ]
+    scene, fields, truth = learnt.scene, learnt.scene.roles.quasi_identifiers, learnt.scene.truth
+    columns = zip(fields, learnt.associations, strict=True)
+    rows = [(field.name, one) for field, one in columns if _unique_share(one.level) < UNIQUE]
     guessed = {name: float(one.counts.max(axis=1).sum() / one.counts.sum()) for name, one in rows}
-    true = {name: _commonest_share(scene, one.level) for name, one in rows} if scene.truth else guessed
+    true = {name: _commonest_share(truth, one.level) for name, one in rows} if truth is not None else guessed
     notes = tuple(
         f"{name} determines the sensitive value for {share:.1%} of the records"
         for name, share in true.items()
         if share >= DETERMINED
     )
     best = max(guessed.values(), default=0.0)
-    right = max(true.values(), default=0.0) if scene.truth else None
-    found = Finding(attacked=len(rows), unit="columns", mean=best, highest=best, baseline=scene.baseline)
-    return [replace(found, right=right, leaks=bool(notes), notes=notes)]
+    return [
+        Finding(
+            attacked=len(rows),
+            unit="columns",
+            mean=best,
+            highest=best,
+            baseline=scene.baseline,
+            right=max(true.values(), default=0.0) if truth is not None else None,
+            leaks=bool(notes),
+            notes=notes,
+        )
+    ]
 
 
-def _commonest_share(scene: AttackView, level: Ints) -> float:
-    """Share of the source's records that have the commonest value of their level."""
-    truth = scene.truth
-    if truth is None:
-        raise ValueError("the source is needed")
+def _commonest_share(truth: Truth, level: Ints) -> float:
+    """Return the share of the source's records that have the commonest value of their level."""
     _, first = np.unique(truth.keys, return_index=True)
     keys, codes = np.divmod(truth.cells, truth.value_count)
     of_key = np.zeros(int(truth.keys.max()) + 1, dtype=np.int64)
@@ -178,7 +188,7 @@ DETERMINATION_ADVERSARY: Adversary[AttackView] = Adversary(
 
 
 # Intersection ---------------------------------------------------------------------------------------------------------
-# Intersection of releases: what two releases of the same people tell together of who is alone with their
+# What two releases of the same people tell together of who is alone with their
 # quasi-identifiers in both.
 #
 # Given that a record has value x, its group in one release says nothing about its group in the other, so with c1, c2
@@ -222,13 +232,20 @@ def attack_by_intersection(releases: ReleaseSeries) -> list[Finding]:
     if not attacked:
         return [Finding(INTERSECTION, INTERSECTION_KNOWS)]
     alone = int(people[beliefs > 1 - 1e-12].sum())
-    mean, notes = float((beliefs * people).sum() / attacked), (f"{alone:,} of them have a single value left",)
-    found = Finding(INTERSECTION, INTERSECTION_KNOWS, attacked=attacked, mean=mean)
-    return [replace(found, highest=float(beliefs.max()), notes=notes)]
+    return [
+        Finding(
+            INTERSECTION,
+            INTERSECTION_KNOWS,
+            attacked=attacked,
+            mean=float((beliefs * people).sum() / attacked),
+            highest=float(beliefs.max()),
+            notes=(f"{alone:,} of them have a single value left",),
+        )
+    ]
 
 
 # Linkage --------------------------------------------------------------------------------------------------------------
-# Linkage: who knows a person's quasi-identifiers finds the record, and reads off what is published of its value.
+# Who knows a person's quasi-identifiers finds the record, and reads off what is published of its value.
 #
 # This is the adversary that both mechanisms promise to resist. Bucketization: Pr(x | g) = count(g, x)/|g| (with sigma
 # fakes, over |g| + sigma listed values), at most f'_x. Randomization: for a record published with y = x, gamma f/(gamma
@@ -259,7 +276,7 @@ LINKAGE_ADVERSARY: Adversary[AttackView] = Adversary(
 
 
 # Negative -------------------------------------------------------------------------------------------------------------
-# Negative association: the release itself teaches that people with some attribute hardly ever have some value.
+# The release itself teaches that people with some attribute hardly ever have some value.
 #
 # Counts n(v, x) are reconstructed per value v of a quasi-identifier; v and x are negatively associated if
 #
@@ -271,7 +288,7 @@ LINKAGE_ADVERSARY: Adversary[AttackView] = Adversary(
 
 
 def mark_excluded(one: Association, shares: Floats) -> NDArray[np.bool_]:
-    """Which values a column's levels exclude (V, m)."""
+    """Return which values a column's levels exclude (V, m)."""
     return np.asarray(one.counts + SURE * one.errors < RARE * one.totals[:, None] * shares)
 
 
@@ -281,20 +298,16 @@ def attack_by_negative(learnt: AttackContext[AttackView]) -> list[Finding]:
     rules = [mark_excluded(one, scene.shares) for one in columns]
     tally = scene.make_tally()
     for block in scene.blocks():
-        tally.add_block(block, _strike_excluded(block, columns, rules))
+        out = np.zeros(block.shape, dtype=bool)
+        for one, rule in zip(columns, rules, strict=True):
+            if rule.any():
+                out |= rule[one.level[block.rows][:, :, None], block.codes[:, None, :]]
+        left = np.where(out & ~out.all(axis=2, keepdims=True), 0.0, block.prior)
+        tally.add_block(block, left / left.sum(axis=2, keepdims=True))
     pairs = sum(int(rule.sum()) for rule in rules)
     met = f"{pairs:,} pairs of a known and a sensitive value hardly ever meet"
     notes = (met if pairs else "no known value rules out a sensitive one",)
     return [Finding(baseline=scene.baseline, notes=notes, **tally.finding_fields())]
-
-
-def _strike_excluded(block: Block, columns: list[Association], rules: list[NDArray[np.bool_]]) -> Floats:
-    out = np.zeros(block.shape, dtype=bool)
-    for one, rule in zip(columns, rules, strict=True):
-        if rule.any():
-            out |= rule[one.level[block.rows][:, :, None], block.codes[:, None, :]]
-    left = np.where(out & ~out.all(axis=2, keepdims=True), 0.0, block.prior)
-    return np.asarray(left / left.sum(axis=2, keepdims=True))
 
 
 NEGATIVE_ADVERSARY: Adversary[AttackView] = Adversary(
@@ -306,7 +319,7 @@ NEGATIVE_ADVERSARY: Adversary[AttackView] = Adversary(
 
 
 # Order ----------------------------------------------------------------------------------------------------------------
-# Row order: whether the order of published rows, or the numbers of buckets, tell what they should not.
+# The order of published rows, and the numbers of buckets, may tell what they should not.
 #
 # Tables are published in canonical order, which follows from their contents alone. Rows that lie otherwise were put
 # there by something else, such as the order of the source. Bucket numbers within a size are exchangeable in layouts
@@ -331,7 +344,7 @@ def attack_by_order(learnt: AttackContext[AttackView]) -> list[Finding]:
 
 
 def _find_running(scene: AttackView) -> list[str]:
-    """Quasi-identifiers that run with the numbers of the buckets, by a permutation test.
+    """Name the quasi-identifiers that run with the numbers of the buckets, by a permutation test.
 
     T_g is the sum of the column's ranks in bucket g. Over random numbers of the b buckets of a size,
     Var[sum_g g T_g] = sum_g (g - mean)^2 sum_g (T_g - mean)^2/(b - 1); the sizes' sums add up to one normal deviate.
@@ -355,7 +368,7 @@ def _order_deviate(scene: AttackView, level: Ints) -> float:
 
 
 def _pairing_rates(scene: AttackView) -> dict[str, Any]:
-    """How often the i-th row's value is the i-th listed one, with the source; and how often that is by chance."""
+    """Return how often the i-th row's value is the i-th listed one, by the source, and how often that is by chance."""
     truth = scene.truth
     if truth is None or not scene.is_paired:
         return {}
@@ -377,7 +390,7 @@ ORDER_ADVERSARY: Adversary[AttackView] = Adversary(
 
 
 # Choice ---------------------------------------------------------------------------------------------------------------
-# Choice of records: who knows how one record of each person was chosen weighs the values that the person may have.
+# Who knows how one record of each person was chosen weighs the values that the person may have.
 #
 # If the record with the smallest hash of K is taken and anybody can compute the hash h (of 0..1) of a person's record
 # with value x, then the probability that x is the published value is proportional to (1 - h)^(K - 1) times what is
@@ -428,13 +441,19 @@ def make_choice_finding(pos: Ints, prior: Floats, posterior: Floats, true: np.nd
     order = np.lexsort((posterior, pos))
     best = order[np.append(np.diff(pos[order]) > 0, True)] if len(pos) else order
     attacked, right, chance = len(best), float(true[best].sum()), float(prior[best].sum())
-    spread = float((prior[best] * (1 - prior[best])).sum()) ** 0.5
-    leaks = attacked > 0 and right - chance > DEVIATIONS * max(spread, 1.0)
     if not attacked:
         return Finding(promised=True, unit="persons", applies=False)
-    notes = (f"{right / attacked:.1%} of the guesses are right, {chance / attacked:.1%} by chance",)
-    found = Finding(promised=True, attacked=attacked, unit="persons", mean=chance / attacked, leaks=leaks, notes=notes)
-    return replace(found, highest=float(prior[best].max()), right=right / attacked)
+    spread = float((prior[best] * (1 - prior[best])).sum()) ** 0.5
+    return Finding(
+        promised=True,
+        attacked=attacked,
+        unit="persons",
+        mean=chance / attacked,
+        highest=float(prior[best].max()),
+        right=right / attacked,
+        leaks=right - chance > DEVIATIONS * max(spread, 1.0),
+        notes=(f"{right / attacked:.1%} of the guesses are right, {chance / attacked:.1%} by chance",),
+    )
 
 
 def _list_pairs(scene: AttackView) -> pa.Table:

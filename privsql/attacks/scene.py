@@ -36,10 +36,14 @@ LEAST = 1e-30  # no slot is impossible by rounding
 
 @dataclass(frozen=True)
 class Block:
-    """``rows`` (b, r): positions of the records; ``codes`` (b, t): values of the slots; ``prior`` (b, r or 1, t): the
-    probability of each slot for a record before anything is learnt.
+    """Groups of records that are attacked together.
 
-    ``exclusive``: each slot belongs to one record, or, for ``spare`` of each group's slots, to none.
+    Attributes:
+        rows: The positions of the records (b, r).
+        codes: The values of the slots (b, t).
+        prior: The probability of each slot for a record before anything is learnt (b, r or 1, t).
+        exclusive: Whether each slot belongs to one record, or to none.
+        spare: How many slots of each group belong to none, if they are exclusive.
     """
 
     rows: Ints
@@ -50,18 +54,18 @@ class Block:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(b, r, t)."""
+        """Return (b, r, t)."""
         return (*self.rows.shape, self.codes.shape[1])
 
     @cached_property
     def value_counts(self) -> Ints:
-        """How many slots of the group have the same value (b, t)."""
+        """Return how many slots of the group have the same value (b, t)."""
         if not self.exclusive:
             return np.ones(self.codes.shape, dtype=np.int64)
         return np.asarray((self.codes[:, :, None] == self.codes[:, None, :]).sum(axis=2))
 
     def update_beliefs(self, likelihood: Floats) -> Floats:
-        """Posterior of the slots (b, r, t) from the likelihoods of their values (b, r, t), at any scale per record.
+        """Return the posterior of the slots (b, r, t) from likelihoods of their values (b, r, t), at any scale.
 
         Where slots are exclusive, it is the sum over all assignments of records to slots, each with the product of its
         likelihoods; fakes are further records to which all slots are alike.
@@ -71,7 +75,7 @@ class Block:
         return assign_slots(weights, self.spare) if self.exclusive else np.asarray(weights)
 
     def of_values(self, slots: Floats) -> Floats:
-        """Posterior of the slots' values (b, r, t): a value that is listed twice has the slots of both."""
+        """Return the posterior of the slots' values (b, r, t): a value that is listed twice has the slots of both."""
         return np.asarray(slots * self.value_counts[:, None, :])
 
 
@@ -135,7 +139,7 @@ class Finding:
 
     @property
     def standing(self) -> str:
-        """Where the adversary stands to the promise, in words."""
+        """Say in words whether the promise covers the adversary."""
         return PROMISED if self.promised else OUTSIDE
 
     @property
@@ -148,7 +152,7 @@ class Finding:
         return "BROKEN" if self.exceeded else "kept"
 
     def as_json(self) -> dict[str, Any]:
-        """An entry of ``--json``."""
+        """Return an entry of ``--json``."""
         facts = {part.name: getattr(self, part.name) for part in fields(self)}
         facts |= {"notes": list(self.notes), "curve": list(self.curve), "values": list(self.values)}
         return facts | {"gain": self.gain, "exceeded": self.exceeded, "standing": self.standing}
@@ -178,11 +182,11 @@ class Truth:
 
     @property
     def value_count(self) -> int:
-        """Number of sensitive values, m."""
+        """Return the number of sensitive values, m."""
         return len(self.totals)
 
     def true_probability(self, block: Block) -> Floats:
-        """Probability that a slot's value is the record's true one (b, r, t); a value's slots share it."""
+        """Return the probability that a slot's value is the record's true one (b, r, t); a value's slots share it."""
         wanted = self.keys[block.rows][:, :, None] * self.value_count + block.codes[:, None, :]
         at = np.searchsorted(self.cells, wanted).clip(max=max(0, len(self.cells) - 1))
         matches = np.where(self.cells[at] == wanted, self.records[at], 0) if len(self.cells) else np.zeros(wanted.shape)
@@ -212,11 +216,9 @@ class Tally:
         self._sums["above"] += float(over.any(axis=2).sum())
         self._sums["twice"] += float((believed > 2 * bounds).any(axis=2).sum())
         self._highest = max(self._highest, float(best.max(initial=0)))
-        if self._truth is not None:
-            self._compare_truth(block, believed, over, self._truth.true_probability(block))
-
-    def _compare_truth(self, block: Block, believed: Floats, over: Any, true: Floats) -> None:
-        first = believed.argmax(axis=2)
+        if self._truth is None:
+            return
+        true, first = self._truth.true_probability(block), believed.argmax(axis=2)
         guess = np.take_along_axis(np.broadcast_to(block.codes[:, None, :], believed.shape), first[:, :, None], axis=2)
         self.matched += float(true.sum())
         self._sums["right"] += float(true[block.codes[:, None, :] == guess].sum())
@@ -224,14 +226,11 @@ class Tally:
         self._sums["true_above"] += float(true[over].sum())
 
     def finding_fields(self) -> dict[str, Any]:
-        """The fields of a finding."""
-        entries: dict[str, Any] = {"attacked": self.records, "highest": self._highest}
-        entries |= {name: self._sums[name] / max(1, self.records) for name in ("mean", "above", "twice")}
-        if self._truth is not None:
-            entries |= {
-                name: self._sums[name] / max(1.0, self.matched) for name in ("right", "true_mean", "true_above")
-            }
-        return entries
+        """Return the fields of a finding."""
+        found: dict[str, Any] = {"attacked": self.records, "highest": self._highest}
+        found |= {name: self._sums[name] / max(1, self.records) for name in ("mean", "above", "twice")}
+        names = ("right", "true_mean", "true_above") if self._truth is not None else ()
+        return found | {name: self._sums[name] / max(1.0, self.matched) for name in names}
 
 
 # Scene ----------------------------------------------------------------------------------------------------------------
@@ -248,12 +247,18 @@ def count_levels(level: Ints, cells: Ints, number: int) -> Floats:
 
 @dataclass(frozen=True)
 class ReleaseView:
-    """A release that is open in ``db``, its tables in ``database`` (None: the open file itself).
+    """A release that is open, and what adversaries are given beside it.
 
-    ``source``: whether the source's records are there as ``records``; ``persons``: whether all of them are there as
-    ``people``, too, with the persons that they are of; ``sample``: attack about as many records only
-    (None: all); ``noise``: for what an adversary draws; ``within``: how near a guess has to come, where values have a
-    distance (None: as the mechanism promises); ``prefix``: of the relations that are made of it.
+    Attributes:
+        db: Where the release is open.
+        manifest: Its manifest.
+        noise: What draws for an adversary.
+        database: The database with its tables; None if it is the open file itself.
+        source: Whether the source's records are there, as ``records``.
+        persons: Whether all of them are there as ``people``, too, with their persons.
+        sample: About how many records are attacked; None for all.
+        within: How near a guess has to come, where values have a distance; None: as the mechanism promises.
+        prefix: What the names of relations begin with that are made of the release.
     """
 
     db: Relations
@@ -268,12 +273,12 @@ class ReleaseView:
 
     @property
     def roles(self) -> Roles:
-        """The release's columns."""
+        """Return the release's columns."""
         return self.manifest.roles
 
 
 class AttackView(ABC):
-    """The part of a scene that all kinds of releases share; a kind gives what its tables say."""
+    """A release as arrays. What all kinds of releases share stands here; a kind gives what its tables say."""
 
     records: str  # the table with the quasi-identifiers
     part: str  # its column that says to which group a record belongs
@@ -282,77 +287,15 @@ class AttackView(ABC):
     relations: tuple[str, ...] = ("rows",)  # relations that are made of the release, behind the view's prefix
 
     def __init__(self, view: ReleaseView) -> None:
+        """Make ``a_records`` (part, q0.., more) as stored, its rows, and ``a_values`` (code, s0.., stated)."""
         self.given = view
         self.db, self.roles = view.db, view.roles
-        self._name_tables()
-
-    # What a kind gives ---
-
-    def _more_columns(self) -> list[str]:
-        """Further columns of the records."""
-        return []
-
-    def _attacked_filter(self) -> exp.Expr:
-        """Which records are attacked."""
-        return exp.true()
-
-    @property
-    @abstractmethod
-    def shares(self) -> Floats:
-        """Overall frequencies f (m,)."""
-
-    @property
-    @abstractmethod
-    def bounds(self) -> Floats:
-        """Promised bounds (m,), 1 where there is none."""
-
-    @abstractmethod
-    def blocks(self) -> Iterator[Block]:
-        """All records, block by block."""
-
-    @property
-    @abstractmethod
-    def channel(self) -> Channel:
-        """The channel through which counts per sensitive value are seen."""
-
-    @abstractmethod
-    def observe_levels(self, level: Ints) -> Floats:
-        """Return the channel's view of the records with each level of a quasi-identifier (levels, k)."""
-
-    @abstractmethod
-    def excess_share(self) -> float:
-        """Share of the records for which a value's posterior exceeds its bound, decided in exact numbers."""
-
-    def canonical_orders(self) -> dict[str, tuple[exp.Table, list[str]]]:
-        """By table: its rows, and the columns by which they are to be sorted; QIT and ST, unless a kind has others."""
-        listed = exp.select(alias_as(self.roles.by_sa.as_column("bid"), "part"), *self.roles.sa_in())
-        self.db.create_view("a_listed", listed.from_(table("st", self.given.database)))
-        by_table = {self.records: (temp_table("a_records"), ["part", *self.roles.qi_keys])}
-        return by_table | {"st": (temp_table("a_listed"), ["part", *self.roles.sa_keys])}
-
-    @property
-    def numbered_groups(self) -> list[Ints]:
-        """Records of parts whose numbers are exchangeable, (parts, size), in the order of the numbers; none here."""
-        return []
-
-    @property
-    def is_paired(self) -> bool:
-        """Return whether the i-th record of a block stands beside the i-th listed value, as published."""
-        return False
-
-    # What follows ---
-
-    def _name_tables(self) -> None:
-        """a_records(part, q0.., more) as stored, and rows of it; a_values(code, s0.., and what the kind needs)."""
-        roles, more, database = self.roles, self._more_columns(), self.given.database
+        roles, more, database = self.roles, self._more_columns(), view.database
         columns = roles.by_all if more else roles.by_qi
         items = [alias_as(columns.as_column(self.part), "part"), *roles.qi_in(), *(roles.sa_in() if more else [])]
         self.db.create_view("a_records", exp.select(*items).from_(table(self.records, database)))
-        listed = table("privsql_values", database)
-        values = exp.select(
-            *roles.by_sa.select_columns("code"), *roles.sa_in(), *roles.by_sa.select_columns(*self.stated)
-        ).from_(listed)
-        self.db.create_view("a_values", values)
+        stated = [*roles.by_sa.select_columns("code"), *roles.sa_in(), *roles.by_sa.select_columns(*self.stated)]
+        self.db.create_view("a_values", exp.select(*stated).from_(table("privsql_values", database)))
         holes: Holes = {
             "records": temp_table("a_records"),
             "stored": [],
@@ -361,6 +304,62 @@ class AttackView(ABC):
             "filter": self._attacked_filter(),
         }
         self.db.create_table(self.name_relation("rows"), fill("attack/rows", holes), title="Reading the release")
+
+    # What a kind gives ---
+
+    def _more_columns(self) -> list[str]:
+        """Return further columns of the records."""
+        return []
+
+    def _attacked_filter(self) -> exp.Expr:
+        """Return the condition that chooses the records to attack."""
+        return exp.true()
+
+    @property
+    @abstractmethod
+    def shares(self) -> Floats:
+        """Return the overall frequencies f (m,)."""
+
+    @property
+    @abstractmethod
+    def bounds(self) -> Floats:
+        """Return the promised bounds (m,), 1 where there is none."""
+
+    @abstractmethod
+    def blocks(self) -> Iterator[Block]:
+        """Yield all records, block by block."""
+
+    @property
+    @abstractmethod
+    def channel(self) -> Channel:
+        """Return the channel through which counts per sensitive value are seen."""
+
+    @abstractmethod
+    def observe_levels(self, level: Ints) -> Floats:
+        """Return the channel's view of the records with each level of a quasi-identifier (levels, k)."""
+
+    @abstractmethod
+    def excess_share(self) -> float:
+        """Return the share of the records for which a value's posterior exceeds its bound, by exact numbers."""
+
+    def canonical_orders(self) -> dict[str, tuple[exp.Table, list[str]]]:
+        """Return by table its rows, and the columns that must sort them: for QIT and ST, unless a kind has others."""
+        listed = exp.select(alias_as(self.roles.by_sa.as_column("bid"), "part"), *self.roles.sa_in())
+        self.db.create_view("a_listed", listed.from_(table("st", self.given.database)))
+        by_table = {self.records: (temp_table("a_records"), ["part", *self.roles.qi_keys])}
+        return by_table | {"st": (temp_table("a_listed"), ["part", *self.roles.sa_keys])}
+
+    @property
+    def numbered_groups(self) -> list[Ints]:
+        """Return the records of parts with exchangeable numbers, (parts, size), by number; here there are none."""
+        return []
+
+    @property
+    def is_paired(self) -> bool:
+        """Return whether the i-th record of a block stands beside the i-th listed value, as published."""
+        return False
+
+    # What follows ---
 
     def name_relation(self, name: str) -> str:
         """Return what a relation of this view is called; of views that are open at once none has another's."""
@@ -378,33 +377,37 @@ class AttackView(ABC):
 
     @property
     def record_parts(self) -> Ints:
-        """Bucket or sub-table of every record (n,), as stored."""
+        """Return the bucket or sub-table of every record (n,), as stored."""
         return np.asarray(self._record_rows["part"].to_numpy().astype(np.int64))
 
     @property
     def record_keys(self) -> Ints:
-        """The number of every record's quasi-identifiers together (n,)."""
+        """Return the number of every record's quasi-identifiers together (n,)."""
         return np.asarray(self._record_rows["key"].to_numpy().astype(np.int64))
 
     @cached_property
     def levels(self) -> list[Ints]:
-        """The quasi-identifiers of every record as ranks (n,), one array per column."""
+        """Return the quasi-identifiers of every record as ranks from 0 on (n,), NULL last, one array per column."""
         levels: list[Ints] = []
         for begin in range(0, len(self.roles.qi_keys), RANKED):
-            ranks = [_rank_values(key) for key in self.roles.qi_keys[begin : begin + RANKED]]
+            ranks = []
+            for key in self.roles.qi_keys[begin : begin + RANKED]:
+                order = exp.Order(expressions=[exp.Ordered(this=column(key), nulls_first=False)])
+                rank = exp.Window(this=exp.DenseRank(), order=order)
+                ranks.append(alias_as(exp.Sub(this=rank, expression=exp.Literal.number(1)), key))
             found = self.db.arrow(fill("attack/levels", {"rows": self.rows, "levels": ranks}))
             levels += [one.to_numpy().astype(np.int64) for one in found.columns]
         return levels
 
     @property
     def protected_values(self) -> Ints:
-        """Codes of the values whose bound is below 1; of all values if none is."""
+        """Return the codes of the values whose bound is below 1; of all values if none is."""
         protected = np.flatnonzero(self.bounds < 1)
         return protected if len(protected) else np.arange(len(self.bounds))
 
     @property
     def baseline(self) -> float:
-        """Probability of guessing right from the overall frequencies alone."""
+        """Return the probability of guessing right from the overall frequencies alone."""
         return float(self.shares.max())
 
     @cached_property
@@ -427,24 +430,17 @@ class AttackView(ABC):
         return Truth(self.record_keys, key * m + code, records, totals)
 
     def close(self) -> None:
-        """Forget what was made."""
+        """Drop the relations that were made."""
         self.db.drop(*map(self.name_relation, self.relations))
 
     def make_tally(self) -> Tally:
-        """An empty tally."""
+        """Return an empty tally."""
         return Tally(self.bounds, self.truth)
 
     def read_values(self, columns: list[str]) -> Any:
-        """Columns of the release's list of values, in the order of their codes."""
+        """Return columns of the release's list of values, in the order of their codes."""
         return self.db.arrow(exp.select(*columns).from_(temp_table("a_values")).order_by("code"))
 
     def read_table(self, name: str) -> Any:
-        """All rows of a published table."""
+        """Return all rows of a published table."""
         return self.db.arrow(all_rows(table(name, self.given.database)))
-
-
-def _rank_values(key: str) -> exp.Expr:
-    """Return the dense rank of a column's values from 0 on, NULL last, under the column's name."""
-    order = exp.Order(expressions=[exp.Ordered(this=column(key), nulls_first=False)])
-    rank = exp.Window(this=exp.DenseRank(), order=order)
-    return alias_as(exp.Sub(this=rank, expression=exp.Literal.number(1)), key)

@@ -86,9 +86,8 @@ def multiply_ratios(columns: list[Association], logs: list[Floats], block: Block
 
 
 # Adversaries ----------------------------------------------------------------------------------------------------------
-# Who is run against a release: a mechanism's adversaries, and what they learn of the release, learnt once.
-#
-# An adversary's attack is a function here or in its mechanism's folder; the mechanism's ``adversaries`` names it.
+# An adversary's attack is a function of ``attacks/adversaries.py``, or of its mechanism's folder. The mechanism names it
+# in its method ``adversaries``. What several adversaries learn from a release is learnt once.
 
 Seen = TypeVar("Seen", bound=AttackView, covariant=True)
 Needed = TypeVar("Needed", bound=AttackView, contravariant=True)
@@ -103,22 +102,26 @@ class AttackContext(Generic[Seen]):
 
     @cached_property
     def scene(self) -> Seen:
-        """The release as arrays."""
+        """Return the release as arrays."""
         if self.set_up is None:
             raise TypeError(f"a release made by {self.view.manifest.mechanism} is no scene")
         return self.set_up(self.view)
 
     @cached_property
     def associations(self) -> list[Association]:
-        """Associations of the quasi-identifiers with the sensitive values."""
+        """Return the associations of the quasi-identifiers with the sensitive values."""
         return learn_association(self.scene)
 
 
 @dataclass(frozen=True)
 class Adversary(Generic[Needed]):
-    """An adversary: what it is called, what it ``knows`` in plain words, and its attack.
+    """An adversary.
 
-    ``promised``: whether the mechanisms that name it promise to resist it.
+    Attributes:
+        name: What it is called.
+        knows: What it knows, in plain words.
+        promised: Whether the mechanisms that name it promise to resist it.
+        attack: Its attack.
     """
 
     name: str

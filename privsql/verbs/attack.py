@@ -491,7 +491,7 @@ def _attack_counts(
         x, y = _count_matches(spec, condition, sensitive, options)
     scale = 1 / float(each)
     noise = _draw_noise(scale, number_of, chosen)
-    return CountInference(infer_counts(x, y, scale, noise), float(each), condition, sensitive, number_of)
+    return CountInference(infer_counts(x, y, scale, *noise), float(each), condition, sensitive, number_of)
 
 
 def _draw_noise(scale: float, draws: int, seed: int | None) -> tuple[Floats, Floats]:

@@ -739,13 +739,13 @@ def test_theorem_two_is_what_opendp_gives() -> None:
     """20,000 draws, 5 standard errors, from x = 20 b on, where what the theorem leaves out is small beside these."""
     drawn = laplace(10, 20_000), laplace(10, 20_000)
     assert np.abs(drawn[0]).mean() == pytest.approx(10, abs=5 * 10 / 20_000**0.5)
-    for row in differential.infer_counts(1000, 400, 10, drawn):
+    for row in differential.infer_counts(1000, 400, 10, *drawn):
         assert row.ratio == pytest.approx(0.4)
         if row.x >= 200:
             assert row.simulated_mean == pytest.approx(row.mean, abs=5 * row.deviation / 20_000**0.5 + row.x**-2)
             assert row.simulated_deviation == pytest.approx(row.deviation, rel=0.1)
             assert row.dropped == 0
-    shown = {row.x: row for row in differential.infer_counts(1000, 400, 10, drawn)}
+    shown = {row.x: row for row in differential.infer_counts(1000, 400, 10, *drawn)}
     assert shown[1000].asked
     assert not shown[100].discloses
     assert shown[1000].discloses
