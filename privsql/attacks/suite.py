@@ -86,8 +86,8 @@ def multiply_ratios(columns: list[Association], logs: list[Floats], block: Block
 
 
 # Adversaries ----------------------------------------------------------------------------------------------------------
-# An adversary's attack is a function of ``attacks/adversaries.py``, or of its mechanism's folder. The mechanism names it
-# in its method ``adversaries``. What several adversaries learn from a release is learnt once.
+# An adversary's attack is a function of ``attacks/adversaries.py``, or of its mechanism's folder. The method
+# ``adversaries`` of the mechanism names it. What several adversaries learn from a release is learnt once.
 
 Seen = TypeVar("Seen", bound=AttackView, covariant=True)
 Needed = TypeVar("Needed", bound=AttackView, contravariant=True)

@@ -16,7 +16,7 @@ from privsql.engine.sqlfiles import BITS, Holes, all_rows, column, fill, temp_ta
 from privsql.model.packing import source_changed_error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from privsql.keyed_random import Key
     from privsql.model.records import Records
@@ -29,10 +29,18 @@ Ints = NDArray[np.integer[Any]]
 def assign_records(
     db: Relations, source: Records, numbers: NDArray[np.int32], codes: NDArray[np.int32], values: pa.Table | None = None
 ) -> tuple[exp.Query, bool]:
-    """Return the records as (q0.., bid, code): ``numbers`` and ``codes`` (n,) are of the canonical order.
+    """Give records their numbers and codes. The relations that are made of the source are used up.
 
-    ``values`` (s0..): by code, for rows (q0.., s0.., bid). Also whether rows are sorted by all of their columns, bid
-    first; those below 0 may be left out. The relations that are made of the source are used up.
+    Args:
+        db: Where the source lies.
+        source: The records.
+        numbers: The number of every record in canonical order (n,); records with one below 0 may be left out.
+        codes: The code of every record in canonical order (n,).
+        values: The sensitive values (s0..) by code, if rows are to have them.
+
+    Returns:
+        The query of the records, as (q0.., bid, code) or (q0.., s0.., bid), and whether rows are sorted by all of their
+        columns, bid first.
     """
     grouped = None if source.packed is None else source.packed.stream_groups(numbers, codes, values)
     if grouped is not None:
@@ -74,7 +82,7 @@ PURPOSE = "places"
 class Segments:
     """Ranks ``lo`` .. ``hi`` - 1 of a ``part`` are given ``number``, ``number`` + ``step``, ..; arrays (p,).
 
-    By part and ``lo``, without overlaps. Ranks in none of them are left out.
+    They are sorted by part and ``lo``, and do not overlap. Ranks in none of them are left out.
     """
 
     part: Ints
@@ -83,39 +91,39 @@ class Segments:
     number: Ints
     step: int
 
-    @property
-    def has_only_singles(self) -> bool:
-        """Return whether each is for one record."""
-        return bool((self.hi - self.lo == 1).all())
-
 
 @dataclass(frozen=True)
 class RecordParts:
-    """Records (k,) of every part; ``of``: (part, and a column ``by`` of the records), None where that is the part."""
+    """The parts in which records are ranked.
+
+    Attributes:
+        records: The number of records of every part (k,).
+        by: The column of the records that tells their part.
+        of: The parts by the values of that column (part, ``by``); None where the value is the part.
+    """
 
     records: Ints
     by: str = "code"
     of: pa.Table | None = None
 
-    def as_table(self) -> pa.Table:
-        """(part, ``by``, width): the width of a stretch."""
-        stretches = np.maximum(1, self.records // UNIT)
-        bits = np.ceil(np.log2(stretches)).astype(np.int64)
-        widths = np.left_shift(np.int64(1), BITS - bits)
-        parts_table = self.of or pa.table({"part": np.arange(len(widths)), self.by: np.arange(len(widths))})
-        return parts_table.append_column("width", pa.array(widths[parts_table["part"].to_numpy()]))
-
 
 class RankAssignment:
-    """The records of ``source``, ranked; what segments say of their ranks."""
+    """The records of a source, ranked, and what segments say of their ranks."""
 
     def __init__(
         self, db: Relations, source: Records, key: Key, parts: RecordParts, columns: Sequence[str] | None = None
     ) -> None:
-        """``key``: bound to the records, which lie in relation ``hashed``; ``columns``: what is wanted of them.
+        """Rank the records.
 
-        By default the quasi-identifiers, and the number ``pos`` where there is one. Raises ``GuaranteeError`` if they
-        are not the records that were counted.
+        Args:
+            db: Where the records lie, in relation ``hashed``.
+            source: The records.
+            key: The key that is bound to them.
+            parts: The parts in which they are ranked.
+            columns: The columns that are wanted of them, by default the quasi-identifiers; ``pos`` where there is one.
+
+        Raises:
+            GuaranteeError: They are not the records that were counted.
         """
         self._db, self._source = db, source
         wanted = [*(columns or source.roles.qi_keys), *(["pos"] if source.has_ids else [])]
@@ -124,7 +132,11 @@ class RankAssignment:
         order = [column("code", "r"), *source.roles.qi_columns("r")]
         holes: Holes = {"hashed": temp_table("hashed"), "twice": temp_table("twice"), "order": order}
         copies = fill("portable/copies", holes)
-        db.register_arrow("parts", parts.as_table())
+        bits = np.ceil(np.log2(np.maximum(1, parts.records // UNIT))).astype(np.int64)
+        widths = np.left_shift(np.int64(1), BITS - bits)  # of a stretch of each part
+        numbers = np.arange(len(widths))
+        table = parts.of or pa.table({"part": numbers, parts.by: numbers})
+        db.register_arrow("parts", table.append_column("width", pa.array(widths[table["part"].to_numpy()])))
         holes = {
             "copies": copies.subquery(),
             "parts": temp_table("parts"),
@@ -137,29 +149,33 @@ class RankAssignment:
         db.drop("hashed", "twice", "parts")
         self._units = db.arrow(fill("portable/units", {"drawn": temp_table("drawn")}))
         counted = np.bincount(self._units["part"].to_numpy(), self._units["records"].to_numpy(), len(parts.records))
-        if len(counted) != len(parts.records) or (counted != parts.records).any():
+        if not np.array_equal(counted, parts.records):
             raise source_changed_error()
 
     def make_hash(self, tag: str) -> exp.Expr:
-        """60 bits for record r, independent of those under other tags; first copies have a tag of their own."""
+        """Return 60 bits of record r that are independent of those under other tags.
+
+        First copies have a tag of their own.
+        """
         first = exp.Case().when(column("copy", "r").eq(exp.Literal.number(0)), exp.Literal.string(tag))
         texts = [exp.cast(column(name, "r"), "VARCHAR") for name in ("h", "copy")]
         return self._db.hashed([column("word", "k"), first.else_(exp.Literal.string(f"{tag} of a copy")), *texts])
 
     def query_assigned(self, segments: Segments, columns: Sequence[exp.Expr]) -> exp.Query:
-        """``columns`` (of r, or a ``make_hash``) of every record whose rank is in a segment, and its ``number``."""
+        """Return the query for the records whose rank is in a segment: ``columns`` and ``number``.
+
+        The columns are those of r, or a ``make_hash``.
+        """
         self._db.register_arrow("pieces", cut_segments(segments, self._units))
         rank, lo, hi = column("rank", "r"), column("lo", "p"), column("hi", "p")
-        within = (
-            rank.eq(lo) if segments.has_only_singles else exp.and_(exp.GTE(this=rank, expression=lo), rank.copy() < hi)
-        )
+        only_singles = (segments.hi - segments.lo == 1).all()
         holes: Holes = {
             "drawn": temp_table("drawn"),
             "pieces": temp_table("pieces"),
             "columns": columns,
-            "meets": within,
+            "meets": rank.eq(lo) if only_singles else exp.and_(exp.GTE(this=rank, expression=lo), rank.copy() < hi),
+            "secret": temp_table("secret"),
         }
-        holes["secret"] = temp_table("secret")
         return fill("portable/dealt", holes)
 
     def read_numbers(self, assigned: exp.Query) -> NDArray[np.int64]:
@@ -170,34 +186,34 @@ class RankAssignment:
         return every
 
     def drop_relations(self) -> None:
-        """Forget the relations."""
+        """Drop the relations."""
         self._db.drop("secret", "drawn", "pieces")
 
 
 def cut_segments(segments: Segments, units: pa.Table) -> pa.Table:
-    """(part, bin, lo, hi, number, step): the segments cut at the borders of units (part, bin, records).
+    """Cut segments at the borders of units (part, bin, records).
 
-    Ranks count from the first of a part in ``segments``, from the first of a unit in what is returned.
+    Returns:
+        The table (part, bin, lo, hi, number, step). Its ranks count from the first of a unit; those of the segments
+        count from the first of a part.
     """
-    unit_columns: Mapping[str, Ints] = {name: units[name].to_numpy() for name in units.column_names}
-    ends = np.cumsum(unit_columns["records"])
-    begins = ends - unit_columns["records"]
-    of_parts = begins[np.searchsorted(unit_columns["part"], segments.part)]  # a line of all records, part by part
+    part, bin_, records = (units[name].to_numpy() for name in ("part", "bin", "records"))
+    ends = np.cumsum(records)
+    begins = ends - records
+    of_parts = begins[np.searchsorted(part, segments.part)]  # a line of all records, part by part
     lo, hi = segments.lo + of_parts, segments.hi + of_parts
     borders = np.union1d(lo, begins)
     segment = np.searchsorted(lo, borders, side="right") - 1
     inside = (segment >= 0) & (borders < hi[segment])
     borders, segment = borders[inside], segment[inside]
     unit = np.searchsorted(begins, borders, side="right") - 1
-    until = np.minimum(hi[segment], ends[unit])
-    number = segments.number[segment] + segments.step * (borders - lo[segment])
     return pa.table(
         {
-            "part": unit_columns["part"][unit],
-            "bin": unit_columns["bin"][unit],
+            "part": part[unit],
+            "bin": bin_[unit],
             "lo": borders - begins[unit],
-            "hi": until - begins[unit],
-            "number": number,
+            "hi": np.minimum(hi[segment], ends[unit]) - begins[unit],
+            "number": segments.number[segment] + segments.step * (borders - lo[segment]),
             "step": np.full(len(borders), segments.step),
         }
     )
