@@ -158,40 +158,15 @@ class SensitiveColumn:
         return tuple(i for i, rank in enumerate(self.ranks) if rank in ranks)
 
 
-@dataclass(frozen=True)
-class SensitiveValues:
-    """The sensitive values: each column, all columns together, and how many records have each value (m,)."""
-
-    columns: tuple[SensitiveColumn, ...]
-    whole: SensitiveColumn
-    counts: Sequence[int]
-
-    def count_records(self, members: Sequence[int]) -> int:
-        """Return how many records have one of these values."""
-        return sum(self.counts[i] for i in members)
-
-    def find_column(self, name: str, where: str) -> SensitiveColumn:
-        """Return a sensitive column by its name; ``UsageError`` if it is not sensitive."""
-        sensitive = next((part for part in self.columns if fold_name(part.name) == fold_name(name)), None)
-        if sensitive is None:
-            known = ", ".join(part.name for part in self.columns)
-            raise UsageError(f"{where}: {name!r} is not a sensitive column; these are {known}")
-        return sensitive
-
-
-def read_values(db: Relations, domain: exp.Table, roles: Roles, counts: Sequence[int]) -> SensitiveValues:
-    """Return the values of relation ``domain`` (code, s0..), codes 0, 1, .., with the ``counts`` of their records."""
+def read_columns(db: Relations, domain: exp.Table, roles: Roles) -> list[SensitiveColumn]:
+    """Return the sensitive columns of the values in relation ``domain`` (code, s0..), codes 0, 1, .."""
     columns = []
     for field, key in zip(roles.sensitive, roles.sa_keys, strict=True):
         rows = db.rows(fill("bucketize/parts", {"domain": domain, "key": column(key, "d")}))
         labels = dict(sorted((int(part), label_value([text])) for _, part, text, _ in rows))
         ranks = [int(row[1]) for row in rows]
         columns.append(SensitiveColumn(field.name, key, f"column {field.name}", ranks, tuple(labels.values())))
-    texts = tuple(map(label_value, zip(*(part.texts for part in columns), strict=True)))
-    title = "the sensitive column"
-    if len(columns) > 1:
-        title += f"s together, such as {texts[0]!r}; for values of one name it as column"
-    return SensitiveValues(tuple(columns), SensitiveColumn("", "", title, range(len(texts)), texts), counts)
+    return columns
 
 
 def compute_bounds(db: Relations, domain: Records, params: Bucketize) -> tuple[GroupBound, ...]:
@@ -205,48 +180,64 @@ def compute_bounds(db: Relations, domain: Records, params: Bucketize) -> tuple[G
         part_domain = exp.select(alias_as(column("part"), "code"), "s0").distinct().from_(parts).subquery()
         return query_thresholds(db, sql, part_domain, ("s0",), part.labels)
 
-    values = read_values(db, temp_table("domain"), domain.roles, domain.counts)
-    bounds = tuple(make_bounds(params, values, query_column))
+    columns = read_columns(db, temp_table("domain"), domain.roles)
+    bounds = tuple(make_bounds(params, columns, domain.counts, query_column))
     for one in bounds:
         refuse_long(one.threshold, sum(domain.counts), f"mechanism: too many digits for the bound of {one.name}")
     return bounds
 
 
-def make_bounds(params: Bucketize, values: SensitiveValues, query: PartQuery) -> Iterator[GroupBound]:
+def make_bounds(
+    params: Bucketize, columns: Sequence[SensitiveColumn], counts: Sequence[int], query: PartQuery
+) -> Iterator[GroupBound]:
     """Yield one bound for every part of each named column, each named group, and each list inside a group.
 
     Args:
         params: The parameters that ask for bounds.
-        values: The sensitive values.
+        columns: The sensitive columns.
+        counts: The records of each value (m,).
         query: Returns the thresholds that a publisher's query gives for the parts of a column.
 
     Raises:
         UsageError: A bound does not fit the values.
     """
+
+    def find_column(name: str) -> SensitiveColumn:
+        found = next((part for part in columns if fold_name(part.name) == fold_name(name)), None)
+        if found is None:
+            known = ", ".join(part.name for part in columns)
+            raise UsageError(f"{where}: {name!r} is not a sensitive column; these are {known}")
+        return found
+
     for name, threshold in params.components.items():
         where = f"mechanism.components.{name}"
-        part = values.find_column(name, where)
-        if len(values.columns) == 1:
+        part = find_column(name)
+        if len(columns) == 1:
             raise UsageError(f"{where}: there is one sensitive column, and threshold bounds its values; leave this out")
         try:
             if threshold.query:
                 fractions = query(part, threshold.query)
             else:
-                counts = [values.count_records(part.find_members({rank})) for rank in range(len(part.labels))]
-                fractions = threshold.thresholds_for(part.labels, counts)
+                records = [sum(counts[i] for i in part.find_members({rank})) for rank in range(len(part.labels))]
+                fractions = threshold.thresholds_for(part.labels, records)
         except ValueError as error:
             raise UsageError(f"{where}: {error}") from error
         yield from (part.bound_part(rank, value) for rank, value in enumerate(fractions))
+    texts = tuple(map(label_value, zip(*(part.texts for part in columns), strict=True)))
+    title = "the sensitive column"
+    if len(columns) > 1:
+        title += f"s together, such as {texts[0]!r}; for values of one name it as column"
+    whole = SensitiveColumn("", "", title, range(len(texts)), texts)
     for name, group in params.groups.items():
         where = f"mechanism.groups.{name}"
-        part = values.find_column(group.column, where) if group.column is not None else values.whole
+        part = find_column(group.column) if group.column is not None else whole
         for set_name, names in group.list_sets(name):
             unknown = sorted(set(names) - set(part.labels))
             if unknown:
                 raise UsageError(f"{where}: {unknown[0]!r} is not a value of {part.title}")
             members = part.find_members({rank for rank, label in enumerate(part.labels) if label in set(names)})
             try:
-                threshold_of_set = group.threshold_at(values.count_records(members), sum(values.counts))
+                threshold_of_set = group.threshold_at(sum(counts[i] for i in members), sum(counts))
             except ValueError as error:
                 raise UsageError(f"{where}: {error}") from error
             yield GroupBound(set_name, members, threshold_of_set)

@@ -23,7 +23,7 @@ from privsql.mechanisms.bucketize.bounds import (
     compute_bounds,
     compute_thresholds,
     make_bounds,
-    read_values,
+    read_columns,
     stated_bounds,
 )
 from privsql.mechanisms.bucketize.estimator import (
@@ -121,9 +121,9 @@ def _wrong_bounds(release: BucketRelease) -> list[str]:
         parts = [part.bound_part(rank, Fraction(1)) for rank in range(len(part.labels))]
         return [thresholds.get((one.name, one.members), one.threshold) for one in parts]
 
-    values = read_values(release.db, release.view("values"), release.roles, counts)
+    columns = read_columns(release.db, release.view("values"), release.roles)
     outside = [f"{one.name}: threshold {one.threshold} is above 1" for one in stated if one.threshold > 1]
-    return _differing_bounds(stated, list(make_bounds(release.params, values, query_stated))) + outside
+    return _differing_bounds(stated, list(make_bounds(release.params, columns, counts, query_stated))) + outside
 
 
 def _differing_bounds(stated: Sequence[GroupBound], wanted: Sequence[GroupBound]) -> list[str]:

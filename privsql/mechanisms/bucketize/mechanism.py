@@ -1,4 +1,4 @@
-"""Bucketization: what it guarantees, in words, the bounds of a release, and the mechanism."""
+"""Bucketization, the class that ties its parts together."""
 
 from __future__ import annotations
 
@@ -25,38 +25,6 @@ if TYPE_CHECKING:
     from privsql.model.checks import Check, CheckedRelease, VerifiedBound
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
-
-# Explanations ---------------------------------------------------------------------------------------------------------
-
-METHOD = (
-    "Records lie in buckets. The release shows which records and which sensitive values a bucket has, but not which "
-    "record has which value: every order within the bucket is equally likely."
-)
-BOUND = (
-    "An attacker who knows the quasi-identifiers of every record, and how the release was made, can be at most as sure "
-    "of a record's value as the bound of that value says."
-)
-KNOWN = "An attacker who knows sensitive values of other records in the same bucket can exclude these."
-PRESENT = "The release does not hide who is in the table."
-
-
-def explain_guarantee(params: Bucketize) -> ReleasePromises:
-    """F'-privacy, in sentences."""
-    absent = ("The bounds are for records in the release. Which ones were left out is assumed to be unknown.",)
-    groups = ("If a group of values has a bound of its own, that bounds the belief that a record has any of them.",)
-    fakes = (f"Every bucket also lists {params.fake_values} values that none of its records has, unmarked.",)
-    one_by_one = "The belief in one of several values can be the sum of their bounds, except in groups with a bound."
-    promised = (
-        METHOD,
-        BOUND,
-        *(groups if params.is_bounding else ()),
-        *(fakes if params.fake_values else ()),
-        *(absent if params.absence == "unobservable" else ()),
-    )
-    return ReleasePromises(promised, (KNOWN, LINKED, LEARNT, SEVERAL, one_by_one, PRESENT))
-
-
-# The mechanism --------------------------------------------------------------------------------------------------------
 
 
 class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
@@ -177,7 +145,26 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
 
     def words(self, params: Bucketize) -> ReleasePromises:
         """Return F'-privacy, in sentences."""
-        return explain_guarantee(params)
+        promised = [
+            "Records lie in buckets. The release shows which records and which sensitive values a bucket has, but not "
+            "which record has which value: every order within the bucket is equally likely.",
+            "An attacker who knows the quasi-identifiers of every record, and how the release was made, can be at most "
+            "as sure of a record's value as the bound of that value says.",
+        ]
+        if params.is_bounding:
+            promised += [
+                "If a group of values has a bound of its own, that bounds the belief that a record has any of them."
+            ]
+        if params.fake_values:
+            promised += [f"Every bucket also lists {params.fake_values} values that none of its records has, unmarked."]
+        if params.absence == "unobservable":
+            promised += [
+                "The bounds are for records in the release. Which ones were left out is assumed to be unknown."
+            ]
+        known = "An attacker who knows sensitive values of other records in the same bucket can exclude these."
+        sums = "The belief in one of several values can be the sum of their bounds, except in groups with a bound."
+        present = "The release does not hide who is in the table."
+        return ReleasePromises(tuple(promised), (known, LINKED, LEARNT, SEVERAL, sums, present))
 
     def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
         """Return the buckets by size, as ``checks`` compared them with the tables."""

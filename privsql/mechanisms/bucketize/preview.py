@@ -107,7 +107,7 @@ def preview_release(
     """Return what counts and a trial layout tell; ``stored`` and errors as of ``plan_buckets``."""
     plan, problem = plan_buckets(db, source, params, stored, proving=effort.proving)
     facts = plan_facts(plan, problem, params, sum(source.counts))
-    columns = bounds.read_values(db, temp_table("domain"), source.roles, source.counts).columns
+    columns = bounds.read_columns(db, temp_table("domain"), source.roles)
     even, fakes = params.effective_layout in ("blocks", "round-robin"), params.fake_values > 0
     assignment = PlannedAssignment(plan, problem, even=even, fakes=fakes)
     implied = imply_beliefs(assignment, {part.name: part.texts for part in columns})
