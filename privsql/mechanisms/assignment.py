@@ -67,8 +67,9 @@ def assign_records(
 # and its rank is the number of records of its part (of its value, or its group) that stand before it; ties, of which
 # there are n^2/2^61 on average, fall to h. The pairs (h, copy) are different, so for a pseudo-random function the u are
 # independent and uniform, those of equal records too: every order of a part's records is equally likely. That is what
-# the stream of the key gives (``layout.pieces``), so the posterior of an adversary who knows the algorithm is the same,
-# and the proof of the bound carries over. Which of equal records has which copy number is nothing that a release tells.
+# the stream of the key gives (``Pieces.draw_places``), so the posterior of an adversary who knows the algorithm is the
+# same, and the proof of the bound carries over. Which of equal records has which copy number is nothing that a release
+# tells.
 #
 # All of it depends on contents alone: whichever task reads a record, and however often, it gets the same rank. No
 # window goes over a whole part: the line is cut into stretches of about ``UNIT`` records, in which they are ordered,

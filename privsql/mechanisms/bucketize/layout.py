@@ -455,7 +455,7 @@ def block_widths(buckets: int, least: int | None = None, coarser: int = 1) -> li
 # bucket s mod w, as in ``blocks``: each bucket has S of them, and floor or ceil of a_i/w <= F_i of value i.
 #
 # A block that is drawn late is only about as those that are drawn early, so their places are drawn at random among
-# blocks that are as wide: which number a block has means nothing (``by_block``).
+# blocks that are as wide: which number a block has means nothing (``split_by_block``).
 
 LUMPS = 4096  # blocks of a size class: more than of even layouts, as each cuts a value
 FINE, MOST = 2**16, 2**40  # of weights: their unit, and the largest
