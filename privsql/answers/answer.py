@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from privsql.answers.channel import Channel
     from privsql.answers.sql.question import Lookups
     from privsql.engine.database import Relations
+    from privsql.model.arrays import ReleaseArrays
     from privsql.model.estimates import Estimate, RestsOn
     from privsql.model.manifest import Manifest
-    from privsql.model.records import ReleaseArrays
 
 # Answer ---------------------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from privsql.answers.channel import Floats
-    from privsql.model.records import ReleaseArrays
+    from privsql.model.arrays import ReleaseArrays
 
 Ints = NDArray[np.int64]
 Limits = tuple[tuple[float, float], tuple[float, float]]

@@ -17,8 +17,8 @@ from privsql.answers.learned_prior import DEGREES, TaughtPrior
 from privsql.answers.sql.question import CountQuery, condition_holes, group_terms, select_terms
 from privsql.engine.sqlfiles import Holes, all_of, column, fill, table, temp_table
 from privsql.errors import UsageError
+from privsql.model.arrays import as_doubles
 from privsql.model.estimates import Estimate, same_nan
-from privsql.model.records import as_doubles
 
 if TYPE_CHECKING:
     from collections.abc import Callable

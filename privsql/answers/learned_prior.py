@@ -27,7 +27,7 @@ from privsql.answers.channel import (
 from privsql.answers.sql.question import is_number
 from privsql.engine.sqlfiles import Field, Roles, alias_as, column
 from privsql.keyed_random import seed_key
-from privsql.model.records import as_doubles
+from privsql.model.arrays import as_doubles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

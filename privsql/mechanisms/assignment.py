@@ -13,7 +13,7 @@ from sqlglot import exp
 from privsql.engine.database import Relations, require_ordered
 from privsql.engine.remote import stream_positions
 from privsql.engine.sqlfiles import BITS, Holes, all_rows, column, fill, temp_table
-from privsql.model.packing import source_changed_error
+from privsql.model.hashing import source_changed_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from privsql.engine.database import IntervalFunctions, Relations, ViewDefinition
 from privsql.errors import UsageError
-from privsql.model.parameters import Facts, ListedValues, Parameters, Universe
+from privsql.model.parameters import Facts, Parameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest
     from privsql.model.records import Profile, Records
     from privsql.model.tables import Tables
+    from privsql.model.universes import ListedValues, Universe
 
 # Algorithms beside each other -----------------------------------------------------------------------------------------
 # The algorithms of a mechanism beside each other, for one specification: what each would cost, and tell.

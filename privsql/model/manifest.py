@@ -14,7 +14,8 @@ from privsql.engine.sqlfiles import Field as Column
 from privsql.engine.sqlfiles import Roles
 from privsql.errors import EngineError
 from privsql.keyed_random import Origin
-from privsql.model.parameters import WORDS, Bins, NullPolicy, Version, Wording, fits_type
+from privsql.model.bins import Bins, fits_type
+from privsql.model.parameters import WORDS, NullPolicy, Version, Wording
 from privsql.model.records import Persons
 
 if TYPE_CHECKING:

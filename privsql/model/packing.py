@@ -1,10 +1,13 @@
-"""Pack every record into one integer over the sorted values of its columns, and hash records by the texts of these."""
+"""Pack every record into one integer: the ranks of its values in each column, side by side in bits.
+
+Integers of 64 bits are sorted twenty times as fast as rows of columns, and in the same order. Ranks are not values: a
+table with every age one year higher has the same ones. So whatever depends on the values is made of their texts.
+"""
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import accumulate, count
 from typing import TYPE_CHECKING, Any
 
@@ -13,288 +16,28 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.engine.sqlfiles import (
-    BETWEEN,
     Holes,
     alias_as,
     column,
     comparable_text,
     fill,
     injective_text,
-    injective_texts,
     temp_table,
 )
 from privsql.errors import EngineError, GuaranteeError
+from privsql.model.hashing import BATCH, BITS, hash_texts, key_word, place_hashes, scatter_bits, source_changed_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from privsql.engine.database import Relations
-    from privsql.engine.sqlfiles import Field, Roles
+    from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key
 
     Ints = NDArray[np.int64]
     Hashes = NDArray[np.uint64]
-
-BATCH = 122_880  # records that are read and written at a time: a row group of DuckDB, and few enough for a cache
-
-
-def source_changed_error() -> GuaranteeError:
-    """The source holds other records than those that were counted."""
-    return GuaranteeError("the source changed while it was read; nothing written")
-
-
-# Hashing --------------------------------------------------------------------------------------------------------------
-# A keyed hash of 64 bits of every record: of the texts of its values, by their places.
-#
-# h = s(xor over columns i of s(H(text_i) + (i + 1) c)), where H is 63 bits of the MD5 of a secret word and the text,
-# and s is the finalizer of MurmurHash3, a bijection. H is made once for each different value, here or by the engine.
-# The outer s is not linear: without it the sum over all records would not tell which values stand in one record.
-
-GOLDEN = 0x9E3779B97F4A7C15  # c: 2^64 divided by the golden ratio, odd
-BITS = 64
-ROUNDS = ((33, 0xFF51AFD7ED558CCD), (33, 0xC4CEB9FE1A85EC53))
-SECRET = "word"  # noqa: S105 (the relation with the secret word, which is never part of a statement's text)
-PURPOSE = "values"
-
-
-def scatter_bits(numbers: Hashes) -> Hashes:
-    """Return s of every number: all bits of it depend on all bits of the number. Appleby, MurmurHash3: fmix64."""
-    mixed = numbers.copy()
-    for shift, factor in ROUNDS:
-        mixed ^= mixed >> np.uint64(shift)
-        mixed *= np.uint64(factor)
-    return mixed ^ (mixed >> np.uint64(33))
-
-
-def place_hashes(values: Hashes, place: int) -> Hashes:
-    """Return hashes of values as those of the column at a place, 0 for the first."""
-    return scatter_bits(values + np.uint64((place + 1) * GOLDEN % 2**BITS))
-
-
-def hash_texts(texts: Iterable[str], word: str) -> Hashes:
-    """Return H of texts, as ``keyed_digest`` does in SQL."""
-    digests = (hashlib.md5(f"{word}{BETWEEN}{text}".encode(), usedforsecurity=False).digest() for text in texts)
-    return np.array([int.from_bytes(one, "little") >> 65 for one in digests], dtype=np.uint64)
-
-
-@dataclass
-class RecordSum:
-    """How many records there are, and sums of 64 bits of their hashes h and of s(h), which no order changes."""
-
-    records: int = 0
-    sums: tuple[int, int] = (0, 0)
-
-    def add_hashes(self, hashes: Hashes, times: Ints | None = None) -> None:
-        """Add hashes, each of so many records (None: one)."""
-        weights = np.ones(1, np.uint64) if times is None else times.astype(np.uint64)
-        self.records += len(hashes) if times is None else int(times.sum())
-        first, second = (int((part * weights).sum()) for part in (hashes, scatter_bits(hashes)))
-        self.sums = (self.sums[0] + first) % 2**BITS, (self.sums[1] + second) % 2**BITS
-
-    @property
-    def fingerprint(self) -> str:
-        """Return both sums, in hexadecimal digits."""
-        return "".join(f"{one:016x}" for one in self.sums)
-
-
-def keyed_digest(db: Relations, text: exp.Expr) -> exp.Expr:
-    """Return H of a text as an expression, while relation ``SECRET`` is there."""
-    word = exp.select(column("word", "k")).from_(exp.alias_(temp_table(SECRET), "k", table=True))
-    return db.digest([word.subquery(copy=False), text])
-
-
-def secret_word(key: Key) -> pa.Table:
-    """Return the word of a key, which relation ``SECRET`` holds."""
-    return key.word(PURPOSE)
-
-
-def key_word(key: Key) -> str:
-    """Return this word, for ``hash_texts``."""
-    return str(secret_word(key)["word"][0])
-
-
-def hash_columns(
-    db: Relations,
-    values: Sequence[tuple[exp.Expr, str]],
-    source: exp.Table,
-    keep: exp.Expr,
-    key: Key,
-    *,
-    exact: bool = False,
-) -> Iterator[Hashes]:
-    """Yield the hashes of the records of a relation, in any order; ``values``: their columns, with types.
-
-    ``exact``: by texts that differ wherever values of a type do; else what is equal in other types is alike.
-    """
-    db.register_arrow(SECRET, secret_word(key))
-    texts = _query_texts(db, values, source, keep, injective_text if exact else comparable_text)
-    with db.stream_batches(texts, BATCH) as batches:
-        for batch in batches:
-            hashes = np.zeros(batch.num_rows, dtype=np.uint64)
-            for place, one in enumerate(batch.columns):
-                hashes ^= place_hashes(one.to_numpy(zero_copy_only=False).astype(np.uint64), place)
-            yield scatter_bits(hashes)
-    db.drop(SECRET)
-
-
-def _query_texts(
-    db: Relations,
-    values: Sequence[tuple[exp.Expr, str]],
-    source: exp.Table,
-    keep: exp.Expr,
-    write: Callable[[exp.Expr, str], exp.Expr],
-) -> exp.Query:
-    """Return a query for H of every value of the records (h0, ..), while relation ``SECRET`` is there."""
-    named = [(alias_as(value.copy(), f"v{i}"), kind) for i, (value, kind) in enumerate(values)]
-    texts = [write(column(f"v{i}"), kind) for i, (_, kind) in enumerate(named)]
-    holes: Holes = {
-        "source": source,
-        "values": [value for value, _ in named],
-        "hashes": [alias_as(db.digest([column("word", "k"), text]), f"h{i}") for i, text in enumerate(texts)],
-        "secret": temp_table(SECRET),
-        "keep": keep,
-    }
-    return fill("ledger/hashes", holes)
-
-
-# The same hashes in SQL, for engines whose rows are too many to come here. No engine multiplies modulo 2^64, so that a
-# number is two columns of 32 bits, and a product is made of those of 16 bits: nothing on the way exceeds 2^51.
-
-Halves = tuple["exp.Expr", "exp.Expr"]
-LOW, LOWEST, HALF = 2**32 - 1, 2**16 - 1, 2**16
-
-
-def query_hashes(db: Relations, values: Sequence[tuple[exp.Expr, str]], source: exp.Table, keep: exp.Expr) -> exp.Query:
-    """Return a query for the hashes of ``hash_columns``, (high, low) of 32 bits, while relation ``SECRET`` is there."""
-    names, placed = [f"h{i}" for i in range(len(values))], []
-    for place, name in enumerate(names):
-        high, low = divmod((place + 1) * GOLDEN % 2**BITS, 2**32)
-        sum_low = _mask(column(name), LOW) + low
-        sum_high = _mask(_shift_right(column(name), 32) + high + _shift_right(sum_low, 32), LOW)
-        placed += [alias_as(sum_high, f"{name}_high"), alias_as(_mask(sum_low, LOW), f"{name}_low")]
-    texts = _query_texts(db, values, source, keep, comparable_text)
-    scattered = scatter_in_sql(exp.select(*placed).from_(texts.subquery("r")), names)
-    halves: list[list[exp.Expr]] = [[column(f"{name}_{half}") for name in names] for half in ("high", "low")]
-    joint = [reduce(_xor, every) for every in halves]
-    whole = exp.select(*(alias_as(one, f"h_{half}") for one, half in zip(joint, ("high", "low"), strict=True)))
-    scattered = scatter_in_sql(whole.from_(scattered.subquery("r")), ["h"])
-    return exp.select(alias_as(column("h_high"), "high"), alias_as(column("h_low"), "low")).from_(
-        scattered.subquery("r")
-    )
-
-
-def sum_hashes(db: Relations, hashes: exp.Table) -> RecordSum:
-    """Return the sums of hashes (high, low)."""
-    named = [alias_as(column(half), f"{name}_{half}") for name in "hs" for half in ("high", "low")]
-    scattered = scatter_in_sql(exp.select(*named).from_(hashes), ["s"], ["h_high", "h_low"])
-    halves = [column(f"{name}_{half}", "r") for name in "hs" for half in ("high", "low")]
-    parts = [part for half in halves for part in (_shift_right(half, 16), _mask(half, LOWEST))]
-    sums: list[exp.Expr] = [exp.Coalesce(this=exp.Sum(this=one), expressions=[exp.Literal.number(0)]) for one in parts]
-    records, *totals = db.rows(fill("ledger/totals", {"hashes": scattered.subquery(), "sums": sums}))[0]
-    powers = [2**shift for shift in (48, 32, 16, 0)]
-    joined = [sum(int(one) * by for one, by in zip(totals[at : at + 4], powers, strict=True)) for at in (0, 4)]
-    return RecordSum(int(records), (joined[0] % 2**BITS, joined[1] % 2**BITS))
-
-
-def scatter_in_sql(rows: exp.Query, names: Sequence[str], carried: Sequence[str] = ()) -> exp.Query:
-    """Return ``scatter_bits`` of numbers in columns NAME_high and NAME_low; ``carried``: columns that stay."""
-    for _, factor in (*ROUNDS, (33, None)):
-        halves = {name: (column(f"{name}_high"), column(f"{name}_low")) for name in names}
-        shifted = {name: (high, _xor(low, _shift_right(high, 1))) for name, (high, low) in halves.items()}
-        made = {name: pair if factor is None else _multiply(pair, factor) for name, pair in shifted.items()}
-        named = [
-            alias_as(one, f"{name}_{half}")
-            for name, pair in made.items()
-            for one, half in zip(pair, ("high", "low"), strict=True)
-        ]
-        rows = exp.select(*map(column, carried), *named).from_(rows.subquery("r"))
-    return rows
-
-
-def _multiply(number: Halves, factor: int) -> Halves:
-    """Return a number times a constant, modulo 2^64."""
-    (high, low), (f_high, f_low) = number, divmod(factor, 2**32)
-    first = low * (f_low & LOWEST)
-    second = low * (f_low >> 16) + _shift_right(first, 16)
-    product = _mask(second, LOWEST) * HALF + _mask(first, LOWEST)
-    crossed = [
-        part
-        for one, by in ((low, f_high), (high, f_low))
-        for part in (one * (by & LOWEST), _mask(one, LOWEST) * (by >> 16) * HALF)
-    ]
-    return _mask(sum(crossed, _shift_right(second, 16)), LOW), product
-
-
-def _mask(number: exp.Expr, bits: int) -> exp.Expr:
-    return exp.paren(exp.BitwiseAnd(this=exp.paren(number.copy()), expression=exp.Literal.number(bits)))
-
-
-def _shift_right(number: exp.Expr, bits: int) -> exp.Expr:
-    return exp.paren(exp.BitwiseRightShift(this=exp.paren(number.copy()), expression=exp.Literal.number(bits)))
-
-
-def _xor(one: exp.Expr, other: exp.Expr) -> exp.Expr:
-    return exp.paren(exp.BitwiseXor(this=one.copy(), expression=other.copy()))
-
-
-def upper_bits(low: exp.Expr) -> exp.Expr:
-    """Return all bits of a half but the last one."""
-    return _shift_right(low, 1)
-
-
-# Binding --------------------------------------------------------------------------------------------------------------
-# A key and the records that it is used for: what it draws for one table says nothing of what it draws for another.
-#
-# Else two tables with equal counts would be laid out alike, and two releases by one key would tell more than either.
-
-BOUND = "records"
-
-
-def hash_records(
-    db: Relations,
-    records: exp.Query,
-    columns: Sequence[exp.Expr],
-    fields: Mapping[str, Field],
-    key: Key,
-) -> exp.Query:
-    """``columns`` (of r) of the records, and ``h``: 60 bits of SHA-256 of a subkey and the texts of ``fields``.
-
-    The subkey stands in relation ``secret``, which is never part of a statement's text. Hashes are the same on every
-    engine; ``UsageError`` for columns of which no text is.
-    """
-    db.register_arrow("secret", key.word(BOUND))
-    texts = [column("word", "k"), *injective_texts(fields, "r")]
-    holes: Holes = {
-        "records": records.subquery(),
-        "secret": temp_table("secret"),
-        "columns": columns,
-        "hash": db.hashed(texts),
-    }
-    return fill("portable/hashed", holes)
-
-
-def derive_stream_key(hashed: Iterable[Hashes], key: Key) -> Key:
-    """The key for records in the engine's order alone: from their number and the sums of their exact hashes by it."""
-    total = RecordSum()
-    for hashes in hashed:
-        total.add_hashes(hashes)
-    return key.derive_key("records", total.records, total.fingerprint)
-
-
-def derive_record_key(db: Relations, records: exp.Expr, key: Key) -> Key:
-    """The key for records in portable order alone: from their number and the sum of their hashes."""
-    number, total = db.rows(fill("portable/fingerprint", {"hashed": records}))[0]
-    db.drop("secret")
-    return key.derive_key("records", int(number), int(total))
-
-
-# Packing --------------------------------------------------------------------------------------------------------------
-# Every record as one integer: the ranks of its values among the different ones of each column, side by side in bits.
-#
-# Integers of 64 bits are sorted twenty times as fast as rows of columns, and in the same order. Ranks are not values: a
-# table with every age one year higher has the same ones. So whatever depends on the values is made of their texts.
 
 MOST_VALUES = 2**17  # of a column
 UNPACKED = ("UUID",)  # types of which no two records have the same value, and Arrow looks none up

@@ -1,124 +1,30 @@
-"""The protocol for a publisher's prepared source, universes as relations, and arrays of stated size."""
+"""The protocol for a publisher's source, ready to be published, whatever its shape is and whichever engine holds it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 import numpy as np
-import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from sqlglot import exp
 
-from privsql.engine.sqlfiles import DIALECT, Holes, Roles, canonical_value, column, fill, temp_table
-from privsql.errors import EngineError, GuaranteeError, UsageError
+from privsql.errors import GuaranteeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
+    from sqlglot import exp
 
     from privsql.engine.database import Relations
+    from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key
     from privsql.model.packing import PackedRecords
-    from privsql.model.parameters import Order, Universe
+    from privsql.model.parameters import Order
 
     Ints = NDArray[np.int64]
     HashedRecords = tuple[NDArray[np.uint64], Ints | None]
     Reals = NDArray[np.float64]
-
-# Arrays ---------------------------------------------------------------------------------------------------------------
-# Arrays whose size a release states, which may be anything.
-
-MOST = 2**30  # bytes
-
-
-def bounded_zeros(*shape: int) -> NDArray[np.float64]:
-    """``np.zeros``; ``EngineError`` for more than ``MOST`` bytes, where the machine would rather end the process."""
-    size = prod(max(length, 0) for length in shape) * np.dtype(np.float64).itemsize
-    if size > MOST:
-        raise EngineError(f"an array of {' x '.join(f'{length:,}' for length in shape)} numbers is too large")
-    return np.zeros(shape)
-
-
-def as_doubles(numbers: pa.Array | pa.ChunkedArray, null: float = np.nan) -> Reals:
-    """Return numbers, or their texts, as doubles, and ``null`` for NULL.
-
-    A whole number beyond 2^53 becomes the double next to it, which Arrow refuses to do by default.
-    """
-    return np.asarray(numbers.cast(pa.float64(), safe=False).fill_null(null).to_numpy(), dtype=np.float64)
-
-
-def round_copies(weights: Reals) -> Ints:
-    """How many records stand for each weight: rounded so that no running total is off by more than 1/2.
-
-    Negative weights, which noise makes, count as 0.
-    """
-    totals = np.floor(np.cumsum(np.maximum(weights, 0)) + 0.5).astype(np.int64)
-    return np.diff(totals, prepend=0)
-
-
-def largest_transport(supply: Ints, demand: Ints, ways: tuple[Ints, Ints], room: Ints) -> int:
-    """Return how much of what is supplied (n,) meets demands (m,) at most, in whole numbers: an integral flow.
-
-    ``ways``: from which supply to which demand something can go, so much of it as each has ``room``.
-    """
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import maximum_flow
-
-    starts, ends = len(supply), len(demand)
-    source, sink = starts + ends, starts + ends + 1
-    tails = np.concatenate((np.full(starts, source), ways[0], starts + np.arange(ends))).astype(np.int32)
-    heads = np.concatenate((np.arange(starts), starts + ways[1], np.full(ends, sink))).astype(np.int32)
-    limits = np.concatenate((supply, room, demand)).astype(np.int32)
-    graph = csr_array((limits, (tails, heads)), shape=(sink + 1, sink + 1))
-    return int(maximum_flow(graph, source, sink).flow_value)
-
-
-@dataclass(frozen=True)
-class ReleaseArrays:
-    """A release's tables: n records bucket by bucket, and K values by their codes.
-
-    ``columns``: each quasi-identifier (n,), a column of numbers as floats with NaN for NULL, any other as whole codes.
-    ``bucket`` (n,): the number of each record's bucket, 0, 1, .. in order. ``listed_bucket``, ``listed_value`` and
-    ``listed_count`` (entries,): what the buckets list, by bucket. ``values`` (K,): labels.
-    """
-
-    columns: dict[str, NDArray[Any]]
-    bucket: Ints
-    listed_bucket: Ints
-    listed_value: Ints
-    listed_count: Ints
-    values: list[str | None]
-
-    def select_buckets(self, chosen: NDArray[np.bool_]) -> ReleaseArrays:
-        """Return the records and lists of some buckets (buckets,), numbered anew."""
-        number = np.cumsum(chosen) - 1
-        records, entries = chosen[self.bucket], chosen[self.listed_bucket]
-        return ReleaseArrays(
-            {name: column[records] for name, column in self.columns.items()},
-            number[self.bucket[records]],
-            number[self.listed_bucket[entries]],
-            self.listed_value[entries],
-            self.listed_count[entries],
-            self.values,
-        )
-
-    @property
-    def sizes(self) -> Ints:
-        """Return the number of records of every bucket."""
-        return np.asarray(np.bincount(self.bucket))
-
-    @property
-    def log_shares(self) -> Reals:
-        """Return the logarithms of the shares of the values (K,)."""
-        counts = np.bincount(self.listed_value, self.listed_count, len(self.values))
-        return np.asarray(np.log(counts / counts.sum()))
-
-
-# Records --------------------------------------------------------------------------------------------------------------
-# A publisher's source, ready to be published: one interface whatever its shape is and whichever engine holds it.
 
 
 @dataclass
@@ -345,42 +251,3 @@ class Profile:
         nulls = f", {self.records - self.filled} NULL" if self.filled < self.records else ""
         share = self.most / max(1, self.records)
         return f"{self.name}: {self.type}, {self.different} values{nulls}, most frequent {share:.2%}"
-
-
-# Universes as relations -----------------------------------------------------------------------------------------------
-# A universe as a relation: its items in order, each with a code.
-
-
-def create_universe(db: Relations, universe: Universe, kind: str, occurring: exp.Query) -> tuple[str, ...]:
-    """Make relation ``universe``(code, item of type ``kind``); returns the text of its items.
-
-    ``occurring``: query for the column ``item`` of those that occur. Raises ``UsageError`` for an empty universe, or an
-    item that stands in it twice.
-    """
-    cast = _cast_item(column("item"), kind)
-    if universe.items is not None:
-        db.register_arrow("given", pa.table({"code": range(len(universe.items)), "item": list(universe.items)}))
-        db.create_table("universe", fill("core/listed", {"given": temp_table("given"), "item": cast}))
-    else:
-        if universe.query is not None:
-            db.create_from_sql("given", universe.query)
-            first = column(db.list_fields(temp_table("given"))[0].name)
-            cast = _cast_item(first, kind)
-        else:
-            db.create_table("given", occurring)
-        db.create_table("universe", fill("core/ranked", {"given": temp_table("given"), "item": cast}))
-    db.drop("given")
-    holes: Holes = {"domain": temp_table("universe"), "labels": [exp.cast(column("item"), "VARCHAR")]}
-    labels = tuple(str(row[0]) for row in db.rows(fill("core/labels", holes)))
-    if not labels:
-        raise UsageError("the universe has no items")
-    if len(set(labels)) < len(labels):
-        raise UsageError("an item appears twice in the universe")
-    pairs = zip(universe.items or labels, labels, strict=True)
-    if other := next((pair for pair in pairs if pair[0] != pair[1]), None):
-        raise UsageError(f"{other[0]!r} is not how SQL prints a value of type {kind}; write {other[1]!r}")
-    return labels
-
-
-def _cast_item(item: exp.Expr, kind: str) -> exp.Expr:
-    return canonical_value(exp.cast(item, exp.DataType.build(kind, dialect=DIALECT)), kind)

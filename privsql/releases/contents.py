@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Container, Definition, Relations
     from privsql.mechanisms.base import Columns, Mechanism
-    from privsql.model.records import ReleaseArrays
+    from privsql.model.arrays import ReleaseArrays
     from privsql.source.targets import Target
 
 # Attached releases ----------------------------------------------------------------------------------------------------

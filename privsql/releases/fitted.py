@@ -27,7 +27,7 @@ from privsql.releases.draft import digest_table
 if TYPE_CHECKING:
     from privsql.answers.bucket_model import BucketModel
     from privsql.engine.database import Container
-    from privsql.model.records import ReleaseArrays
+    from privsql.model.arrays import ReleaseArrays
     from privsql.releases.contents import AttachedRelease
 
 # Parameters -----------------------------------------------------------------------------------------------------------

@@ -21,8 +21,9 @@ from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.base import BudgetComposition
 from privsql.mechanisms.registry import get_mechanism
+from privsql.model.arrays import largest_transport
 from privsql.model.checks import BROKEN, Check, CheckResult, VerifiedBound, differ_from_spec, run_checks
-from privsql.model.records import Records, describe_persons, largest_transport
+from privsql.model.records import Records, describe_persons
 from privsql.source.table import describe_coarsening, in_bins
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from privsql.engine.sqlfiles import Field, Holes, column, fill
 from privsql.errors import UsageError
 from privsql.mechanisms.base import ItemSetShape, Mechanism, TableShape
 from privsql.mechanisms.registry import DEFAULT, KINDS, get_default_mechanism
-from privsql.model.parameters import Bins
+from privsql.model.bins import Bins
 from privsql.model.records import Profile
 from privsql.source.table import find_column, index_names, is_publishable
 

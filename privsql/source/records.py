@@ -28,9 +28,9 @@ from privsql.engine.sqlfiles import (
 from privsql.errors import UsageError
 from privsql.keyed_random import system_key
 from privsql.mechanisms.base import BudgetComposition, CategoricalShape, ItemSetShape, TableShape
-from privsql.model.packing import SECRET, keyed_digest, place_hashes, scatter_bits, secret_word, source_changed_error
-from privsql.model.parameters import Universe
-from privsql.model.records import History, Persons, create_universe
+from privsql.model.hashing import SECRET, keyed_digest, place_hashes, scatter_bits, secret_word, source_changed_error
+from privsql.model.records import History, Persons
+from privsql.model.universes import Universe, create_universe
 from privsql.source.profile import refuse_uncategorical
 from privsql.source.table import (
     AS_TEXT,
@@ -58,8 +58,9 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import FindTypes, Relations, Warehouse
     from privsql.keyed_random import Key
-    from privsql.model.parameters import ListedValues, Order
+    from privsql.model.parameters import Order
     from privsql.model.records import HashedRecords, Records
+    from privsql.model.universes import ListedValues
     from privsql.source.places import Source
     from privsql.source.spec import Columns, Spec
 

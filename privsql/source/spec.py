@@ -42,7 +42,8 @@ from privsql.mechanisms.base import (
     TableShape,
 )
 from privsql.mechanisms.registry import DEFAULT, KINDS, get_default_mechanism, get_mechanism, get_parameters
-from privsql.model.parameters import WORDS, Bins, Facts, NullPolicy, Order, Parameters, Positive, Wording
+from privsql.model.bins import Bins
+from privsql.model.parameters import WORDS, Facts, NullPolicy, Order, Parameters, Positive, Wording
 from privsql.source.places import WHEREVER, Frame, Source, SpecPart, as_frame, is_table, join_base, optional_key
 from privsql.source.targets import Address, SchemaName, Target, open_database, require_file_name, target_in
 

@@ -32,19 +32,11 @@ from privsql.engine.sqlfiles import (
     temp_table,
 )
 from privsql.errors import GuaranteeError, UsageError, suggest_name
-from privsql.model.packing import (
-    CountedSource,
-    PackedRecords,
-    RankedRecords,
-    derive_record_key,
-    derive_stream_key,
-    hash_columns,
-    hash_records,
-    pack_records,
-    source_changed_error,
-)
-from privsql.model.parameters import DIGITS, find_unlisted, fits_type, number_range
+from privsql.model.bins import DIGITS, fits_type, number_range
+from privsql.model.hashing import derive_record_key, derive_stream_key, hash_columns, hash_records, source_changed_error
+from privsql.model.packing import CountedSource, PackedRecords, RankedRecords, pack_records
 from privsql.model.records import History, Persons, Profile
+from privsql.model.universes import find_unlisted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -52,8 +44,10 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import FindTypes, Relations, Warehouse
     from privsql.keyed_random import Key
-    from privsql.model.parameters import Bins, ListedValues, Order
+    from privsql.model.bins import Bins
+    from privsql.model.parameters import Order
     from privsql.model.records import HashedRecords
+    from privsql.model.universes import ListedValues
     from privsql.source.places import Source
     from privsql.source.spec import Columns
 

@@ -69,9 +69,10 @@ if TYPE_CHECKING:
     from privsql.engine.database import DetachedWarehouse, EngineSession, Options, Relations, RunKeywords, Warehouse
     from privsql.engine.sqlfiles import Roles
     from privsql.keyed_random import Key
+    from privsql.model.arrays import ReleaseArrays
     from privsql.model.checks import CheckResult
     from privsql.model.parameters import Facts
-    from privsql.model.records import Records, ReleaseArrays
+    from privsql.model.records import Records
     from privsql.releases.ledger.publication import Publication
     from privsql.source.keywords import SpecLike
     from privsql.source.spec import Spec

@@ -26,7 +26,7 @@ from privsql.answers.bucket_model import (
 )
 from privsql.answers.softmax import Design, FeatureMap, combine_rows, start_fit
 from privsql.errors import GuaranteeError
-from privsql.model.records import ReleaseArrays
+from privsql.model.arrays import ReleaseArrays
 
 DIGEST = "0123456789abcdef" * 4
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from privsql.answers.bucket_model import BucketModel
-    from privsql.model.records import ReleaseArrays
+    from privsql.model.arrays import ReleaseArrays
 
     Array = NDArray[Any]
 

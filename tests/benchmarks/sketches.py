@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsql.model.packing import scatter_bits
+from privsql.model.hashing import scatter_bits
 from privsql.releases.ledger.evidence import CommonRecords, RecordSketch
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 
 from privsql.engine.remote import widen_types
 from privsql.errors import EngineError
-from privsql.model.records import as_doubles
+from privsql.model.arrays import as_doubles
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from sqlglot import exp
 from privsql.engine.open import open_scratch
 from privsql.engine.sqlfiles import column, temp_table
 from privsql.keyed_random import seed_key
-from privsql.model.packing import SECRET, hash_columns, query_hashes, scatter_bits, secret_word
+from privsql.model.hashing import SECRET, hash_columns, query_hashes, scatter_bits, secret_word
 from privsql.releases.ledger import evidence
 from privsql.releases.ledger.evidence import (
     CommonNames,

@@ -17,7 +17,7 @@ from privsql.answers.sql.compiler import parse_query
 from privsql.answers.sql.cuts import refuse_cuts
 from privsql.engine.sqlfiles import DIALECT, Field, Roles, column
 from privsql.errors import UsageError
-from privsql.model.parameters import Bins, fits_type, number_range
+from privsql.model.bins import Bins, fits_type, number_range
 from privsql.source.table import in_bins
 
 KINDS = [

@@ -14,7 +14,7 @@ from sqlglot import exp
 from privsql.engine.sqlfiles import alias_as, column, temp_table
 from privsql.errors import GuaranteeError
 from privsql.keyed_random import seed_key
-from privsql.model import packing
+from privsql.model import hashing, packing
 from privsql.source.keywords import as_spec
 from privsql.source.records import prepare_table
 from privsql.verbs.sessions import open_session
@@ -90,7 +90,7 @@ def test_rows_with_a_number_become_integers_beside_those_of_the_records(records:
 
 def test_integers_and_the_engine_give_the_same_hashes(records: TableRecords) -> None:
     read = temp_table("source"), records.keep_predicate, KEY
-    by_engine = packing.hash_columns(records.db, records.published_values, *read)
+    by_engine = hashing.hash_columns(records.db, records.published_values, *read)
     assert Counter(np.concatenate(list(by_engine)).tolist()) == hashes_of(records)
     assert not hashes_of(records).keys() & hashes_of(records, key=2).keys()
 
@@ -101,11 +101,11 @@ def test_hashes_are_the_same_in_any_order_of_the_columns(records: TableRecords, 
 
 
 def test_a_hash_is_that_of_the_engine() -> None:
-    word = packing.secret_word(KEY)
+    word = hashing.secret_word(KEY)
     with open_session() as db:
-        db.register_arrow(packing.SECRET, word)
-        rows = [(db.rows(exp.select(packing.keyed_digest(db, exp.Literal.string(one))))[0][0]) for one in ("", "ä 1")]
-    assert packing.hash_texts(["", "ä 1"], packing.key_word(KEY)).tolist() == rows
+        db.register_arrow(hashing.SECRET, word)
+        rows = [(db.rows(exp.select(hashing.keyed_digest(db, exp.Literal.string(one))))[0][0]) for one in ("", "ä 1")]
+    assert hashing.hash_texts(["", "ä 1"], hashing.key_word(KEY)).tolist() == rows
 
 
 @pytest.mark.parametrize(

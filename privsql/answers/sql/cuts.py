@@ -19,7 +19,7 @@ from sqlglot import exp
 from privsql.answers.sql.grammar import EQUALITY, as_written
 from privsql.engine.sqlfiles import DIALECT, Field
 from privsql.errors import UsageError
-from privsql.model.parameters import MONTHS, Bins, number_range
+from privsql.model.bins import MONTHS, Bins, number_range
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -57,8 +57,8 @@ from privsql.mechanisms.bucketize.estimator import FakeValueChannel, make_channe
 from privsql.mechanisms.bucketize.layout import BucketRuns, runs_from_entries
 from privsql.mechanisms.bucketize.parameters import BucketFacts, BucketizeFacts
 from privsql.mechanisms.bucketize.tables import size_of_bucket
+from privsql.model.arrays import ReleaseArrays
 from privsql.model.estimates import Estimate, exact_estimate, same_nan
-from privsql.model.records import ReleaseArrays
 
 if TYPE_CHECKING:
     from privsql.engine.database import Relations

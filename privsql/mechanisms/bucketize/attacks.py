@@ -26,7 +26,7 @@ from privsql.mechanisms.bucketize.estimator import FakeValueChannel, ListedPairs
 from privsql.mechanisms.bucketize.layout import split_by_block
 from privsql.mechanisms.bucketize.model import floor_thresholds, incidence_matrix
 from privsql.mechanisms.bucketize.parameters import BucketizeFacts
-from privsql.model.records import ReleaseArrays
+from privsql.model.arrays import ReleaseArrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

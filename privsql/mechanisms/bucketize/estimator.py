@@ -15,7 +15,7 @@ import scipy
 from privsql.answers.channel import JITTER, LARGE, TINY, Channel, LinearEstimator, own_share, singular_values
 from privsql.errors import EngineError
 from privsql.mechanisms.bucketize.parameters import BeliefFacts, BucketFacts, ChannelFacts, Weighting
-from privsql.model.records import bounded_zeros
+from privsql.model.arrays import bounded_zeros
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -28,8 +28,9 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from privsql.engine.sqlfiles import Holes, fill, temp_table
-from privsql.model.packing import BATCH, count_pairs
-from privsql.model.records import largest_transport
+from privsql.model.arrays import largest_transport
+from privsql.model.hashing import BATCH
+from privsql.model.packing import count_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

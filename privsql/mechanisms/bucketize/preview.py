@@ -40,7 +40,7 @@ from privsql.mechanisms.bucketize.layout import make_layout
 from privsql.mechanisms.bucketize.parameters import Bucketize, BucketizePlan
 from privsql.mechanisms.bucketize.plan import ALGORITHMS, plan_buckets, plan_facts
 from privsql.mechanisms.bucketize.publish import reserve_memory
-from privsql.model.records import Records, ReleaseArrays
+from privsql.model.arrays import ReleaseArrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.base import ProfiledSource
     from privsql.mechanisms.bucketize.layout import BucketRuns
     from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Plan
+    from privsql.model.records import Records
 
 # Plans ----------------------------------------------------------------------------------------------------------------
 # Loss and beliefs follow from counts, what gets through from a trial layout.

@@ -34,7 +34,7 @@ from privsql.mechanisms.bucketize.parameters import (
 )
 from privsql.mechanisms.bucketize.plan import plan_buckets, plan_facts, spread_left_out
 from privsql.mechanisms.dp.mechanism import write_release_table
-from privsql.model.packing import source_changed_error
+from privsql.model.hashing import source_changed_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

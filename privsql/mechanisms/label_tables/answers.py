@@ -22,7 +22,7 @@ from privsql.mechanisms.label_tables.parameters import TablesFacts
 from privsql.mechanisms.label_tables.tables import PEOPLE, VALUES, WEIGHTS, read_published
 from privsql.mechanisms.perturb.parameters import Randomize
 from privsql.model.estimates import Estimate, same_nan
-from privsql.model.parameters import find_unlisted
+from privsql.model.universes import find_unlisted
 
 if TYPE_CHECKING:
     from fractions import Fraction

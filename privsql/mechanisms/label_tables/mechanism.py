@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from privsql.model.checks import Check
     from privsql.model.explanations import Structure
     from privsql.model.manifest import Manifest
-    from privsql.model.parameters import ListedValues
     from privsql.model.records import Records
+    from privsql.model.universes import ListedValues
 
 MADE = (
     "Quasi-identifiers are published as they are. Sensitive values are counted by one or two quasi-identifiers, with "

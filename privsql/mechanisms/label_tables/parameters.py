@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from privsql.model.parameters import OTHER, Facts, NoiseOrigin, Version, describe_noise
+from privsql.model.parameters import Facts, NoiseOrigin, Version, describe_noise
+from privsql.model.universes import OTHER
 
 WEAK = Fraction(1, 5)  # a smaller epsilon leaves next to nothing of counts of hundreds
 TYPICAL = (Fraction(1, 100), Fraction(1, 10))  # frequencies whose reach is shown where none is declared

@@ -30,9 +30,10 @@ from privsql.mechanisms.dp.unlisted import SURE, ListedAnswers, UnlistedColumn, 
 from privsql.mechanisms.marginals.domains import ADDED, UNITS, Point, as_sql_number
 from privsql.mechanisms.marginals.parameters import Contingency, MarginalFacts, is_whole
 from privsql.mechanisms.marginals.plan import DOMAINS, ROWS, PublishedMarginals
+from privsql.model.arrays import round_copies
+from privsql.model.bins import Bins, number_range
 from privsql.model.estimates import Estimate, same_nan
-from privsql.model.parameters import NO_BINS, Bins, find_unlisted, number_range
-from privsql.model.records import round_copies
+from privsql.model.universes import NO_BINS, find_unlisted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

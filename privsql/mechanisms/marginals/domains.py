@@ -21,8 +21,8 @@ from privsql.errors import UsageError
 from privsql.exact import as_fraction, fraction_text
 from privsql.mechanisms.diffpart.tree import context_free_parents, make_taxonomy
 from privsql.mechanisms.marginals.parameters import WITHIN, Values, is_number, is_whole
-from privsql.model.parameters import find_unlisted
-from privsql.model.records import as_doubles, create_universe
+from privsql.model.arrays import as_doubles
+from privsql.model.universes import create_universe, find_unlisted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

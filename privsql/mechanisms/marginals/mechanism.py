@@ -37,8 +37,8 @@ from privsql.mechanisms.marginals.parameters import (
     TreeFacts,
 )
 from privsql.model.explanations import make_structure
-from privsql.model.parameters import find_unlisted
 from privsql.model.tables import SENSITIVE, ReleaseTable
+from privsql.model.universes import find_unlisted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from privsql.model.checks import Check, CheckedRelease
     from privsql.model.explanations import Structure
     from privsql.model.manifest import Manifest
-    from privsql.model.parameters import Universe
     from privsql.model.records import Records
+    from privsql.model.universes import Universe
 
 # Contingency tables ---------------------------------------------------------------------------------------------------
 

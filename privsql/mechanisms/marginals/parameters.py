@@ -27,11 +27,11 @@ from privsql.model.parameters import (
     Positive,
     Query,
     Share,
-    Universe,
     Version,
     describe_noise,
     warn_remaining,
 )
+from privsql.model.universes import Universe
 
 MOST_BINS = 10_000
 NOISE = Fraction(1, 4)  # of the records, on average over the pairs: more than that, and pairs are chosen

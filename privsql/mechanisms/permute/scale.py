@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
-from privsql.model.records import as_doubles
+from privsql.model.arrays import as_doubles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,8 +21,8 @@ from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.perturb import plan
 from privsql.mechanisms.perturb.tables import FRACTIONS, Ints, PublicParameters, read_public
+from privsql.model.arrays import largest_transport
 from privsql.model.checks import NO_BELIEF, Check, CheckedRelease, VerifiedBound, in_order
-from privsql.model.records import Records, largest_transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from privsql.answers.channel import Floats
     from privsql.engine.database import Relations
     from privsql.mechanisms.perturb.parameters import Randomize, RandomizeFacts
+    from privsql.model.records import Records
 
 # Agreement ------------------------------------------------------------------------------------------------------------
 # Whether published records can have come from the stated matrices: tests of a given significance.

@@ -9,16 +9,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from privsql.model.parameters import (
-    OTHER,
-    SMALLEST_EPSILON,
-    Epsilon,
-    Facts,
-    ListedValues,
-    Parameters,
-    Rule,
-    Share,
-)
+from privsql.model.parameters import SMALLEST_EPSILON, Epsilon, Facts, Parameters, Rule, Share
+from privsql.model.universes import OTHER, ListedValues
 
 MOST_VALUES = 500
 DIGITS = 6  # behind the point of an epsilon that follows from odds

@@ -15,7 +15,7 @@ from privsql.answers.channel import Channel, Floats, Observation, reconstruct
 from privsql.answers.estimate import project_within
 from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, same_columns, table
 from privsql.errors import EngineError
-from privsql.model.records import bounded_zeros
+from privsql.model.arrays import bounded_zeros
 from privsql.model.tables import QUASI, SENSITIVE, ReleaseTable
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from privsql.engine.sqlfiles import (
 from privsql.errors import UsageError, closest
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.dp import mechanism as private
-from privsql.model.records import round_copies
+from privsql.model.arrays import round_copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

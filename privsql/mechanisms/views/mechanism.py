@@ -65,8 +65,8 @@ if TYPE_CHECKING:
     from privsql.model.estimates import Estimate
     from privsql.model.explanations import Structure
     from privsql.model.manifest import Manifest
-    from privsql.model.parameters import Universe
     from privsql.model.records import Records
+    from privsql.model.universes import Universe
 
 # Item sets ------------------------------------------------------------------------------------------------------------
 

@@ -18,11 +18,11 @@ from privsql.model.parameters import (
     NoiseOrigin,
     Parameters,
     Positive,
-    Universe,
     Version,
     describe_noise,
     warn_remaining,
 )
+from privsql.model.universes import Universe
 
 LARGEST_FAN_OUT = 30  # a sub-partition is a bit mask over the children of a node
 TINY_UNIVERSE = 20  # items of which every set may be counted

@@ -23,7 +23,7 @@ from privsql.mechanisms.dp.tables import NOISY_TABLES, TABLE_ORDERS, read_noisy_
 from privsql.mechanisms.views.evaluation import UNIVERSE, WeightedSets, read_labels
 from privsql.mechanisms.views.model import ViewModel, count_items, sum_subsets
 from privsql.mechanisms.views.parameters import TINY_UNIVERSE
-from privsql.model.records import round_copies
+from privsql.model.arrays import round_copies
 from privsql.model.tables import SETS as LISTS
 from privsql.model.tables import ReleaseTable
 

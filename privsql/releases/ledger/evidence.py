@@ -11,7 +11,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.engine.sqlfiles import Holes, column, fill, temp_table
-from privsql.model.packing import BATCH, RecordSum, sum_hashes, upper_bits
+from privsql.model.hashing import BATCH, RecordSum, sum_hashes, upper_bits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from privsql.engine.database import Relations
-    from privsql.model.packing import Hashes
-    from privsql.model.records import HashedRecords, Ints
+    from privsql.model.packing import Hashes, Ints
+    from privsql.model.records import HashedRecords
 
 # The rule -------------------------------------------------------------------------------------------------------------
 # The same population is the same people, unless ids or persons tell that they are others.

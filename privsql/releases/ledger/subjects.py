@@ -10,7 +10,7 @@ from sqlglot import exp
 from privsql.engine.files import fold_name
 from privsql.engine.remote import stream_positions
 from privsql.engine.sqlfiles import Holes, all_rows, column, fill, normal_name, temp_table, union_all
-from privsql.model.packing import BATCH, SECRET, keyed_digest, query_hashes, secret_word
+from privsql.model.hashing import BATCH, SECRET, keyed_digest, query_hashes, secret_word
 from privsql.releases.ledger.book import NAMES, SKETCHES, SUBJECTS, add_rows, get_secret, rows_of, select_releases
 from privsql.releases.ledger.evidence import (
     WHOLE,

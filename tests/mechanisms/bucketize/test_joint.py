@@ -21,7 +21,7 @@ from privsql.mechanisms.bucketize.joint import (
     take_known,
     tighten_bounds,
 )
-from privsql.model.records import largest_transport
+from privsql.model.arrays import largest_transport
 from support.commands import PEOPLE, run, specification, succeeded, write
 from support.effort import share
 from support.loops import rest_slow

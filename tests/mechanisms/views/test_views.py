@@ -24,7 +24,7 @@ from privsql.mechanisms.views.evaluation import WeightedSets
 from privsql.mechanisms.views.model import ViewModel, count_items, sum_subsets, sum_supersets
 from privsql.mechanisms.views.parameters import SetValued
 from privsql.mechanisms.views.plan import choose, covering_design, how_many, most_excess
-from privsql.model.records import round_copies
+from privsql.model.arrays import round_copies
 from support.enumeration import Enumeration, worst_ratio
 from support.loops import each
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from privsql.model.checks import Check, CheckedRelease
     from privsql.model.explanations import Structure
     from privsql.model.manifest import Manifest
-    from privsql.model.parameters import Universe
     from privsql.model.records import Records
+    from privsql.model.universes import Universe
 
     Release = CheckedRelease[Totals, TotalsFacts]
     NoisyRelease = CheckedRelease[Totals, NoisyTotalsFacts]

@@ -6,7 +6,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from privsql.model.parameters import Epsilon, Facts, NoiseOrigin, Parameters, Universe, Version
+from privsql.model.parameters import Epsilon, Facts, NoiseOrigin, Parameters, Version
+from privsql.model.universes import Universe
 
 
 class Totals(Parameters):

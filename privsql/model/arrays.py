@@ -1,0 +1,104 @@
+"""Arrays whose size a release states, which may be anything, and the tables of a release as arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from privsql.errors import EngineError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+    HashedRecords = tuple[NDArray[np.uint64], Ints | None]
+    Reals = NDArray[np.float64]
+
+MOST = 2**30  # bytes
+
+
+def bounded_zeros(*shape: int) -> NDArray[np.float64]:
+    """``np.zeros``; ``EngineError`` for more than ``MOST`` bytes, where the machine would rather end the process."""
+    size = prod(max(length, 0) for length in shape) * np.dtype(np.float64).itemsize
+    if size > MOST:
+        raise EngineError(f"an array of {' x '.join(f'{length:,}' for length in shape)} numbers is too large")
+    return np.zeros(shape)
+
+
+def as_doubles(numbers: pa.Array | pa.ChunkedArray, null: float = np.nan) -> Reals:
+    """Return numbers, or their texts, as doubles, and ``null`` for NULL.
+
+    A whole number beyond 2^53 becomes the double next to it, which Arrow refuses to do by default.
+    """
+    return np.asarray(numbers.cast(pa.float64(), safe=False).fill_null(null).to_numpy(), dtype=np.float64)
+
+
+def round_copies(weights: Reals) -> Ints:
+    """How many records stand for each weight: rounded so that no running total is off by more than 1/2.
+
+    Negative weights, which noise makes, count as 0.
+    """
+    totals = np.floor(np.cumsum(np.maximum(weights, 0)) + 0.5).astype(np.int64)
+    return np.diff(totals, prepend=0)
+
+
+def largest_transport(supply: Ints, demand: Ints, ways: tuple[Ints, Ints], room: Ints) -> int:
+    """Return how much of what is supplied (n,) meets demands (m,) at most, in whole numbers: an integral flow.
+
+    ``ways``: from which supply to which demand something can go, so much of it as each has ``room``.
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_flow
+
+    starts, ends = len(supply), len(demand)
+    source, sink = starts + ends, starts + ends + 1
+    tails = np.concatenate((np.full(starts, source), ways[0], starts + np.arange(ends))).astype(np.int32)
+    heads = np.concatenate((np.arange(starts), starts + ways[1], np.full(ends, sink))).astype(np.int32)
+    limits = np.concatenate((supply, room, demand)).astype(np.int32)
+    graph = csr_array((limits, (tails, heads)), shape=(sink + 1, sink + 1))
+    return int(maximum_flow(graph, source, sink).flow_value)
+
+
+@dataclass(frozen=True)
+class ReleaseArrays:
+    """A release's tables: n records bucket by bucket, and K values by their codes.
+
+    ``columns``: each quasi-identifier (n,), a column of numbers as floats with NaN for NULL, any other as whole codes.
+    ``bucket`` (n,): the number of each record's bucket, 0, 1, .. in order. ``listed_bucket``, ``listed_value`` and
+    ``listed_count`` (entries,): what the buckets list, by bucket. ``values`` (K,): labels.
+    """
+
+    columns: dict[str, NDArray[Any]]
+    bucket: Ints
+    listed_bucket: Ints
+    listed_value: Ints
+    listed_count: Ints
+    values: list[str | None]
+
+    def select_buckets(self, chosen: NDArray[np.bool_]) -> ReleaseArrays:
+        """Return the records and lists of some buckets (buckets,), numbered anew."""
+        number = np.cumsum(chosen) - 1
+        records, entries = chosen[self.bucket], chosen[self.listed_bucket]
+        return ReleaseArrays(
+            {name: column[records] for name, column in self.columns.items()},
+            number[self.bucket[records]],
+            number[self.listed_bucket[entries]],
+            self.listed_value[entries],
+            self.listed_count[entries],
+            self.values,
+        )
+
+    @property
+    def sizes(self) -> Ints:
+        """Return the number of records of every bucket."""
+        return np.asarray(np.bincount(self.bucket))
+
+    @property
+    def log_shares(self) -> Reals:
+        """Return the logarithms of the shares of the values (K,)."""
+        counts = np.bincount(self.listed_value, self.listed_count, len(self.values))
+        return np.asarray(np.log(counts / counts.sum()))

@@ -1,0 +1,146 @@
+"""Bins of a quasi-identifier: what a publisher asks for, and what a release says of a column that is in bins.
+
+A released value stands for its bin: it is the bin's first value, in the column's own type. ``origin + k width`` for
+whole k, or the largest of ``edges`` that is not above the value, or the first moment of a month, quarter or year.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_serializer,
+    model_validator,
+)
+
+if TYPE_CHECKING:
+    from datetime import date, datetime
+
+DIGITS = 34  # of the numbers that bins are of: two more are needed on the way
+EDGES = 1000
+MONTHS = {"month": 1, "quarter": 3, "year": 12}
+Number = Annotated[Decimal, Field(max_digits=DIGITS, allow_inf_nan=False)]
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+class Bins(BaseModel):
+    """Bins of one width, from ``origin``; or between ``edges``, the last one without end; of a calendar; of codes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    width: Number | None = Field(default=None, gt=0, description="The width of every bin.")
+    origin: Number = Field(default=Decimal(0), description="Where a bin begins.")
+    edges: tuple[Number, ...] = Field(
+        default=(), max_length=EDGES, description="Where bins begin, rising; the last one has no end."
+    )
+    unit: Literal["month", "quarter", "year"] | None = Field(default=None, description="Of dates and timestamps.")
+    prefix: int | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        exclude_if=_is_none,
+        description="First characters of a text, such as 3 of a ZIP code.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_short_form(cls, value: Any) -> Any:
+        """A number is a width, a text a unit."""
+        if isinstance(value, str) and value in MONTHS:
+            return {"unit": value}
+        if isinstance(value, bool | dict | Bins):
+            return value
+        if isinstance(value, str) and not is_decimal(value):
+            raise ValueError(f"{value!r} is not a width; give a decimal, edges, or one of {', '.join(MONTHS)}")
+        return {"width": value}
+
+    @model_validator(mode="after")
+    def _require_one_kind(self) -> Bins:
+        kinds = (self.width is not None, bool(self.edges), self.unit is not None, self.prefix is not None)
+        if sum(kinds) != 1:
+            raise ValueError("give a width, edges, { prefix = N }, or one of month, quarter, year")
+        if self.origin and self.width is None:
+            raise ValueError("origin needs a width")
+        if any(low >= high for low, high in pairwise(self.edges)):
+            raise ValueError("edges must rise")
+        return self
+
+    @field_serializer("width", "origin", "edges", when_used="json")
+    def _as_text(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return [format(one, "f") for one in value]
+        return None if value is None else format(value, "f")
+
+    @property
+    def stated_numbers(self) -> tuple[Decimal, ...]:
+        """All that it states: the column's type has to hold these."""
+        return (self.origin, *self.edges, *([] if self.width is None else [self.width]))
+
+    def begins_at(self, value: Fraction | Decimal | date | datetime) -> bool:
+        """Return whether a bin begins at a value."""
+        if not isinstance(value, Fraction | Decimal):
+            midnight = getattr(value, "hour", 0) == getattr(value, "minute", 0) == getattr(value, "second", 0) == 0
+            first = value.day == 1 and midnight and getattr(value, "microsecond", 0) == 0
+            return first and (value.month - 1) % MONTHS[self.unit or "month"] == 0
+        if self.edges:
+            return value in self.edges
+        return self.width is not None and (Fraction(value) - Fraction(self.origin)) % Fraction(self.width) == 0
+
+    def __str__(self) -> str:
+        if self.unit is not None:
+            return f"{self.unit}s"
+        if self.prefix is not None:
+            return f"bins by the first {self.prefix} characters"
+        if self.edges:
+            return f"bins that begin at {', '.join(format(one, 'f') for one in self.edges)}"
+        return f"bins of {self.width:f}" + (f" from {self.origin:f}" if self.origin else "")
+
+
+def is_decimal(text: str) -> bool:
+    """Return whether a text is a finite number."""
+    try:
+        return Decimal(text).is_finite()
+    except InvalidOperation:
+        return False
+
+
+def number_range(kind: str) -> tuple[Fraction, Fraction, int]:
+    """The least and the greatest number of a type, and its digits behind the point; ``ValueError`` for other types.
+
+    >>> number_range("TINYINT"), number_range("DECIMAL(4,2)")[1]
+    ((Fraction(-128, 1), Fraction(127, 1), 0), Fraction(9999, 100))
+    """
+    match = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", kind)
+    if match is not None and int(match[1]) <= DIGITS:
+        most = Fraction(10 ** int(match[1]) - 1, 10 ** int(match[2]))
+        return -most, most, int(match[2])
+    bits = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}.get(kind.removeprefix("U"))
+    if bits is None:
+        raise ValueError(f"{kind} can't hold exact numbers")
+    if kind.startswith("U"):
+        return Fraction(0), Fraction(2**bits - 1), 0
+    return Fraction(-(2 ** (bits - 1))), Fraction(2 ** (bits - 1) - 1), 0
+
+
+def fits_type(bins: Bins, kind: str) -> bool:
+    """Return whether all numbers that the bins state are values of a column's type."""
+    if bins.unit is not None:
+        return kind in ("DATE", "TIMESTAMP")
+    if bins.prefix is not None:
+        return kind == "VARCHAR"
+    try:
+        least, most, scale = number_range(kind)
+    except ValueError:
+        return False
+    numbers = [Fraction(one) for one in bins.stated_numbers]
+    return all(least <= one <= most and (one * 10**scale).denominator == 1 for one in numbers)

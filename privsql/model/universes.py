@@ -1,0 +1,192 @@
+"""Universes: the values that there can be, as a public list or query, or those that occur."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+from itertools import chain
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    model_validator,
+)
+
+from privsql.engine.files import unused_name
+from privsql.errors import UsageError
+from privsql.model.bins import is_decimal, number_range
+from privsql.model.parameters import Query
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from sqlglot import exp
+
+    from privsql.engine.database import Relations
+
+
+class Universe(BaseModel):
+    """The items that a record may hold, in the order in which the taxonomy groups them.
+
+    A public list of ``items``, or a ``query`` whose first column lists them; or ``data``: those that occur, which tells
+    of an item in a single record that it occurs, and is no part of the guarantee.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    items: tuple[str, ...] | None = None
+    query: Query | None = None
+    data: bool = False
+
+    @property
+    def source_count(self) -> int:
+        """How many sources are given; one is needed."""
+        return (self.items is not None) + (self.query is not None) + self.data
+
+    @property
+    def listed_type(self) -> str | None:
+        """The type of the values that are listed here; None where a query or the records list them."""
+        from privsql.engine.sqlfiles import infer_type
+
+        return None if self.items is None else infer_type(self.items)
+
+    @property
+    def listing(self) -> tuple[str, bool] | None:
+        """The query that lists the values, if one does; and whether those that its second column names are none."""
+        return None if self.query is None else (self.query, False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_forms(cls, value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return {"items": tuple(str(item) for item in value)}
+        if value == "data":
+            return {"data": True}
+        return value
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Universe:
+        if self.source_count != 1:
+            raise ValueError("give a list of items, { query = ... }, or 'data' (which the guarantee does not cover)")
+        if self.items is not None and (not self.items or len(set(self.items)) < len(self.items)):
+            raise ValueError("the list of items is empty" if not self.items else "an item appears twice in the list")
+        return self
+
+
+OTHER = "other"  # the text that stands for all values that are not listed
+SECOND = timedelta(seconds=1)
+
+
+NO_BINS = Fraction(0), Fraction(0)
+
+
+def find_unlisted(kind: str, known: Collection[str], bins: tuple[Fraction, Fraction] = NO_BINS) -> str | None:
+    """Return the text of a value of a type that is not among those ``known``; None where these are all that there are.
+
+    ``bins``: where those of a number begin and end, which are known, too.
+
+    >>> find_unlisted("TINYINT", ["0", "1"]), find_unlisted("DECIMAL(3,2)", ["0.00"]), find_unlisted("DATE", [])
+    ('2', '0.01', '0001-01-01')
+    >>> find_unlisted("BOOLEAN", ["true"]), find_unlisted("BOOLEAN", ["true", "false"]), find_unlisted("VARCHAR", ["a"])
+    ('false', None, 'other')
+    """
+    if kind == "VARCHAR":
+        return unused_name(OTHER, known)
+    if kind == "BOOLEAN":
+        candidates: Iterable[str] = ("true", "false")
+    elif kind == "UUID":
+        candidates = (f"00000000-0000-0000-0000-{number:012x}" for number in range(len(known) + 1))
+    elif kind == "TIME":
+        candidates = ((datetime.min + number * SECOND).time().isoformat() for number in range(len(known) + 1))
+    elif kind.startswith(("DATE", "TIMESTAMP")):
+        known = {text[:10] for text in known}
+        candidates = (date.fromordinal(number + 1).isoformat() for number in range(len(known) + 1))
+    else:
+        return _find_unlisted_number(kind, {Decimal(text) for text in known if is_decimal(text)}, bins)
+    return next((one for one in candidates if one not in known), None)
+
+
+def _find_unlisted_number(kind: str, known: Collection[Decimal], bins: tuple[Fraction, Fraction]) -> str | None:
+    try:
+        least, most, scale = number_range(kind)
+    except ValueError:
+        least, most, scale = Fraction(-(10**15)), Fraction(10**15), 0
+    low, high, last, lowest = (ceil(one * 10**scale) for one in (*bins, most, least))
+    numbers = (Decimal(one).scaleb(-scale) for one in chain(range(high, last + 1), range(low - 1, lowest - 1, -1)))
+    return next((f"{one:f}" for one in numbers if one not in known), None)
+
+
+@dataclass(frozen=True)
+class ListedValues:
+    """A public list of values, each with a code: its place.
+
+    Behind them stands ``other``, for all that are not listed (as text; in a column of another type it is published as
+    NULL), and behind that NULL, where ``holds_null`` is true. Where it is not, NULL counts as other.
+    """
+
+    values: tuple[str, ...]
+    other: str
+    holds_null: bool
+
+    def __len__(self) -> int:
+        """Return how many codes there are."""
+        return len(self.values) + 1 + self.holds_null
+
+    @cached_property
+    def _codes(self) -> dict[str, int]:
+        return {value: code for code, value in enumerate(self.values)}
+
+    def find_code(self, text: str | None) -> int:
+        """Return the code of a value by its text, None for NULL."""
+        return len(self) - 1 if text is None else self._codes.get(text, len(self.values))
+
+    def list_texts(self, kind: str) -> list[str | None]:
+        """Return what is published for each code in a column of a type, as text; None for NULL."""
+        return [*self.values, self.other if kind == "VARCHAR" else None, *[None] * self.holds_null]
+
+
+def create_universe(db: Relations, universe: Universe, kind: str, occurring: exp.Query) -> tuple[str, ...]:
+    """Make relation ``universe``(code, item of type ``kind``); return the text of its items.
+
+    Args:
+        db: Where the relation is made.
+        universe: What lists the items.
+        kind: The type of an item.
+        occurring: The query for those that occur, in column ``item``.
+
+    Raises:
+        UsageError: The universe is empty, or an item stands in it twice.
+    """
+    import pyarrow as pa
+    from sqlglot import exp
+
+    from privsql.engine.sqlfiles import DIALECT, canonical_value, column, fill, temp_table
+
+    name = "item"
+    if universe.items is not None:
+        db.register_arrow("given", pa.table({"code": range(len(universe.items)), "item": list(universe.items)}))
+    elif universe.query is not None:
+        db.create_from_sql("given", universe.query)
+        name = db.list_fields(temp_table("given"))[0].name
+    else:
+        db.create_table("given", occurring)
+    item = canonical_value(exp.cast(column(name), exp.DataType.build(kind, dialect=DIALECT)), kind)
+    order = "core/ranked" if universe.items is None else "core/listed"
+    db.create_table("universe", fill(order, {"given": temp_table("given"), "item": item}))
+    db.drop("given")
+    texts = [exp.cast(column("item"), "VARCHAR")]
+    rows = db.rows(fill("core/labels", {"domain": temp_table("universe"), "labels": texts}))
+    labels = tuple(str(row[0]) for row in rows)
+    if not labels:
+        raise UsageError("the universe has no items")
+    if len(set(labels)) < len(labels):
+        raise UsageError("an item appears twice in the universe")
+    pairs = zip(universe.items or labels, labels, strict=True)
+    if other := next((pair for pair in pairs if pair[0] != pair[1]), None):
+        raise UsageError(f"{other[0]!r} is not how SQL prints a value of type {kind}; write {other[1]!r}")
+    return labels
