@@ -30,7 +30,8 @@ PARTS = {  # what each guards
 SHARED = [  # where the properties are: tests with examples of which others try a part
     "tests/test_exact.py",
     "tests/adversarial/test_one_record.py",
-    *(f"tests/answers/test_{name}.py" for name in ("query", "countquery")),
+    "tests/answers/test_query.py",
+    "tests/answers/sql/test_countquery.py",
     *(f"tests/mechanisms/bucketize/test_{name}.py" for name in ("joint", "search", "groups")),
 ]
 SPARK = [f"tests/engine/test_spark_{name}.py" for name in ("asked", "catalog", "cluster", "release")]
