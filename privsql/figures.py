@@ -112,6 +112,15 @@ def format_figure(value: float | Decimal | None, digits: int = 3) -> str:
     return f"{value:.{digits}g}"
 
 
+def format_percent(value: float | None) -> str | None:
+    """Return a share in percent with one decimal, as tables have it; None for None.
+
+    >>> format_percent(0.1234), format_percent(None)
+    ('12.3%', None)
+    """
+    return None if value is None else f"{value:.1%}"
+
+
 def format_share(value: float | None) -> str:
     """Return a share or a probability in percent.
 

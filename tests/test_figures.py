@@ -104,7 +104,7 @@ def test_terminal_notebook_and_page_show_the_same(capsys: pytest.CaptureFixture[
     """Rates of .079 and .062 were both 0.1, and the bins 21.55 and 21.58 both 21.6."""
     answer = Answer(("year", "bmi", *NAMES), ROWS, (Figure("estimate", 2, "interval", 0),), 0.95, "linear", ())
     printing.get_console.cache_clear()
-    printing.print_answer(answer, explain=False)
+    printing.print_parts(answer.show())
     printing.get_console.cache_clear()
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [cell for line in lines if line and line[0] in ("2023", "2024") for cell in line] == SHOWN
@@ -121,7 +121,7 @@ def test_several_figures_have_their_digits_each(capsys: pytest.CaptureFixture[st
     figures = (Figure("n", 1, "interval", 0), Figure("rate", 5, "interval", 0))
     names = ("sex", *(f"{name}{part}" for name in ("n", "rate") for part in ("", "_std_error", "_low", "_high")))
     printing.get_console.cache_clear()
-    printing.print_answer(Answer(names, [row], figures, 0.95, "linear", ()), explain=False)
+    printing.print_parts(Answer(names, [row], figures, 0.95, "linear", ()).show())
     printing.get_console.cache_clear()
     line = next(line for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["f"])
     assert " ".join(line.split()) == "f 181 149 to 214 0.0793 0.0671 to 0.0915"

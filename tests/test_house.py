@@ -35,7 +35,7 @@ ROOMS = (
     "model",
     "engine",
 )
-GROUND = ("plot", "markup", "figures", "dp_random", "keyed_random", "calls", "exact", "system", "errors")
+GROUND = ("plot", "outcomes", "markup", "figures", "dp_random", "keyed_random", "calls", "exact", "system", "errors")
 KNOWN = {
     kind: {kind, get_parameters(kind).__name__}.union(
         *({type(one).__name__} | ({one.scene.__name__} if one.scene else set()) for one in mechanisms)

@@ -13,13 +13,14 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
-from privsql import markup, plot
+from privsql import plot
 from privsql.answers.channel import LARGE, Floats, measure_quality
 from privsql.engine.database import OrderedRelations, Reporter, report_steps
 from privsql.engine.sqlfiles import DIALECT, Holes, Roles, column, fill, table, temp_table
 from privsql.errors import UsageError
-from privsql.figures import format_figure
+from privsql.figures import format_percent
 from privsql.keyed_random import seed_key
+from privsql.outcomes import Outcome, Part, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -381,7 +382,7 @@ TrueAnswers = dict[tuple[Any, ...], float]
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class Evaluated(Outcome):
     """Scores by estimator, the most precise one first, and what the release's channel can tell.
 
     ``extras``, by estimator: what a kind of releases is measured by besides; its keys stand beside the score's own.
@@ -420,26 +421,92 @@ class Evaluated:
         """Return a picture, of altair: errors by size of the true answer, and estimated against true answers."""
         return plot.draw_picture(plot.draw_evaluation, self.scores)
 
-    def _repr_html_(self) -> str:
-        head = ("estimator", "questions", "asked", "mean error", "coverage")
+    @property
+    def title(self) -> str:
+        """Return the title over it in a notebook."""
+        return "Answers beside those of the source"
+
+    def show(self, *, verbose: bool = False) -> Iterator[Part]:
+        """Yield error and coverage of each estimator, by size of the answer; where questions have classes, by these."""
+        hold = f"{self.confidence:.0%} intervals"
+        if any(self.extras.values()):
+            for name, extra in self.extras.items():
+                yield from _show_classes(name, extra)
+            yield f"{ERROR}; coverage is that of the {hold}"
+            if any(extra.get("useful") for extra in self.extras.values()):
+                yield f"bound: no question of a class errs by more, with probability {self.confidence:.0%}; {USEFUL}"
+            return
         rows = []
         for name, score in self.scores.items():
-            classes, error = self.extras.get(name, {}).get("questions"), "mean_error"
-            figures = [] if classes is None else [(one["class"], one) for one in classes]
-            if classes is None:
-                every, error = score.summary(), "mean_relative_error"
-                figures = [(f"true answer {plot.band_label(one)}", one) for one in every["bands"]] + [("all", every)]
-            for label, one in figures:
-                shown = (format_figure(one[key]) for key in (error, "coverage"))
-                rows.append((name, label, one["queries"], *shown))
-        share = f"coverage: share of {self.confidence:.0%} intervals that hold the truth"
-        table_ = markup.html_table(head, rows)
-        return markup.html_page("Answers beside those of the source", table_, f"{share}; baseline's bounds are certain")
+            summary = score.summary()
+            for band in (*summary["bands"], summary):
+                label = "all" if band is summary else plot.band_label(band)
+                errors = (_format_error(band[key]) for key in ("mean_relative_error", "median_relative_error"))
+                rows.append((name, label, f"{band['queries']:,}", *errors, format_percent(band["coverage"])))
+        columns = ("estimator", "true answer", "queries", "mean error", "median error", "coverage")
+        yield Table(columns, rows, range(1, len(columns)))
+        coverage = f"coverage: share of {hold} that hold the truth; baseline's bounds are certain"
+        yield f"errors: |estimate - truth| / truth; {coverage}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""
         summaries = {name: score.summary() | self.extras.get(name, {}) for name, score in self.scores.items()}
         return {**summaries, "channel": self.channel, "confidence": self.confidence}
+
+
+ERROR = "mean error is |estimate - truth| / max(truth, 0.1 % of the records), half-width in records"
+USEFUL = "it adds up noise as if all of it went one way (Chen et al. 2011, theorem 4.2)"
+
+
+def _show_classes(estimator: str, extra: Mapping[str, Any]) -> Iterator[Part]:
+    """Yield the figures of one estimator: questions by class and by share, tables, and most frequent items."""
+    labelled = [
+        *((one["class"], one) for one in extra.get("questions", [])),
+        *((f"up to {one['length_share']:.0%} of the longest", one) for one in extra.get("classes", [])),
+        *((_label_share(one), one) for one in extra.get("shares", [])),
+        *((f"cells of tables by {one['ways']}", one) for one in extra.get("tables", [])),
+    ]
+    rows = [
+        (
+            label,
+            f"{figures.get('queries', figures.get('cells')):,}",
+            _format_error(figures.get("mean_error", figures.get("mean_relative_error"))),
+            format_percent(figures["coverage"]),
+            None if figures["half_width"] is None else f"{figures['half_width']:,.0f}",
+        )
+        for label, figures in labelled
+    ]
+    yield Table((estimator, "asked", "mean error", "coverage", "half-width"), rows, range(1, 5))
+    for one in extra.get("tables", []):
+        if one["tables"]:
+            of = f"{one['tables']} of {one['of']}" if one["tables"] < one["of"] else f"all {one['of']}"
+            distance = f"mean {one['total_variation']:.3f}, largest {one['largest']:.3f}"
+            yield f"total variation of {of} tables by {one['ways']}: {distance}"
+    if extra.get("useful"):
+        useful = [
+            (
+                one["class"] if one["class"].isidentifier() else f"up to {float(one['class']):.0%} of the longest",
+                f"{one['largest_error']:,.0f}",
+                f"{one['epsilon']:,}",
+            )
+            for one in extra["useful"]
+        ]
+        yield Table(("usefulness, in records", "largest error", "bound"), useful, (1, 2))
+    if "top_items" in extra:
+        precision = ", ".join(f"top {number}: {one['precision']:.0%}" for number, one in extra["top_items"].items())
+        if precision:
+            yield f"most frequent items found: {precision}"
+        tops = ", ".join(f"top {number}: {utility:.3f}" for number, utility in extra["top"].items())
+        yield f"frequent item sets, utility: {tops}"
+
+
+def _label_share(band: Mapping[str, Any]) -> str:
+    low, high = (f"{100 * (end or 0):g} %" for end in (band["low"], band["high"]))
+    return f"{low} or more" if band["high"] is None else f"{low} to {high} of the records"
+
+
+def _format_error(error: float | None) -> str | None:
+    return None if error is None else f"{error:.3f}"
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,10 @@ from privsql.engine.sqlfiles import Holes, Roles, column, fill, render_sql, tabl
 from privsql.errors import EngineError, UsageError, closest
 from privsql.figures import format_estimate, format_key
 from privsql.figures import is_number as is_figure
+from privsql.outcomes import Outcome, Part, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import pandas as pd
     import polars as pl
@@ -83,7 +84,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(Outcome):
     """Column names and rows, in the query's order; each of ``figures`` takes four of the columns."""
 
     columns: tuple[str, ...]
@@ -244,6 +245,28 @@ class Answer:
         numeric = [at + sum(end < at for end in ends) for at in numbers]
         return markup.html_table(head, table, numeric, number=len(self.rows), most=most)
 
+    def show(self, *, verbose: bool = False) -> Iterator[Part]:
+        """Yield the rows, what low and high mean, and notes; ``verbose``: the SQL that ran and the formula before."""
+        if verbose:
+            yield self.sql
+            yield self.formula
+        several, marks = len(self.figures) > 1, self.empty_marks
+        ends, hidden = (
+            {one.at + part for one in self.figures for part in parts if several} for parts in ((1,), (2, 3))
+        )
+        shown = [at for at in range(len(self.columns)) if at not in hidden]
+        columns = ["low to high" if at in ends else self.columns[at] for at in shown]
+        rows = []
+        for number, row in enumerate(map(self.format_row, self.rows)):
+            cells = [f"{_or_dash(row[at + 1])} to {_or_dash(row[at + 2])}" if at in ends else row[at] for at in shown]
+            rows.append([*cells, *marks[number : number + 1]])
+        columns += ["may be empty"] if marks else []
+        yield Table(columns, rows, range(len(columns)), wide=several)
+        yield self.interval
+        if not self.certain:
+            yield f"estimator: {self.estimator}"
+        yield from (f"note: {note}" for note in self.notes)
+
     def _repr_html_(self) -> str:
         title = f"{len(self.rows):,} row{'s' * (len(self.rows) != 1)}"
         return markup.html_page(title, self.as_table(), *self.interval.splitlines(), *self.notes)
@@ -274,6 +297,10 @@ class Answer:
             "figures": figures,
             "notes": self.notes,
         }
+
+
+def _or_dash(value: object) -> object:
+    return "-" if value is None else value
 
 
 WEAKEST: tuple[RestsOn, ...] = ("exact", "certain", "interval", "point")

@@ -12,9 +12,11 @@ whether somebody is in the table, not what is true of the people in it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from privsql.outcomes import JsonObject
 
 if TYPE_CHECKING:
     from privsql.attacks.scene import Floats
@@ -44,7 +46,7 @@ def ratio_variance(x: float, y: float, scale: float) -> float:
 
 
 @dataclass(frozen=True)
-class Inference:
+class Inference(JsonObject):
     """What the noisy answers to a query of one size tell.
 
     Attributes:
@@ -68,6 +70,7 @@ class Inference:
     near: float
     dropped: float
     asked: bool = False
+    json_keys = ("*", "ratio", "discloses")
 
     @property
     def ratio(self) -> float:
@@ -78,10 +81,6 @@ class Inference:
     def discloses(self) -> bool:
         """Return True if the noisy answers still give the ratio away."""
         return self.near >= SURE_SHARE
-
-    def as_json(self) -> dict[str, Any]:
-        """Return an entry of ``--json``."""
-        return {**self.__dict__, "ratio": self.ratio, "discloses": self.discloses}
 
 
 def infer_counts(x: int, y: int, scale: float, noise_of_x: Floats, noise_of_y: Floats) -> list[Inference]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from privsql.answers.bucket_model import assign_slots
 from privsql.engine.sqlfiles import Holes, Roles, alias_as, all_rows, column, fill, same_columns, table, temp_table
+from privsql.outcomes import JsonObject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +87,7 @@ OUTSIDE = "outside the promise: nothing guarantees resistance, the figure says h
 
 
 @dataclass(frozen=True)
-class Finding:
+class Finding(JsonObject):
     """One adversary against one release; ``Adversary.find`` says which one.
 
     ``knows``: what it knows besides the algorithm, in plain words; ``promised``: whether the mechanism promises to
@@ -107,6 +108,8 @@ class Finding:
     records, theory beside measurement; ``values``: the same by sensitive value, where it depends on that.
     """
 
+    json_keys = ("*", "gain", "exceeded", "standing")
+
     adversary: str = ""
     knows: str = ""
     promised: bool = False
@@ -126,6 +129,11 @@ class Finding:
     notes: tuple[str, ...] = ()
     curve: tuple[dict[str, float], ...] = field(default=())
     values: tuple[dict[str, Any], ...] = field(default=())
+
+    @property
+    def counted(self) -> str:
+        """Return how many were attacked, with their unit on a line of its own."""
+        return f"{self.attacked:,}\n{self.unit.removesuffix('s') if self.attacked == 1 else self.unit}"
 
     @property
     def gain(self) -> float | None:
@@ -150,12 +158,6 @@ class Finding:
         if not self.promised:
             return "not promised" if not self.leaks else "not promised; found"
         return "BROKEN" if self.exceeded else "kept"
-
-    def as_json(self) -> dict[str, Any]:
-        """Return an entry of ``--json``."""
-        facts = {part.name: getattr(self, part.name) for part in fields(self)}
-        facts |= {"notes": list(self.notes), "curve": list(self.curve), "values": list(self.values)}
-        return facts | {"gain": self.gain, "exceeded": self.exceeded, "standing": self.standing}
 
 
 # Tally ----------------------------------------------------------------------------------------------------------------

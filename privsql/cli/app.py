@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from privsql.cli.printing import escape_controls, spell_keywords
+from privsql.cli.printing import escape_controls, print_parts, spell_keywords
 from privsql.engine.database import SILENT, Options, open_reporter
 from privsql.errors import EngineError, InfeasibleError, PrivsqlError, name_choices
 from privsql.mechanisms.registry import KINDS
 from privsql.system import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from privsql.outcomes import Outcome, Part
     from privsql.source.keywords import Flag
     from privsql.source.spec import Spec
 
@@ -127,6 +128,18 @@ class CommandOutcome:
     print_for_people: Callable[[], None]
     exit_code: int = 0
     warnings: Sequence[str] = ()
+
+
+def tell(
+    outcome: Outcome, *, verbose: bool = False, more: Mapping[str, Any] | None = None, notes: Iterable[Part] = ()
+) -> CommandOutcome:
+    """Return what a command says of an outcome, with ``more`` in the object of ``--json`` and ``notes`` at the end."""
+    return CommandOutcome(
+        lambda: {**outcome.as_json(), **(more or {})},
+        lambda: print_parts([*outcome.show(verbose=verbose), *notes]),
+        outcome.exit_code,
+        outcome.warnings,
+    )
 
 
 def register_command(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace as dataclass_replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,9 +28,10 @@ from privsql.cli.app import (
     print_result,
     read_specification,
     register_command,
+    tell,
 )
 from privsql.engine.database import Options
-from privsql.errors import InfeasibleError, UsageError
+from privsql.errors import UsageError
 from privsql.mechanisms.registry import KINDS
 from privsql.system import PICTURES
 
@@ -71,7 +73,7 @@ def publish(
     spec = read_specification(ctx, source)
     how |= {"nobody_has_it": nobody_has_it, "allow_composition": allow_composition}
     done = api.publish(spec, **how, options=options)
-    return CommandOutcome(done.as_json, lambda: printing.print_release(done, verbose=verbose), warnings=done.warnings)
+    return tell(done, verbose=verbose)
 
 
 def _require_picture_ending(to: Path | None) -> Path | None:
@@ -115,14 +117,13 @@ def plan(
     if curve:
         rows = api.curve(spec, options=options)
         pictures.save_picture(pictures.chart_curve, rows.points, plot)
-        return CommandOutcome(rows.as_json, lambda: printing.print_algorithms(rows))
+        return tell(rows)
     if algorithms:
-        alternatives = api.algorithms(spec, options=options)
-        return CommandOutcome(alternatives.as_json, lambda: printing.print_algorithms(alternatives))
+        return tell(api.algorithms(spec, options=options))
     result = api.plan(spec, options=options)
     if changed is not None:
         printing.write_changes(changed, result.changes)
-    return CommandOutcome(result.as_json, lambda: printing.print_release(result, verbose=verbose))
+    return tell(result, verbose=verbose)
 
 
 @register_command(
@@ -218,17 +219,14 @@ def query(
         if as_csv or explain:
             raise UsageError("--csv and --explain need SQL")
         frequent = api.query(release, sql, itemsets=itemsets, estimator=estimator)  # type: ignore[call-overload]
-        return CommandOutcome(frequent.as_json, lambda: printing.print_itemsets(frequent.rows))
+        return tell(frequent)
     with api.open(release, attach or ()) as opened:
         answer = opened.query(sql, confidence=confidence, estimator=estimator)
         hints = () if answer.certain else opened.answers.explain_improvement(answer.estimator)
+    if as_csv:
+        return CommandOutcome(answer.as_json, lambda: printing.write_csv(sys.stdout, answer))
     explained = {"sql": answer.sql, "formula": answer.formula} if explain else {}
-    return CommandOutcome(
-        lambda: answer.as_json() | explained,
-        lambda: (
-            printing.write_csv(sys.stdout, answer) if as_csv else printing.print_answer(answer, hints, explain=explain)
-        ),
-    )
+    return tell(answer, verbose=explain, more=explained, notes=[f"note: {hint}" for hint in hints])
 
 
 @register_command(
@@ -242,8 +240,7 @@ def run_tests(
     attach: Attached = None,
 ) -> CommandOutcome:
     """Compare answers of a release with expected ones in files. Exit code 1 if one differs."""
-    tested = api.test(release, files, record=record, attach=attach or ())
-    return CommandOutcome(tested.as_json, lambda: printing.print_line("\n".join(tested.lines)), 0 if tested else 1)
+    return tell(api.test(release, files, record=record, attach=attach or ()))
 
 
 @register_command(epilog="privsql fit occ_release.duckdb")
@@ -262,8 +259,7 @@ def fit(
 
     It lies in your cache, where query, serve, evaluate and report find it. Errors are about half as large with it.
     """
-    fitted = api.fit(release, to=to, rows=rows, parameters=parameters, options=options)
-    return CommandOutcome(fitted.as_json, lambda: printing.print_fit(fitted))
+    return tell(api.fit(release, to=to, rows=rows, parameters=parameters, options=options))
 
 
 @register_command(epilog="privsql export counts.duckdb --synthetic rows.parquet")
@@ -279,9 +275,7 @@ def export(
     ] = None,
 ) -> CommandOutcome:
     """Write records that a release stands for, for tools that read rows."""
-    exported = api.export(release, synthetic=synthetic)
-    line = f"wrote {exported.rows:,} rows to {exported.file}"
-    return CommandOutcome(exported.as_json, lambda: printing.print_line(line))
+    return tell(api.export(release, synthetic=synthetic))
 
 
 # Serving --------------------------------------------------------------------------------------------------------------
@@ -405,17 +399,12 @@ def evaluate(
         specs = [(Path(one).stem, api.load(one)) for one in release]
         comparison = api.evaluate(specs, workload=workload, **how)
         pictures.save_picture(pictures.draw_comparison, {one.name: one.evaluated.scores for one in comparison}, plot)
-        return CommandOutcome(
-            lambda: comparison.as_json(points=points),
-            lambda: printing.print_comparison(comparison),
-            0 if comparison else InfeasibleError.exit_code,
-        )
+        return tell(comparison, more=comparison.as_json(points=True) if points else None)
     if len(release) > 1:
         raise UsageError("evaluate takes one release, or specifications, whose names end in .toml")
     evaluated: Any = api.evaluate(release[0], load_source(source), workload, **how)
     pictures.save_picture(pictures.draw_evaluation, evaluated.scores, plot)
-    every = {"points": evaluated.points()} if points else {}
-    return CommandOutcome(lambda: evaluated.as_json() | every, lambda: printing.print_evaluation(evaluated))
+    return tell(evaluated, more={"points": evaluated.points()} if points else None)
 
 
 @register_command(
@@ -465,14 +454,10 @@ def attack(
     outcome: Any = api.attack(**whom, **counts, within=within, key_file=key_file, options=options)
     if differential is not None:
         pictures.save_picture(pictures.draw_inference, outcome, plot)
-        return CommandOutcome(outcome.as_json, lambda: printing.print_inference(outcome))
+        return tell(outcome)
     pictures.save_picture(pictures.draw_attacks, outcome, plot)
     summary = api.summarize(release or "", findings=outcome.findings, options=options) if outcome.ok else None
-    return CommandOutcome(
-        lambda: outcome.as_json() | ({"summary": summary.as_json()} if summary else {}),
-        lambda: printing.print_attack(outcome, summary),
-        outcome.exit_code,
-    )
+    return tell(dataclass_replace(outcome, summary=summary))
 
 
 # Verifying, and the ledger --------------------------------------------------------------------------------------------
@@ -526,9 +511,7 @@ def verify(
     keys: dict[str, Any] = {"database": database, "key_file": key_file, "copy_to": copy_to, "options": options}
     spec = load_source(source)
     outcome = api.verify(release, spec, against=[*(against or ()), *(more or ())], **keys)
-    code = 0 if outcome.ok else 1
-    place = _label_place(release)
-    return CommandOutcome(outcome.as_json, lambda: printing.print_verified(place, outcome, verbose=verbose), code)
+    return tell(outcome, verbose=verbose)
 
 
 def _label_place(release: str) -> str:
@@ -560,8 +543,7 @@ def ledger(
     database: Place = None,
 ) -> CommandOutcome:
     """List releases and what they guarantee together (default)."""
-    listing = api.ledger(api.load(spec) if spec else None, database=database)
-    return CommandOutcome(listing.as_json, lambda: printing.print_ledger(listing))
+    return tell(api.ledger(api.load(spec) if spec else None, database=database))
 
 
 @register_command(group=ledgers)
@@ -569,8 +551,7 @@ def show(
     number: Annotated[int, typer.Argument(metavar="N", help="Number of a release in the list.")], database: Place = None
 ) -> CommandOutcome:
     """Show all that the ledger holds of one release."""
-    entry = api.ledger(database=database).find_release(number)
-    return CommandOutcome(entry.as_json, lambda: printing.print_entry(entry))
+    return tell(api.ledger(database=database).find_release(number))
 
 
 @register_command(group=ledgers)
@@ -604,7 +585,7 @@ def cap(
     lowers = least is not None and listing.cap is not None and least < listing.cap
     warning = f"ledger.epsilon = {least} in {spec} lowers it again at the next release; change it there, too"
     warnings = [*listing.warnings, *([warning] if lowers else [])]
-    return CommandOutcome(listing.as_json, lambda: printing.print_budget(listing), warnings=warnings)
+    return CommandOutcome(listing.as_json, lambda: printing.print_line(listing.budget_line), warnings=warnings)
 
 
 # Reports --------------------------------------------------------------------------------------------------------------
@@ -627,9 +608,4 @@ def report(
     From the release alone the page may be handed out with it. With --source it is internal. Exit code 1 if a check does
     not hold or an adversary breaks a promise; the page says so, too.
     """
-    outcome = api.report(release, load_source(source), to=to, key_file=key_file, options=options)
-    return CommandOutcome(
-        lambda: {"page": str(to), **outcome.as_json()},
-        lambda: printing.print_report_outcome(to, outcome),
-        0 if outcome.ok else 1,
-    )
+    return tell(api.report(release, load_source(source), to=to, key_file=key_file, options=options))

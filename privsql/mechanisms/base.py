@@ -11,9 +11,10 @@ from pydantic import ValidationError
 from privsql.engine.database import IntervalFunctions, Relations, ViewDefinition
 from privsql.errors import UsageError
 from privsql.model.parameters import Facts, Parameters
+from privsql.outcomes import Cell, Message, Outcome, Part, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from fractions import Fraction
 
     from sqlglot import exp
@@ -56,7 +57,7 @@ class Alternative:
 
 
 @dataclass(frozen=True)
-class Alternatives:
+class Alternatives(Outcome):
     """All algorithms of a mechanism, what is measured of them, and one line of advice."""
 
     measures: Sequence[AlternativeMeasure]
@@ -69,6 +70,23 @@ class Alternatives:
         if len(figures) < 2:
             return None
         return min(figures) if measure.lowest else max(figures)
+
+    def show(self, *, verbose: bool = False) -> Iterator[Part]:
+        """Yield all algorithms, the best of each figure marked, why some refuse, and the advice."""
+        feasible = [row for row in self.rows if row.refused is None]
+        lines = []
+        for measure in self.measures:
+            best, figures = self.choose_best(measure), [row.figures.get(measure.key) for row in feasible]
+            if any(figure is not None for figure in figures):
+                texts = (
+                    None if one is None else Cell(format(one, measure.form), "best" if one == best else "")
+                    for one in figures
+                )
+                lines.append((measure.title, *texts))
+        columns = ("", *(row.algorithm for row in feasible))
+        yield Table(columns, lines, range(1, len(columns)), wide=True)
+        yield from (Message(f"{row.algorithm}: {row.refused}") for row in self.rows if row.refused is not None)
+        yield self.advice
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``--json``."""

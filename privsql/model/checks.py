@@ -26,6 +26,7 @@ from privsql.engine.sqlfiles import (
 )
 from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.model.parameters import Facts, Parameters
+from privsql.outcomes import JsonObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -59,8 +60,10 @@ class Check:
 
 
 @dataclass(frozen=True)
-class CheckResult:
+class CheckResult(JsonObject):
     """The outcome of a check; ``violations`` is counted up to ``MOST_OFFENDING_ROWS``."""
+
+    json_keys = ("name", "ok", "violations", "offending?", "compared?", "limit?")
 
     name: str
     violations: int
@@ -73,23 +76,19 @@ class CheckResult:
         """Return whether no row violates the check."""
         return self.violations == 0
 
-    def as_json(self) -> dict[str, Any]:
-        """Return name, ok, violations, and if stated a few offending rows, what was compared, and the limit."""
-        details: dict[str, Any] = {"offending": list(self.offending)} if self.offending else {}
-        details |= {name: text for name in ("compared", "limit") if (text := getattr(self, name))}
-        return {"name": self.name, "ok": self.ok, "violations": self.violations, **details}
-
 
 NO_BELIEF = "-"  # found of a value that has no bound
 
 
 @dataclass(frozen=True)
-class VerifiedBound:
+class VerifiedBound(JsonObject):
     """A bound that was verified: what of, the bound, and how far the release goes, as its tables say; exact texts.
 
     ``records``: how many published records have the value, where the release states that; ``belief``: whether bound and
     found are probabilities.
     """
+
+    json_keys = ("value", "bound", "found", "records?")
 
     value: str
     bound: str
@@ -101,11 +100,6 @@ class VerifiedBound:
     def protects(self) -> bool:
         """Return whether it keeps a belief below 1, so that the value is protected."""
         return self.belief and self.found != NO_BELIEF and Fraction(self.bound) < 1
-
-    def as_json(self) -> dict[str, Any]:
-        """Return value, bound, found, and records if they are stated."""
-        stated = {} if self.records is None else {"records": self.records}
-        return {"value": self.value, "bound": self.bound, "found": self.found, **stated}
 
 
 def run_checks(db: Relations | None, checks: Iterable[Check]) -> list[CheckResult]:

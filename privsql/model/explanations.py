@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from privsql.outcomes import JsonObject
+
 LEARNT = (
     "An attacker can learn from the whole release how its columns go with the sensitive value, and apply that to one "
     "record, as with any statistics."
@@ -15,15 +17,11 @@ SEVERAL = "An attacker can combine several releases of the same people."
 
 
 @dataclass(frozen=True)
-class ReleasePromises:
+class ReleasePromises(JsonObject):
     """Promises of a release and their limits, in whole sentences."""
 
     promised: tuple[str, ...]
     not_promised: tuple[str, ...]
-
-    def as_json(self) -> dict[str, list[str]]:
-        """Return what is promised and what is not."""
-        return {"promised": list(self.promised), "not_promised": list(self.not_promised)}
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,13 @@ from xml.etree import ElementTree as ET
 
 from privsql import plot
 from privsql.figures import format_figure, format_share
-from privsql.markup import WIDE, Html, clean_text, html_page, html_table, printable_text
+from privsql.markup import Html, clean_text, html_table, printable_text
+from privsql.outcomes import Outcome, Part, Table
 from privsql.system import PAGES, __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from privsql.attacks.scene import Finding
     from privsql.mechanisms.base import Curve
@@ -291,20 +293,20 @@ class VerifiedFacts:
     compared: TruthComparison | None = None
     curve: Curve | None = None
 
-    def _notebook_parts(self) -> tuple[str, ...]:
-        """Return what a notebook shows: bounds, adversaries, answers by size."""
-        bounds = [(one.value, one.bound, one.found) for one in self.bounds]
+    def show(self) -> Iterator[Part]:
+        """Yield the summary, the verdict, bounds, adversaries, and answers by size."""
+        yield self.summary.as_table()
+        yield self.verdict
+        yield Table(
+            ("bound of", "bound", "reached"), [(one.value, one.bound, one.found) for one in self.bounds], (1, 2)
+        )
         findings = [
             (one.adversary, one.outcome, format_share(one.mean), format_share(one.highest)) for one in self.findings
         ]
+        yield Table(("adversary", "promise", "sure on average", "at most"), findings, (2, 3))
         sizes = [(f"from {one.low:,}", one.answers, one.error, one.half_width) for one in self.foreseen]
-        return (
-            html_table((), self.summary.list_rows(), width=WIDE),
-            self.verdict,
-            html_table(("bound of", "bound", "reached"), bounds),
-            html_table(("adversary", "promise", "sure on average", "at most"), findings),
-            html_table(("size of the answer", "answers", "expected error", "half of the interval"), sizes),
-        )
+        head = ("size of the answer", "answers", "expected error", "half of the interval")
+        yield Table(head, sizes, (1, 2, 3))
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -324,11 +326,11 @@ class VerifiedFacts:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Outcome):
     """The contents of a page. ``internal``: made with the source, and shows true counts.
 
-    ``digests``: SHA-256 of the release's files; ``learnt``: None where a check fails: the page then says nothing of the
-    promises, and shows nothing of the tables.
+    ``page``: where it was written; ``digests``: SHA-256 of the release's files; ``learnt``: None where a check fails:
+    the page then says nothing of the promises, and shows nothing of the tables.
     """
 
     manifest: Manifest
@@ -337,6 +339,7 @@ class Report:
     digests: Mapping[str, str]
     internal: bool
     learnt: VerifiedFacts | None
+    page: Path | None = None
 
     @property
     def verified(self) -> bool:
@@ -353,17 +356,38 @@ class Report:
         """Return True if every check holds and no measured promise is broken."""
         return self.verified and not self.broken
 
-    def _repr_html_(self) -> str:
-        failed = [(one.name, "; ".join(one.offending)) for one in self.checks if not one.ok]
+    @property
+    def exit_code(self) -> int:
+        """Return 0, or 1 if a check does not hold or a promise is broken."""
+        return 0 if self.ok else 1
+
+    @property
+    def title(self) -> str:
+        """Return the title over it in a notebook."""
+        failed = sum(not one.ok for one in self.checks)
         kind = "INTERNAL, shows true counts" if self.internal else "report"
-        outcome = f"NOT verified, {len(failed)} of {len(self.checks)} checks do not hold" if failed else "verified"
-        parts = self.learnt._notebook_parts() if self.learnt is not None else ()
-        broken = html_table(("check that does not hold", ""), failed)
-        title = f"{kind}: {self.manifest.name}, {outcome}"
-        return html_page(title, broken, *parts, *(f"note: {one}" for one in self.notes))
+        outcome = f"NOT verified, {failed} of {len(self.checks)} checks do not hold" if failed else "verified"
+        return f"{kind}: {self.manifest.name}, {outcome}"
+
+    def show(self, *, verbose: bool = False) -> Iterator[Part]:
+        """Yield which checks do not hold, which promises are broken, and which page was written.
+
+        With ``verbose`` also bounds, adversaries and answers by size.
+        """
+        yield from (f"does not hold: {one.name}" for one in self.checks if not one.ok)
+        for adversary in self.broken:
+            yield f"A PROMISE IS BROKEN: {adversary.adversary}: {'; '.join(adversary.notes) or 'see the page'}"
+        if verbose and self.learnt is not None:
+            yield from self.learnt.show()
+        yield from (f"note: {one}" for one in self.notes if verbose)
+        if self.page is not None:
+            kind = "internal: it shows true counts" if self.internal else "it may be handed out with the release"
+            fate = f"verified; {kind}" if self.verified else "the release is NOT verified, and the page says so"
+            yield f"wrote {self.page}: {fate}"
 
     def as_json(self) -> dict[str, Any]:
         return {
+            **({"page": str(self.page)} if self.page is not None else {}),
             "kind": "internal" if self.internal else "release",
             "name": self.manifest.name,
             "mechanism": self.manifest.mechanism,

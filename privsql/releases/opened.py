@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sqlglot import exp
 
-from privsql import markup
 from privsql.answers.answer import BEST, Answer, find_unknown
 from privsql.answers.evaluate_select import SelectEvaluation
 from privsql.answers.present import AnswerBuilder, join_answers, join_items, list_records
@@ -27,6 +26,7 @@ from privsql.engine.sqlfiles import DIALECT, all_rows, fill, table, temp_table
 from privsql.errors import EngineError, GuaranteeError, LateError, PrivsqlError, UsageError
 from privsql.model.checks import BROKEN
 from privsql.model.manifest import MANIFEST
+from privsql.outcomes import notebook_page, pairs
 from privsql.releases.contents import ENDING, admit_release, complete_folder, locate_release, name_holders
 from privsql.releases.draft import MAIN, Draft, digest_schema, is_occupied, sweep_drafts
 from privsql.releases.fitted import find_model, take_model
@@ -404,8 +404,8 @@ class Release:
         return f"<Release {str(self.path)!r}: {self.manifest.name}, {self.manifest.mechanism}>"
 
     def _repr_html_(self) -> str:
-        table = markup.html_table((), describe_manifest(self.manifest), width=markup.WIDE)
-        return markup.html_page(f"Release {self.path}", table, f"release.sql answers counts over {self.manifest.name}")
+        question = f"release.sql answers counts over {self.manifest.name}"
+        return notebook_page(f"Release {self.path}", (pairs(describe_manifest(self.manifest)), question))
 
     def __fspath__(self) -> str:
         """Return the path: verbs take an open release in place of its path."""

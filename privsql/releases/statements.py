@@ -24,6 +24,7 @@ from privsql.mechanisms.registry import get_mechanism
 from privsql.model.arrays import largest_transport
 from privsql.model.checks import BROKEN, Check, CheckResult, VerifiedBound, differ_from_spec, run_checks
 from privsql.model.records import Records, describe_persons
+from privsql.outcomes import Cell, Table, pairs
 from privsql.source.table import describe_coarsening, in_bins
 
 if TYPE_CHECKING:
@@ -362,6 +363,10 @@ class ReleaseSummary:
     def list_rows(self) -> list[tuple[str, str]]:
         """Return (title, text) of every line."""
         return [(one.title, one.text) for one in self.lines.values()]
+
+    def as_table(self) -> Table:
+        """Return the lines for people, each with its standing."""
+        return pairs((one.title, Cell(one.text, one.standing)) for one in self.lines.values())
 
 
 def list_bounds(release: AttachedRelease, *, examined: bool = False) -> list[VerifiedBound]:

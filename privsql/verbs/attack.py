@@ -14,7 +14,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from privsql import dp_random, markup, plot
+from privsql import dp_random, plot
 from privsql.answers.accuracy import BANDS
 from privsql.answers.answer import BASELINE, BEST
 from privsql.answers.sql.compiler import parse_query
@@ -27,9 +27,10 @@ from privsql.calls import PathLike, as_exact_number, as_optional_path, as_whole_
 from privsql.engine.database import Options, Reporter, RunKeywords, options_from, report_steps
 from privsql.engine.sqlfiles import DIALECT, Field, alias_as, column, render_sql, table
 from privsql.errors import UsageError
-from privsql.figures import format_share
+from privsql.figures import format_percent
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.base import CategoricalShape, ItemSetShape, TableShape
+from privsql.outcomes import Outcome, Part, Table
 from privsql.pages.rendering import ExpectedAccuracy
 from privsql.releases.opened import Release, explain_failures, open_release, open_releases
 from privsql.releases.statements import ReleaseSummary, list_bounds
@@ -50,12 +51,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Attacked:
-    """The findings of all adversaries; ``source``: whether beliefs were compared with the truth."""
+class Attacked(Outcome):
+    """The findings of all adversaries; ``source``: whether beliefs were compared with the truth.
+
+    ``summary``: the lines on the release, if they were asked for (``summarize``).
+    """
 
     findings: list[Finding]
     source: bool
     seconds: float
+    summary: ReleaseSummary | None = None
 
     @property
     def measured(self) -> list[Finding]:
@@ -95,25 +100,51 @@ class Attacked:
         """Return a picture, of altair: certainty of every adversary's best guess, and by known records."""
         return plot.draw_picture(plot.draw_attacks, self)
 
-    def _repr_html_(self) -> str:
-        head = ("adversary", "what it knows", "attacked", "mean", "highest", "above bound", "right", "promise")
-        rows = [
-            (
-                one.adversary,
-                one.knows,
-                f"{one.attacked:,} {one.unit}" if one.applies else None,
-                *map(format_share, (one.mean, one.highest, one.above, one.right)),
-                one.outcome,
-            )
-            for one in self.findings
-        ]
-        return markup.html_page(self.verdict, markup.html_table(head, rows))
+    @property
+    def title(self) -> str:
+        """Return the title over it in a notebook."""
+        return self.verdict
+
+    def show(self, *, verbose: bool = False) -> Iterator[Part]:
+        """Yield the summary, if there is one, and a row for each adversary with its promise."""
+        if self.summary is not None:
+            yield self.summary.as_table()
+        yield tabulate_findings(self.findings, known=self.source)
+        yield LEGEND
+        yield self.verdict
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""
         rows = [one.as_json() for one in self.findings]
         head = {"ok": self.ok, "source": self.source, "measured": len(self.measured), "verdict": self.verdict}
-        return {**head, "adversaries": rows, "seconds": round(self.seconds, 3)}
+        summary = {} if self.summary is None else {"summary": self.summary.as_json()}
+        return {**head, "adversaries": rows, "seconds": round(self.seconds, 3), **summary}
+
+
+LEGEND = """\
+mean, highest: how sure the adversary is of its best guess, on average and at most; above bound: share of what is
+attacked for which it is surer of some value than promised; gain: mean divided by the share of the most common value
+kept, BROKEN: the mechanism promises to resist this adversary; not promised: it does not, and the figures show how far
+the adversary gets; not applicable: a release of this kind has nothing that it could attack"""
+
+
+def tabulate_findings(findings: Sequence[Finding], *, known: bool) -> Table:
+    """Return a row for each adversary; ``known``: how often its guesses are right was measured, too."""
+    figures = ("attacked", "mean", "highest", "above bound", "gain", *(("right",) if known else ()))
+    rows = [
+        (
+            one.adversary,
+            "\n".join((one.knows, *(f"({note})" for note in one.notes))),
+            one.counted if one.applies else None,
+            *(format_percent(figure) for figure in (one.mean, one.highest, one.above)),
+            None if one.gain is None else f"{one.gain:.1f}x",
+            *([format_percent(one.right)] if known else []),
+            one.outcome,
+        )
+        for one in findings
+    ]
+    columns = ("adversary", "what it knows", *figures, "promise")
+    return Table(columns, rows, range(2, 2 + len(figures)), title="Adversaries", wide=True, ruled=True)
 
 
 @overload
@@ -445,10 +476,15 @@ def list_errors(expected: Sequence[ExpectedAccuracy]) -> list[tuple[float, float
 # ``attack --differential``: measure what two noisy counts of the source still reveal of the people in it.
 
 DRAWS = 20_000
+INFERRED = """\
+Y/X of two counts with Laplace noise of scale {scale:g} (epsilon {epsilon:g} each, OpenDP, {draws:,} draws)
+theory: mean (y/x)(1 + 2b^2/x^2), variance (2b^2/x^2)(1 + (y/x)^2), valid for x far above b
+disclosed: nine in ten noisy answers come within 0.05 of y/x; differential privacy hides whether a record is in the
+table, not what holds of records like it"""
 
 
 @dataclass(frozen=True)
-class CountInference:
+class CountInference(Outcome):
     """Theorem 2 beside its simulation: the query that was asked, among queries of other sizes with the same ratio."""
 
     rows: list[Inference]
@@ -465,6 +501,31 @@ class CountInference:
     def plot(self) -> Any:
         """Return a picture, of altair: noisy ratios over the size of the query, simulated and in theory."""
         return plot.draw_picture(plot.draw_inference, self)
+
+    @property
+    def title(self) -> str:
+        """Return the title over it in a notebook."""
+        return "What two noisy counts reveal"
+
+    def show(self, *, verbose: bool = False) -> Iterator[Part]:
+        """Yield Theorem 2 beside its simulation, by size of the query."""
+        theory = ("mean, theory", "simulated", "sd, theory", "simulated")
+        columns = ("x", "y", "y/x", *theory, "within 0.05", "disclosed")
+        rows = [
+            (
+                f"{row.x:,.0f}{' *' if row.asked else ''}",
+                f"{row.y:,.0f}",
+                f"{row.ratio:.3f}",
+                *(f"{one:.4f}" for one in (row.mean, row.simulated_mean, row.deviation, row.simulated_deviation)),
+                f"{row.near:.1%}",
+                "yes" if row.discloses else "no",
+            )
+            for row in self.rows
+        ]
+        yield Table(columns, rows, range(len(columns)), wide=True)
+        conditions = f"x: {self.condition};  y: of these {self.sensitive}"
+        yield f"{conditions};  * your question, other rows have the same y/x"
+        yield INFERRED.format(scale=1 / self.epsilon, epsilon=self.epsilon, draws=self.draws)
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""

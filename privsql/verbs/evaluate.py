@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
-from privsql import markup, plot
+from privsql import plot
 from privsql.answers.accuracy import KINDS, Evaluated, EvaluationContext, TrueAnswers, Workload
 from privsql.calls import (
     PathLike,
@@ -27,9 +27,10 @@ from privsql.engine.database import RUNNING, SILENT, Options, PartReporter, RunK
 from privsql.engine.files import temporary_folder
 from privsql.engine.open import open_scratch
 from privsql.errors import InfeasibleError, UsageError
-from privsql.figures import format_figure
+from privsql.figures import format_percent
 from privsql.keyed_random import Key, seed_key, system_key
 from privsql.mechanisms.registry import get_parameters
+from privsql.outcomes import Message, Outcome, Part, Table
 from privsql.releases.ledger.book import path_of
 from privsql.releases.ledger.composition import make_choice, read_key, repeat_choice
 from privsql.releases.ledger.publication import PublicationRequest
@@ -344,7 +345,7 @@ class RefusedCombination:
         return {"spec": self.name, "grid": self.values, "refused": self.reason, "exit_code": self.exit_code}
 
 
-class Comparison(list[Candidate]):
+class Comparison(Outcome, list[Candidate]):
     """Outcomes of the specifications, in order; ``rows``: with impossible combinations."""
 
     def __init__(self, rows: Iterable[Candidate | RefusedCombination] = ()) -> None:
@@ -368,20 +369,54 @@ class Comparison(list[Candidate]):
         """Return a picture, of altair: error by size of the true answer, of each release."""
         return plot.draw_picture(plot.draw_comparison, {one.name: one.evaluated.scores for one in self})
 
-    def _repr_html_(self) -> str:
-        head = ("specification", "posterior", "estimator", "mean error", "coverage")
-        rows = [
-            (
-                one.name,
-                one.promise,
-                estimator,
-                *(format_figure(summary[key]) for key in ("mean_relative_error", "coverage")),
+    @property
+    def title(self) -> str:
+        """Return the title over it in a notebook."""
+        return f"{len(self)} specifications"
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0, or 3 where nothing can be published."""
+        return 0 if self else InfeasibleError.exit_code
+
+    def show(self, *, verbose: bool = False) -> Iterator[Part]:
+        """Yield what the releases promise, and their errors by size of the true answer."""
+        labels = self._list_bands()
+        columns = ("spec", "posterior", "estimator", *labels, "covered", "published", "retained", "seconds")
+        rows = []
+        for one in self:
+            facts, summaries = one.published.facts, [score.summary() for score in one.evaluated.scores.values()]
+            published = None if facts["records"] is None else facts["published"] / max(1, facts["records"])
+            rows.append(
+                (
+                    f"{one.name}\n{facts['mechanism']}, {facts['algorithm']}",
+                    one.promise.replace(" if ", "\nif "),
+                    "\n".join(one.evaluated.scores),
+                    *("\n".join(_format_error(summary, label) for summary in summaries) for label in labels),
+                    "\n".join(format_percent(summary["coverage"]) or "-" for summary in summaries),
+                    format_percent(published),
+                    format_percent(facts.get("retention")),
+                    f"{one.published.seconds:.1f}",
+                )
             )
-            for one in self
-            for estimator, summary in ((name, score.summary()) for name, score in one.evaluated.scores.items())
-        ]
-        refused = (f"{one.name}: {one.reason}" for one in self.refused)
-        return markup.html_page(f"{len(self)} specifications", markup.html_table(head, rows), *refused)
+        if rows:
+            yield Table(columns, rows, range(3, len(columns)), wide=True, ruled=True)
+        yield from (Message(f"{one.name}: {one.reason}") for one in self.refused)
+        if rows:
+            yield "mean relative error by size of the true answer; covered: true answers within the bounds"
+
+    def _list_bands(self) -> list[str]:
+        """Return the bands of true answers that have an error, in order, and all of them."""
+        summaries = [score.summary() for one in self for score in one.evaluated.scores.values()]
+        bands = [band for one in summaries for band in one["bands"] if band["mean_relative_error"] is not None]
+        return [*dict.fromkeys(plot.band_label(band) for band in sorted(bands, key=lambda band: band["low"])), "all"]
+
+
+def _format_error(summary: dict[str, Any], label: str) -> str:
+    """Return the mean relative error of a band, or of all."""
+    bands = {plot.band_label(band): band for band in summary["bands"]} | {"all": summary}
+    error = bands.get(label, {}).get("mean_relative_error")
+    return "-" if error is None else f"{error:.3f}"
 
 
 def _evaluate_specs(

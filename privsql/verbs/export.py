@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from privsql.calls import as_optional_path
 from privsql.engine.open import open_scratch
 from privsql.engine.sqlfiles import temp_table
 from privsql.errors import UsageError
+from privsql.outcomes import Outcome, Part
 from privsql.releases.opened import Release, explain_failures
 from privsql.source.targets import as_target
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from privsql.calls import PathLike
 
 
 @dataclass(frozen=True)
-class Exported:
+class Exported(Outcome):
     """A file that was written, and how many rows it has."""
 
     file: Path
     rows: int
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the object of ``--json``."""
-        return {"file": str(self.file), "rows": self.rows}
+    def show(self, *, verbose: bool = False) -> Iterator[Part]:
+        """Yield which file was written."""
+        yield f"wrote {self.rows:,} rows to {self.file}"
 
 
 def export(release: PathLike, *, synthetic: PathLike | None = None, connection: object | None = None) -> Exported:

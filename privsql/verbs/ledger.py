@@ -12,6 +12,7 @@ from privsql.engine.open import open_scratch
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.base import BudgetComposition
+from privsql.outcomes import Outcome, Part, Table
 from privsql.releases.contents import digest_release
 from privsql.releases.draft import is_occupied
 from privsql.releases.ledger.book import (
@@ -22,6 +23,7 @@ from privsql.releases.ledger.book import (
     open_for_writing,
     write_events,
 )
+from privsql.releases.ledger.budget import describe_cap
 from privsql.releases.ledger.composition import require_ledger, require_names, spell_command
 from privsql.source.keywords import SpecLike, as_spec
 from privsql.source.population import require_population
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class LedgerListing:
+class LedgerListing(Outcome):
     """A ledger, or what it holds of one population: its releases, oldest first.
 
     ``budget``: what all differentially private ones spend together, and the caps; None where all releases are listed.
@@ -75,6 +77,35 @@ class LedgerListing:
             listed = spell_command(self.database)
             raise UsageError(f"release {number} is not in the ledger {self.database}; {listed} lists them")
         return found
+
+    @property
+    def title(self) -> str:
+        """Return the title over it in a notebook."""
+        return f"Ledger {self.database}"
+
+    def show(self, *, verbose: bool = False) -> Iterator[Part]:
+        """Yield the releases of a population within 80 columns, what they compose to, and the budget."""
+        rows = [
+            (
+                one.number,
+                one.made[:10],
+                one.name,
+                one.mechanism,
+                *(None if number is None else f"{number:,}" for number in (one.records, one.fresh)),
+            )
+            for one in self
+        ]
+        yield Table(("release", "made", "name", "mechanism", "records", "new"), rows, (4, 5))
+        for entry in self:
+            yield f"{entry.number}: {entry.composes}{'; withdrawn' if entry.withdrawn else ''}"
+        if self.spent or self.cap is not None:
+            yield self.budget_line
+
+    @property
+    def budget_line(self) -> str:
+        """Return what is spent, and the cap."""
+        facts = self.as_json()
+        return f"epsilon: {facts['spent']} spent, {describe_cap(facts['cap'], facts['delta'])}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""

@@ -6,10 +6,9 @@ import dataclasses
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privsql import keyed_random, markup
+from privsql import keyed_random
 from privsql.attacks import adversaries
 from privsql.calls import as_optional_path, as_path, as_whole_number, refuse_unknown_keywords
 from privsql.engine import sqlfiles
@@ -22,6 +21,7 @@ from privsql.mechanisms.base import BudgetComposition
 from privsql.model.checks import VerifiedBound
 from privsql.model.manifest import FORMAT, MANIFEST, Manifest, StatedRisk
 from privsql.model.records import StaleSettingError
+from privsql.outcomes import Outcome, Part, Table, pairs
 from privsql.releases.contents import AttachedRelease, check_contents, complete_folder, digest_release
 from privsql.releases.draft import Draft, digest_tables, is_occupied, private_folder, sweep_drafts
 from privsql.releases.fitted import (
@@ -32,6 +32,7 @@ from privsql.releases.fitted import (
     state_parameters,
     store_model,
 )
+from privsql.releases.ledger.budget import describe_cap
 from privsql.releases.ledger.composition import find_ledger, make_choice, make_publication, prepare_ledger
 from privsql.releases.ledger.publication import PublicationRequest
 from privsql.releases.opened import (
@@ -60,6 +61,7 @@ from privsql.verbs.verify import verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
     from typing import Unpack
 
     import pyarrow as pa
@@ -81,9 +83,11 @@ if TYPE_CHECKING:
 # Results --------------------------------------------------------------------------------------------------------------
 # The outcome of ``publish`` and ``plan``.
 
+MOST_ROWS = 40  # of the table of a plan
+
 
 @dataclass(frozen=True, repr=False)
-class Published:
+class Published(Outcome):
     """A release that was written, or a plan (``release`` None); ``ledger``: what the publisher's ledger says.
 
     Verbs take it in place of the path of a release. ``spec``: the whole specification, with its table where that lies
@@ -165,14 +169,21 @@ class Published:
         what = f"release={str(self.target)!r}" if self.release is not None else "a plan"
         return f"<Published {what}: {self.facts['mechanism']}, {self.facts['algorithm']}>"
 
-    def _repr_html_(self) -> str:
-        title = "Plan: nothing is written" if self.release is None else f"Release {self.target}"
-        warned = (f"warning: {one}" for one in self.warnings)
-        head, *rows = self.stated.tabulate() or [()]
-        parts = markup.html_table(head, rows)
-        summary = self.summary.list_rows() if self.summary is not None else []
-        lines = [*summary, *self.lines]
-        return markup.html_page(title, markup.html_table((), lines, width=markup.WIDE), parts, *warned)
+    @property
+    def title(self) -> str:
+        """Return the title over it in a notebook."""
+        return "Plan: nothing is written" if self.release is None else f"Release {self.target}"
+
+    def show(self, *, verbose: bool = False) -> Iterator[Part]:
+        """Yield the summary, the lines, and of a plan, or with ``verbose``, the table of what the mechanism states."""
+        if self.summary is not None:
+            yield self.summary.as_table()
+        yield pairs(self.list_lines(verbose=verbose))
+        head, *rows = (self.stated.tabulate() if verbose or self.release is None else []) or [()]
+        if rows:
+            yield Table([str(one) for one in head], rows, range(len(head)), most=MOST_ROWS)
+        if self.release is not None:
+            yield f"wrote {self.target}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""
@@ -186,12 +197,6 @@ class Published:
             "warnings": self.warnings,
             **({} if self.summary is None else {"summary": self.summary.as_json()}),
         }
-
-
-def describe_cap(cap: str | None, delta: str) -> str:
-    """Return the most that may be spent at a delta, in words."""
-    most = "no cap is set" if cap is None else f"of at most {cap}"
-    return most if delta == "0" else f"{most} (at delta {delta})"
 
 
 # Publish --------------------------------------------------------------------------------------------------------------
@@ -563,7 +568,7 @@ DRAWN = "values drawn by a model of a release: no row says which value a record 
 
 
 @dataclass(frozen=True)
-class FittedModel:
+class FittedModel(Outcome):
     """A model that was made, or taken in.
 
     ``stored``: its file in the user's cache, None where there is no cache; ``to``: that of its parameters; ``rows``:
@@ -580,12 +585,23 @@ class FittedModel:
     rows: Path | None = None
     fitted_share: float = 1.0
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the object of ``--json``."""
-        return {name: str(one) if isinstance(one, Path) else one for name, one in vars(self).items()}
+    @property
+    def title(self) -> str:
+        """Return the title over it in a notebook."""
+        return "A model of a release"
 
-    def _repr_html_(self) -> str:
-        return markup.html_page("A model of a release", markup.html_table((), list(self.as_json().items())))
+    def show(self, *, verbose: bool = False) -> Iterator[Part]:
+        """Yield where the model is stored, and what it says of records."""
+        part = "" if self.fitted_share == 1 else f", fitted to {self.fitted_share:.0%} of these, which memory holds"
+        lines = {
+            "attacker": f"the model's best guess of a record's value is right in about {self.belief:.0%} of cases; "
+            "anyone who has the release can fit it",
+            "model": f"of {self.records:,} records{part}, {self.seconds:,.1f} s",
+            "stored": str(self.stored) if self.stored else "no; the cache is switched off",
+            "parameters": str(self.to) if self.to else None,
+            "drawn rows": str(self.rows) if self.rows else None,
+        }
+        yield pairs((name, text) for name, text in lines.items() if text is not None)
 
 
 def fit(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 from privsql.answers.answer import BEST
 from privsql.calls import as_whole_number
 from privsql.errors import UsageError
+from privsql.outcomes import Outcome, Part, Table
 from privsql.releases.opened import Release, explain_failures
 from privsql.source.targets import as_target
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FrequentItemSets:
+class FrequentItemSets(Outcome):
     """The most frequent item sets of a release, each with its estimated number of records."""
 
     rows: list[tuple[list[str], float]]
@@ -30,6 +31,10 @@ class FrequentItemSets:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def show(self, *, verbose: bool = False) -> Iterator[Part]:
+        """Yield the sets with their numbers of records."""
+        yield Table(("items", "records"), [(", ".join(items), support) for items, support in self.rows], (1,))
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""

@@ -152,7 +152,7 @@ def report(
             source = spec_from_manifest(source, verified.manifest, connection)
         learnt = _gather_facts(target, source, key_file, verified, options) if verified.ok else None
         checks, notes = tuple(verified.checks), tuple(verified.notes)
-        outcome = Report(verified.manifest, checks, notes, _file_digests(target), source is not None, learnt)
+        outcome = Report(verified.manifest, checks, notes, _file_digests(target), source is not None, learnt, page)
         if page is not None:
             options.report.start_step("Drawing the page")
             write_page(outcome, page)

@@ -8,9 +8,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from privsql import markup
 from privsql.calls import as_paths
 from privsql.errors import EngineError, UsageError
+from privsql.outcomes import JsonObject, Outcome, Part
 from privsql.releases.opened import Release
 
 if TYPE_CHECKING:
@@ -87,22 +87,29 @@ def read_records(file: Path) -> Iterator[QueryRecord]:
 
 
 @dataclass(frozen=True)
-class QueryResult:
+class QueryResult(JsonObject):
     """A record and its answer; ``difference``: lines with - for what is expected, and with + for the answer."""
 
     record: QueryRecord
     answered: tuple[str, ...]
     difference: tuple[str, ...]
 
+    json_keys = ("at", "sql", "ok", "difference")
+
+    @property
+    def at(self) -> str:
+        """Return where the record stands."""
+        return self.record.name
+
+    @property
+    def sql(self) -> str:
+        """Return the query."""
+        return self.record.sql
+
     @property
     def ok(self) -> bool:
         """Return whether the answer is as expected."""
         return not self.difference
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the object of ``--json``."""
-        record = self.record
-        return {"at": record.name, "sql": record.sql, "ok": self.ok, "difference": list(self.difference)}
 
 
 def run_record(release: Release, record: QueryRecord) -> QueryResult:
@@ -183,30 +190,36 @@ def _compare_lines(expected: Sequence[str], answered: Sequence[str]) -> tuple[st
 
 
 @dataclass(frozen=True)
-class Tested:
+class Tested(Outcome):
     """The outcome of ``test``: a result for each record; true where all are as expected."""
 
     results: list[QueryResult]
+    json_keys = ("ok", "results")
 
     def __bool__(self) -> bool:
         return all(one.ok for one in self.results)
 
     @property
-    def lines(self) -> list[str]:
-        """Return the differences for people, and how many records are as expected."""
+    def ok(self) -> bool:
+        """Return whether all are as expected."""
+        return bool(self)
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0, or 1 if an answer differs."""
+        return 0 if self else 1
+
+    @property
+    def title(self) -> str:
+        """Return the title over it in a notebook."""
+        return "Tested queries"
+
+    def show(self, *, verbose: bool = False) -> Iterator[Part]:
+        """Yield the differences, and how many records are as expected."""
         failed = [one for one in self.results if not one.ok]
-        lines = [
-            line for one in failed for line in (one.record.name, *one.record.sql.splitlines(), *one.difference, "")
-        ]
-        return [*lines, f"{len(self.results) - len(failed)} of {len(self.results)} queries are answered as expected"]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the object of ``--json``."""
-        return {"ok": bool(self), "results": [one.as_json() for one in self.results]}
-
-    def _repr_html_(self) -> str:
-        rows = [(one.record.name, "as expected" if one.ok else "\n".join(one.difference)) for one in self.results]
-        return markup.html_page("Tested queries", markup.html_table((), rows))
+        for one in failed:
+            yield "\n".join((one.record.name, one.record.sql, *one.difference, ""))
+        yield f"{len(self.results) - len(failed)} of {len(self.results)} queries are answered as expected"
 
 
 def run_tests(

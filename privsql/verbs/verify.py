@@ -5,26 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from privsql import markup
 from privsql.attacks import adversaries
 from privsql.calls import as_optional_path
 from privsql.engine.database import Options, options_from
 from privsql.engine.sqlfiles import temp_table
 from privsql.errors import UsageError
+from privsql.exact import readable_text
 from privsql.mechanisms.base import BudgetComposition, GroupComposition, LedgerRelease
 from privsql.model.checks import Check, run_checks
+from privsql.outcomes import Outcome, Part, Table, pairs
 from privsql.releases.contents import LEFTOVERS, check_statistics, digest_release, locate_release
 from privsql.releases.ledger.book import SUBJECTS, known_values, open_for_reading, rows_of
 from privsql.releases.ledger.composition import require_ledger
 from privsql.releases.opened import attach_release, open_releases, refuse_target, write_copy
-from privsql.releases.statements import SCHEMA_NOTE, examine_release, has_same_choice, measure_facts
+from privsql.releases.statements import SCHEMA_NOTE, describe_manifest, examine_release, has_same_choice, measure_facts
 from privsql.source.keywords import spec_from_manifest
 from privsql.source.targets import Target, as_target, as_targets
 from privsql.system import __version__
 from privsql.verbs.sessions import open_release_with_source
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
     from typing import Unpack
 
@@ -43,15 +44,15 @@ UNCHECKED = (
 )
 
 
-WORDS = "the publisher's own words"
+MOST_BOUNDS = 8  # that a person is shown
 
 
 @dataclass(frozen=True)
-class Verified:
+class Verified(Outcome):
     """The outcome of ``verify``; ``notes`` are no violations but should be known.
 
     ``recomputed``: facts and bounds from the release's tables, if every check holds; ``copy``: the copy that was
-    written of it.
+    written of it; ``release``: where it lies.
     """
 
     checks: list[CheckResult]
@@ -59,6 +60,7 @@ class Verified:
     manifest: Manifest
     recomputed: MeasuredFacts | None = None
     copy: Path | None = None
+    release: str = ""
 
     @property
     def ok(self) -> bool:
@@ -74,24 +76,46 @@ class Verified:
         """Return ``ok``, since ``assert privsql.verify(release)`` must not pass for any outcome."""
         return self.ok
 
-    def _repr_html_(self) -> str:
-        rows = [
-            (one.name, "yes" if one.ok else f"NO ({one.violations})", "; ".join((*one.offending, one.compared)))
-            for one in sorted(self.checks, key=lambda one: one.ok)
-        ]
+    @property
+    def exit_code(self) -> int:
+        """Return 0, or 1 if a check does not hold."""
+        return 0 if self.ok else 1
+
+    @property
+    def title(self) -> str:
+        """Return the title over it in a notebook."""
         failed = sum(not one.ok for one in self.checks)
-        title = (
-            f"NOT verified: {failed} of {len(rows)} checks do not hold" if failed else f"verified, {len(rows)} checks"
-        )
-        promised = [(one.value, one.bound, one.found) for one in self.bounds]
-        summary = self.recomputed.summary.list_rows() if self.recomputed is not None else []
-        tables = (
-            markup.html_table((), summary, width=markup.WIDE),
-            markup.html_table((WORDS, ""), list(self.manifest.words.items()), width=markup.WIDE),
-            markup.html_table(("verified of", "bound", "found"), promised),
-            markup.html_table(("check", "holds", ""), rows),
-        )
-        return markup.html_page(title, *tables, *(f"note: {one}" for one in self.notes))
+        number = len(self.checks)
+        return f"NOT verified: {failed} of {number} checks do not hold" if failed else f"verified, {number} checks"
+
+    def show(self, *, verbose: bool = False) -> Iterator[Part]:
+        """Yield the summary and the checks that do not hold; with ``verbose`` all, what is stated, and bounds."""
+        if self.recomputed is not None:
+            yield self.recomputed.summary.as_table()
+        listed = [
+            (
+                one.name,
+                "yes" if one.ok else f"NO ({one.violations})",
+                "\n".join(filter(None, (*one.offending, one.compared))),
+            )
+            for one in sorted(self.checks, key=lambda one: one.ok)
+            if verbose or not one.ok
+        ]
+        if listed:
+            yield Table(("check", "holds", "details"), listed)
+        if self.recomputed is not None and verbose:
+            yield pairs(describe_manifest(self.manifest))
+            bounds = [(one.value, one.bound, readable_text(one.found)) for one in self.bounds]
+            yield Table(("verified of", "bound", "found"), bounds, (1, 2), most=MOST_BOUNDS)
+        words = "; ".join(f"{name} {text!r}" for name, text in self.manifest.words.items())
+        yield f"the publisher's own words: {words}"
+        others = self.recomputed.summary.lines["others"].text if self.recomputed is not None else ""
+        yield from (f"note: {note}" for note in self.notes if note not in others)
+        held = sum(check.ok for check in self.checks)
+        counted = f"{held} of {len(self.checks)} checks hold{'' if verbose else ' (--verbose lists them)'}"
+        yield f"{self.release}: {'verified' if self.ok else 'NOT verified'}; {counted}"
+        if self.copy is not None:
+            yield f"wrote {self.copy}: a copy from its tables alone"
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""
@@ -178,7 +202,8 @@ def _check_release(
             results += examine_release(with_source, source=source, spec=spec)
             recomputed = _recompute_facts(with_source, results)
     limits = [f"{one.name}: {one.limit}" for one in results if one.limit]
-    return Verified(results, _list_notes(manifest) + unchecked + limits, manifest, recomputed), release, spec
+    notes = _list_notes(manifest) + unchecked + limits
+    return Verified(results, notes, manifest, recomputed, release=str(target)), release, spec
 
 
 def _can_check_in_place(target: Target) -> bool:

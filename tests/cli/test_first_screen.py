@@ -260,7 +260,7 @@ def test_the_line_on_records_left_out_is_red(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(printing, "get_console", lambda: console)
     done = privsql.plan(spec)
     with console.capture() as captured:
-        printing.print_release(done, verbose=False)
+        printing.print_parts(done.show())
     (line,) = [one for one in captured.get().splitlines() if LEFT in one]
     assert re.search(r"\x1b\[[0-9;]*31m[^\x1b]*12\.5%", line)
 

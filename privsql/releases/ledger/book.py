@@ -25,6 +25,7 @@ from privsql.exact import fraction_text
 from privsql.keyed_random import Key, key_file
 from privsql.mechanisms.base import BudgetComposition, Composition, Unit
 from privsql.mechanisms.registry import get_mechanism
+from privsql.outcomes import Outcome, Part, pairs
 from privsql.releases.ledger.budget import Budget, Cap, Spending
 from privsql.releases.ledger.evidence import RecordSummary
 from privsql.source.population import is_same_population, name_population
@@ -120,7 +121,7 @@ class LedgerRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LedgerEntry(LedgerRequest):
+class LedgerEntry(LedgerRequest, Outcome):
     """One release in the ledger. ``composes`` says what it and its predecessors guarantee together."""
 
     number: int
@@ -165,6 +166,11 @@ class LedgerEntry(LedgerRequest):
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""
         return {key: value for key, value in asdict(self).items() if key not in PRIVATE}
+
+    def show(self, *, verbose: bool = False) -> Iterator[Part]:
+        """Yield all that the ledger says of the release to people."""
+        facts = self.as_json() | {"population": ", ".join(self.population), "spec": None}
+        yield pairs((key.replace("_", " "), one) for key, one in facts.items() if one not in (None, "", False, {}))
 
     @property
     def spending(self) -> Spending | None:

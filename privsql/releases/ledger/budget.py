@@ -134,3 +134,9 @@ def _spell_remedy(spell: Callable[..., str], cap: Cap, epsilon: Fraction, delta:
     return spell("cap", cap.population, fraction_text(epsilon), *at) + (
         f" with ledger.epsilon = {fraction_text(epsilon)}" if lowers else ""
     )
+
+
+def describe_cap(cap: str | None, delta: str) -> str:
+    """Return the most that may be spent at a delta, in words."""
+    most = "no cap is set" if cap is None else f"of at most {cap}"
+    return most if delta == "0" else f"{most} (at delta {delta})"

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from privsql.answers.accuracy import EvaluationContext, Workload
-from privsql.cli.printing import print_evaluation
+from privsql.cli.printing import print_parts
 from privsql.engine.database import Options, Reporter
 from privsql.engine.open import open_engine
 from privsql.errors import UsageError
@@ -158,7 +158,7 @@ def test_what_another_estimator_refuses_is_left_out_of_its_figures(given: Any) -
     assert asked["eq1"] > left["eq1"] > 0
     assert (asked["eq3"], left["eq3"], left["range"]) == (40, 0, 0)
     assert [one["tables"] for one in found["baseline"]["tables"]] == [2, 1]
-    print_evaluation(evaluate_answers(refusing))
+    print_parts(evaluate_answers(refusing).show())
     wrong = replace(refusing, answer=partial(_refuse, measuring.answer, "reconstructed"))
     with pytest.raises(UsageError, match="job"):
         evaluate_answers(wrong)
@@ -171,7 +171,7 @@ def _refuse(answer: Any, who: str, sql: str, estimator: str) -> Any:
 
 
 def test_a_person_sees_classes_shares_and_tables(given: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    print_evaluation(evaluate_answers(given(queries=10)[0]))
+    print_parts(evaluate_answers(given(queries=10)[0]).show())
     shown = capsys.readouterr()
     words = (
         "eq3",

@@ -1,0 +1,128 @@
+"""State once what a verb returns: lines, tables and the object of --json. Terminals, notebooks and pages render it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, ClassVar
+
+from privsql import markup
+from privsql.exact import fraction_text
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell that stands out; ``standing``: why, such as "promised", "left out" or "best"."""
+
+    text: str
+    standing: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Message(str):
+    """A line that names keywords of Python, such as ``replace=True``; the command line spells them as flags."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table for people.
+
+    Attributes:
+        columns: The names of the columns. Without names a row is a name and what it stands for.
+        rows: The cells: texts, numbers, or None where there is nothing.
+        numeric: The places of columns of numbers, which stand at the right.
+        title: What the table is about, if the text around it does not say it.
+        most: How many rows are shown, if not all.
+        wide: Whether it needs more than 80 characters.
+        ruled: Whether lines part the rows.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    numeric: Collection[int] = ()
+    title: str = ""
+    most: int | None = None
+    wide: bool = False
+    ruled: bool = False
+
+    def as_html(self) -> markup.Html:
+        """Return the table for a notebook."""
+        most = markup.ROWS if self.most is None else self.most
+        width = markup.WIDTH if self.columns else markup.WIDE
+        return markup.html_table(self.columns, self.rows, self.numeric or None, most=most, width=width)
+
+
+Part = str | Table  # of what an outcome shows: a line, or a table
+
+
+def pairs(rows: Iterable[tuple[str, object]]) -> Table:
+    """Return a table of names and what they stand for."""
+    return Table((), list(rows))
+
+
+def notebook_page(title: object, parts: Iterable[Part]) -> str:
+    """Return what a notebook shows: a title over lines and tables."""
+    rendered: list[str] = []
+    for part in parts:
+        rendered += [part.as_html()] if isinstance(part, Table) else part.splitlines()
+    return markup.html_page(title, *rendered)
+
+
+class JsonObject:
+    """A dataclass that is an object of ``--json``."""
+
+    json_keys: ClassVar[tuple[str, ...]] = ("*",)
+    """The attributes in that object: "*" are all fields, and one with "?" is left out where it is empty."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object of ``--json``."""
+        found: dict[str, Any] = {}
+        for key in self.json_keys:
+            names = [one.name for one in fields(self)] if key == "*" else [key.removesuffix("?")]  # type: ignore[arg-type]
+            for name in names:
+                value = getattr(self, name)
+                if not key.endswith("?") or (value is not None and value not in ("", (), [], {})):
+                    found[name] = _as_plain(value)
+        return found
+
+
+def _as_plain(value: Any) -> Any:
+    """Return a value as JSON has it."""
+    if isinstance(value, JsonObject):
+        return value.as_json()
+    if isinstance(value, Mapping):
+        return {key: _as_plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_plain(one) for one in value]
+    if isinstance(value, Fraction):
+        return fraction_text(value)
+    return str(value) if isinstance(value, Path) else value
+
+
+class Outcome(JsonObject):
+    """What a verb returns. It has ``as_json``, and the command line and notebooks show it."""
+
+    warnings: Sequence[str] = ()  # what its reader should know; the command line writes that to stderr
+
+    @property
+    def title(self) -> str:
+        """Return the title over it in a notebook."""
+        return ""
+
+    @property
+    def exit_code(self) -> int:
+        """Return how a command ends that shows it."""
+        return 0
+
+    def show(self, *, verbose: bool = False) -> Iterable[Part]:
+        """Return lines and tables for people; ``verbose``: all of them."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        return notebook_page(self.title, [*self.show(verbose=True), *(f"warning: {one}" for one in self.warnings)])
