@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from privsql.answers.answer import Answer
     from privsql.engine.database import Options
     from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
-    from privsql.pages.rendering import Report
+    from privsql.pages.report import Report
     from privsql.releases.opened import Release
     from privsql.source.spec import Spec, build, load
     from privsql.verbs.alternatives import algorithms, curve
@@ -40,7 +40,7 @@ _HOMES = {
     "answers.answer": ("Answer",),
     "engine.database": ("Options",),
     "errors": ("EngineError", "GuaranteeError", "InfeasibleError", "PrivsqlError", "UsageError"),
-    "pages.rendering": ("Report",),
+    "pages.report": ("Report",),
     "releases.opened": ("Release",),
     "source.spec": ("Spec", "build", "load"),
     "verbs.attack": ("Attacked", "attack", "summarize"),

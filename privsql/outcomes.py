@@ -55,7 +55,16 @@ class Table:
         """Return the table for a notebook."""
         most = markup.ROWS if self.most is None else self.most
         width = markup.WIDTH if self.columns else markup.WIDE
-        return markup.html_table(self.columns, self.rows, self.numeric or None, most=most, width=width)
+        rows = [[_as_lines(one, width) for one in row] for row in self.rows[:most]]
+        numeric, number = self.numeric or None, len(self.rows)
+        return markup.html_table(self.columns, rows, numeric, number=number, most=most, width=width)
+
+
+def _as_lines(value: object, width: int) -> object:
+    """Return a cell of several lines as HTML, each cleaned by itself; any other as it is."""
+    if not isinstance(value, str) or "\n" not in value or isinstance(value, markup.Html):
+        return value
+    return markup.Html("<br>".join(markup.clean_text(line, width) for line in value.splitlines()))
 
 
 Part = str | Table  # of what an outcome shows: a line, or a table

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-TAGS = {"div", "style", "p", "b", "table", "thead", "tbody", "tr", "th", "td", "i", "svg", "rect"}
+TAGS = {"div", "style", "p", "b", "br", "table", "thead", "tbody", "tr", "th", "td", "i", "svg", "rect"}
 PLACES = {"x", "y", "width", "height"}
 ATTRIBUTES = PLACES | {"class", "scope", "viewbox", "preserveaspectratio", "role", "fill", "aria-label"}
 MOST = 50_000

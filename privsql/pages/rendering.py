@@ -6,7 +6,6 @@ import base64
 import hashlib
 import io
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
 from importlib.resources import files
@@ -16,19 +15,11 @@ from xml.etree import ElementTree as ET
 from privsql import plot
 from privsql.figures import format_figure, format_share
 from privsql.markup import Html, clean_text, html_table, printable_text
-from privsql.outcomes import Outcome, Part, Table
+from privsql.outcomes import Table
 from privsql.system import PAGES, __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from privsql.attacks.scene import Finding
-    from privsql.mechanisms.base import Curve
-    from privsql.model.checks import CheckResult, VerifiedBound
-    from privsql.model.explanations import ReleasePromises, Structure
-    from privsql.model.manifest import Manifest
-    from privsql.releases.statements import ReleaseSummary
+    from collections.abc import Iterator
 
 # Rendering ------------------------------------------------------------------------------------------------------------
 # Pages of HTML from the templates of this package: every value is escaped, cleaned and cut.
@@ -98,7 +89,7 @@ def _make_environment() -> Any:
     environment.filters["capitalized"] = lambda text: text[:1].upper() + text[1:]
     environment.filters["cut"] = lambda text: printable_text(text, SHORT)
     environment.globals |= {"style": lambda: Html(read_stylesheet()), "policy": page_policy, "version": __version__}
-    environment.globals["table"] = page_table
+    environment.globals |= {"table": page_table, "Table": Table}
     return environment
 
 
@@ -114,12 +105,11 @@ def typeset_relations(text: str) -> str:
     return text.replace("<=", "\N{LESS-THAN OR EQUAL TO}").replace(">=", "\N{GREATER-THAN OR EQUAL TO}")
 
 
-def page_table(
-    label: str, head: Sequence[object], rows: Sequence[Sequence[object]], numeric: Sequence[int] = ()
-) -> Html:
-    """Return a table in a box of its own, which scrolls where it is wide; ``label`` is read out."""
-    table = html_table(head, rows, numeric, most=len(rows), width=LONGEST, labelled=True)
-    return Html(f'<div class="scroll" role="region" tabindex="0" aria-label="{clean_text(label, SHORT)}">{table}</div>')
+def page_table(table: Table) -> Html:
+    """Return a table in a box of its own, which scrolls where it is wide; its title is read out."""
+    rows = html_table(table.columns, table.rows, table.numeric, most=len(table.rows), width=LONGEST, labelled=True)
+    label = clean_text(table.title, SHORT)
+    return Html(f'<div class="scroll" role="region" tabindex="0" aria-label="{label}">{rows}</div>')
 
 
 # Charts as SVG --------------------------------------------------------------------------------------------------------
@@ -214,190 +204,3 @@ def _round_numbers(value: str) -> str:
     'translate(7.17,-12)'
     """
     return re.sub(r"-?\d+\.\d+", lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), value)
-
-
-# Facts ----------------------------------------------------------------------------------------------------------------
-# The facts of a report: of a release, and of its source if that was given.
-
-
-@dataclass(frozen=True)
-class UsageSnippets:
-    """Lines to copy that query the release, for a ``form`` (file, folder, schema) called ``file``.
-
-    ``shell``: by the command line; ``python``; ``sql``: without privsql, in DuckDB itself.
-    """
-
-    form: str
-    file: str
-    shell: str
-    python: str
-    sql: str
-
-
-@dataclass(frozen=True)
-class ExpectedAccuracy:
-    """Typical answers of one size, from the release alone: their number, and of the median one the expected error, half
-    the length of the interval, and half the distance of the bounds of the literature's formula.
-
-    Where bounds are certain and no error is known, ``half_width`` is the distance of the farther bound.
-    """
-
-    low: float
-    high: float | None
-    answers: int
-    error: float | None
-    half_width: float
-    bounds: float | None
-    estimate: float
-
-
-@dataclass(frozen=True)
-class TruthComparison:
-    """Answers beside the true ones: ``scores`` by estimator as of ``evaluate``, and some answers one by one.
-
-    ``pairs``: (true, estimate, low, high) of privsql's own estimates.
-    """
-
-    scores: Mapping[str, dict[str, Any]]
-    pairs: tuple[tuple[float, float, float | None, float | None], ...]
-    confidence: float
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the scores, the confidence, and the pairs."""
-        names = ("true", "estimate", "low", "high")
-        pairs = [dict(zip(names, one, strict=True)) for one in self.pairs]
-        return {**self.scores, "confidence": self.confidence, "pairs": pairs}
-
-
-@dataclass(frozen=True)
-class VerifiedFacts:
-    """The facts of a release whose checks hold.
-
-    ``lines``: names and values of its manifest; ``promise``: the bound in a few words; ``compared`` and
-    ``curve``: None without the source; ``certain``: True if the ends of the literature's formula
-    always hold the true answer.
-    """
-
-    summary: ReleaseSummary
-    promise: str
-    words: ReleasePromises
-    bounds: tuple[VerifiedBound, ...]
-    structure: tuple[Structure, ...]
-    findings: tuple[Finding, ...]
-    verdict: str
-    advice: tuple[str, ...]
-    lines: tuple[tuple[str, object], ...]
-    foreseen: tuple[ExpectedAccuracy, ...]
-    certain: bool
-    ways: UsageSnippets
-    compared: TruthComparison | None = None
-    curve: Curve | None = None
-
-    def show(self) -> Iterator[Part]:
-        """Yield the summary, the verdict, bounds, adversaries, and answers by size."""
-        yield self.summary.as_table()
-        yield self.verdict
-        yield Table(
-            ("bound of", "bound", "reached"), [(one.value, one.bound, one.found) for one in self.bounds], (1, 2)
-        )
-        findings = [
-            (one.adversary, one.outcome, format_share(one.mean), format_share(one.highest)) for one in self.findings
-        ]
-        yield Table(("adversary", "promise", "sure on average", "at most"), findings, (2, 3))
-        sizes = [(f"from {one.low:,}", one.answers, one.error, one.half_width) for one in self.foreseen]
-        head = ("size of the answer", "answers", "expected error", "half of the interval")
-        yield Table(head, sizes, (1, 2, 3))
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "summary": self.summary.as_json(),
-            "promise": self.promise,
-            **self.words.as_json(),
-            "bounds": [one.as_json() for one in self.bounds],
-            "structure": [one.as_json() for one in self.structure],
-            "adversaries": [one.as_json() for one in self.findings],
-            "verdict": self.verdict,
-            "expected": [dict(vars(one)) for one in self.foreseen],
-            "certain_bounds": self.certain,
-            "ways": dict(vars(self.ways)),
-            **({"measured": self.compared.as_json()} if self.compared else {}),
-            **(self.curve.as_json() if self.curve else {}),
-        }
-
-
-@dataclass(frozen=True)
-class Report(Outcome):
-    """The contents of a page. ``internal``: made with the source, and shows true counts.
-
-    ``page``: where it was written; ``digests``: SHA-256 of the release's files; ``learnt``: None where a check fails:
-    the page then says nothing of the promises, and shows nothing of the tables.
-    """
-
-    manifest: Manifest
-    checks: tuple[CheckResult, ...]
-    notes: tuple[str, ...]
-    digests: Mapping[str, str]
-    internal: bool
-    learnt: VerifiedFacts | None
-    page: Path | None = None
-
-    @property
-    def verified(self) -> bool:
-        """Return True if every check holds."""
-        return all(one.ok for one in self.checks)
-
-    @property
-    def broken(self) -> tuple[Finding, ...]:
-        """Return the adversaries that the release promises to resist and does not."""
-        return tuple(one for one in self.learnt.findings if one.exceeded) if self.learnt else ()
-
-    @property
-    def ok(self) -> bool:
-        """Return True if every check holds and no measured promise is broken."""
-        return self.verified and not self.broken
-
-    @property
-    def exit_code(self) -> int:
-        """Return 0, or 1 if a check does not hold or a promise is broken."""
-        return 0 if self.ok else 1
-
-    @property
-    def title(self) -> str:
-        """Return the title over it in a notebook."""
-        failed = sum(not one.ok for one in self.checks)
-        kind = "INTERNAL, shows true counts" if self.internal else "report"
-        outcome = f"NOT verified, {failed} of {len(self.checks)} checks do not hold" if failed else "verified"
-        return f"{kind}: {self.manifest.name}, {outcome}"
-
-    def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield which checks do not hold, which promises are broken, and which page was written.
-
-        With ``verbose`` also bounds, adversaries and answers by size.
-        """
-        yield from (f"does not hold: {one.name}" for one in self.checks if not one.ok)
-        for adversary in self.broken:
-            yield f"A PROMISE IS BROKEN: {adversary.adversary}: {'; '.join(adversary.notes) or 'see the page'}"
-        if verbose and self.learnt is not None:
-            yield from self.learnt.show()
-        yield from (f"note: {one}" for one in self.notes if verbose)
-        if self.page is not None:
-            kind = "internal: it shows true counts" if self.internal else "it may be handed out with the release"
-            fate = f"verified; {kind}" if self.verified else "the release is NOT verified, and the page says so"
-            yield f"wrote {self.page}: {fate}"
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            **({"page": str(self.page)} if self.page is not None else {}),
-            "kind": "internal" if self.internal else "release",
-            "name": self.manifest.name,
-            "mechanism": self.manifest.mechanism,
-            "algorithm": self.manifest.algorithm,
-            "ok": self.ok,
-            "verified": self.verified,
-            "checks": [one.as_json() for one in self.checks],
-            "notes": list(self.notes),
-            "digests": dict(self.digests),
-            "parameters": self.manifest.parameters,
-            "versions": {"privsql": self.manifest.privsql, "duckdb": self.manifest.duckdb},
-            **(self.learnt.as_json() if self.learnt else {}),
-        }

@@ -1,10 +1,11 @@
-"""Build the page of a report from facts of a release: tables and pictures in, HTML out."""
+"""The report on a release: its facts, their tables and pictures, and the page that shows them."""
 
 from __future__ import annotations
 
 import json
 import tempfile
 from contextlib import suppress
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,24 +16,202 @@ from privsql.errors import EngineError, UsageError
 from privsql.exact import readable_text
 from privsql.figures import format_estimate, format_exact, format_figure, format_share, is_number
 from privsql.markup import Html, clean_text, printable_text
+from privsql.outcomes import Outcome, Part, Table
 from privsql.pages import rendering
 from privsql.pages.rendering import draw_figure, shorten_text, typeset_relations
 from privsql.plot import ESTIMATORS, band_label
 from privsql.system import PAGES, PICTURES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from privsql.attacks.scene import Finding
     from privsql.mechanisms.base import Curve
-    from privsql.model.checks import VerifiedBound
-    from privsql.model.explanations import Structure
-    from privsql.pages.rendering import ExpectedAccuracy, Report, TruthComparison, VerifiedFacts
+    from privsql.model.checks import CheckResult, VerifiedBound
+    from privsql.model.explanations import ReleasePromises, Structure
+    from privsql.model.manifest import Manifest
+    from privsql.releases.statements import ReleaseSummary
+
+# Facts ----------------------------------------------------------------------------------------------------------------
+# The facts of a report: of a release, and of its source if that was given.
+
+
+@dataclass(frozen=True)
+class UsageSnippets:
+    """Lines to copy that query the release, for a ``form`` (file, folder, schema) called ``file``.
+
+    ``shell``: by the command line; ``python``; ``sql``: without privsql, in DuckDB itself.
+    """
+
+    form: str
+    file: str
+    shell: str
+    python: str
+    sql: str
+
+
+@dataclass(frozen=True)
+class ExpectedAccuracy:
+    """Typical answers of one size, from the release alone: their number, and of the median one the expected error, half
+    the length of the interval, and half the distance of the bounds of the literature's formula.
+
+    Where bounds are certain and no error is known, ``half_width`` is the distance of the farther bound.
+    """
+
+    low: float
+    high: float | None
+    answers: int
+    error: float | None
+    half_width: float
+    bounds: float | None
+    estimate: float
+
+
+@dataclass(frozen=True)
+class TruthComparison:
+    """Answers beside the true ones: ``scores`` by estimator as of ``evaluate``, and some answers one by one.
+
+    ``pairs``: (true, estimate, low, high) of privsql's own estimates.
+    """
+
+    scores: Mapping[str, dict[str, Any]]
+    pairs: tuple[tuple[float, float, float | None, float | None], ...]
+    confidence: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the scores, the confidence, and the pairs."""
+        names = ("true", "estimate", "low", "high")
+        pairs = [dict(zip(names, one, strict=True)) for one in self.pairs]
+        return {**self.scores, "confidence": self.confidence, "pairs": pairs}
+
+
+@dataclass(frozen=True)
+class VerifiedFacts:
+    """The facts of a release whose checks hold.
+
+    ``lines``: names and values of its manifest; ``promise``: the bound in a few words; ``compared`` and
+    ``curve``: None without the source; ``certain``: True if the ends of the literature's formula
+    always hold the true answer.
+    """
+
+    summary: ReleaseSummary
+    promise: str
+    words: ReleasePromises
+    bounds: tuple[VerifiedBound, ...]
+    structure: tuple[Structure, ...]
+    findings: tuple[Finding, ...]
+    verdict: str
+    advice: tuple[str, ...]
+    lines: tuple[tuple[str, object], ...]
+    foreseen: tuple[ExpectedAccuracy, ...]
+    certain: bool
+    ways: UsageSnippets
+    compared: TruthComparison | None = None
+    curve: Curve | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "summary": self.summary.as_json(),
+            "promise": self.promise,
+            **self.words.as_json(),
+            "bounds": [one.as_json() for one in self.bounds],
+            "structure": [one.as_json() for one in self.structure],
+            "adversaries": [one.as_json() for one in self.findings],
+            "verdict": self.verdict,
+            "expected": [dict(vars(one)) for one in self.foreseen],
+            "certain_bounds": self.certain,
+            "ways": dict(vars(self.ways)),
+            **({"measured": self.compared.as_json()} if self.compared else {}),
+            **(self.curve.as_json() if self.curve else {}),
+        }
+
+
+@dataclass(frozen=True)
+class Report(Outcome):
+    """The contents of a page. ``internal``: made with the source, and shows true counts.
+
+    ``page``: where it was written; ``digests``: SHA-256 of the release's files; ``learnt``: None where a check fails:
+    the page then says nothing of the promises, and shows nothing of the tables.
+    """
+
+    manifest: Manifest
+    checks: tuple[CheckResult, ...]
+    notes: tuple[str, ...]
+    digests: Mapping[str, str]
+    internal: bool
+    learnt: VerifiedFacts | None
+    page: Path | None = None
+
+    @property
+    def verified(self) -> bool:
+        """Return True if every check holds."""
+        return all(one.ok for one in self.checks)
+
+    @property
+    def broken(self) -> tuple[Finding, ...]:
+        """Return the adversaries that the release promises to resist and does not."""
+        return tuple(one for one in self.learnt.findings if one.exceeded) if self.learnt else ()
+
+    @property
+    def ok(self) -> bool:
+        """Return True if every check holds and no measured promise is broken."""
+        return self.verified and not self.broken
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0, or 1 if a check does not hold or a promise is broken."""
+        return 0 if self.ok else 1
+
+    @property
+    def title(self) -> str:
+        """Return the title over it in a notebook."""
+        failed = sum(not one.ok for one in self.checks)
+        kind = "INTERNAL, shows true counts" if self.internal else "report"
+        outcome = f"NOT verified, {failed} of {len(self.checks)} checks do not hold" if failed else "verified"
+        return f"{kind}: {self.manifest.name}, {outcome}"
+
+    def show(self, *, verbose: bool = False) -> Iterator[Part]:
+        """Yield which checks do not hold, which promises are broken, and which page was written.
+
+        With ``verbose`` also bounds, adversaries and answers by size.
+        """
+        yield from (f"does not hold: {one.name}" for one in self.checks if not one.ok)
+        for adversary in self.broken:
+            yield f"A PROMISE IS BROKEN: {adversary.adversary}: {'; '.join(adversary.notes) or 'see the page'}"
+        if verbose and self.learnt is not None:
+            yield self.learnt.summary.as_table()
+            yield self.learnt.verdict
+            tables = list_tables(self.learnt, self.manifest.published)
+            yield from (tables[name] for name in ("bounds", "adversaries", "sizes"))
+        yield from (f"note: {one}" for one in self.notes if verbose)
+        if self.page is not None:
+            kind = "internal: it shows true counts" if self.internal else "it may be handed out with the release"
+            fate = f"verified; {kind}" if self.verified else "the release is NOT verified, and the page says so"
+            yield f"wrote {self.page}: {fate}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            **({"page": str(self.page)} if self.page is not None else {}),
+            "kind": "internal" if self.internal else "release",
+            "name": self.manifest.name,
+            "mechanism": self.manifest.mechanism,
+            "algorithm": self.manifest.algorithm,
+            "ok": self.ok,
+            "verified": self.verified,
+            "checks": [one.as_json() for one in self.checks],
+            "notes": list(self.notes),
+            "digests": dict(self.digests),
+            "parameters": self.manifest.parameters,
+            "versions": {"privsql": self.manifest.privsql, "duckdb": self.manifest.duckdb},
+            **(self.learnt.as_json() if self.learnt else {}),
+        }
+
 
 # Tables and pictures of a release -------------------------------------------------------------------------------------
 # The tables and charts of a release whose checks hold.
 
 MOST_SHOWN_ROWS = 200  # rows of a table
+SIZES = "Answers by size, from the release alone"
 DRAWN = 30  # bars of a picture
 SMALL, SEVERAL = 50, 5  # records of an answer that is worth a sentence, and how many answers such a size has
 OURS, THEIRS = ESTIMATORS["reconstructed"], ESTIMATORS["baseline"]
@@ -40,31 +219,58 @@ Row = list[object]
 Bound = tuple[str, float, float, float | None]  # value, bound, highest, share
 
 
+def list_tables(learnt: VerifiedFacts, published: int | None) -> dict[str, Table]:
+    """Return the tables by the names that the template has for them; one that has nothing to show has no rows.
+
+    ``published``: the number of records, where it is stated.
+    """
+    compared, known, curve = learnt.compared, learnt.compared is not None, learnt.curve
+    stated = published if any(one.records is not None for one in learnt.bounds) else None
+    theirs = any(one.bounds is not None for one in learnt.foreseen)
+    bounds = ["value", "bound", "reached", *([] if stated is None else ["share of the records"])]
+    guesses = ["guesses that are right"] if known else []
+    adversaries = ["adversary", "outcome", "sure of its guess, on average", "at most", *guesses, "by guessing alone"]
+    farther = any(one.error is None for one in learnt.foreseen[:1])
+    sizes = ["size of the answer, records", "answers", "expected error", "expected error / answer"]
+    sizes += ["distance of the farther certain bound" if farther else "half of the 95 % interval"]
+    sizes += [f"half of the literature's {'bounds' if learnt.certain else 'interval'}"] if theirs else []
+    measured = ["estimator", "true answer, records", "answers", "mean error", "median error", "within its interval"]
+    thresholds = ["threshold", "highest belief, promised", "belief of the learning attacker, predicted"]
+    thresholds += ["error of a count of 200 to 1,000, predicted", "refused"]
+    singly = ["true answer", "estimate", "low", "high"]
+    shown = learnt.bounds[:MOST_SHOWN_ROWS]
+    tables = (
+        ("bounds", "Bounds that were verified", bounds, [_bound_row(one, stated) for one in shown], 1),
+        ("adversaries", "Adversaries", adversaries, [_adversary_row(one, known=known) for one in learnt.findings], 2),
+        ("sizes", SIZES, sizes, [_size_row(one, theirs=theirs) for one in learnt.foreseen], 1),
+        ("measured", "Errors beside the true answers", measured, _measured_rows(compared) if compared else [], 2),
+        ("pairs", "Some answers singly", singly, [_pair_row(*one) for one in compared.pairs] if compared else [], 0),
+        ("curve", "Other thresholds", thresholds, _curve_rows(curve), 1),
+    )
+    return {name: Table(head, rows, range(first, 6), title) for name, title, head, rows, first in tables}
+
+
 def shape_contents(learnt: VerifiedFacts, published: int | None) -> dict[str, object]:
-    """Return rows and charts by the names that the template has for them; a chart that tells nothing is empty.
+    """Return tables and charts by the names that the template has for them; a chart that tells nothing is empty.
 
     ``published``: the number of records, where it is stated.
     """
     compared, known = learnt.compared, learnt.compared is not None
     stated = published if any(one.records is not None for one in learnt.bounds) else None
-    theirs = any(one.bounds is not None for one in learnt.foreseen)
     return {
-        "bounds": [_bound_row(one, stated) for one in learnt.bounds[:MOST_SHOWN_ROWS]],
+        **list_tables(learnt, published),
         "more_bounds": max(0, len(learnt.bounds) - MOST_SHOWN_ROWS),
         "alike": _describe_equal_bounds(learnt.bounds),
         "bounds_chart": _draw_bounds(learnt.bounds, stated),
-        "parts": [(part, _structure_rows(part), _draw_structure(part, k)) for k, part in enumerate(learnt.structure)],
-        "adversaries": [_adversary_row(one, known=known) for one in learnt.findings],
+        "parts": [
+            (part, _tabulate_structure(part), _draw_structure(part, k)) for k, part in enumerate(learnt.structure)
+        ],
         "adversaries_chart": _draw_adversaries(learnt.findings, known=known),
-        "sizes": [_size_row(one, theirs=theirs) for one in learnt.foreseen],
         "sizes_chart": _draw_sizes(learnt.foreseen),
         "typical": _choose_typical(learnt.foreseen),
-        "measured": _measured_rows(compared) if compared else [],
         "measured_chart": _draw_errors(compared) if compared else "",
         "intervals_chart": _draw_intervals(compared) if compared and compared.pairs else "",
-        "curve": _curve_rows(learnt.curve),
         "curve_chart": _draw_curve(learnt.curve),
-        "pairs": [_pair_row(*one) for one in compared.pairs] if compared else [],
     }
 
 
@@ -142,8 +348,9 @@ def _choose_drawn(known: list[Bound]) -> tuple[list[Bound], str]:
 # What it is made of ---
 
 
-def _structure_rows(part: Structure) -> list[Row]:
-    return [[shorten_text(row[0]), *map(_format_cell, row[1:])] for row in part.rows]
+def _tabulate_structure(part: Structure) -> Table:
+    rows = [[shorten_text(row[0]), *map(_format_cell, row[1:])] for row in part.rows]
+    return Table(part.head, rows, range(1, len(part.head)), part.title)
 
 
 def _format_cell(value: Any) -> object:
@@ -332,20 +539,25 @@ def render_report(report: Report) -> str:
     title = "INTERNAL, shows true counts" if report.internal else "Report on a release"
     title = f"{'' if report.verified else 'NOT VERIFIED: '}{title}: {printable_text(manifest.name, rendering.SHORT)}"
     columns = 3 if any(one.compared for one in report.checks) else 2
+    checks = [
+        (printable_text(one.name, WIDE), "yes" if one.ok else f"NO ({one.violations:,})", one.compared)[:columns]
+        for one in report.checks
+    ]
+    failed = [(one.name, printable_text("; ".join(one.offending), WIDE)) for one in report.checks if not one.ok]
     parameters = [(rendering.shorten_text(name), _as_text(value)) for name, value in manifest.parameters.items()]
+    files = [(rendering.shorten_text(name), digest) for name, digest in report.digests.items()]
+    lines = [(name, printable_text(str(value), WIDE)) for name, value in (learnt.lines if learnt else ())]
+    named = ("name", "value")
     return rendering.render_page(
         "report.html",
         report=report,
         manifest=manifest,
         title=title,
-        failed=[(one.name, printable_text("; ".join(one.offending), WIDE)) for one in report.checks if not one.ok],
-        checks=[
-            (printable_text(one.name, WIDE), "yes" if one.ok else f"NO ({one.violations:,})", one.compared)[:columns]
-            for one in report.checks
-        ],
-        parameters=parameters[:MOST_TABLE_ROWS],
-        files=[(rendering.shorten_text(name), digest) for name, digest in report.digests.items()][:MOST_TABLE_ROWS],
-        lines=[(name, printable_text(str(value), WIDE)) for name, value in (learnt.lines if learnt else ())],
+        failed=Table(("check", "offending"), failed, title="Checks that do not hold"),
+        checks=Table(("check", "holds", "compared")[:columns], checks, title="Checks"),
+        parameters=Table(named, parameters[:MOST_TABLE_ROWS], title="Parameters"),
+        files=Table(("file", "SHA-256"), files[:MOST_TABLE_ROWS], title="Digests"),
+        lines=Table(named, lines, title="The release"),
         learnt=learnt,
         shown=shape_contents(learnt, manifest.published) if learnt else None,
     )

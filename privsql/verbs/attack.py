@@ -31,7 +31,7 @@ from privsql.figures import format_percent
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.base import CategoricalShape, ItemSetShape, TableShape
 from privsql.outcomes import Outcome, Part, Table
-from privsql.pages.rendering import ExpectedAccuracy
+from privsql.pages.report import ExpectedAccuracy
 from privsql.releases.opened import Release, explain_failures, open_release, open_releases
 from privsql.releases.statements import ReleaseSummary, list_bounds
 from privsql.source.keywords import SpecLike, as_spec, spec_from_manifest

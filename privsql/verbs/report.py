@@ -15,8 +15,14 @@ from privsql.engine.database import RunKeywords, options_from
 from privsql.engine.sqlfiles import alias_as, all_of, column, is_null, plain_sql, table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.base import ItemSetShape, TableShape
-from privsql.pages.rendering import Report, TruthComparison, UsageSnippets, VerifiedFacts
-from privsql.pages.report import require_page_target, write_page
+from privsql.pages.report import (
+    Report,
+    TruthComparison,
+    UsageSnippets,
+    VerifiedFacts,
+    require_page_target,
+    write_page,
+)
 from privsql.releases.contents import ENDING, create_view, digest_release, locate_release, view_of_parquet
 from privsql.releases.opened import Release, explain_failures, open_release
 from privsql.releases.statements import ReleaseSummary, describe_manifest

@@ -8,6 +8,7 @@ import pytest
 
 import privsql
 from privsql.markup import html_bar
+from privsql.outcomes import Table
 from privsql.pages import rendering
 from support import browser
 from support.markup import EVIL
@@ -28,7 +29,7 @@ ALL = """{% extends "base.html" %}{% import "parts.html" as parts %}
 {% call parts.notice(kind, "A " ~ kind ~ " notice") %}<p>What it says, and <a href="#main">where</a>.</p>{% endcall %}
 {% endfor %}
 {{ parts.facts([("records", "217,180"), (evil | short, evil), ("long", long)]) }}
-{{ table("wide", head, rows, [1, 2, 3]) }}
+{{ table(wide) }}
 {{ parts.code("how to ask", "privsql query a.duckdb 'SELECT count(*) FROM t WHERE " ~ "a = 1 AND " * 9 ~ "b = 2'") }}
 <p>{{ bars[0] }}{{ bars[1] }}</p>
 <details><summary>More</summary><p>More of it.</p></details>
@@ -47,7 +48,8 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = rendering._make_environment().from_string(ALL)
     page = tmp_path_factory.mktemp("parts") / "parts.html"
     bars = [html_bar(one, (0, 100)) for one in ((10, 40, 70), (None, 100, None))]
-    text = made.render(title="One of everything", evil=EVIL, long="x" * 10_000, head=HEAD, rows=ROWS, bars=bars)
+    wide = Table(HEAD, ROWS, (1, 2, 3), "wide")
+    text = made.render(title="One of everything", evil=EVIL, long="x" * 10_000, wide=wide, bars=bars)
     page.write_text(text, encoding="utf-8")
     return page
 

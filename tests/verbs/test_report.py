@@ -20,7 +20,7 @@ from privsql.model.checks import CheckResult, VerifiedBound
 from privsql.model.explanations import Structure
 from privsql.pages import rendering
 from privsql.pages import report as page
-from privsql.pages.report import _choose_drawn, shape_contents
+from privsql.pages.report import _choose_drawn, list_tables
 from privsql.releases.contents import locate_release
 from privsql.releases.statements import ReleaseSummary
 from privsql.source.targets import Target
@@ -33,7 +33,7 @@ from support.markup import EVIL, Seen
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from privsql.pages.rendering import UsageSnippets
+    from privsql.pages.report import UsageSnippets
 
 MOST = 700_000  # bytes of a page
 LONG = "\u202e" + "x" * 10_000
@@ -456,7 +456,7 @@ def test_answers_of_a_size_are_off_by_what_their_errors_say(ill: privsql.Report)
         assert one.low <= one.estimate < (one.high or float("inf"))
         assert one.answers > 0
         assert 0 < (one.error or 0) < (one.half_width or 0) * 2
-    assert shape_contents(learnt, 400)["sizes"]
+    assert list_tables(learnt, 400)["sizes"].rows
 
 
 def test_report_says_what_is_missing_before_it_begins(ward: Path, tmp_path: Path, monkeypatch: Any) -> None:
