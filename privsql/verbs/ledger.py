@@ -50,6 +50,7 @@ class LedgerListing(Outcome):
     population: tuple[str, ...] = ()
     budget: Budget | None = None
     warnings: tuple[str, ...] = ()  # of ``cap``: why its name may be misspelled
+    json_keys = ("releases", "database", "population", "spent", "cap", "delta")
 
     @property
     def spent(self) -> Fraction | None:
@@ -60,6 +61,11 @@ class LedgerListing(Outcome):
     def cap(self) -> Fraction | None:
         """Return the most that may be spent; None where nothing says."""
         return None if self.budget is None or self.budget.cap is None else self.budget.cap.epsilon
+
+    @property
+    def delta(self) -> Fraction | None:
+        """Return the delta at which both are stated."""
+        return None if self.budget is None else self.budget.delta
 
     def __iter__(self) -> Iterator[LedgerEntry]:
         return iter(self.releases)
@@ -106,16 +112,6 @@ class LedgerListing(Outcome):
         """Return what is spent, and the cap."""
         facts = self.as_json()
         return f"epsilon: {facts['spent']} spent, {describe_cap(facts['cap'], facts['delta'])}"
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the object of ``--json``."""
-        figures = {"spent": self.spent, "cap": self.cap, "delta": None if self.budget is None else self.budget.delta}
-        return {
-            "releases": [entry.as_json() for entry in self.releases],
-            "database": str(self.database),
-            "population": list(self.population),
-            **{name: None if one is None else fraction_text(one) for name, one in figures.items()},
-        }
 
 
 def ledger(spec: SpecLike | None = None, *, database: PathLike | None = None) -> LedgerListing:
