@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from privsql.calls import PathLike, as_exact_number, as_optional_path, as_path
 from privsql.engine.open import open_scratch
