@@ -69,6 +69,14 @@ def make_axis(units: Sequence[int], k: int, e: int) -> Axis:
     return Axis(exact, reach, k)
 
 
+def find_ends(groups: Ints, ranks: Ints, number: int) -> tuple[Ints, Ints]:
+    """Return the lowest and the highest rank of each of so many groups, from group and rank of every record."""
+    low, high = np.full(number, np.iinfo(np.int64).max), np.full(number, -1)
+    np.minimum.at(low, groups, ranks)
+    np.maximum.at(high, groups, ranks)
+    return low, high
+
+
 # Sweep ----------------------------------------------------------------------------------------------------------------
 # The program of Zhang et al. (ICDE 2007) as one sweep with a moving minimum.
 #

@@ -15,6 +15,7 @@ from privsql.mechanisms.permute.grouping import (
     Spans,
     cheapest_segments,
     find_costly_joins,
+    find_ends,
     static_optimum,
     trace_left_ends,
 )
@@ -56,9 +57,8 @@ def arrange_records(ranks: Ints, groups: Ints) -> Ints:
         return np.argsort(ranks, kind="stable")
     last = groups[-1]
     after = 2 * (int(last.max(initial=0)) + 1)
-    begins = np.full(after // 2, np.iinfo(np.int64).max)
     old = last >= 0
-    np.minimum.at(begins, last[old], ranks[old])
+    begins, _ = find_ends(last[old], ranks[old], after // 2)
     first = np.full(int(ranks.max(initial=-1)) + 1, after)
     opening = old & (begins[np.maximum(last, 0)] == ranks)
     np.minimum.at(first, ranks[opening], 2 * last[opening])
@@ -170,9 +170,8 @@ def _number_groups(old: Spans, new: Arrivals, group_old: Ints, group_new: Ints) 
     """Number the groups 0, 1, .. by lowest, then highest value, then the first of their old groups."""
     every = np.concatenate((group_old, group_new))
     _, first, group = np.unique(every, return_index=True, return_inverse=True)
-    low, high = np.full(len(first), np.iinfo(np.int64).max), np.full(len(first), -1)
-    np.minimum.at(low, group, np.concatenate((old.low, new.ranks)))
-    np.maximum.at(high, group, np.concatenate((old.high, new.ranks)))
+    low, _ = find_ends(group, np.concatenate((old.low, new.ranks)), len(first))
+    _, high = find_ends(group, np.concatenate((old.high, new.ranks)), len(first))
     number = np.empty(len(first), dtype=np.int64)
     number[np.lexsort((first, high, low))] = np.arange(len(first))
     return Grouping(number[group[: len(group_old)]], number[group[len(group_old) :]])
@@ -451,12 +450,9 @@ def group_release(history: GroupingHistory, algorithm: Algorithm) -> Ints:
         return np.asarray(history.groups[-1])
     if algorithm == "nested":
         last, ranks = history.groups[-1], history.ranks
-        number = int(last.max()) + 1
-        low, high = np.full(number, len(history.axis.units)), np.full(number, -1)
-        np.minimum.at(low, last[~fresh], ranks[~fresh])
-        np.maximum.at(high, last[~fresh], ranks[~fresh])
+        low, high = find_ends(last[~fresh], ranks[~fresh], int(last.max()) + 1)
         values, records = np.unique(ranks[fresh], return_counts=True)
-        spans = Spans(low, high, np.bincount(last[~fresh], minlength=number))
+        spans = Spans(low, high, np.bincount(last[~fresh], minlength=len(low)))
         result = group_nested(history.axis, spans, Arrivals(values, records))
         group = np.empty(len(ranks), dtype=np.int64)
         group[~fresh] = result.old[last[~fresh]]

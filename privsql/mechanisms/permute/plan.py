@@ -11,7 +11,7 @@ import numpy as np
 from privsql.engine.sqlfiles import Holes, column, fill, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.base import Proposal
-from privsql.mechanisms.permute.grouping import make_axis, static_optimum
+from privsql.mechanisms.permute.grouping import find_ends, make_axis, static_optimum
 from privsql.mechanisms.permute.incremental import GroupingHistory, arrange_records, group_release, label_records
 from privsql.mechanisms.permute.parameters import MOST_GROUPS, GroupFacts, PermuteFacts, PlannedGroup, parse_extent
 from privsql.mechanisms.permute.scale import DAY, STEPS, find_scale, on_axis
@@ -119,9 +119,7 @@ def _state_groups(
 ) -> GroupFacts:
     """Return groups and widths; each entry stands for one record, or for as many as ``counts`` says."""
     number = int(groups.max()) + 1
-    low, high = np.full(number, len(measured.axis.units)), np.full(number, -1)
-    np.minimum.at(low, groups, codes)
-    np.maximum.at(high, groups, codes)
+    low, high = find_ends(groups, codes, number)
     sizes = np.bincount(groups, weights=counts, minlength=number)
     widths = [measured.axis.width(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
     by_group = [
