@@ -11,19 +11,15 @@ from privsql.exact import fraction_text
 from privsql.mechanisms.base import WEIGHTED, BudgetComposition, TableShape
 from privsql.mechanisms.dp.mechanism import PrivateMechanism
 from privsql.mechanisms.dp.tables import tables_structure
-from privsql.mechanisms.label_tables.answers import TablesAnswers
-from privsql.mechanisms.label_tables.attacks import ADVERSARIES, attack_together
-from privsql.mechanisms.label_tables.checks import check_tables, refit_checks
+from privsql.mechanisms.label_tables import answers, attacks, checks, plan, publish, tables
 from privsql.mechanisms.label_tables.parameters import TYPICAL, TablesFacts, reach_of
-from privsql.mechanisms.label_tables.plan import plan_tables
-from privsql.mechanisms.label_tables.publish import publish_tables
-from privsql.mechanisms.label_tables.tables import PEOPLE, TABLES, weighted_view
 from privsql.mechanisms.perturb.parameters import Randomize
 from privsql.model.checks import VerifiedBound
 from privsql.model.explanations import LEARNT, ReleasePromises
 
 if TYPE_CHECKING:
     from privsql.answers.accuracy import Evaluated, EvaluationContext
+    from privsql.answers.answer import Answers
     from privsql.attacks.scene import AttackView
     from privsql.attacks.suite import Adversary, JointAttack
     from privsql.engine.database import Relations
@@ -84,7 +80,7 @@ class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
     facts = TablesFacts
     shape = ListedShape(numeric=False, most_numbers=None)
     composition = ValueBudget()
-    layout = TABLES
+    layout = tables.TABLES
     advice = ("a smaller epsilon", "fewer or coarser quasi-identifiers")
 
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
@@ -93,31 +89,31 @@ class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
 
     def plan(self, db: Relations, source: Records, params: Randomize) -> TablesPlan:
         """Return tables, cells and noise. They follow from the quasi-identifiers; no value of a record is looked at."""
-        return plan_tables(db, source, params)
+        return plan.plan_tables(db, source, params)
 
     def publish(self, db: Relations, source: Records, params: Randomize, key: Key) -> TablesFacts:
         """Publish the quasi-identifiers, the noisy tables, and weights of values that fit these."""
-        return publish_tables(db, source, params, key)
+        return publish.publish_tables(db, source, params, key)
 
     def require_columns(self, manifest: Manifest, params: Randomize) -> None:
         """Accept the columns: their types decide nothing, and ``checks`` compares the values with the list."""
 
     def views(self, manifest: Manifest) -> Views:
         """Return the view of every record beside every value, by the weights."""
-        return {WEIGHTED: weighted_view(manifest)}
+        return {WEIGHTED: tables.weighted_view(manifest)}
 
     def checks(self, release: TablesRelease) -> list[Check]:
         """Return the checks of the tables: their budgets, rule and scales, values, weights and facts."""
-        return check_tables(release)
+        return checks.check_tables(release)
 
     def long_checks(self, release: TablesRelease) -> list[Check]:
         """Return the check that the weights are those that a fit to the tables gives."""
-        return refit_checks(release)
+        return checks.refit_checks(release)
 
     def source_checks(self, release: TablesRelease, source: Records, params: Randomize) -> list[Check]:
         """Return the check that quasi-identifiers are those of the source; of its values nothing can be checked."""
         return release.list_checks(
-            {"quasi-identifiers are those of the source": release.compare_people(source, PEOPLE)}
+            {"quasi-identifiers are those of the source": release.compare_people(source, tables.PEOPLE)}
         )
 
     def bounds(self, release: TablesRelease) -> list[VerifiedBound]:
@@ -125,9 +121,9 @@ class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
         epsilon = fraction_text(release.params.spent_epsilon)
         return [VerifiedBound("one value, substituted: epsilon", epsilon, epsilon, belief=False)]
 
-    def answers(self, db: Relations, manifest: Manifest) -> TablesAnswers:
+    def answers(self, db: Relations, manifest: Manifest) -> Answers:
         """Return the release as one that answers by the weights."""
-        return TablesAnswers(db, manifest)
+        return answers.TablesAnswers(db, manifest)
 
     def evaluate(self, context: EvaluationContext) -> Evaluated:
         """Return errors of a workload of questions."""
@@ -135,11 +131,11 @@ class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
 
     def adversaries(self) -> tuple[Adversary[AttackView], ...]:
         """Return the attacker who knows everything but one value, and the attacker who learns from the weights."""
-        return ADVERSARIES
+        return attacks.ADVERSARIES
 
     def joint_attacks(self) -> tuple[JointAttack, ...]:
         """Return the informed attacker with two releases: their epsilons add up."""
-        return (attack_together,)
+        return (attacks.attack_together,)
 
     def promise(self, params: Randomize) -> str:
         """Return the factor by which the odds of a value can move."""

@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 
+    PermutedRelease = CheckedRelease[Permute, PermuteFacts]
+
 # One release ----------------------------------------------------------------------------------------------------------
 
 
-def release_checks(release: CheckedRelease[Permute, PermuteFacts]) -> list[Check]:
+def release_checks(release: PermutedRelease) -> list[Check]:
     """Return the checks that need the release alone."""
     roles, query = release.roles, release.fill_query
     st, qit, values, sizes = map(release.view, ("st", "qit", "values", "sizes"))
@@ -64,7 +66,7 @@ def _fineness_holes(roles: Roles, params: Permute) -> Holes:
     return {"k": exp.Literal.number(params.k), "narrow": exp.paren(ends)}
 
 
-def _wrong_claims(release: CheckedRelease[Permute, PermuteFacts]) -> list[str]:
+def _wrong_claims(release: PermutedRelease) -> list[str]:
     """Return facts that differ from those recomputed from ST."""
     manifest, stated = release.manifest, release.facts
     widths, _ = _read_group_ranges(release)
@@ -85,7 +87,7 @@ def _wrong_claims(release: CheckedRelease[Permute, PermuteFacts]) -> list[str]:
     return [*release.compare_facts(result), *release.compare_records(records), *others]
 
 
-def _read_group_ranges(release: CheckedRelease[Permute, PermuteFacts]) -> tuple[dict[int, Fraction], int]:
+def _read_group_ranges(release: PermutedRelease) -> tuple[dict[int, Fraction], int]:
     """Return the exact range of every group, and the fewest different values that a group has."""
     field = release.manifest.sensitive[0]
     width = width_expression(field, exp.column("low"), exp.column("high"))
@@ -98,7 +100,7 @@ def _read_group_ranges(release: CheckedRelease[Permute, PermuteFacts]) -> tuple[
     return {bid: Fraction(result) * step for bid, _, _, result, _ in rows}, fewest
 
 
-def measured_bounds(release: CheckedRelease[Permute, PermuteFacts]) -> list[VerifiedBound]:
+def measured_bounds(release: PermutedRelease) -> list[VerifiedBound]:
     """Return the fewest different values of a group, and the narrowest range of one."""
     params = release.params
     widths, fewest = _read_group_ranges(release)
@@ -110,7 +112,7 @@ def measured_bounds(release: CheckedRelease[Permute, PermuteFacts]) -> list[Veri
     ]
 
 
-def source_checks(release: CheckedRelease[Permute, PermuteFacts], source: Records) -> list[Check]:
+def source_checks(release: PermutedRelease, source: Records) -> list[Check]:
     """Return the checks against the source, relation ``records``; the release lacks records that are held back."""
     roles, held = release.roles, release.facts.held_back
     source.sort_records()

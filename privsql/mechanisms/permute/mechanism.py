@@ -13,14 +13,8 @@ from privsql.answers.accuracy import by_questions
 from privsql.attacks.adversaries import attack_by_intersection
 from privsql.errors import UsageError
 from privsql.mechanisms.base import NO_CURVE, WEIGHTED, GroupComposition, Mechanism, TableShape
-from privsql.mechanisms.permute import checks
-from privsql.mechanisms.permute.answers import PermuteAnswers
-from privsql.mechanisms.permute.attacks import ADVERSARIES, PermutedView, attack_together
+from privsql.mechanisms.permute import answers, attacks, checks, plan, publish, scale, tables
 from privsql.mechanisms.permute.parameters import Permute, PermuteFacts
-from privsql.mechanisms.permute.plan import plan_release, propose_parameters
-from privsql.mechanisms.permute.publish import publish_release
-from privsql.mechanisms.permute.scale import find_scale
-from privsql.mechanisms.permute.tables import TABLES, read_contents, weighted_view
 from privsql.model.explanations import LEARNT, LINKED, ReleasePromises, by_range, make_structure
 from privsql.model.parameters import Facts
 
@@ -30,13 +24,15 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from privsql.answers.accuracy import Evaluated, EvaluationContext
+    from privsql.answers.answer import Answers
     from privsql.attacks.scene import Finding, ReleaseView
     from privsql.attacks.suite import Adversary, JointAttack, LearningRisk
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
     from privsql.mechanisms.base import Alternatives, Curve, LedgerRelease, ProfiledSource, Proposal, Views
+    from privsql.mechanisms.permute.checks import PermutedRelease
     from privsql.mechanisms.permute.parameters import GroupFacts
-    from privsql.model.checks import Check, CheckedRelease, VerifiedBound
+    from privsql.model.checks import Check, VerifiedBound
     from privsql.model.explanations import Structure
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
@@ -108,8 +104,8 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
     facts = PermuteFacts
     shape = TableShape(numeric=True, most_numbers=None)
     composition = PermutationChain()
-    layout = TABLES
-    scene = PermutedView
+    layout = tables.TABLES
+    scene = attacks.PermutedView
     advice = (
         "a larger k or e: more and more different values in every group",
         "fewer or coarser quasi-identifiers, such as age in bands, or regions for places",
@@ -117,11 +113,11 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
 
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
         """Propose k values over e, where e is a part of the range of the middle half of the values."""
-        return propose_parameters(db, source)
+        return plan.propose_parameters(db, source)
 
     def plan(self, db: Relations, source: Records, params: Permute) -> GroupFacts:
         """Return groups and widths of the next release; those of the static optimum if it is the first one."""
-        return plan_release(db, source, params)
+        return plan.plan_release(db, source, params)
 
     def compare_algorithms(self, db: Relations, source: Records, params: Permute) -> Alternatives:
         """Raise ``UsageError``: the algorithms make the same first release."""
@@ -136,53 +132,51 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
 
     def publish(self, db: Relations, source: Records, params: Permute, key: Key) -> PermuteFacts:
         """Shuffle the values within the groups, and publish records and values by group."""
-        return publish_release(db, source, params, key)
+        return publish.publish_release(db, source, params, key)
 
     def require_columns(self, manifest: Manifest, params: Permute) -> None:
         """Raise ``UsageError`` unless the sensitive column has a range like e."""
-        find_scale(manifest.sensitive, params.e)
+        scale.find_scale(manifest.sensitive, params.e)
 
     def views(self, manifest: Manifest) -> Views:
         """Return the view of every record beside the value that the shuffle deals to it."""
-        return {WEIGHTED: weighted_view(manifest)}
+        return {WEIGHTED: tables.weighted_view(manifest)}
 
-    def checks(self, release: CheckedRelease[Permute, PermuteFacts]) -> list[Check]:
+    def checks(self, release: PermutedRelease) -> list[Check]:
         """Return the checks of the groups: k values over e, and tables that agree on what a group holds."""
         return checks.release_checks(release)
 
-    def long_checks(self, release: CheckedRelease[Permute, PermuteFacts]) -> list[Check]:
+    def long_checks(self, release: PermutedRelease) -> list[Check]:
         """Return no further checks: all of them are quick."""
         return []
 
-    def source_checks(
-        self, release: CheckedRelease[Permute, PermuteFacts], source: Records, params: Permute
-    ) -> list[Check]:
+    def source_checks(self, release: PermutedRelease, source: Records, params: Permute) -> list[Check]:
         """Return the checks that values, quasi-identifiers and groups are those of the source's records."""
         return checks.source_checks(release, source)
 
-    def measured(self, release: CheckedRelease[Permute, PermuteFacts]) -> Facts:
+    def measured(self, release: PermutedRelease) -> Facts:
         """Return no facts: ``checks`` compares all that the tables tell."""
         return Facts()
 
-    def bounds(self, release: CheckedRelease[Permute, PermuteFacts]) -> list[VerifiedBound]:
+    def bounds(self, release: PermutedRelease) -> list[VerifiedBound]:
         """Return the fewest different values of a group, and the narrowest range of one."""
         return checks.measured_bounds(release)
 
-    def answers(self, db: Relations, manifest: Manifest) -> PermuteAnswers:
+    def answers(self, db: Relations, manifest: Manifest) -> Answers:
         """Return the release as one that shares out the records of each group over its values."""
-        return PermuteAnswers(db, manifest)
+        return answers.PermuteAnswers(db, manifest)
 
     def evaluate(self, context: EvaluationContext) -> Evaluated:
         """Return errors of a workload of questions, and the quality of the channel."""
         return by_questions(context)
 
-    def adversaries(self) -> tuple[Adversary[PermutedView], ...]:
+    def adversaries(self) -> tuple[Adversary[attacks.PermutedView], ...]:
         """Return attackers who look for groups that break the promise, and attackers who guess values within groups."""
-        return ADVERSARIES
+        return attacks.ADVERSARIES
 
     def joint_attacks(self) -> tuple[JointAttack, ...]:
         """Return the attacks that intersect and subtract groups of two releases."""
-        return attack_by_intersection, attack_together
+        return attack_by_intersection, attacks.attack_together
 
     def measure_learning(self, view: ReleaseView) -> Finding | None:
         """Return None: no model says how often a learning attacker is right about permuted values."""
@@ -206,7 +200,7 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
 
     def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
         """Return the groups by their number of different values, and by their records."""
-        held, result = read_contents(db, manifest.roles, None), []
+        held, result = tables.read_contents(db, manifest.roles, None), []
         values = np.bincount(held.group, minlength=held.groups).tolist()
         for title, numbers in (("different values", values), ("records", held.group_sizes.tolist())):
             rows: list[tuple[object, ...]] = [*by_range(numbers)]

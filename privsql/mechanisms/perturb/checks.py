@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from privsql.mechanisms.perturb.parameters import Randomize, RandomizeFacts
     from privsql.model.records import Records
 
+    PerturbedRelease = CheckedRelease[Randomize, RandomizeFacts]
+
 # Agreement ------------------------------------------------------------------------------------------------------------
 # Whether published records can have come from the stated matrices: tests of a given significance.
 #
@@ -154,6 +156,9 @@ class Spread:
     variance: float
     largest: float
 
+    def __add__(self, other: Spread) -> Spread:
+        return Spread(self.mean + other.mean, self.variance + other.variance, max(self.largest, other.largest))
+
     @property
     def margin(self) -> float:
         """Return the distance from the mean that the sum exceeds with probability ``SIGNIFICANCE`` at most."""
@@ -222,7 +227,7 @@ def likelihood_ratio(
     for j in range(len(public.records)):
         place[j, public.code[public.sub_tables == j]] = np.arange(int(public.domain_sizes[j]))
     known = (place[table, source_codes] >= 0) & (place[table, published_codes] >= 0)
-    statistic, parts = 0.0, dict[str, list[Spread]](stated=[], shuffled=[], nothing=[])
+    statistic, spreads = 0.0, dict.fromkeys(("stated", "shuffled", "nothing"), Spread(0.0, 0.0, 0.0))
     for j in np.unique(table[known]).tolist():
         mine = known & (table == j)
         matrix, size = public.perturbation_matrix(j), int(public.domain_sizes[j])
@@ -236,22 +241,14 @@ def likelihood_ratio(
             mean = (law * score).sum(axis=1)
             deviation = score - mean[:, None]
             variance, largest = of @ (law * deviation**2).sum(axis=1), np.abs(deviation[of > 0]).max(initial=0.0)
-            parts[name].append(Spread(float(of @ mean), float(variance), float(largest)))
-    spreads = {
-        name: Spread(
-            sum(one.mean for one in many),
-            sum(one.variance for one in many),
-            max((one.largest for one in many), default=0.0),
-        )
-        for name, many in parts.items()
-    }
+            spreads[name] += Spread(float(of @ mean), float(variance), float(largest))
     return LikelihoodRatio(int(records.sum()), statistic, **spreads, strangers=int(records[~known].sum()))
 
 
 # Checks ---------------------------------------------------------------------------------------------------------------
 
 
-def release_checks(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[Check]:
+def release_checks(release: PerturbedRelease) -> list[Check]:
     """Return the checks that need the release alone."""
     roles, query = release.roles, release.fill_query
     release.db.create_view("v_cells", query("randomize/cells_stated", sa=roles.sa_columns("v")))
@@ -283,7 +280,7 @@ def release_checks(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[C
     )
 
 
-def posterior_bounds(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[VerifiedBound]:
+def posterior_bounds(release: PerturbedRelease) -> list[VerifiedBound]:
     """Return the bound of belief in each protected value, and the belief that its largest stated prior allows."""
     (_, rho2), stated = release.params.odds_bounds, _read_public(release)
     rows = _read_exact_parameters(release.db)
@@ -296,13 +293,11 @@ def posterior_bounds(release: CheckedRelease[Randomize, RandomizeFacts]) -> list
     return result
 
 
-def source_checks(
-    release: CheckedRelease[Randomize, RandomizeFacts], source: Records, params: Randomize
-) -> list[Check]:
+def source_checks(release: PerturbedRelease, source: Records, params: Randomize) -> list[Check]:
     """Return the checks against the source, relation ``records``."""
     source.sort_records()
     counts = np.array(source.counts, dtype=np.int64)
-    checks: dict[str, Callable[[CheckedRelease[Randomize, RandomizeFacts]], list[str] | exp.Query]] = {
+    checks: dict[str, Callable[[PerturbedRelease], list[str] | exp.Query]] = {
         "the partition is the specification's": partial(_wrong_partition, source, params),
         "bound and retention of the whole table are as stated": partial(_wrong_whole_table, source, params),
         "sensitive values and who is protected are the source's": partial(_wrong_values, source, params),
@@ -319,7 +314,7 @@ def source_checks(
     return [*release.list_checks(checks), _likelihood_check(release)]
 
 
-def _likelihood_check(release: CheckedRelease[Randomize, RandomizeFacts]) -> Check:
+def _likelihood_check(release: PerturbedRelease) -> Check:
     """Return the check that published values go with the source's, by the stated matrices."""
     pinned = release.fill_query(
         "verify/pinned",
@@ -357,7 +352,7 @@ def _read_exact_parameters(db: Relations) -> list[tuple[int, int, int, Fraction,
     return [(j, n, m, Fraction(a, b), Fraction(c, d)) for j, n, m, a, b, c, d in numbers]
 
 
-def _excessive_posteriors(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
+def _excessive_posteriors(release: PerturbedRelease) -> list[str]:
     """Return the sub-tables in which the stated largest prior of a protected value gets a posterior above rho2.
 
     Posterior of x after Y = x: gamma f/(gamma f + 1 - f), increasing in f, so f = rho1_j is the worst prior; any other
@@ -374,16 +369,14 @@ def _excessive_posteriors(release: CheckedRelease[Randomize, RandomizeFacts]) ->
     return wrong
 
 
-def _read_public(
-    release: CheckedRelease[Randomize, RandomizeFacts], condition: exp.Expr | None = None
-) -> PublicParameters:
+def _read_public(release: PerturbedRelease, condition: exp.Expr | None = None) -> PublicParameters:
     """Read the parameters with the published records of every cell, or with those that meet a condition."""
     counted = release.fill_query("verify/cell_counts", condition=condition or exp.true(), same_value="p c")
     stated = read_public(release.db, *map(release.view, ("subtables", "domains", "values")))
     return stated.with_totals(release.db.arrow(counted))
 
 
-def _wrong_claims(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
+def _wrong_claims(release: PerturbedRelease) -> list[str]:
     """Return what is wrong in the manifest's records, number of sub-tables, bound, retention and skew."""
     facts, params, rows = release.facts, release.params, _read_exact_parameters(release.db)
     _read_public(release)  # what follows divides by these numbers
@@ -406,9 +399,7 @@ def _wrong_claims(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[st
     return [*release.compare_records(n), *(wrong for wrong, holds in claims.items() if not holds)]
 
 
-def _wrong_partition(
-    source: Records, params: Randomize, release: CheckedRelease[Randomize, RandomizeFacts]
-) -> list[str]:
+def _wrong_partition(source: Records, params: Randomize, release: PerturbedRelease) -> list[str]:
     """Compare the stated groups, and whether they are optimal, with another run of the search on the source."""
     problem = plan.state_problem(source.counts, source.labels, params)
     solution = plan.find_partition(problem, params.algorithm, params.objective)
@@ -416,9 +407,7 @@ def _wrong_partition(
     return release.compare_facts(found)
 
 
-def _wrong_whole_table(
-    source: Records, params: Randomize, release: CheckedRelease[Randomize, RandomizeFacts]
-) -> list[str]:
+def _wrong_whole_table(source: Records, params: Randomize, release: PerturbedRelease) -> list[str]:
     """Compare what the facts state of uniform perturbation of the whole table with the source's counts."""
     n, m = sum(source.counts), len(source.counts)
     least, rho2 = params.odds_bounds
@@ -436,7 +425,7 @@ def _wrong_whole_table(
     ]
 
 
-def _wrong_values(source: Records, params: Randomize, release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
+def _wrong_values(source: Records, params: Randomize, release: PerturbedRelease) -> list[str]:
     """Compare the listed values and their protection with the source's frequencies."""
     stated, n = {(name, bool(flag)) for name, flag in release.list_values("protected")}, sum(source.counts)
     rho1, _ = params.odds_bounds
@@ -444,7 +433,7 @@ def _wrong_values(source: Records, params: Randomize, release: CheckedRelease[Ra
     return [f"value {name}: protected is {flag}" for name, flag in sorted(stated ^ set(result))]
 
 
-def _wrong_frequencies(release: CheckedRelease[Randomize, RandomizeFacts]) -> list[str]:
+def _wrong_frequencies(release: PerturbedRelease) -> list[str]:
     """Test all records, and for every quasi-identifier those with its most frequent value, against the source."""
     db, stated, roles = release.db, _read_public(release), release.roles
     sets: dict[str, exp.Expr | None] = {"all records": None}

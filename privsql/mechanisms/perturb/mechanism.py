@@ -9,23 +9,21 @@ from privsql.attacks import suite
 from privsql.engine.database import IntervalFunctions
 from privsql.errors import UsageError
 from privsql.mechanisms.base import NO_CURVE, WEIGHTED, Mechanism, NoComposition, TableShape
-from privsql.mechanisms.perturb import checks, plan
-from privsql.mechanisms.perturb.answers import RandomizeAnswers
-from privsql.mechanisms.perturb.attacks import ADVERSARIES, PerturbedView
+from privsql.mechanisms.perturb import answers, attacks, checks, plan, publish, tables
 from privsql.mechanisms.perturb.parameters import Randomize, RandomizeFacts, RandomizePlan
-from privsql.mechanisms.perturb.publish import publish_release
-from privsql.mechanisms.perturb.tables import TABLES, read_public, weighted_view
 from privsql.model.explanations import LEARNT, LINKED, SEVERAL, ReleasePromises, make_structure
 from privsql.model.parameters import Facts
 
 if TYPE_CHECKING:
     from privsql.answers.accuracy import Evaluated, EvaluationContext
+    from privsql.answers.answer import Answers
     from privsql.attacks.scene import AttackView, Finding, ReleaseView
     from privsql.attacks.suite import Adversary, JointAttack, LearningRisk
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
     from privsql.mechanisms.base import Alternatives, Curve, ProfiledSource, Proposal, Views
-    from privsql.model.checks import Check, CheckedRelease, VerifiedBound
+    from privsql.mechanisms.perturb.checks import PerturbedRelease
+    from privsql.model.checks import Check, VerifiedBound
     from privsql.model.explanations import Structure
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
@@ -57,8 +55,8 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
     facts = RandomizeFacts
     shape = TableShape(numeric=False, most_numbers=None)
     composition = NoComposition()
-    layout = TABLES
-    scene = PerturbedView
+    layout = tables.TABLES
+    scene = attacks.PerturbedView
     advice = (
         "a lower rho2, which keeps less of every value",
         "algorithm = 'up': sub-tables with few values leave few to choose among",
@@ -83,44 +81,42 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
 
     def publish(self, db: Relations, source: Records, params: Randomize, key: Key) -> RandomizeFacts:
         """Perturb the records of each sub-table, and publish them with the public parameters."""
-        return publish_release(db, source, params, key)
+        return publish.publish_release(db, source, params, key)
 
     def require_columns(self, manifest: Manifest, params: Randomize) -> None:
         """Accept the columns: values of any type can be perturbed."""
 
     def views(self, manifest: Manifest) -> Views:
         """Return the view of every record beside the values that it may have, with weights that undo perturbation."""
-        return {WEIGHTED: weighted_view(manifest)}
+        return {WEIGHTED: tables.weighted_view(manifest)}
 
     def functions(self, manifest: Manifest) -> IntervalFunctions:
         """Return the functions that count rows of the weighted view with intervals."""
         return IntervalFunctions(skew=self.read_facts(manifest).skew)
 
-    def checks(self, release: CheckedRelease[Randomize, RandomizeFacts]) -> list[Check]:
+    def checks(self, release: PerturbedRelease) -> list[Check]:
         """Return the checks of sub-tables, retention probabilities, bounds and facts."""
         return checks.release_checks(release)
 
-    def long_checks(self, release: CheckedRelease[Randomize, RandomizeFacts]) -> list[Check]:
+    def long_checks(self, release: PerturbedRelease) -> list[Check]:
         """Return no further checks: all of them are quick."""
         return []
 
-    def source_checks(
-        self, release: CheckedRelease[Randomize, RandomizeFacts], source: Records, params: Randomize
-    ) -> list[Check]:
+    def source_checks(self, release: PerturbedRelease, source: Records, params: Randomize) -> list[Check]:
         """Return the checks that quasi-identifiers, values and their sub-tables are those of the source."""
         return checks.source_checks(release, source, params)
 
-    def measured(self, release: CheckedRelease[Randomize, RandomizeFacts]) -> Facts:
+    def measured(self, release: PerturbedRelease) -> Facts:
         """Return no facts: ``checks`` compares all that the tables tell."""
         return Facts()
 
-    def bounds(self, release: CheckedRelease[Randomize, RandomizeFacts]) -> list[VerifiedBound]:
+    def bounds(self, release: PerturbedRelease) -> list[VerifiedBound]:
         """Return for each protected value rho2, and the posterior that its sub-tables allow."""
         return checks.posterior_bounds(release)
 
-    def answers(self, db: Relations, manifest: Manifest) -> RandomizeAnswers:
+    def answers(self, db: Relations, manifest: Manifest) -> Answers:
         """Return the release as one that reconstructs counts from perturbed values."""
-        return RandomizeAnswers(db, manifest)
+        return answers.RandomizeAnswers(db, manifest)
 
     def evaluate(self, context: EvaluationContext) -> Evaluated:
         """Return errors of a workload of questions, and the quality of the channel."""
@@ -128,7 +124,7 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
 
     def adversaries(self) -> tuple[Adversary[AttackView], ...]:
         """Return attackers who read the published values, and attackers who learn from the release as a whole."""
-        return ADVERSARIES
+        return attacks.ADVERSARIES
 
     def joint_attacks(self) -> tuple[JointAttack, ...]:
         """Return no attack: none is known here that combines two perturbed releases."""
@@ -140,7 +136,7 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
 
     def estimate_risk(self, view: ReleaseView) -> LearningRisk | None:
         """Return the share of records for which one round of learning exceeds rho2."""
-        return suite.quick_learning_risk(PerturbedView(view), self.advice)
+        return suite.quick_learning_risk(attacks.PerturbedView(view), self.advice)
 
     def promise(self, params: Randomize) -> str:
         """Return rho2, and the frequency up to which a value has it."""
@@ -158,7 +154,7 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
 
     def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
         """Return the sub-tables: records, values, and the share of values that are kept."""
-        public = read_public(db)
+        public = tables.read_public(db)
         columns = (public.records.tolist(), public.domain_sizes.tolist(), public.retention.tolist())
         rows = [
             (f"sub-table {j}", records, size, round(retained, 4))
