@@ -162,8 +162,10 @@ class TablesAnswers(ListedAnswers):
         level = ConfidenceLevel(confidence)
         counts = CountBounds(sums.n[:, None], error[:, None] ** 2, np.zeros((len(groups), 1)), sums.known[:, None])
         if query.measure.amount is None:
-            rows = count_groups(groups, counts, level)
-            return [measured[one.group].set_interval(one, confidence) if one.group in measured else one for one in rows]
+            counted = count_groups(groups, counts, level)
+            return [
+                measured[one.group].set_interval(one, confidence) if one.group in measured else one for one in counted
+            ]
         widening = (error**2 / np.maximum(sums.nn, 1e-9)).clip(1)
         value, _, variance = sums.measure_amounts(query.measure.kind)
         figures = sums.bound_amounts(query, value, variance * widening, counts, level)

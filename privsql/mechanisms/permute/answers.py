@@ -227,7 +227,7 @@ def estimate_minimum(held: ChosenValues, met: MatchingRecords) -> Figures:
     highest = -met.least_of_groups(-held.value_after(met.group, np.maximum(chosen - 1, 0)), any_chosen)
     sure = met.least_of_groups(held.value_after(met.group, np.maximum(chosen - np.maximum(fewest, 1), 0)), fewest > 0)
     high = np.where(np.isfinite(sure), sure, highest)
-    # the least rank that the minimum, if there is one, does not exceed with a probability of at least one half
+    # The estimate is the least rank that a minimum, if there is one, exceeds with probability 1/2 at most.
     target = (1 + _none_up_to(held, met, np.full(met.sets, len(held.values)))) / 2
     estimate = held.values[_least_rank(held, met, lambda rank: np.asarray(_none_up_to(held, met, rank + 1) <= target))]
     return np.clip(estimate, low, high), low, high
@@ -314,12 +314,7 @@ SPREAD = (
     "quasi-identifiers (MIN, MAX, quantiles: the middle of these), or of c_g records that have a value that is asked "
     "for; low and high are the extreme choices, so they are certain"
 )
-AMOUNTS = {
-    "sum": estimate_sum,
-    "avg": estimate_mean,
-    "min": estimate_minimum,
-    "max": estimate_maximum,
-}
+AMOUNTS = {"sum": estimate_sum, "avg": estimate_mean, "min": estimate_minimum, "max": estimate_maximum}
 
 
 def count_chosen(held: Contents, functionals: Floats) -> Iterator[Floats]:

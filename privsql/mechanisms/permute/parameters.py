@@ -21,7 +21,7 @@ EXAMPLE = "write a number in the column's unit, or for dates and times an interv
 
 @dataclass(frozen=True)
 class Extent:
-    """The least range of a group: a number in the column's own unit, or a length of time in seconds."""
+    """The smallest range of a group: a number in the column's own unit, or a length of time in seconds."""
 
     amount: Fraction
     is_time: bool = False
@@ -87,7 +87,7 @@ class Permute(Parameters):
     e: Range = Field(description="Smallest range of a group: 5000, or '30 days'.")
 
 
-MOST_GROUPS = 1000  # of a plan
+MOST_GROUPS = 1000  # a plan lists no more
 
 
 class PlannedGroup(Facts):
@@ -100,7 +100,7 @@ class PlannedGroup(Facts):
 
 
 class GroupFacts(Facts):
-    """The facts of a plan: the groups of a release; ``by_group``: the first of them, which no release states."""
+    """The facts of a plan: the groups of a release. ``by_group`` has the first of them; no release states it."""
 
     title: ClassVar = "groups"
     details: ClassVar = frozenset({"error"})
@@ -119,7 +119,7 @@ class GroupFacts(Facts):
         return [("values", "records", "max - min"), *rows] if rows else []
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return groups and widths; of dates the mean width is stated in seconds, and shown in days."""
+        """Return groups and widths. The mean width of dates is stated in seconds, and shown in days."""
         unit = self.error.partition(" ")[2]
         mean = self.mean_width / SECONDS["day"] if unit == "days" else self.mean_width
         return [
@@ -136,7 +136,7 @@ class PermuteFacts(GroupFacts):
     left_out: int = Field(ge=0)
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return groups and widths, and who waits."""
+        """Return groups, widths, and the number of records that are held back."""
         held = [("held back", f"{self.held_back:,} new records")] if self.held_back else []
         return [*super().describe(), *held]
 
@@ -145,7 +145,7 @@ class PermuteFacts(GroupFacts):
         return self.left_out
 
     def count_waiting(self) -> int:
-        """Return the same: nobody else is left out."""
+        """Return the same number: no other record is left out."""
         return self.held_back
 
 

@@ -13,7 +13,7 @@ from privsql.model.parameters import SMALLEST_EPSILON, Epsilon, Facts, Parameter
 from privsql.model.universes import OTHER, ListedValues
 
 MOST_VALUES = 500
-DIGITS = 6  # behind the point of an epsilon that follows from odds
+DIGITS = 6  # an epsilon that follows from odds has so many behind the point
 TABLES_ALONE = {"epsilon", "values", "null_is_value", "frequencies", "threshold"}
 OF_TABLES, OF_RECORDS = {*TABLES_ALONE, "rho1", "rho2"}, {"rho1", "rho2", "delta", "objective", "gamma_from"}
 
@@ -101,7 +101,7 @@ class Randomize(Parameters):
         return self
 
     def _require_values(self) -> None:
-        """Raise ``ValueError`` unless values are public and one thing says how much noise there is."""
+        """Raise ``ValueError`` unless values are public and one parameter alone tells the noise."""
         if not 1 <= len(self.values) <= MOST_VALUES or len(set(self.values)) < len(self.values):
             raise ValueError(f"values: tables need the public list of 1 to {MOST_VALUES} sensitive values, each once")
         if OTHER in self.values:
@@ -138,7 +138,7 @@ class Randomize(Parameters):
 
     @property
     def declared_shares(self) -> dict[str, Fraction]:
-        """Return the declared frequencies, and what they leave if all values have one: of ``OTHER`` and NULL."""
+        """Return the declared frequencies; if all values have one, ``OTHER`` and NULL have the rest."""
         left = 1 - sum(self.frequencies.values(), start=Fraction(0))
         undeclared = [*[OTHER] * (OTHER not in self.frequencies), *["NULL"] * self.null_is_value]
         known = set(self.values) <= self.frequencies.keys() and undeclared and left > 0
@@ -146,7 +146,7 @@ class Randomize(Parameters):
 
     @property
     def spent_epsilon(self) -> Fraction:
-        """Return epsilon: given, or the least of logit(bound) - logit(prior), rounded down; 0 where there is none."""
+        """Return epsilon: given, or the least of logit(bound) - logit(prior), rounded down; 0 if nothing bounds it."""
         if self.epsilon is not None:
             return self.epsilon
         if self.threshold is None:
@@ -156,12 +156,12 @@ class Randomize(Parameters):
 
     @property
     def declared_rho1(self) -> Fraction | None:
-        """Return the rho1 from which gamma follows; None where it follows from frequencies."""
+        """Return the rho1 from which gamma follows; None if it follows from frequencies."""
         return self.rho1 if self.gamma_from == "rho1" else None
 
 
 def _log_odds_ratio(prior: Fraction, most: Fraction) -> Fraction:
-    """Return logit(most) - logit(prior), rounded down to ``DIGITS`` digits; 0 where it is not positive."""
+    """Return logit(most) - logit(prior), rounded down to ``DIGITS`` digits; 0 if it is not positive."""
     ratio = most * (1 - prior) / (prior * (1 - most)) if most > 0 else Fraction(0)
     if ratio <= 1:
         return Fraction(0)
@@ -174,9 +174,15 @@ def _log_odds_ratio(prior: Fraction, most: Fraction) -> Fraction:
 class RandomizeFacts(Facts):
     """The facts of a release: its partition.
 
-    ``bound`` is the weighted error bound sum_j (|T_j|/n) eps_j, ``bound_up`` that of the whole table, ``retention``
-    the average probability sum_j (|T_j|/n) p_j that a value is retained, ``subtables`` their number, ``skew`` the
-    average of (m_j - 2)/(gamma_j - 1).
+    Attributes:
+        subtables: The number of sub-tables.
+        groups: The number of initial groups that they unite.
+        bound: The weighted error bound sum_j (|T_j|/n) eps_j.
+        bound_up: The bound of the whole table as one sub-table.
+        retention: The average probability sum_j (|T_j|/n) p_j that a value is retained.
+        retention_up: That probability for the whole table as one sub-table.
+        skew: The average of (m_j - 2)/(gamma_j - 1).
+        optimal: Whether no union of the initial groups has a smaller bound.
     """
 
     model_config = ConfigDict(allow_inf_nan=False)
@@ -221,15 +227,13 @@ class RandomizePlan(RandomizeFacts):
 
     def tabulate(self) -> list[tuple[object, ...]]:
         """Return m_j, rho1_j, gamma_j and p_j of every sub-table."""
-        rows = (
-            (j, f"{one.records:,}", one.values, *_as_decimals(one.rho1, one.gamma), f"{one.retention:.1%}")
-            for j, one in enumerate(self.partition)
-        )
-        return [("sub-table j", "records", "values m_j", "rho1_j", "gamma_j", "retention p_j"), *rows]
-
-
-def _as_decimals(*exact: str) -> list[str]:
-    return [f"{float(Fraction(one)):.4g}" for one in exact]
+        rows: list[tuple[object, ...]] = [
+            ("sub-table j", "records", "values m_j", "rho1_j", "gamma_j", "retention p_j")
+        ]
+        for j, one in enumerate(self.partition):
+            rho1, gamma = (f"{float(Fraction(exact)):.4g}" for exact in (one.rho1, one.gamma))
+            rows.append((j, f"{one.records:,}", one.values, rho1, gamma, f"{one.retention:.1%}"))
+        return rows
 
 
 PARAMETERS = Randomize
