@@ -88,24 +88,33 @@ OUTSIDE = "outside the promise: nothing guarantees resistance, the figure says h
 
 @dataclass(frozen=True)
 class Finding(JsonObject):
-    """One adversary against one release; ``Adversary.find`` says which one.
+    """What one adversary found in one release; ``Adversary.find`` says which one.
 
-    ``knows``: what it knows besides the algorithm, in plain words; ``promised``: whether the mechanism promises to
-    resist it; ``attacked``: how many ``unit`` (records, buckets, columns) were attacked.
+    Beliefs are posteriors of values. The figures on truth need the source; they are expectations over the records that
+    share their quasi-identifiers.
 
-    ``mean``, ``highest``: mean and maximum over the attacked of the posterior of the best guess; ``above``: share of
-    them for which the posterior of some value exceeds that value's promised bound, ``twice``: exceeds twice the bound
-    (a bound that buckets use up entirely is exceeded by whatever is learnt, however little); ``baseline``: probability
-    that who guesses from the overall frequencies f alone is right, max f; ``gain`` = mean / baseline.
-
-    With the source, expected over the records that share their quasi-identifiers: ``right``: share of best guesses
-    that are right; ``true_mean``: mean posterior of the true value; ``true_above``: share of records for which the
-    posterior of the true value exceeds its bound.
-
-    ``leaks``: a fault of the release was found that is no matter of probabilities. ``applies``: False where the
-    adversary has nothing to attack in a release of this kind. ``calibrated``: ``mean`` is how often the best guess is
-    right, which the release alone tells by parts that the adversary did not learn from. ``curve``: certainty by known
-    records, theory beside measurement; ``values``: the same by sensitive value, where it depends on that.
+    Attributes:
+        adversary: The name of the adversary.
+        knows: What it knows besides the algorithm, in plain words.
+        promised: Whether the mechanism promises to resist it.
+        attacked: How many records, buckets or columns were attacked.
+        unit: What was attacked.
+        mean: The mean belief in the best guess.
+        highest: The highest belief in a best guess.
+        above: The share of the attacked for which the belief in some value exceeds that value's promised bound.
+        twice: The share for which it exceeds twice the bound. Whatever is learnt, however little, exceeds a bound that
+            buckets use up entirely.
+        baseline: The probability that a guess from the overall frequencies f alone is right, max f.
+        right: The share of best guesses that are right.
+        true_mean: The mean belief in the true value.
+        true_above: The share of records for which the belief in the true value exceeds its bound.
+        leaks: Whether the release has a fault that is no matter of probabilities.
+        applies: False where the adversary has nothing to attack in a release of this kind.
+        calibrated: Whether ``mean`` is how often the best guess is right. The release alone tells that by parts that
+            the adversary did not learn from.
+        notes: What else there is to say, in sentences.
+        curve: The certainty by the number of known records, theory beside measurement.
+        values: The certainty by sensitive value, where it depends on that.
     """
 
     json_keys = ("*", "gain", "exceeded", "standing")
@@ -169,12 +178,16 @@ ROUNDING = 1e-9  # relative: beliefs in doubles that are at a bound do not excee
 class Truth:
     """How many of the source's records with the same quasi-identifiers have each value.
 
-    ``keys`` (n,): the number of a record's quasi-identifiers; ``cells``: sorted key * ``values`` + code of the
-    combinations that occur, ``records`` how often, ``totals`` (values,) over all combinations. A released record can be
-    matched with the source through its quasi-identifiers alone: where several records share them, it may be each of
-    these, with the probability that the publisher's random choice put that one here; every figure of the truth is the
-    expectation over that. A fake value that another of them has may be taken for this one's, which shifts the figures a
-    little.
+    A released record can be matched with the source through its quasi-identifiers alone. Where several records share
+    them, it may be each of these, with the probability that the publisher's random choice put that one here. Every
+    figure of the truth is the expectation over that. A fake value that another of them has may be taken for this one's,
+    which shifts the figures a little.
+
+    Attributes:
+        keys: The number of every record's quasi-identifiers (n,).
+        cells: key * ``value_count`` + code of the combinations that occur, sorted.
+        records: How often each combination occurs.
+        totals: How often each value occurs (m,).
     """
 
     keys: Ints
@@ -201,7 +214,7 @@ class Tally:
     """Sums over records of what was believed of them."""
 
     def __init__(self, bounds: Floats, truth: Truth | None = None) -> None:
-        """``bounds`` (m,): the promised bound of every value, 1 where there is none."""
+        """Start with no records; ``bounds`` (m,) are the promised bounds of the values, 1 where there is none."""
         self._bounds, self._truth = bounds * (1 + ROUNDING), truth
         self.records, self.matched = 0, 0.0
         self._sums = dict.fromkeys(("mean", "above", "twice", "right", "true_mean", "true_above"), 0.0)

@@ -32,14 +32,21 @@ if TYPE_CHECKING:
     from privsql.model.universes import ListedValues, Universe
 
 # Algorithms beside each other -----------------------------------------------------------------------------------------
-# The algorithms of a mechanism beside each other, for one specification: what each would cost, and tell.
+# For one specification, the algorithms of a mechanism stand beside each other, with what each would cost and tell.
 
 Figure = float | int | None
 
 
 @dataclass(frozen=True)
 class AlternativeMeasure:
-    """A figure by its ``key``, its ``title`` for a person, how it is written, and whether the ``lowest`` is best."""
+    """A figure by which algorithms are compared.
+
+    Attributes:
+        key: Its key in JSON.
+        title: Its title for people.
+        form: How it is formatted.
+        lowest: Whether the lowest figure is the best.
+    """
 
     key: str
     title: str
@@ -65,7 +72,7 @@ class Alternatives(Outcome):
     advice: str
 
     def choose_best(self, measure: AlternativeMeasure) -> float | None:
-        """The best figure that any algorithm has; None where they do not differ."""
+        """Return the best figure that any algorithm has; None where they do not differ."""
         figures = {figure for row in self.rows if (figure := row.figures.get(measure.key)) is not None}
         if len(figures) < 2:
             return None
@@ -89,7 +96,7 @@ class Alternatives(Outcome):
         yield self.advice
 
     def as_json(self) -> dict[str, Any]:
-        """The object of ``--json``."""
+        """Return the object of ``--json``."""
         rows = [{"algorithm": row.algorithm, "refused": row.refused, **row.figures} for row in self.rows]
         return {"algorithms": rows, "advice": self.advice}
 
@@ -138,8 +145,9 @@ VIEW_COMMENTS = {
 class TableShape:
     """Quasi-identifiers and sensitive columns: ``domain`` counts the sensitive values, ``records`` holds all.
 
-    ``numeric``: its one sensitive column is a number or a point in time. Where it is not, sensitive values are
-    categories; ``most_numbers``: how many different numbers are taken for categories at most, None for any number.
+    Attributes:
+        numeric: Whether its one sensitive column is a number or a point in time; else values are categories.
+        most_numbers: The most different numbers that are taken for categories; None for any number.
     """
 
     numeric: bool
@@ -226,8 +234,8 @@ Unit = Literal["presence", "value"]
 class BudgetComposition(ABC, Generic[P]):
     """Releases add up what they spend. Exact counts are no part of the guarantee, so none is stated anywhere.
 
-    ``unit``: what the budget protects, a record's presence or, in a release that publishes who is there, one value of a
-    record.
+    Attributes:
+        unit: What the budget protects: a record's presence, or one value of a record that is known to be there.
     """
 
     unit: ClassVar[Unit]
@@ -251,9 +259,9 @@ Composition = NoComposition | GroupComposition[Any] | BudgetComposition[Any]
 
 @dataclass(frozen=True)
 class Proposal:
-    """Parameters for the table ``[mechanism]`` of a specification, and what to say of them in comments.
+    """Parameters for the table ``[mechanism]`` of a specification, with remarks on them as comments.
 
-    ``left_out``: columns of the source that have no place in what can be published.
+    The columns ``left_out`` have no place in what can be published.
     """
 
     parameters: Json
@@ -263,7 +271,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class ProfiledSource:
-    """A source as ``init`` sees it: what is known of its columns, and its records under the roles that it chose."""
+    """A source as ``init`` sees it: profiles of its columns, and its records under the roles that ``init`` chose."""
 
     columns: Sequence[Profile]
     records: Callable[[], Records]

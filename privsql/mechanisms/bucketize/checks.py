@@ -212,9 +212,10 @@ def _wrong_certainty(release: BucketRelease) -> list[str]:
 
 
 def _uneven_values(release: BucketRelease) -> list[str]:
-    """The k most frequent values have at most sum min(S + sigma, k) b S/(S + sigma) records, for every k.
+    """Return the values that are too frequent for fakes to hide, and were not stated to be uneven.
 
-    Where that was not asked for, whatever has more than sum b S/(S + sigma) is named.
+    Fakes hide all values evenly if the k most frequent ones have at most sum min(S + sigma, k) b S/(S + sigma) records,
+    for every k. Where evenness was not asked for, every value with more than sum b S/(S + sigma) has to be stated.
     """
     facts = release.facts
     real, sigma = facts.real or [], facts.fake_values

@@ -1,4 +1,4 @@
-"""The parameters of bucketization, among them bounds on groups of values."""
+"""State what a publisher may ask of bucketization, and the facts of its plans and releases."""
 
 from __future__ import annotations
 
@@ -309,8 +309,9 @@ class Bucketize(Parameters):
 
 
 class HighestBeliefFacts(Facts):
-    """The highest belief in a whole sensitive value, in each value of each single sensitive column, and in each bounded
-    set of values: exact texts.
+    """The highest beliefs in a whole sensitive value, in the values of each column, and in each bounded set of values.
+
+    Beliefs are exact texts.
     """
 
     overall: str
@@ -340,7 +341,7 @@ class ChannelFacts(Facts):
 
 
 class CertaintyFacts(Facts):
-    """How certain it is that a listed value is real: exact texts, and the highest in one bucket, rounded up."""
+    """The probabilities that a listed value is real, as exact texts; the highest in one bucket is rounded up."""
 
     mean: str
     lowest: str
@@ -479,11 +480,16 @@ class BucketizeFacts(BucketFacts):
 
 
 class BucketizePlan(BucketFacts):
-    """The facts of a plan, with remarks, and the values that publishing would refuse, as they would be certain.
+    """The facts of a plan, with what is foreseen of its release.
 
-    ``learning_belief``, ``count_error``: what ``attack`` and ``evaluate`` would measure of a model of the release;
-    ``guessing``: the frequency of the most frequent value.
-    ``foreseen``: (value, threshold, highest belief) of every whole sensitive value, as exact texts.
+    Attributes:
+        search_seconds: The seconds of a processor that the search took.
+        foreseen: (value, threshold, highest belief) of every whole sensitive value, as exact texts.
+        not_allowed: The values that publishing would refuse, as they would be certain.
+        remarks: Notes for the publisher.
+        learning_belief: The belief that ``attack`` would measure of a model of the release.
+        guessing: The frequency of the most frequent value.
+        count_error: The error that ``evaluate`` would measure of a model of the release.
     """
 
     search_seconds: float = Field(default=0.0, exclude=True)
