@@ -31,6 +31,7 @@ from privsql.engine.sqlfiles import Holes, Roles, column, fill, render_sql, tabl
 from privsql.errors import EngineError, UsageError, closest
 from privsql.figures import format_estimate, format_key
 from privsql.figures import is_number as is_figure
+from privsql.model.estimates import CERTAIN, find_weakest
 from privsql.outcomes import Outcome, Part, Table
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Figure:
             return "exact: the release holds the true answer"
         if self.rests_on == "certain":
             return "low and high are certain: the true answer lies between them"
-        if self.rests_on != self.if_any and self.if_any in ("exact", "certain"):
+        if self.rests_on != self.if_any and self.if_any in CERTAIN:
             return "low and high bound the true answer if any record meets the question; else it is NULL"
         if self.rests_on == "point":
             return "an estimate without an interval"
@@ -115,12 +116,12 @@ class Answer(Outcome):
         """Return what the weakest of the figures rests on."""
         if not self.figures:
             return "point" if any(self.may_be_empty) else self.without_figures
-        return max((one.rests_on for one in self.figures), key=WEAKEST.index)
+        return find_weakest(one.rests_on for one in self.figures)
 
     @property
     def certain(self) -> bool:
         """Return whether every low and high bound the true answer with certainty."""
-        return self.rests_on in ("exact", "certain")
+        return self.rests_on in CERTAIN
 
     @property
     def interval(self) -> str:
@@ -284,7 +285,7 @@ class Answer(Outcome):
             figures.append({
                 "name": one.name,
                 "rests_on": one.rests_on,
-                "confidence": 1.0 if one.rests_on in ("exact", "certain") else confidence,
+                "confidence": 1.0 if one.rests_on in CERTAIN else confidence,
                 "reason": one.explain(self.confidence),
                 "not_in_release": one.touching,
             })  # fmt: skip
@@ -301,9 +302,6 @@ class Answer(Outcome):
 
 def _or_dash(value: object) -> object:
     return "-" if value is None else value
-
-
-WEAKEST: tuple[RestsOn, ...] = ("exact", "certain", "interval", "point")
 
 
 def _as_array(values: Sequence[Any]) -> pa.Array:

@@ -13,14 +13,24 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
-from privsql.answers import evaluate_select
-from privsql.answers.answer import WEAKEST, Answer, Figure
+from privsql.answers import arithmetic
+from privsql.answers.answer import Answer, Figure
+from privsql.answers.evaluate_select import AggregateColumn
 from privsql.answers.sql.grammar import MONOTONE, list_items
 from privsql.answers.sql.question import WINDOWS, Group, Output, as_text, is_number, list_aggregate_numbers, sides_of
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Field, alias_as, column, fill, table, temp_table
 from privsql.errors import UsageError
-from privsql.model.estimates import FIGURES, Estimate, RestsOn, are_equal, as_number, exact_estimate
+from privsql.model.estimates import (
+    FIGURES,
+    WEAKEST,
+    Estimate,
+    RestsOn,
+    are_equal,
+    as_number,
+    exact_estimate,
+    find_weakest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -111,7 +121,7 @@ class AnswerBuilder:
             holds = asking.answers.holds_exactly
             numbers = output.aggregate_numbers if output.single_aggregate is None else ()
             if any(i >= WINDOWS or not holds(asking.grouped_questions[i]) for i in numbers):
-                evaluate_select.check_arithmetic(output.expression, output.written)
+                arithmetic.check_arithmetic(output.expression, output.written)
         self._sets = [asking.group_by(chosen) for chosen in asking.statement.sets]
         self._listed = [(one, key) for one in self._sets for key in one.group_keys]
         self._types = self._type_columns()
@@ -144,10 +154,9 @@ class AnswerBuilder:
         output = self._outputs[k]
         columns = [one.columns[i] for one in self._sets for i in output.aggregate_numbers]
         cells = columns if output.single_aggregate is not None or not self._cells[k] else self._cells[k]
-        known = [(one.rests_on, one.if_any) for one in cells]
-        rests, if_any = (max(part, key=WEAKEST.index) for part in zip(*known, strict=True))
+        rests, if_any = (find_weakest(one.rests_on for one in cells), find_weakest(one.if_any for one in cells))
         if any(one.least is None for column in columns for one in column.estimates.values()):
-            rests = max(rests, *(one.existence_rests_on for one in self._sets), key=WEAKEST.index)
+            rests = find_weakest((rests, *(one.existence_rests_on for one in self._sets)))
         if rests == "exact" and any(self._empty_groups):
             rests = "certain"  # 0 is true of a group that the source lacks, but the row is not in its answer
         return Figure(name, at, rests, max(one.touching for one in columns), if_any)
@@ -155,7 +164,7 @@ class AnswerBuilder:
     def bounds_rest_on(self) -> RestsOn:
         """Return what the bounds rest on that are columns by themselves."""
         rests = [one.rests_on for k, output in enumerate(self._outputs) if output.bound for one in self._cells[k]]
-        return max(rests, key=WEAKEST.index, default="exact")
+        return find_weakest(rests)
 
     # Rows ---
 
@@ -267,14 +276,14 @@ class AnswerBuilder:
         for k, window in enumerate(statement.windows):
             columns = [one.columns[i] for one in self._sets for i in list_aggregate_numbers(window)]
             touching = max((one.touching for one in columns), default=0)
-            if_any: RestsOn = max((one.rests_on for one in columns), key=WEAKEST.index, default="exact")
+            if_any = find_weakest(one.rests_on for one in columns)
             exact = sure and if_any == "exact"
             if isinstance(bounds[k][0], exp.Null) and not exact:
                 if_any = "point"
             elif not sure:
                 if_any = "interval"
             kind = fields[3 * k + 1].type if exact else ""
-            placed = [evaluate_select.AggregateColumn({}, {}, if_any, touching, kind) for _ in self._sets]
+            placed = [AggregateColumn({}, {}, if_any, touching, kind) for _ in self._sets]
             for one, to in zip(self._sets, placed, strict=True):
                 one.columns[WINDOWS + k] = to
             for rank, *figures in rows:
@@ -398,8 +407,8 @@ def join_items(
 def _combine_cell(output: Output, by: GroupedBy, key: tuple[Any, ...], value: Any) -> Cell:
     """Arithmetic of aggregate functions in a group, which is ``value`` there."""
     columns = [by.columns[i] for i in output.aggregate_numbers]
-    rests = max((one.rests_on for one in columns), key=WEAKEST.index)
-    unknown = evaluate_select.find_unknown_error(output.expression) is not None
+    rests = find_weakest(one.rests_on for one in columns)
+    unknown = arithmetic.find_unknown_error(output.expression) is not None
     if rests == "certain" and unknown:
         rests = "point"
     if value is None:
@@ -413,14 +422,14 @@ def _combine_cell(output: Output, by: GroupedBy, key: tuple[Any, ...], value: An
         return Cell((value if known else None, None, None, None), rests, rests)
     few = len(output.aggregate_numbers) <= MOST_VARYING
     parts = {i: by.aggregate_estimate(i, key) for i in output.aggregate_numbers}
-    middle, *ends = evaluate_select.combine_figures(
+    middle, *ends = arithmetic.combine_figures(
         output.expression,
         float(value),
         parts,
         lambda j, k: by.correlation(j, k, key) if few else None,
         by.find_nested(output.aggregate_numbers),
     )
-    null = evaluate_select.may_be_null(output.expression, parts)
+    null = arithmetic.may_be_null(output.expression, parts)
     fixed = ends[1] is not None and are_equal(ends[1], ends[2]) and not ends[0]
     certain = all(one.certain for one in parts.values())
     if not fixed and not certain:
@@ -430,7 +439,7 @@ def _combine_cell(output: Output, by: GroupedBy, key: tuple[Any, ...], value: An
         sure_of = {i: by.least_records(calls[i]).get(key, 0) if i < WINDOWS else 0 for i in parts}
         parts = {i: replace(one, low=float(sure_of[i]), high=None) for i, one in parts.items()}
     if_any: RestsOn = "exact" if fixed else "certain"
-    if evaluate_select.may_be_null(output.expression, parts):
+    if arithmetic.may_be_null(output.expression, parts):
         return Cell((middle, None if fixed else ends[0], *ends[1:]), "interval", if_any, null)
     return Cell((middle, 0.0 if fixed else ends[0], *ends[1:]), if_any, if_any, null)
 

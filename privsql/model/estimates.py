@@ -6,15 +6,25 @@ import math
 import re
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 RestsOn = Literal["exact", "certain", "interval", "point"]
 """The true answer; bounds that hold with certainty; an interval at a confidence; an estimate without an interval."""
+WEAKEST: tuple[RestsOn, ...] = ("exact", "certain", "interval", "point")  # the last one
+CERTAIN: tuple[RestsOn, ...] = WEAKEST[:2]
 ROUNDING = 1e-6  # records
 ROUNDED = 1e-12  # relative, of doubles that were divided
 DIGITS = 15  # of a decimal that a double holds
 Number = int | float | Decimal
 FIGURES = ("estimate", "std_error", "low", "high")  # the last columns of every answer
+
+
+def find_weakest(grounds: Iterable[RestsOn]) -> RestsOn:
+    """Return the weakest of the grounds that figures rest on; ``exact`` of none."""
+    return max(grounds, key=WEAKEST.index, default="exact")
 
 
 @dataclass(frozen=True)

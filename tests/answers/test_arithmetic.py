@@ -13,8 +13,8 @@ import sqlglot
 from sqlglot import exp
 
 import privsql as api
-from privsql.answers import evaluate_select
-from privsql.answers.evaluate_select import AggregateEstimate
+from privsql.answers import arithmetic
+from privsql.answers.arithmetic import AggregateEstimate
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ def tree(text: str) -> exp.Expr:
 def found(text: str, parts: dict[int, AggregateEstimate], r: float | None) -> tuple[float, ...]:
     """Value, error and bounds."""
     expression = tree(text)
-    value, _ = evaluate_select.compute_slopes(expression, {j: one.estimate for j, one in parts.items()})
+    value, _ = arithmetic.compute_slopes(expression, {j: one.estimate for j, one in parts.items()})
     used = {int(item.name[2:]) for item in expression.find_all(exp.Column)}
     own = {j: one for j, one in parts.items() if j in used}
-    figures = evaluate_select.combine_figures(expression, value, own, lambda *_: r)
+    figures = arithmetic.combine_figures(expression, value, own, lambda *_: r)
     return tuple(math.nan if one is None else one for one in figures)
 
 
@@ -107,9 +107,9 @@ def test_a_share_whose_error_is_that_of_the_whole_is_known_well() -> None:
 )
 def test_what_is_a_share_stays_among_shares(text: str, limits: tuple[float, float] | None) -> None:
     """Of a quotient that names a part and its whole once; of others the range is not known."""
-    assert evaluate_select.share_range(tree(text), (0, 1)) == (limits if limits is None else pytest.approx(limits))
-    assert evaluate_select.share_range(tree(text), (1, 0)) is None or text == "a_1 / a_0"
-    ends = evaluate_select.combine_figures(
+    assert arithmetic.share_range(tree(text), (0, 1)) == (limits if limits is None else pytest.approx(limits))
+    assert arithmetic.share_range(tree(text), (1, 0)) is None or text == "a_1 / a_0"
+    ends = arithmetic.combine_figures(
         tree(text),
         0.5,
         {0: AggregateEstimate(1.0, 9.0, 0.0, 20.0), 1: AggregateEstimate(2.0, 9.0, 0.0, 30.0)},
@@ -124,7 +124,7 @@ def test_what_is_a_share_stays_among_shares(text: str, limits: tuple[float, floa
 def test_a_share_at_the_end_of_its_range_has_an_interval() -> None:
     """Part and whole are estimated alike and vary together, but one is known better: [1, 1] stood beside an error."""
     parts = {0: AggregateEstimate(30.0, 16.0, 30.0, 62.0), 1: AggregateEstimate(30.0, 2.0, 0.0, 34.0)}
-    value, error, low, high = evaluate_select.combine_figures(tree("a_0 / a_1"), 1.0, parts, lambda *_: 1.0, (0, 1))
+    value, error, low, high = arithmetic.combine_figures(tree("a_0 / a_1"), 1.0, parts, lambda *_: 1.0, (0, 1))
     assert (value, high) == (1, 1)
     assert low is not None
     assert error is not None
@@ -135,7 +135,7 @@ def test_a_share_at_the_end_of_its_range_has_an_interval() -> None:
 def test_a_share_whose_estimate_is_beyond_its_range_is_moved_there() -> None:
     """1.012 with an error of 7 is no share."""
     parts = {0: AggregateEstimate(2.024, 9.0, 0.0, 20.0), 1: AggregateEstimate(2.0, 9.0, 0.0, 30.0)}
-    figures = evaluate_select.combine_figures(tree("100 * a_0 / a_1"), 101.2, parts, lambda *_: 0.0, (0, 1))
+    figures = arithmetic.combine_figures(tree("100 * a_0 / a_1"), 101.2, parts, lambda *_: 0.0, (0, 1))
     assert figures == pytest.approx((100, 50, 0, 100))
 
 
@@ -144,8 +144,8 @@ def test_certain_bounds_of_a_share_lie_among_shares() -> None:
     parts = {
         j: AggregateEstimate(mean, None, *ends, certain=True) for j, mean, ends in ((0, 6, (3, 9)), (1, 8, (5, 12)))
     }
-    assert evaluate_select.combine_figures(tree("a_0 / a_1"), 0.75, parts, lambda *_: None) == (0.75, None, 0.25, 1.8)
-    figures = evaluate_select.combine_figures(tree("a_0 / a_1"), 0.75, parts, lambda *_: None, (0, 1))
+    assert arithmetic.combine_figures(tree("a_0 / a_1"), 0.75, parts, lambda *_: None) == (0.75, None, 0.25, 1.8)
+    figures = arithmetic.combine_figures(tree("a_0 / a_1"), 0.75, parts, lambda *_: None, (0, 1))
     assert figures == (0.75, None, 0.25, 1.0)
 
 
@@ -153,9 +153,9 @@ def test_certain_bounds_of_a_share_lie_among_shares() -> None:
 def test_certain_bounds_by_brute_force(text: str) -> None:
     """All values within the ranges; a divisor that can be 0 leaves no bound."""
     expression = tree(text)
-    low, high = evaluate_select.compute_range(expression, {0: (35.0, 47.0), 1: (82.0, 97.0)})
+    low, high = arithmetic.compute_range(expression, {0: (35.0, 47.0), 1: (82.0, 97.0)})
     grid = itertools.product(np.linspace(35, 47, 25), np.linspace(82, 97, 16))
-    values = [evaluate_select.compute_slopes(expression, {0: a, 1: b})[0] for a, b in grid]
+    values = [arithmetic.compute_slopes(expression, {0: a, 1: b})[0] for a, b in grid]
     assert low <= min(v for v in values if not math.isnan(v))
     assert high >= max(v for v in values if not math.isnan(v))
     if "40" not in text:
@@ -168,7 +168,7 @@ def test_certain_bounds_by_brute_force(text: str) -> None:
 def test_what_has_no_known_error_is_refused(text: str) -> None:
     """By name."""
     with pytest.raises(UsageError, match="no interval is known of"):
-        evaluate_select.check_arithmetic(tree(text), text)
+        arithmetic.check_arithmetic(tree(text), text)
 
 
 @pytest.fixture(scope="module")

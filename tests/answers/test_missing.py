@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 import privsql as api
-from privsql.answers.evaluate_select import count_touching
+from privsql.answers.missing import count_touching
 from privsql.answers.sql.compiler import parse_query
 from privsql.engine.sqlfiles import Field, Roles
 from privsql.model.manifest import Manifest

@@ -1,0 +1,78 @@
+"""Records of the source that are not in the release: how many could meet a question, and their effect on an answer.
+
+Bounds and intervals are of the source. A record that was left out adds at most one to a count; its part of a sum or a
+mean is unknown. It was left out for a NULL, so it can't meet a question that excludes NULL in those columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from privsql.answers.sql.grammar import COMPARISONS
+from privsql.answers.sql.question import COUNTS, CountQuery
+
+if TYPE_CHECKING:
+    from privsql.model.estimates import Estimate, RestsOn
+    from privsql.model.manifest import Manifest
+
+REFUSES = (*COMPARISONS, exp.In, exp.Between, exp.Like, exp.ILike)
+
+
+def count_touching(query: CountQuery, manifest: Manifest) -> int:
+    """Return how many records that are not in the release could meet a question; 0 where none is stated."""
+    suppressed, left_out = manifest.suppressed or 0, int(manifest.facts.get("left_out", 0))
+    empty = [name for name, policy in manifest.nulls.items() if policy == "suppress"]
+    refused = bool(empty) and all(_lets_no_null_through(query, name) for name in empty)
+    return left_out if refused else suppressed
+
+
+def _lets_no_null_through(query: CountQuery, name: str) -> bool:
+    """Return whether a record whose column ``name`` is NULL meets no row of the answer, or adds nothing to it.
+
+    No group of the answer has NULL there, since the release has none. No comparison of NULL is true.
+    """
+    if query.measure.column == name or any(group.column == name for group in query.groups):
+        return True
+    if any(ours == name for lookup in query.lookups if not lookup.keeps_unmatched for _, ours in lookup.keys):
+        return True
+    for part in (part.unnest() for side in query.filters.values() for part in side):
+        compared: list[exp.Expr | None] = []
+        if isinstance(part, exp.Not) and isinstance(part.this.unnest(), exp.Is):
+            inner = part.this.unnest()
+            compared = [inner.this] if isinstance(inner.expression, exp.Null) else []
+        elif isinstance(part, REFUSES) and not isinstance(part, exp.NullSafeEQ | exp.NullSafeNEQ):
+            compared = [part.this, part.args.get("expression")]
+        if any(isinstance(one, exp.Column) and one.name == name for one in compared):
+            return True
+    return False
+
+
+def widen_rows(query: CountQuery, rows: list[Estimate], missing: int) -> list[Estimate]:
+    """Return the rows with bounds of the source, of which ``missing`` more records could meet each of them."""
+    wide = []
+    for one in rows if missing else ():
+        low, high = one.low, one.high
+        if query.measure.kind in COUNTS:
+            high = None if high is None else high + missing
+        else:  # one record more makes a minimum smaller only, and a maximum larger
+            low = low if query.measure.kind == "max" else None
+            high = high if query.measure.kind == "min" else None
+        wide.append(replace(one, low=low, high=high, std_error=one.std_error or None))
+    return wide if missing else rows
+
+
+def weaken_grounds(before: RestsOn, rows: list[Estimate], missing: int) -> RestsOn:
+    """Return what an answer rests on where there is any record to measure, with bounds of the source.
+
+    ``before``: what it rests on by the release.
+    """
+    known = [one for one in rows if one.estimate is not None]
+    if known and all(one.low is None and one.high is None for one in known):
+        return "point"
+    if known and before != "point" and all(one.is_fixed for one in known):
+        before = "exact"  # whatever else it was asked with, the release holds it
+    rounded = any(one.std_error is None for one in known)
+    return "certain" if before == "exact" and (missing or rounded) else before
