@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fractions import Fraction
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -87,24 +88,31 @@ class JsonObject:
     """A dataclass that is an object of ``--json``."""
 
     json_keys: ClassVar[tuple[str, ...]] = ("*",)
-    """The attributes in that object: "*" are all fields, and one with "?" is left out where it is empty."""
+    """The keys of that object, in order; "*" are all fields.
+
+    "key=path" has the value at a path of attributes, "key?" is left out where it is empty, and the entries of "key*"
+    stand in the object itself.
+    """
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""
         found: dict[str, Any] = {}
         for key in self.json_keys:
-            names = [one.name for one in fields(self)] if key == "*" else [key.removesuffix("?")]  # type: ignore[arg-type]
-            for name in names:
-                value = getattr(self, name)
-                if not key.endswith("?") or (value is not None and value not in ("", (), [], {})):
-                    found[name] = _as_plain(value)
+            name, _, path = key.rstrip("?*").partition("=")
+            value = _as_plain(attrgetter(path or name)(self) if name else vars(self))
+            if key.endswith("*"):
+                found |= value or {}
+            elif not key.endswith("?") or (value is not None and value not in ("", [], {})):
+                found[name] = value
         return found
 
 
 def _as_plain(value: Any) -> Any:
     """Return a value as JSON has it."""
-    if isinstance(value, JsonObject):
+    if hasattr(value, "as_json"):
         return value.as_json()
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
     if isinstance(value, Mapping):
         return {key: _as_plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -125,9 +133,14 @@ class Outcome(JsonObject):
         return ""
 
     @property
+    def ok(self) -> bool:
+        """Return whether everything holds that was checked."""
+        return True
+
+    @property
     def exit_code(self) -> int:
         """Return how a command ends that shows it."""
-        return 0
+        return 0 if self.ok else 1
 
     def show(self, *, verbose: bool = False) -> Iterable[Part]:
         """Return lines and tables for people; ``verbose``: all of them."""

@@ -388,6 +388,8 @@ class Evaluated(Outcome):
     ``extras``, by estimator: what a kind of releases is measured by besides; its keys stand beside the score's own.
     """
 
+    title = "Answers beside those of the source"
+
     scores: dict[str, Score]
     channel: dict[str, float]
     confidence: float
@@ -420,11 +422,6 @@ class Evaluated(Outcome):
     def plot(self) -> Any:
         """Return a picture, of altair: errors by size of the true answer, and estimated against true answers."""
         return plot.draw_picture(plot.draw_evaluation, self.scores)
-
-    @property
-    def title(self) -> str:
-        """Return the title over it in a notebook."""
-        return "Answers beside those of the source"
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
         """Yield error and coverage of each estimator, by size of the answer; where questions have classes, by these."""

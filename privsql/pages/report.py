@@ -16,7 +16,7 @@ from privsql.errors import EngineError, UsageError
 from privsql.exact import readable_text
 from privsql.figures import format_estimate, format_exact, format_figure, format_share, is_number
 from privsql.markup import Html, clean_text, printable_text
-from privsql.outcomes import Outcome, Part, Table
+from privsql.outcomes import JsonObject, Outcome, Part, Table
 from privsql.pages import rendering
 from privsql.pages.rendering import draw_figure, shorten_text, typeset_relations
 from privsql.plot import ESTIMATORS, band_label
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class UsageSnippets:
+class UsageSnippets(JsonObject):
     """Lines to copy that query the release, for a ``form`` (file, folder, schema) called ``file``.
 
     ``shell``: by the command line; ``python``; ``sql``: without privsql, in DuckDB itself.
@@ -51,7 +51,7 @@ class UsageSnippets:
 
 
 @dataclass(frozen=True)
-class ExpectedAccuracy:
+class ExpectedAccuracy(JsonObject):
     """Typical answers of one size, from the release alone: their number, and of the median one the expected error, half
     the length of the interval, and half the distance of the bounds of the literature's formula.
 
@@ -86,13 +86,18 @@ class TruthComparison:
 
 
 @dataclass(frozen=True)
-class VerifiedFacts:
+class VerifiedFacts(JsonObject):
     """The facts of a release whose checks hold.
 
     ``lines``: names and values of its manifest; ``promise``: the bound in a few words; ``compared`` and
     ``curve``: None without the source; ``certain``: True if the ends of the literature's formula
     always hold the true answer.
     """
+
+    json_keys = (
+        "summary", "promise", "words*", "bounds", "structure", "adversaries=findings", "verdict", "expected=foreseen",
+        "certain_bounds=certain", "ways", "measured=compared?", "curve*",
+    )  # fmt: skip
 
     summary: ReleaseSummary
     promise: str
@@ -109,22 +114,6 @@ class VerifiedFacts:
     compared: TruthComparison | None = None
     curve: Curve | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "summary": self.summary.as_json(),
-            "promise": self.promise,
-            **self.words.as_json(),
-            "bounds": [one.as_json() for one in self.bounds],
-            "structure": [one.as_json() for one in self.structure],
-            "adversaries": [one.as_json() for one in self.findings],
-            "verdict": self.verdict,
-            "expected": [dict(vars(one)) for one in self.foreseen],
-            "certain_bounds": self.certain,
-            "ways": dict(vars(self.ways)),
-            **({"measured": self.compared.as_json()} if self.compared else {}),
-            **(self.curve.as_json() if self.curve else {}),
-        }
-
 
 @dataclass(frozen=True)
 class Report(Outcome):
@@ -134,6 +123,11 @@ class Report(Outcome):
     the page then says nothing of the promises, and shows nothing of the tables.
     """
 
+    json_keys = (
+        "page?", "kind", "name=manifest.name", "mechanism=manifest.mechanism", "algorithm=manifest.algorithm", "ok",
+        "verified", "checks", "notes", "digests", "parameters=manifest.parameters", "versions", "learnt*",
+    )  # fmt: skip
+
     manifest: Manifest
     checks: tuple[CheckResult, ...]
     notes: tuple[str, ...]
@@ -141,6 +135,16 @@ class Report(Outcome):
     internal: bool
     learnt: VerifiedFacts | None
     page: Path | None = None
+
+    @property
+    def kind(self) -> str:
+        """Return "internal" if it shows true counts, else "release"."""
+        return "internal" if self.internal else "release"
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Return the versions that made the release."""
+        return {"privsql": self.manifest.privsql, "duckdb": self.manifest.duckdb}
 
     @property
     def verified(self) -> bool:
@@ -156,11 +160,6 @@ class Report(Outcome):
     def ok(self) -> bool:
         """Return True if every check holds and no measured promise is broken."""
         return self.verified and not self.broken
-
-    @property
-    def exit_code(self) -> int:
-        """Return 0, or 1 if a check does not hold or a promise is broken."""
-        return 0 if self.ok else 1
 
     @property
     def title(self) -> str:
@@ -188,23 +187,6 @@ class Report(Outcome):
             kind = "internal: it shows true counts" if self.internal else "it may be handed out with the release"
             fate = f"verified; {kind}" if self.verified else "the release is NOT verified, and the page says so"
             yield f"wrote {self.page}: {fate}"
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            **({"page": str(self.page)} if self.page is not None else {}),
-            "kind": "internal" if self.internal else "release",
-            "name": self.manifest.name,
-            "mechanism": self.manifest.mechanism,
-            "algorithm": self.manifest.algorithm,
-            "ok": self.ok,
-            "verified": self.verified,
-            "checks": [one.as_json() for one in self.checks],
-            "notes": list(self.notes),
-            "digests": dict(self.digests),
-            "parameters": self.manifest.parameters,
-            "versions": {"privsql": self.manifest.privsql, "duckdb": self.manifest.duckdb},
-            **(self.learnt.as_json() if self.learnt else {}),
-        }
 
 
 # Tables and pictures of a release -------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from privsql.mechanisms.registry import get_mechanism
 from privsql.model.arrays import largest_transport
 from privsql.model.checks import BROKEN, Check, CheckResult, VerifiedBound, differ_from_spec, run_checks
 from privsql.model.records import Records, describe_persons
-from privsql.outcomes import Cell, Table, pairs
+from privsql.outcomes import Cell, JsonObject, Table, pairs
 from privsql.source.table import describe_coarsening, in_bins
 
 if TYPE_CHECKING:
@@ -100,19 +100,15 @@ NEAR = 0.001  # shares of records that differ by less may do so because of anoth
 
 
 @dataclass(frozen=True)
-class MeasuredFacts:
+class MeasuredFacts(JsonObject):
     """Facts, learning risk and bounds as the tables of a release give them."""
+
+    json_keys = ("facts*", "learning_risk", "bounds", "summary")
 
     facts: Facts
     learning_risk: dict[str, float] | None
     bounds: list[VerifiedBound]
     summary: ReleaseSummary
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the facts, the learning risk and the bounds."""
-        bounds = [bound.as_json() for bound in self.bounds]
-        summary = {"summary": self.summary.as_json()}
-        return self.facts.as_json() | {"learning_risk": self.learning_risk, "bounds": bounds} | summary
 
     def list_differences(self, manifest: Manifest) -> list[str]:
         """Compare the facts with those that a manifest states; return a line for each difference."""
@@ -266,11 +262,13 @@ HASHES = 2**64  # different ones
 
 
 @dataclass(frozen=True)
-class SummaryLine:
+class SummaryLine(JsonObject):
     """One line for people, with its ``figures`` by name.
 
     ``standing``: ``PROMISED``, ``BEYOND``, ``MEASURED`` or ``LEFT_OUT``.
     """
+
+    json_keys = ("text", "standing", "figures*")
 
     title: str
     text: str
@@ -279,12 +277,14 @@ class SummaryLine:
 
 
 @dataclass(frozen=True)
-class ReleaseSummary:
+class ReleaseSummary(JsonObject):
     """The lines by name.
 
     They state the promise, what a record is to a person, how many records are left out (if these are many), the
     strongest attacker beyond the promise, errors, uniqueness, and other releases. A plan has the first ones.
     """
+
+    json_keys = ("lines*",)
 
     lines: Mapping[str, SummaryLine]
 
@@ -354,11 +354,6 @@ class ReleaseSummary:
             "others": SummaryLine("other releases", text, MEASURED, {"statements": len(together)}),
         }
         return ReleaseSummary(lines)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the lines by name, each with its text, its standing and its figures."""
-        lines = self.lines.items()
-        return {name: {"text": one.text, "standing": one.standing, **one.figures} for name, one in lines}
 
     def list_rows(self) -> list[tuple[str, str]]:
         """Return (title, text) of every line."""

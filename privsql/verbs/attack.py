@@ -487,6 +487,10 @@ table, not what holds of records like it"""
 class CountInference(Outcome):
     """Theorem 2 beside its simulation: the query that was asked, among queries of other sizes with the same ratio."""
 
+    json_keys = ("epsilon", "condition", "sensitive_condition=sensitive", "draws", "sizes=rows")
+
+    title = "What two noisy counts reveal"
+
     rows: list[Inference]
     epsilon: float
     condition: str
@@ -501,11 +505,6 @@ class CountInference(Outcome):
     def plot(self) -> Any:
         """Return a picture, of altair: noisy ratios over the size of the query, simulated and in theory."""
         return plot.draw_picture(plot.draw_inference, self)
-
-    @property
-    def title(self) -> str:
-        """Return the title over it in a notebook."""
-        return "What two noisy counts reveal"
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
         """Yield Theorem 2 beside its simulation, by size of the query."""
@@ -526,11 +525,6 @@ class CountInference(Outcome):
         conditions = f"x: {self.condition};  y: of these {self.sensitive}"
         yield f"{conditions};  * your question, other rows have the same y/x"
         yield INFERRED.format(scale=1 / self.epsilon, epsilon=self.epsilon, draws=self.draws)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the object of ``--json``."""
-        head = {"epsilon": self.epsilon, "condition": self.condition, "sensitive_condition": self.sensitive}
-        return {**head, "draws": self.draws, "sizes": [row.as_json() for row in self.rows]}
 
 
 def _attack_counts(

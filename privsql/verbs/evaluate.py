@@ -30,7 +30,7 @@ from privsql.errors import InfeasibleError, UsageError
 from privsql.figures import format_percent
 from privsql.keyed_random import Key, seed_key, system_key
 from privsql.mechanisms.registry import get_parameters
-from privsql.outcomes import Message, Outcome, Part, Table
+from privsql.outcomes import JsonObject, Message, Outcome, Part, Table
 from privsql.releases.ledger.book import path_of
 from privsql.releases.ledger.composition import make_choice, read_key, repeat_choice
 from privsql.releases.ledger.publication import PublicationRequest
@@ -332,17 +332,15 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class RefusedCombination:
+class RefusedCombination(JsonObject):
     """A combination of a grid that there can't be, and why."""
+
+    json_keys = ("spec=name", "grid=values", "refused=reason", "exit_code")
 
     name: str
     reason: str
     exit_code: int
     values: dict[str, str]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return an entry of ``--json``."""
-        return {"spec": self.name, "grid": self.values, "refused": self.reason, "exit_code": self.exit_code}
 
 
 class Comparison(Outcome, list[Candidate]):

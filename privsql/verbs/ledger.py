@@ -45,6 +45,8 @@ class LedgerListing(Outcome):
     ``budget``: what all differentially private ones spend together, and the caps; None where all releases are listed.
     """
 
+    title = "Releases of the ledger"
+
     database: Path
     releases: tuple[LedgerEntry, ...]
     population: tuple[str, ...] = ()
@@ -83,11 +85,6 @@ class LedgerListing(Outcome):
             listed = spell_command(self.database)
             raise UsageError(f"release {number} is not in the ledger {self.database}; {listed} lists them")
         return found
-
-    @property
-    def title(self) -> str:
-        """Return the title over it in a notebook."""
-        return f"Ledger {self.database}"
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
         """Yield the releases of a population within 80 columns, what they compose to, and the budget."""

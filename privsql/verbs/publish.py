@@ -576,6 +576,8 @@ class FittedModel(Outcome):
     on buckets that it was not fitted to; ``fitted_share``: of the records, in as many whole buckets as memory holds.
     """
 
+    title = "A model of a release"
+
     release: Path
     records: int
     seconds: float
@@ -584,11 +586,6 @@ class FittedModel(Outcome):
     to: Path | None
     rows: Path | None = None
     fitted_share: float = 1.0
-
-    @property
-    def title(self) -> str:
-        """Return the title over it in a notebook."""
-        return "A model of a release"
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
         """Yield where the model is stored, and what it says of records."""

@@ -94,17 +94,7 @@ class QueryResult(JsonObject):
     answered: tuple[str, ...]
     difference: tuple[str, ...]
 
-    json_keys = ("at", "sql", "ok", "difference")
-
-    @property
-    def at(self) -> str:
-        """Return where the record stands."""
-        return self.record.name
-
-    @property
-    def sql(self) -> str:
-        """Return the query."""
-        return self.record.sql
+    json_keys = ("at=record.name", "sql=record.sql", "ok", "difference")
 
     @property
     def ok(self) -> bool:
@@ -193,6 +183,8 @@ def _compare_lines(expected: Sequence[str], answered: Sequence[str]) -> tuple[st
 class Tested(Outcome):
     """The outcome of ``test``: a result for each record; true where all are as expected."""
 
+    title = "Tested queries"
+
     results: list[QueryResult]
     json_keys = ("ok", "results")
 
@@ -203,16 +195,6 @@ class Tested(Outcome):
     def ok(self) -> bool:
         """Return whether all are as expected."""
         return bool(self)
-
-    @property
-    def exit_code(self) -> int:
-        """Return 0, or 1 if an answer differs."""
-        return 0 if self else 1
-
-    @property
-    def title(self) -> str:
-        """Return the title over it in a notebook."""
-        return "Tested queries"
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
         """Yield the differences, and how many records are as expected."""

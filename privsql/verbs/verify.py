@@ -55,6 +55,8 @@ class Verified(Outcome):
     written of it; ``release``: where it lies.
     """
 
+    json_keys = ("ok", "checks", "notes", "words=manifest.words", "copy?", "recomputed*", "manifest")
+
     checks: list[CheckResult]
     notes: list[str]
     manifest: Manifest
@@ -75,11 +77,6 @@ class Verified(Outcome):
     def __bool__(self) -> bool:
         """Return ``ok``, since ``assert privsql.verify(release)`` must not pass for any outcome."""
         return self.ok
-
-    @property
-    def exit_code(self) -> int:
-        """Return 0, or 1 if a check does not hold."""
-        return 0 if self.ok else 1
 
     @property
     def title(self) -> str:
@@ -116,20 +113,6 @@ class Verified(Outcome):
         yield f"{self.release}: {'verified' if self.ok else 'NOT verified'}; {counted}"
         if self.copy is not None:
             yield f"wrote {self.copy}: a copy from its tables alone"
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the object of ``--json``."""
-        checks = [check.as_json() for check in self.checks]
-        copy = {"copy": str(self.copy)} if self.copy is not None else {}
-        return {
-            "ok": self.ok,
-            "checks": checks,
-            "notes": self.notes,
-            "words": self.manifest.words,
-            **copy,
-            **(self.recomputed.as_json() if self.recomputed else {}),
-            "manifest": self.manifest.model_dump(mode="json"),
-        }
 
 
 def verify(
