@@ -315,7 +315,7 @@ def noise_for(key: Key) -> SelectionNoise:
     """
     opendp_version()
     if key.origin == "key-file":
-        raise UsageError("a differentially private release can't be repeated; leave out key_file=..")
+        raise UsageError("a differentially private release can't be repeated; leave out option key_file")
     return SeededNoise(key.random_generator("noise")) if key.origin == "seed" else OpenDPNoise()
 
 

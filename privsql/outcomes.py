@@ -24,12 +24,6 @@ class Cell:
         return self.text
 
 
-class Message(str):
-    """A line that names keywords of Python, such as ``replace=True``; the command line spells them as flags."""
-
-    __slots__ = ()
-
-
 @dataclass(frozen=True)
 class Table:
     """A table for people.

@@ -19,6 +19,7 @@ import pytest
 
 import privsql
 from privsql.cli.app import PERSONS
+from privsql.source.spec import list_keys
 from support.commands import refused, run, succeeded, write
 from support.places import ROOT
 
@@ -107,8 +108,7 @@ def test_the_page_on_the_papers_names_what_there_is() -> None:
     text = page("papers")
     told = re.findall(r"`privsql (\w+)([^`]*)`", text)
     assert len(told) >= 30
-    whole = {"publish": "--help-all", "plan": "--help-all"}
-    help_of = {verb: succeeded(verb, whole.get(verb, "--help")).out for verb in {verb for verb, _ in told}}
+    help_of = {verb: succeeded(verb, "--help").out for verb in {verb for verb, _ in told}}
     for verb, rest in told:
         for flag in re.findall(r"--[\w-]+", rest):
             assert flag in help_of[verb], f"{verb} {flag}"
@@ -117,6 +117,15 @@ def test_the_page_on_the_papers_names_what_there_is() -> None:
     schema = (ROOT / "privsql" / "spec.schema.json").read_text(encoding="utf-8")
     for value in re.findall(r'"([a-z][\w-]+)"', text):
         assert f'"{value}"' in schema, value
+
+
+def test_settings_on_the_pages_are_keys_of_a_specification() -> None:
+    known = list_keys()
+    told = {
+        one for path in DOCS.rglob("*.md") for one in re.findall(r"--set ['\"]?(\w+)\.(\w+)", path.read_text("utf-8"))
+    }
+    assert len(told) >= 15
+    assert [one for one in told if one != ("section", "key") and one[1] not in known[one[0]]] == []
 
 
 PEOPLE = """[source]

@@ -49,9 +49,14 @@ def evil(tmp_path_factory: pytest.TempPathFactory) -> tuple[privsql.Published, p
     folder = tmp_path_factory.mktemp("evil") / "<b>x"
     folder.mkdir()
     done = privsql.publish(
-        people, quasi_identifiers=f"q{EVIL}", sensitive=EVIL, threshold=0.5, name=EVIL, seed=1, ledger_off=True,
+        people,
+        qi=f"q{EVIL}",
+        sensitive=EVIL,
+        threshold=0.5,
+        seed=1,
         to=folder / "a.duckdb",
-    )  # fmt: skip
+        set={"release": {"name": EVIL}, "ledger": {"off": True}},
+    )
     return done, people
 
 

@@ -25,7 +25,7 @@ from privsql.cli.app import app
 from privsql.engine.database import RunKeywords
 from privsql.model.checks import CheckResult
 from privsql.releases.opened import read_manifest
-from privsql.source.keywords import list_keywords
+from privsql.source.keywords import SETTINGS
 from privsql.verbs.evaluate import EvaluationKeywords
 from privsql.verbs.publish import PUBLISH_KEYWORDS
 from privsql.verbs.verify import Verified
@@ -49,7 +49,6 @@ TYPED = {one.__name__: set(one.__annotations__) for one in (RunKeywords, Evaluat
 TYPED["Publishing"] |= TYPED["Planning"]
 ELSEWHERE = {  # flags without a keyword, and what stands for them; for --json results have as_json()
     "help": "help(privsql.publish)",
-    "help_all": "help(privsql.publish)",
     "version": "privsql.__version__",
     "query --explain": "Answer.sql and Answer.formula",
     "query --as_csv": "Answer.frame().to_csv()",
@@ -108,7 +107,7 @@ def test_the_typed_keywords_are_those_of_the_models(request: pytest.FixtureReque
     if request.config.getoption("regenerate"):
         FILE.write_text(write_types(), encoding="utf-8")
     assert FILE.read_text(encoding="utf-8") == write_types()
-    assert TYPED["Planning"] == list_keywords() | TYPED["RunKeywords"]
+    assert TYPED["Planning"] == {*SETTINGS} | TYPED["RunKeywords"]
     assert TYPED["Publishing"] == TYPED["Planning"] | set(PUBLISH_KEYWORDS)
     workload = {one.name for one in fields(Workload)} - {"kind", "file"}
     assert TYPED["EvaluationKeywords"] == workload | TYPED["RunKeywords"]
@@ -138,8 +137,9 @@ def test_keywords_and_tables_are_typed(tmp_path: Path) -> None:
     ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     wrong = [line for line in done.stdout.splitlines() if ": error: " in line]
-    assert len(wrong) == 1, done.stdout + done.stderr
+    assert len(wrong) == 2, done.stdout + done.stderr
     assert 'Unexpected keyword argument "treshold" for "plan"' in wrong[0]
+    assert 'Extra key "pears" for TypedDict "MechanismKeys"' in wrong[1]
 
 
 TYPED_PROGRAM = """
@@ -152,9 +152,9 @@ import pyarrow as pa
 import privsql
 
 df = pd.DataFrame({"a": [1]})
-done = privsql.publish(df, sensitive="a", quasi_identifiers=["b"], threshold=0.1, to="x.duckdb", threads=2)
+done = privsql.publish(df, sensitive="a", qi=["b"], threshold=0.1, to="x.duckdb", threads=2)
 privsql.publish(pa.table({"a": [1]}), sensitive="a", threshold=Fraction(1, 3), seed=1, replace=True)
-privsql.plan(Path("x.csv"), sensitive=["a"], mechanism={"kind": "permute"}, options={"encoding": "latin-1"})
+privsql.plan(Path("x.csv"), sensitive=["a"], mechanism="permute", set={"source": {"options": {"encoding": "latin-1"}}})
 privsql.verify("x.duckdb", source=df)
 privsql.verify(done, done.spec)
 privsql.evaluate(done, df, workload="random", queries=3)
@@ -164,6 +164,7 @@ ratio: float = privsql.attack(source="s.toml", differential=("a", "b"), epsilon=
 sets: list[tuple[list[str], float]] = privsql.query("x.duckdb", itemsets=20).rows
 frame: pd.DataFrame = privsql.open("x").sql(privsql.init(df))
 privsql.plan(df, treshold=3)
+privsql.plan(df, set={"mechanism": {"tau": "1/4", "pears": "all"}})
 """
 
 
@@ -220,12 +221,13 @@ def people() -> pd.DataFrame:
 
 
 BOTH = {"source": "x.csv", "columns": {"quasi_identifiers": ["a"], "sensitive": "b"}, "mechanism": {"threshold": "2/5"}}
-GIVEN = {"quasi_identifiers": ["age", "sex"], "sensitive": "disease"}
+COLUMNS = {"quasi_identifiers": ["age", "sex"], "sensitive": "disease"}
+GIVEN: dict[str, Any] = {"qi": ["age", "sex"], "sensitive": "disease"}
 
 
 @each("threshold", [0.4, "0.4", "2/5", Decimal("0.4"), Fraction(2, 5), {"default": 0.4}, np.float32(0.4)], few=7)
 def test_one_threshold_in_any_writing_is_one_specification(people: pd.DataFrame, threshold: Any) -> None:
-    spec = privsql.build({"source": people, "columns": GIVEN, "mechanism": {"threshold": threshold}})
+    spec = privsql.build({"source": people, "columns": COLUMNS, "mechanism": {"threshold": threshold}})
     assert spec.mechanism == privsql.build(BOTH).mechanism
 
 
@@ -238,17 +240,17 @@ def test_a_specification_is_a_path_data_a_spec_or_keywords(people: pd.DataFrame,
         encoding="utf-8",
     )
     file, toml = tmp_path / "people.parquet", tmp_path / "s.toml"
-    data = {"columns": GIVEN, "mechanism": {"threshold": 0.4}}
+    data = {"columns": COLUMNS, "mechanism": {"threshold": 0.4}}
     plans = [
         privsql.plan(toml),
         privsql.plan(str(toml)),
         privsql.plan(privsql.load(toml)),
         privsql.plan(file, threshold=0.4, **GIVEN),
-        privsql.plan(str(file), mechanism={"threshold": 0.4}, **GIVEN),
+        privsql.plan(str(file), set={"mechanism": {"threshold": 0.4}}, **GIVEN),
         privsql.plan({"source": {"file": file}, **data}),
         privsql.plan({"source": file, **data}),
         privsql.plan({"source": people, **data}),
-        privsql.plan(people, threshold=0.4, mechanism="optimal", **GIVEN),
+        privsql.plan(people, threshold=0.4, algorithm="optimal", **GIVEN),
     ]
     assert len({repr(one.facts) for one in plans}) == 1
 
@@ -259,17 +261,24 @@ def test_a_specification_is_a_path_data_a_spec_or_keywords(people: pd.DataFrame,
         ({"treshold": 0.4}, "plan has no keyword 'treshold'; did you mean 'threshold'?"),
         ({"threshold": 0.4, "zzz": 1}, "plan has no keyword 'zzz'; it has "),
         ({"threshold": 0.4, "seed": 1}, "plan has no keyword 'seed', because it writes nothing; use publish"),
-        ({}, "threshold=.. is needed"),
+        ({}, "so mechanism.threshold is needed"),
         ({"threshold": 1.4}, "mechanism.threshold: threshold 1.4 lies outside"),
         ({"threshold": [0.1]}, "is not an exact number"),
-        ({"threshold": 0.4, "k": 3}, "k=.. can't be combined with kind = 'bucketize'; it needs permute"),
-        ({"threshold": 0.4, "mechanism": 3}, "mechanism: int is neither a name nor a table"),
-        ({"threshold": 0.4, "mechanism": {"threshold": 0.4}}, "threshold is given twice"),
-        ({"threshold": 0.4, "mechanism": {"tresh": 0.4}}, "mechanism has no keyword 'tresh'; did you mean"),
+        ({"threshold": 0.4, "k": 3}, "mechanism.k: this mechanism has no such key; it is one of permute"),
+        ({"threshold": 0.4, "mechanism": 3}, "mechanism.kind: '3' is not one of 'bucketize'"),
+        ({"threshold": 0.4, "set": 3}, "set: int is not a table of sections"),
+        ({"threshold": 0.4, "set": {"mechanism": {"threshold": 0.4}}}, "mechanism.threshold is given twice"),
+        ({"threshold": 0.4, "set": {"mechanism": {"layuot": "lumps"}}}, "mechanism.layuot: there is no such key, did"),
+        ({"threshold": 0.4, "set": {"mechanism": {"items": "a"}}}, "did you mean columns.items?"),
+        ({"threshold": 0.4, "set": {"rho1": "1/3"}}, "rho1: there is no such key, did you mean mechanism.rho1?"),
+        ({"threshold": 0.4, "set": {"mechanism": "up"}}, "mechanism: must be a table"),
         ({"threshold": 0.4, "threads": 0}, "threads 0 must be at least 1"),
         ({"threshold": 0.4, "threads": "4"}, "threads: '4' is not a whole number"),
         ({"threshold": 0.4, "options": 3}, "options: int is not a privsql.Options"),
-        ({"threshold": 0.4, "min_bucket_size": 2.5}, "mechanism.min_bucket_size"),
+        (
+            {"threshold": 0.4, "set": {"mechanism": {"min_bucket_size": 2.5}}},
+            "mechanism.min_bucket_size: must be a whole",
+        ),
         ({"threshold": 0.4, "to": 7}, "release.to"),
     ],
 )
@@ -350,7 +359,7 @@ def test_a_wave_is_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     """Else what was published to ~/people.duckdb can't be opened there."""
     monkeypatch.setenv("HOME", str(tmp_path))
     assert as_path("~/people.duckdb") == tmp_path / "people.duckdb"
-    asked = {"columns": GIVEN, "mechanism": {"threshold": 0.4}}
+    asked = {"columns": COLUMNS, "mechanism": {"threshold": 0.4}}
     assert privsql.build(asked, source="~/people.csv").source.file == str(tmp_path / "people.csv")
     assert str(as_path("~nobody-is-called-so/x")) == "~nobody-is-called-so/x"
     with pytest.raises(privsql.EngineError, match=str(tmp_path)):

@@ -70,13 +70,20 @@ def released(
             yield privsql.publish(
                 pa.concat_tables(batches[: number + 1]),
                 id="person_id",
-                quasi_identifiers="who",
+                qi="who",
                 sensitive="salary",
-                population="payroll",
-                name="pay",
-                mechanism={"kind": "permute", "algorithm": FIRST if algorithm == ANEW else algorithm, "k": k, "e": e},
                 to=place / f"{number}.duckdb",
                 seed=bench.seed,
+                set={
+                    "mechanism": {
+                        "kind": "permute",
+                        "algorithm": FIRST if algorithm == ANEW else algorithm,
+                        "k": k,
+                        "e": e,
+                    },
+                    "source": {"population": "payroll"},
+                    "release": {"name": "pay"},
+                },
             )
 
 

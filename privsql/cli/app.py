@@ -1,4 +1,4 @@
-"""The Typer app: how commands start and end, and the options that follow from the specification's models."""
+"""The Typer app: how commands start and end, and the options that they share."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import os
 import sys
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from functools import cache
 from inspect import Parameter, Signature, signature
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
-from privsql.cli.printing import escape_controls, print_parts, spell_keywords
+from privsql.cli.printing import escape_controls, print_parts
 from privsql.engine.database import SILENT, Options, open_reporter
-from privsql.errors import EngineError, InfeasibleError, PrivsqlError, name_choices
+from privsql.errors import EngineError, InfeasibleError, PrivsqlError
 from privsql.mechanisms.registry import KINDS
 from privsql.system import __version__
 
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from privsql.outcomes import Outcome, Part
-    from privsql.source.keywords import Flag
-    from privsql.source.spec import Spec
-
 # App ------------------------------------------------------------------------------------------------------------------
 # The Typer app: how it starts, the options that its commands share, and how each command ends.
 
@@ -38,9 +34,7 @@ ReleaseFile = Annotated[
         metavar="RELEASE", help="A release: a DuckDB file, a folder of Parquet files, or a schema (DATABASE::SCHEMA)."
     ),
 ]
-Memory = Annotated[
-    str | None, typer.Option("--memory-limit", help="Memory of the engine, such as 2GB; then it uses disks.")
-]
+Memory = Annotated[str | None, typer.Option("--memory-limit", help="Memory of the engine, such as 2GB.")]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Threads of the engine.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Print all details as well.")]
 Confidence = Annotated[float, typer.Option(help="Confidence of the intervals.")]
@@ -67,8 +61,7 @@ class VerbGroup(TyperGroup):
         except BrokenPipeError:
             code = _discard_output()
         except (typer.TyperException, PrivsqlError, OSError) as error:
-            by_flags = isinstance(error, PrivsqlError) and not any(one.lower().endswith(".toml") for one in arguments)
-            code = _report_failure(error, as_json=as_json, by_flags=by_flags)
+            code = _report_failure(error, as_json=as_json)
         sys.exit(code)
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -100,6 +93,7 @@ class VerbGroup(TyperGroup):
 app = typer.Typer(
     cls=VerbGroup,
     help="Publish a table with a sensitive column out of a warehouse, with a privacy bound that anyone can verify.",
+    context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},  # messages say allow_composition
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -118,6 +112,42 @@ def _root(
     ] = False,
 ) -> None:
     """Publish a table with a sensitive column out of a warehouse, with a privacy bound that anyone can verify."""
+
+
+# The options of the keys of a specification, by their keyword in Python.
+
+SOURCE = "a DuckDB or SQLite file, Parquet or CSV files ('data/*.csv.gz', a folder), or an address."
+SpecOrSource = Annotated[str, typer.Argument(metavar="SPEC.toml|SOURCE", help=f"A specification, or {SOURCE}")]
+Sensitive = Annotated[str | None, typer.Option(metavar="COLUMN,..", help="Sensitive column, or several.")]
+MechanismKind = Annotated[str | None, typer.Option(metavar="KIND", help=", ".join(KINDS))]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any other key, such as columns.nulls.zip=suppress."),
+]
+LedgerFile = Annotated[str | None, typer.Option("--ledger", metavar="FILE", help="The ledger, if not the user's.")]
+KEYS: dict[str, Any] = {
+    "sensitive": Sensitive,
+    "qi": Annotated[str | None, typer.Option(metavar="COLUMN,..", help="Columns that an attacker may know.")],
+    "bins": Annotated[list[str] | None, typer.Option(metavar="COLUMN=WIDTH", help="Bins of a column; repeatable.")],
+    "mechanism": MechanismKind,
+    "algorithm": Annotated[str | None, typer.Option(metavar="NAME", help="Algorithm of the mechanism.")],
+    "threshold": Annotated[str | None, typer.Option(metavar="RULE", help="Highest belief in a value: '8*f + 0.02'.")],
+    "epsilon": Annotated[str | None, typer.Option(metavar="NUMBER", help="Privacy budget.")],
+    "delta": Annotated[str | None, typer.Option(metavar="NUMBER", help="Delta of the privacy budget.")],
+    "k": Annotated[str | None, typer.Option(metavar="NUMBER", help="Fewest different values in a group.")],
+    "e": Annotated[str | None, typer.Option(metavar="RANGE", help="Smallest range of a group: '30 days'.")],
+    "id": Annotated[str | None, typer.Option(metavar="COLUMN", help="Unique record id, for the ledger.")],
+    "person": Annotated[str | None, typer.Option(metavar="COLUMN", help="Persons, who may have several records.")],
+    "persons": Annotated[str | None, typer.Option(metavar="WHAT", help="Their records: refuse, one, some, count.")],
+    "to": Annotated[str | None, typer.Option(metavar="PATH", help="File or folder of the release.")],
+    "format": Annotated[str | None, typer.Option(metavar="NAME", help="duckdb (a file) or parquet (a folder).")],
+    "ledger": LedgerFile,
+    "set": Settings,
+}
+
+
+def _make_optional(name: str, hint: Any) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=hint)
 
 
 @dataclass(frozen=True)
@@ -143,23 +173,31 @@ def tell(
 
 
 def register_command(
-    *, epilog: str = "", group: typer.Typer = app, name: str | None = None, cls: type[TyperCommand] | None = None
+    *, epilog: str = "", group: typer.Typer = app, name: str | None = None
 ) -> Callable[[Callable[..., CommandOutcome | None]], Callable[..., None]]:
-    """Make a command of a function, with ``--json``, and ``--memory-limit`` and ``--threads`` if it takes ``options``.
+    """Make a command of a function, with ``--json`` and what follows from its parameters.
 
-    The outcome is printed once the progress bar is gone. A function with a parameter ``as_json`` finds the flag there.
-    ``epilog``: examples, one a line.
+    One that takes ``options`` gets ``--memory-limit`` and ``--threads``. One that takes ``specification`` gets an
+    argument for the specification or source, and the options of its keys. A function with a parameter ``as_json`` finds
+    the flag there. The outcome is printed once the progress bar is gone. ``epilog``: examples, one a line.
     """
 
     def decorate(function: Callable[..., CommandOutcome | None]) -> Callable[..., None]:
         listed = signature(function, eval_str=True).parameters
         runs = {"memory_limit": Memory, "threads": Threads} if "options" in listed else {}
-        shared = [Parameter(key, Parameter.KEYWORD_ONLY, default=None, annotation=hint) for key, hint in runs.items()]
-        shared.append(Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json))
+        keys = KEYS if "specification" in listed else {}
+        place = [Parameter("source", Parameter.KEYWORD_ONLY, annotation=SpecOrSource)] if keys else []
+        optional = [_make_optional(key, hint) for key, hint in {**keys, **runs}.items()]
+        as_object = Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json)
 
         def run_command(**values: Any) -> None:
             as_json = values["as_json"] if "as_json" in listed else values.pop("as_json")
             with open_reporter() if runs else nullcontext(SILENT) as report:
+                if keys:
+                    from privsql.source.keywords import spec_from_options
+
+                    given = {key: values.pop(key) for key in keys}
+                    values["specification"] = spec_from_options(values.pop("source"), given)
                 if runs:
                     values["options"] = Options(values.pop("memory_limit"), values.pop("threads"), report)
                 outcome = function(**values)
@@ -170,12 +208,13 @@ def register_command(
                 raise typer.Exit(outcome.exit_code)
 
         parameters = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in listed.values()]
-        first = [one for one in parameters if one.name not in ("options", "as_json")]
-        run_command.__signature__ = Signature([*first, *shared])  # type: ignore[attr-defined]
+        own = [one for one in parameters if one.name not in ("specification", "options", "as_json")]
+        shown = [*place, *optional[: len(keys)], *own, *optional[len(keys) :], as_object]
+        run_command.__signature__ = Signature(shown)  # type: ignore[attr-defined]
         run_command.__name__, run_command.__doc__ = function.__name__, function.__doc__
         examples = epilog.splitlines()
         heading = "Example:" if len(examples) == 1 else "Examples:"
-        group.command(name, cls=cls, epilog="\n\n    ".join([heading, *examples]) if examples else None)(run_command)
+        group.command(name, epilog="\n\n    ".join([heading, *examples]) if examples else None)(run_command)
         return run_command
 
     return decorate
@@ -234,16 +273,15 @@ def _print_json(result: dict[str, Any]) -> None:
     print(json.dumps(result, ensure_ascii=(sys.stdout.encoding or "utf-8").lower() not in ("utf-8", "utf8")))
 
 
-def _report_failure(error: typer.TyperException | PrivsqlError | OSError, *, as_json: bool, by_flags: bool) -> int:
-    """Print an error and return its exit code; ``by_flags``: keys of specifications are spelled as flags."""
+def _report_failure(error: typer.TyperException | PrivsqlError | OSError, *, as_json: bool) -> int:
+    """Print an error and return its exit code."""
     if isinstance(error, OSError):
         error = EngineError(f"{error.filename or 'standard output'}: {error.strerror}")
-    text, details = spell_keywords(str(error)), error.details if isinstance(error, InfeasibleError) else {}
-    if by_flags and (keywords := sys.modules.get("privsql.source.keywords")):
-        text = keywords.spell_as_flags(text)
+    text, details = str(error), error.details if isinstance(error, InfeasibleError) else {}
     if isinstance(error, typer.TyperException):
         context = getattr(error, "ctx", None)
-        text = " ".join(error.format_message().split()) + (f" (see {context.command_path} --help)" if context else "")
+        text = _suggest_setting(error) or " ".join(error.format_message().split())
+        text += f" (see {context.command_path} --help)" if context else ""
     try:
         if as_json:
             _print_json({"error": text, "exit_code": error.exit_code, **details})
@@ -254,125 +292,18 @@ def _report_failure(error: typer.TyperException | PrivsqlError | OSError, *, as_
     return error.exit_code
 
 
+def _suggest_setting(error: typer.TyperException) -> str:
+    """Return how to set the key that an unknown option is called like, where the command takes settings."""
+    option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    if option is None or context is None or "set" not in {param.name for param in context.command.params}:
+        return ""
+    from privsql.source.keywords import suggest_setting
+
+    return suggest_setting(option)
+
+
 def _discard_output() -> int:
     """Discard what stdout has not taken, since the interpreter would fail on it at its end; return the exit code."""
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
     return 0
-
-
-# Flags ----------------------------------------------------------------------------------------------------------------
-# Options of a command that are made from the models of a specification when they are needed.
-
-FLAGS_KEY = "privsql.flags"  # where a context holds the values of flags
-METAVARS = {"names": "COLUMN,..", "pairs": "COLUMN=VALUE", "one": "VALUE"}
-PANELS = {"source": "Source and columns", "columns": "Source and columns", "release": "Release", "ledger": "Ledger"}
-TYPES: dict[str, Any] = {"switch": bool | None, "pairs": list[str] | None}
-MECHANISM, OF_KIND = "Mechanism", "Mechanism, --kind "  # titles
-ALL_KEY = "privsql.all"  # where a context holds that the help lists every option
-COMMON = {  # by ``--help``; the others by ``--help-all``
-    "table", "query", "id", "person", "persons", "quasi_identifiers", "sensitive", "items", "categories", "bins",
-    "kind", "algorithm", "threshold", "rho1", "rho2", "k", "e", "epsilon", "universe", "domains", "max_learning",
-    "name", "to", "format", "ledger_database", "ledger_off",
-}  # fmt: skip
-
-
-class SpecCommand(TyperCommand):
-    """A command that takes a specification, or the flags that make one, besides its own options."""
-
-    sections: ClassVar[tuple[str, ...]] = ("source", "columns", "mechanism", "release", "ledger")
-
-    def _model_options(self) -> list[Any]:
-        return _make_options(self.sections, tuple(KINDS))
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options of the models, then those of the command."""
-        *options, help_option = super().get_params(ctx)
-        return [*self._model_options(), *options, *_make_params(_take_help), help_option]
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """List the options by section of a specification: all by mechanism, or the common ones in fewer lines."""
-        titled: dict[str, list[tuple[str, str]]] = {"Arguments": []}
-        whole = ctx.meta.get(ALL_KEY)
-        rare = set() if whole else {option.name for option in self._model_options()} - COMMON
-        for param in [one for one in self.get_params(ctx) if one.name not in rare]:
-            title = "Arguments" if param.param_type_name == "argument" else param.rich_help_panel or "Options"
-            name, text = param.get_help_record(ctx)
-            if not whole and title.startswith(OF_KIND):
-                kinds, title = title.removeprefix(OF_KIND), MECHANISM
-                text = text if text.startswith(f"{kinds.split()[0]}: ") else f"{kinds}: {text[0].lower()}{text[1:]}"
-            titled.setdefault(title, []).append((name, text))
-        for title, records in titled.items():
-            with formatter.section(title):
-                formatter.write_dl(records)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command with the values of the models' flags in the context."""
-        ctx.meta[FLAGS_KEY] = {option.name: ctx.params.pop(option.name, None) for option in self._model_options()}
-        return super().invoke(ctx)
-
-
-class PlanCommand(SpecCommand):
-    """A command that takes a specification and writes no release."""
-
-    sections = ("source", "columns", "mechanism", "ledger")
-
-
-def read_specification(ctx: typer.Context, source: str) -> Spec:
-    """Return the specification in a file, or of a source and flags."""
-    from privsql.source import keywords
-
-    return keywords.spec_from_flags(source, ctx.meta[FLAGS_KEY])
-
-
-@cache
-def _make_options(sections: tuple[str, ...], kinds: tuple[str, ...]) -> list[Any]:
-    """Return the options of some sections and all mechanisms, as Typer makes them from a function's parameters."""
-    from privsql.source import keywords
-
-    def nothing() -> None: ...
-
-    chosen = [flag for section in sections for flag in keywords.list_flags().values() if flag.section == section]
-    nothing.__signature__ = Signature([_make_parameter(flag, kinds) for flag in chosen])  # type: ignore[attr-defined]
-    return _make_params(nothing)
-
-
-@cache
-def _make_params(function: Callable[..., None]) -> list[Any]:
-    """Return the options that Typer makes from a function's parameters, once for each function."""
-    maker = typer.Typer(add_completion=False)
-    maker.command()(function)
-    return typer.main.get_command(maker).params
-
-
-def _print_all(ctx: typer.Context, value: bool) -> None:
-    if value and not ctx.resilient_parsing:
-        ctx.meta[ALL_KEY] = True
-        print(ctx.get_help())
-        raise typer.Exit
-
-
-def _take_help(
-    help_all: Annotated[
-        bool,
-        typer.Option("--help-all", is_eager=True, expose_value=False, callback=_print_all, help="Show every option."),
-    ] = False,
-) -> None: ...
-
-
-def _make_parameter(flag: Flag, kinds: tuple[str, ...]) -> Parameter:
-    spelled = flag.spelling
-    if flag.form == "switch":
-        spelled = f"{spelled}/--no-{spelled.removeprefix('--')}"
-    option = typer.Option(
-        spelled, help=flag.help, metavar=METAVARS.get(flag.form), rich_help_panel=_panel_title(flag, kinds)
-    )
-    kind = TYPES.get(flag.form, str | None)
-    return Parameter(flag.name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
-
-
-def _panel_title(flag: Flag, kinds: tuple[str, ...]) -> str:
-    """Return the title under which ``--help`` lists a flag."""
-    if flag.section != "mechanism":
-        return PANELS[flag.section]
-    return MECHANISM if len(flag.fields) == len(kinds) else f"{OF_KIND}{name_choices(flag.fields)}"

@@ -15,64 +15,57 @@ import privsql as api
 from privsql import plot as pictures
 from privsql.cli import printing
 from privsql.cli.app import (
+    SOURCE,
     CommandOutcome,
     Confidence,
     Json,
     KeyFile,
-    PlanCommand,
+    LedgerFile,
+    MechanismKind,
     ReleaseFile,
-    SpecCommand,
+    Sensitive,
+    Settings,
     Verbose,
     app,
     load_source,
     print_result,
-    read_specification,
     register_command,
     tell,
 )
 from privsql.engine.database import Options
 from privsql.errors import UsageError
-from privsql.mechanisms.registry import KINDS
 from privsql.system import PICTURES
 
 # Publishing -----------------------------------------------------------------------------------------------------------
 # ``publish``, ``plan`` and ``init``: from a table to a specification, and on to a release.
-
-SOURCE = "a DuckDB or SQLite file, Parquet or CSV files ('data/*.csv.gz', a folder), or an address."
-SpecOrSource = Annotated[str, typer.Argument(metavar="SPEC.toml|SOURCE", help=f"A specification, or {SOURCE}")]
 
 
 @register_command(
     epilog="privsql publish spec.toml\n"
     "privsql publish people.parquet --sensitive disease --qi age,sex,zip --algorithm two-size "
     "--threshold '8*f + 0.02' --to release.duckdb",
-    cls=SpecCommand,
 )
 def publish(
-    ctx: typer.Context,
-    source: SpecOrSource,
+    specification: Any,
     options: Options,
-    key_file: Annotated[
-        Path | None, typer.Option(help="File of a key that repeats the release; made if missing.")
-    ] = None,
+    key_file: Annotated[Path | None, typer.Option(help="File of a key that repeats the release.")] = None,
     seed: Annotated[int | None, typer.Option(help="For tests only: a public seed; the release says so.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing release.")] = False,
     repeat: Annotated[
         bool, typer.Option("--repeat", help="Replace an existing release only by the same again.")
     ] = False,
     nobody_has_it: Annotated[
-        bool, typer.Option("--nobody-has-it", help="With --replace: nobody has received the release that is there.")
+        bool, typer.Option("--nobody-has-it", help="With --replace: nobody has received the old one.")
     ] = False,
     allow_composition: Annotated[
-        bool, typer.Option("--allow-composition", help="Publish the same people again; no guarantee covers both.")
+        bool, typer.Option("--allow-composition", help="Publish people again that no guarantee covers.")
     ] = False,
     verbose: Verbose = False,
 ) -> CommandOutcome:
     """Publish a release. It exists only once every check has passed; a crash leaves the old one or none."""
     how: dict[str, Any] = {"key_file": key_file, "seed": seed, "replace": replace, "repeat": repeat}
-    spec = read_specification(ctx, source)
     how |= {"nobody_has_it": nobody_has_it, "allow_composition": allow_composition}
-    done = api.publish(spec, **how, options=options)
+    done = api.publish(specification, **how, options=options)
     return tell(done, verbose=verbose)
 
 
@@ -88,12 +81,9 @@ def _require_picture_ending(to: Path | None) -> Path | None:
 Plot = Annotated[Path | None, typer.Option(callback=_require_picture_ending, help="Write a picture: PNG or SVG.")]
 
 
-@register_command(
-    epilog="privsql plan spec.toml --algorithms\nprivsql plan spec.toml --curve --plot curve.svg", cls=PlanCommand
-)
+@register_command(epilog="privsql plan spec.toml --algorithms\nprivsql plan spec.toml --curve --plot curve.svg")
 def plan(
-    ctx: typer.Context,
-    source: SpecOrSource,
+    specification: Any,
     options: Options,
     algorithms: Annotated[
         bool, typer.Option("--algorithms", help="Compare all algorithms: loss, beliefs and predicted errors.")
@@ -109,18 +99,17 @@ def plan(
     verbose: Verbose = False,
 ) -> CommandOutcome:
     """Predict a release, and write nothing. Shows buckets, how sure attackers can be, how precise answers will be."""
-    spec = read_specification(ctx, source)
     if changed is not None and (algorithms or curve):
         raise UsageError("--changed can't be combined with --algorithms or --curve")
     if plot is not None and not curve:
         raise UsageError("--plot draws the curve; add --curve")
     if curve:
-        rows = api.curve(spec, options=options)
+        rows = api.curve(specification, options=options)
         pictures.save_picture(pictures.chart_curve, rows.points, plot)
         return tell(rows)
     if algorithms:
-        return tell(api.algorithms(spec, options=options))
-    result = api.plan(spec, options=options)
+        return tell(api.algorithms(specification, options=options))
+    result = api.plan(specification, options=options)
     if changed is not None:
         printing.write_changes(changed, result.changes)
     return tell(result, verbose=verbose)
@@ -132,23 +121,9 @@ def plan(
 def init(
     options: Options,
     source: Annotated[str | None, typer.Argument(metavar="SOURCE", help=f"A{SOURCE[1:]}", show_default=False)] = None,
-    table: Annotated[
-        list[str] | None, typer.Option(help="Table or view of a database file; several are joined by ids they share.")
-    ] = None,
-    query: Annotated[
-        str | None, typer.Option(help="A SELECT over the database, or over the file (called source).")
-    ] = None,
-    sensitive: Annotated[str | None, typer.Option(help="Sensitive column, if its name does not show it.")] = None,
-    categorical: Annotated[
-        bool, typer.Option("--categorical", help="Sensitive numbers are codes of categories.")
-    ] = False,
-    kind: Annotated[
-        str | None,
-        typer.Option(help=f"The mechanism: {', '.join(KINDS)}. [default: what suits the sensitive column]"),
-    ] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="Engine that reads a Parquet file or folder: duckdb or spark. [default: duckdb]")
-    ] = None,
+    sensitive: Sensitive = None,
+    mechanism: MechanismKind = None,
+    set: Settings = None,  # noqa: A002
     output: Annotated[
         Path | None, typer.Option(help="Write the specification to this file; its paths are relative to that folder.")
     ] = None,
@@ -160,9 +135,10 @@ def init(
     if output is not None and output.exists():
         raise UsageError(f"{output} exists; remove it, or choose another path")
     base = output.absolute().parent if output is not None else None
-    columns: dict[str, Any] = {"query": query, "sensitive": sensitive, "categorical": categorical}
-    how: dict[str, Any] = {"kind": kind, "engine": engine, "base": base, "schema": schema, "options": options}
-    text = api.init(source, table=table, **columns, **how)
+    from privsql.source.keywords import nest_settings
+
+    keys: dict[str, Any] = {"sensitive": sensitive, "mechanism": mechanism, "set": nest_settings(set or ())}
+    text = api.init(source, **keys, base=base, schema=schema, options=options)
     if output is not None:
         output.write_text(text, encoding="utf-8")
     shown = text if output is None else f"written: {output}\n"
@@ -178,6 +154,9 @@ Attached = Annotated[
 SourceOption = typer.Option(
     "--source", metavar="SPEC.toml|FILE", help="The source: its specification, or its file alone."
 )
+Against = Annotated[
+    list[str] | None, typer.Option(metavar="RELEASE", help="Another release of the same people; repeatable.")
+]
 OptionalSource = Annotated[Path | None, SourceOption]
 
 
@@ -417,9 +396,7 @@ def attack(
         str | None, typer.Argument(metavar="RELEASE", help="A release; none with --differential.", show_default=False)
     ] = None,
     source: OptionalSource = None,
-    against: Annotated[
-        list[str] | None, typer.Option(metavar="RELEASE", help="Another release of the same people; repeatable.")
-    ] = None,
+    against: Against = None,
     seed: Annotated[
         int | None,
         typer.Option(
@@ -485,13 +462,8 @@ def verify(
         list[str] | None, typer.Argument(metavar="[RELEASE]...", help="More releases for --against.")
     ] = None,
     source: OptionalSource = None,
-    against: Annotated[
-        list[str] | None, typer.Option(metavar="RELEASE...", help="Earlier releases of the same people.")
-    ] = None,
-    database: Annotated[
-        Path | None,
-        typer.Option(metavar="LEDGER", help="The ledger, if not that of the specification.", show_default=False),
-    ] = None,
+    against: Against = None,
+    ledger: LedgerFile = None,
     key_file: KeyFile = None,
     copy_to: Annotated[
         Path | None,
@@ -508,7 +480,7 @@ def verify(
     """
     if more and not against:
         raise UsageError(f"{_label_place(more[0])}: verify takes one release; list others after --against")
-    keys: dict[str, Any] = {"database": database, "key_file": key_file, "copy_to": copy_to, "options": options}
+    keys: dict[str, Any] = {"ledger": ledger, "key_file": key_file, "copy_to": copy_to, "options": options}
     spec = load_source(source)
     outcome = api.verify(release, spec, against=[*(against or ()), *(more or ())], **keys)
     return tell(outcome, verbose=verbose)
@@ -530,9 +502,6 @@ ledgers = typer.Typer(
     "    privsql ledger cap spec.toml 3",
 )
 app.add_typer(ledgers, name="ledger")
-Place = Annotated[
-    Path | None, typer.Option(metavar="LEDGER", help="The ledger, if not the user's.", show_default=False)
-]
 
 
 @register_command(group=ledgers, name="list")
@@ -540,27 +509,28 @@ def ledger(
     spec: Annotated[
         Path | None, typer.Argument(metavar="[SPEC.toml]", help="Whose population is listed; by default, all are.")
     ] = None,
-    database: Place = None,
+    ledger: LedgerFile = None,
 ) -> CommandOutcome:
     """List releases and what they guarantee together (default)."""
-    return tell(api.ledger(api.load(spec) if spec else None, database=database))
+    return tell(api.ledger(api.load(spec) if spec else None, ledger=ledger))
 
 
 @register_command(group=ledgers)
 def show(
-    number: Annotated[int, typer.Argument(metavar="N", help="Number of a release in the list.")], database: Place = None
+    number: Annotated[int, typer.Argument(metavar="N", help="Number of a release in the list.")],
+    ledger: LedgerFile = None,
 ) -> CommandOutcome:
     """Show all that the ledger holds of one release."""
-    return tell(api.ledger(database=database).find_release(number))
+    return tell(api.ledger(ledger=ledger).find_release(number))
 
 
 @register_command(group=ledgers)
 def withdraw(
     release: Annotated[str, typer.Argument(metavar="RELEASE", help="A release, or its number in the ledger.")],
-    database: Place = None,
+    ledger: LedgerFile = None,
 ) -> CommandOutcome:
     """Mark a release as never distributed. This frees what the release used, except a budget."""
-    entry = api.withdraw(release, database=database)
+    entry = api.withdraw(release, ledger=ledger)
     return CommandOutcome(
         lambda: {"withdrawn": entry.number, "name": entry.name, "target": entry.target},
         lambda: printing.print_line(f"withdrew {entry.label}, {entry.target}"),
@@ -576,10 +546,10 @@ def cap(
     delta: Annotated[
         str | None, typer.Option(help="The delta of the cap, if not that of the releases.", show_default=False)
     ] = None,
-    database: Place = None,
+    ledger: LedgerFile = None,
 ) -> CommandOutcome:
     """Cap the privacy budget of a population, and record it."""
-    listing = api.cap(spec, epsilon, delta=delta, database=database)
+    listing = api.cap(spec, epsilon, delta=delta, ledger=ledger)
     stated = api.load(spec).ledger if spec.lower().endswith(".toml") else None
     least = stated.epsilon if stated is not None else None
     lowers = least is not None and listing.cap is not None and least < listing.cap

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import csv
 import os
-import re
 from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
 from privsql.figures import format_figure
-from privsql.outcomes import Cell, Message, Table
+from privsql.outcomes import Cell, Table
 from privsql.system import open_descriptor
 
 if TYPE_CHECKING:
@@ -26,21 +25,11 @@ STYLES = {"promised": "green", "beyond the promise": "yellow", "left out": "bold
 WIDE = 140  # columns of a wide table that is written to a file
 CONTROLS = {*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - {ord("\t"), ord("\n")}
 ESCAPED = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in CONTROLS}
-KEYWORD = re.compile(r"\b(\w+)=(?:True\b|\.\.)")  # of Python, as errors name it: replace=True, to=..
 
 
 def escape_controls(text: object) -> str:
     """Escape control characters, so that a stranger's release can't steer the terminal."""
     return str(text).translate(ESCAPED)
-
-
-def spell_keywords(message: str) -> str:
-    """Return an error, which names keywords of Python, with flags of the command line.
-
-    >>> spell_keywords("release.duckdb exists; give replace=True, or name another file with to=..")
-    'release.duckdb exists; give --replace, or name another file with --to'
-    """
-    return KEYWORD.sub(lambda keyword: "--" + keyword[1].replace("_", "-"), message)
 
 
 @cache
@@ -68,7 +57,7 @@ def print_parts(parts: Iterable[Part]) -> None:
         if isinstance(part, Table):
             print_table(part)
         else:
-            print_line(spell_keywords(part) if isinstance(part, Message) else part)
+            print_line(part)
 
 
 def print_line(text: str) -> None:

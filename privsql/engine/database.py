@@ -217,7 +217,9 @@ class OrderedRelations(Relations, Protocol):
 def require_ordered(db: Relations) -> OrderedRelations:
     """Return the engine as one in which rows have numbers; ``EngineError`` for one in which they have none."""
     if not db.keeps_order:
-        raise EngineError("this engine does not number rows; publish with order = 'portable' and without source.id")
+        raise EngineError(
+            "this engine does not number rows; publish with release.order = 'portable' and without source.id"
+        )
     return cast("OrderedRelations", db)
 
 

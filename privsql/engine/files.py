@@ -40,12 +40,12 @@ ADDRESS = re.compile(r"([a-zA-Z][\w+.-]+)://")
 MAGIC = {  # by kind the first bytes of a file, and what to say where it is read as another kind
     "duckdb": (rb".{8}DUCK", "is a DuckDB database; give database = .., with a table"),
     "sqlite": (rb"SQLite format 3\x00", "is a SQLite database; give database = .., with a table"),
-    "parquet": (rb"PAR1", "is a Parquet file; say reader = 'parquet'"),
+    "parquet": (rb"PAR1", "is a Parquet file; say source.reader = 'parquet'"),
     "zip": (rb"PK\x03\x04", "is a zip archive, as spreadsheets are; write its table as CSV"),
-    "gzip": (rb"\x1f\x8b", "is packed by gzip; say options = { compression = 'gzip' }, or rename it to .csv.gz"),
+    "gzip": (rb"\x1f\x8b", "is packed by gzip; say source.options = { compression = 'gzip' }, or rename it to .csv.gz"),
     "zstd": (
         rb"\x28\xb5\x2f\xfd",
-        "is packed by zstd; say options = { compression = 'zstd' }, or rename it to .csv.zst",
+        "is packed by zstd; say source.options = { compression = 'zstd' }, or rename it to .csv.zst",
     ),
 }
 USER = re.compile(r"(?<=://)[^/\s'\"?#]*@")  # who asks,
@@ -128,7 +128,7 @@ def explain_disguise(file: Path, kind: str, compression: str | None) -> str:
     packed = file.suffix.lower() in PACKED if compression is None else compression != "none"
     found = sniff_kind(file)
     if kind == "parquet" and not found and file.is_file():
-        return "is no Parquet file; if it is CSV, say reader = 'csv'"
+        return "is no Parquet file; if it is CSV, say source.reader = 'csv'"
     return "" if found in ({"", kind, "gzip", "zstd"} if packed else {"", kind}) else MAGIC[found][1]
 
 
@@ -203,7 +203,7 @@ def _walk_parquet(folder: Path) -> Iterator[Path]:
                 form = "delta" if other != "metadata" else "iceberg"
                 raise EngineError(
                     f"{place}: is a table of {form.capitalize()}, whose files also hold deleted rows;  "
-                    f"say reader = {form!r}"
+                    f"say source.reader = {form!r}"
                 )
         folders[:] = [one for one in folders if not one.startswith((".", "_")) or "=" in one]
         for file in files:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from privsql.engine.database import IntervalFunctions, Relations, ViewDefinition
 from privsql.errors import UsageError
 from privsql.model.parameters import Facts, Parameters
-from privsql.outcomes import Cell, Message, Outcome, Part, Table
+from privsql.outcomes import Cell, Outcome, Part, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -92,7 +92,7 @@ class Alternatives(Outcome):
                 lines.append((measure.title, *texts))
         columns = ("", *(row.algorithm for row in feasible))
         yield Table(columns, lines, range(1, len(columns)), wide=True)
-        yield from (Message(f"{row.algorithm}: {row.refused}") for row in self.rows if row.refused is not None)
+        yield from (f"{row.algorithm}: {row.refused}" for row in self.rows if row.refused is not None)
         yield self.advice
 
     def as_json(self) -> dict[str, Any]:

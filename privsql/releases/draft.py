@@ -79,7 +79,7 @@ class Draft:
             self._move_into_place(content)
             _flush_path(self._path.parent)
         except FileExistsError as error:
-            raise UsageError(f"{self.target} exists; give replace=True to publish over it") from error
+            raise UsageError(f"{self.target} exists; option replace publishes over it") from error
         except OSError as error:
             raise EngineError(f"{self.target}: can't be written: {error.strerror}") from error
 

@@ -263,7 +263,9 @@ class Release:
             if catalog is None and session is not None:
                 stored = locate_release(self.target)
                 if not stored.is_folder:
-                    raise UsageError(f"{self.path}: Spark reads releases in Parquet; publish with format = 'parquet'")
+                    raise UsageError(
+                        f"{self.path}: Spark reads releases in Parquet; publish with release.format = 'parquet'"
+                    )
                 self._counts = stack.enter_context(open_release_tables(session, stored.files))
             names = [sqlfiles.column(field.name) for field in self.manifest.roles.columns]
             described = exp.select(*names).from_(attached.views[0].query.subquery("described"))

@@ -1,4 +1,4 @@
-"""Build specifications from the command line's flags and from keywords of Python's functions."""
+"""Build specifications from a source or a file, and what callers set beside it: options and keywords."""
 
 from __future__ import annotations
 
@@ -6,319 +6,152 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from fractions import Fraction
-from functools import cache
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Protocol
 
-from privsql.calls import PathLike, as_exact_data, as_path, at_home, refuse_unknown_keywords
-from privsql.engine.database import FRAME, RUNNING, SERVERS, SPARK, is_spark_session
+from privsql.calls import PathLike, as_path, at_home, refuse_unknown_keywords
+from privsql.engine.database import FRAME, RUNNING, SPARK, is_spark_session
 from privsql.engine.files import WILD, find_files, redact_secrets, url_scheme
-from privsql.errors import EngineError, UsageError, name_choices, suggest_file
+from privsql.errors import EngineError, UsageError, suggest_file
 from privsql.mechanisms.base import CategoricalShape, ItemSetShape, TableShape
-from privsql.mechanisms.registry import DEFAULT, KINDS, get_default_mechanism, get_mechanism, get_parameters
+from privsql.mechanisms.registry import KINDS, get_default_mechanism, get_mechanism, get_parameters
 from privsql.model.parameters import QUERY_DIGEST
 from privsql.source.places import Csv, as_frame, is_table
-from privsql.source.spec import SECTIONS, Ledger, Spec, as_source_table, bind_connection, build, load
-from privsql.source.targets import MEMORY, Address, open_database, require_file_name
+from privsql.source.spec import (
+    Changes,
+    Spec,
+    as_source_table,
+    assign,
+    bind_connection,
+    build,
+    build_changed,
+    change_spec,
+    find_kinds,
+    list_keys,
+    read_toml,
+)
+from privsql.source.targets import MEMORY, open_database
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-    from pydantic.fields import FieldInfo
-
     from privsql.model.manifest import Manifest
 
-# Flags ----------------------------------------------------------------------------------------------------------------
-# Every key of a specification's models is a flag of the command line and a keyword of Python.
-#
-# A flag has the name of its key; flags of ``[ledger]`` begin with ``ledger``. The value of a flag is text, unless the
-# key takes a number or a table: such a value is read as TOML (``0.02`` exactly, ``{ default = 0.1, HIV = 0.05 }``).
+# Settings -------------------------------------------------------------------------------------------------------------
+# A key that people often set has a short name, which is an option of the command line and a keyword of Python. Every
+# other key is set by its name in a specification: ``--set section.key=value`` at the command line, and
+# ``set={"section": {"key": value}}`` in Python.
 
-BY_ARGUMENT = {("source", key) for key in ("database", "file", *SERVERS, FRAME)}  # no flags
-SPELLED = {"quasi_identifiers": "--qi"}  # others: as the key is
-TAKEN = (
-    "source", "seed", "key_file", "replace", "repeat", "nobody_has_it", "allow_composition", "verbose", "memory_limit",
-    "threads", "json", "help",
-)  # fmt: skip
-KIND, ALGORITHM = "kind", "algorithm"
-NEEDED = {TableShape: ("sensitive", "quasi_identifiers"), ItemSetShape: ("items",), CategoricalShape: ("categories",)}
-
-
-@dataclass(frozen=True)
-class Flag:
-    """A key of a specification as a flag and as a keyword, whose name is ``name``."""
-
-    section: str
-    key: str
-    name: str
-    fields: dict[str, FieldInfo]  # by kind; of the other sections: by the section
-
-    @property
-    def spelling(self) -> str:
-        """Return how the command line spells it."""
-        return SPELLED.get(self.name, "--" + self.name.replace("_", "-"))
-
-    @property
-    def form(self) -> Literal["switch", "names", "pairs", "one"]:
-        """Return how its value is written: not at all, as names with commas, as NAME=VALUE (repeatable), or as one."""
-        annotation = next((one for one in _union_members(self._first_field.annotation) if one is not NoneType), None)
-        if annotation == tuple[str, ...]:
-            return "names"
-        return "switch" if annotation is bool else "pairs" if get_origin(annotation) is dict else "one"
-
-    @property
-    def help(self) -> str:
-        """Return the description, the possible values and the default, by mechanism where these differ."""
-        if self.key == KIND:
-            return f"The mechanism: {', '.join(self.fields)}. [default: {DEFAULT}]"
-        kinds: dict[str, list[str]] = {}
-        for kind, field in self.fields.items():
-            kinds.setdefault(_describe_field(field), []).append(kind)
-        if len(kinds) == 1:
-            return next(iter(kinds))
-        parts = (f"{', '.join(of)}: {text[0].lower()}{text[1:].removesuffix('.')}" for text, of in kinds.items())
-        return "; ".join(parts)
-
-    @property
-    def _first_field(self) -> FieldInfo:
-        return next(iter(self.fields.values()))
-
-    def parse_value(self, raw: Any) -> Any:
-        """Return the keyword's value for what stands on a command line."""
-        annotation = self._first_field.annotation
-        if self.form == "names":
-            return [name.strip() for name in raw.split(",") if name.strip()]
-        if self.form == "pairs":
-            pairs = (one.partition("=") for one in raw)
-            return {name: _parse_text(value, get_args(annotation)[1]) for name, _, value in pairs}
-        return raw if self.form == "switch" else _parse_text(raw, annotation)
+NAMED = {
+    "sensitive": ("columns", "sensitive"),
+    "qi": ("columns", "quasi_identifiers"),
+    "bins": ("columns", "bins"),
+    "mechanism": ("mechanism", "kind"),
+    "algorithm": ("mechanism", "algorithm"),
+    "threshold": ("mechanism", "threshold"),
+    "epsilon": ("mechanism", "epsilon"),
+    "delta": ("mechanism", "delta"),
+    "k": ("mechanism", "k"),
+    "e": ("mechanism", "e"),
+    "id": ("source", "id"),
+    "person": ("source", "person"),
+    "persons": ("source", "persons"),
+    "to": ("release", "to"),
+    "format": ("release", "format"),
+    "ledger": ("ledger", "database"),
+}
+SETTINGS = (*NAMED, "set")
+LISTS = ("sensitive", "qi")  # options whose text is names with commas between them
+NUMBERS = ("threshold", "epsilon", "delta", "k", "e")  # options whose text may be a number or a table
+PART = r"""(?:[^\s."'=]+|"[^"]*"|'[^']*')"""  # of a key, as TOML has it
+SETTING = re.compile(rf"\s*({PART}(?:\.{PART})*)\s*=(.*)", re.DOTALL)
 
 
-def list_flags() -> dict[str, Flag]:
-    """Return all flags by name, section by section. The section stands before a name that is taken."""
-    return _collect_flags(tuple(KINDS))
+def spec_from_options(source: str, options: Mapping[str, Any]) -> Spec:
+    """Return the specification that a command line asks for.
 
-
-@cache
-def _collect_flags(kinds: tuple[str, ...]) -> dict[str, Flag]:
-    keys: dict[tuple[str, str], dict[str, FieldInfo]] = {
-        (section, field.alias or key): {section: field}
-        for section, model in SECTIONS.items()
-        for key, field in model.model_fields.items()
-        if (section, key) not in BY_ARGUMENT
-    }
-    for kind in kinds:
-        for key, field in get_parameters(kind).model_fields.items():
-            keys.setdefault((MECHANISM, key), {})[kind] = field
-    flags: dict[str, Flag] = {}
-    for (section, key), fields in keys.items():
-        prefixed = section == "ledger" or key in (*flags, *TAKEN)
-        name = f"{section}_{key}" if prefixed else key
-        flags[name] = Flag(section, key, name, fields)
-    return flags
-
-
-def list_keywords() -> set[str]:
-    """Return the keywords of Python that make a specification."""
-    return {*list_flags(), MECHANISM, SHORT}
-
-
-def spec_from_flags(source: Path | str, flags: Mapping[str, Any]) -> Spec:
-    """Return the specification in a TOML file with what flags override, or that of another source by flags alone.
-
-    Raises ``UsageError`` as ``as_spec`` does; ``spell_as_flags`` turns its message into words of the command line.
+    Args:
+        source: The path of a specification (.toml), or the source itself.
+        options: The texts of the named options, and those of ``--set``. None and empty lists are not given.
     """
-    present = {name: value for name, value in flags.items() if value not in (None, [], ())}
-    return as_spec(source, {name: list_flags()[name].parse_value(value) for name, value in present.items()})
+    return _make_spec(source, _collect(pair for name, text in options.items() for pair in _read_option(name, text)))
 
 
-KEY = re.compile(r"\b(source|columns|release|mechanism|ledger)(?:: (?=bins|levels|others))?\.?([a-z_0-9]+)(\.[\w.]+)?")
-SETTINGS = (  # values in TOML beside a flag
-    (re.compile(r"\bkind = '(\w+)'"), r"--kind \1"),
-    (re.compile(r"\bcategorical = true"), "--categorical"),
-    (re.compile(r"--quasi-identifiers\b"), "--qi"),
-    (re.compile(r"\bset nulls\.(\w+) to '(\w+)'"), r"give --nulls \1=\2"),
-    (re.compile(r"(--[\w-]+) = '([^']*)'"), r"\1 \2"),
-)
+def _read_option(name: str, given: Any) -> Iterable[tuple[tuple[str, ...], Any]]:
+    """Yield what an option sets, as pairs of path and value."""
+    if name == "set":
+        yield from map(parse_setting, given or ())
+    elif name == "bins":
+        for column, _, value in (one.partition("=") for one in given or ()):
+            yield (*NAMED[name], column), parse_toml_value(value)
+    elif name in LISTS and given is not None:
+        yield NAMED[name], [one.strip() for one in given.split(",") if one.strip()]
+    elif given is not None:
+        yield NAMED[name], parse_toml_value(given) if name in NUMBERS else given
 
 
-def spell_as_flags(message: str) -> str:
-    """Return a message about a specification in words of the command line.
+def parse_setting(text: str) -> tuple[tuple[str, ...], Any]:
+    """Return the path and the value of a setting.
 
-    >>> spell_as_flags("specification: mechanism.kind: 'x' is not one; choose source.persons = 'one'")
-    "--kind: 'x' is not one; choose --persons one"
+    >>> parse_setting("mechanism.k=3"), parse_setting("columns.nulls.'zip code'=suppress")
+    ((('mechanism', 'k'), 3), (('columns', 'nulls', 'zip code'), 'suppress'))
     """
-    flags = {(flag.section, flag.key): flag.spelling for flag in list_flags().values()}
-
-    def spell(match: re.Match[str]) -> str:
-        flag = flags.get((match[1], match[2]))
-        return match[0] if flag is None else flag
-
-    text = KEY.sub(spell, message.removeprefix("specification: "))
-    for pattern, spelled in SETTINGS:
-        text = pattern.sub(spelled, text)
-    return text
-
-
-def adjust_spec(spec: Spec, overrides: Mapping[str, Any]) -> Spec:
-    """Return a specification with other values for some keys, validated as a whole.
-
-    Keys of ``[source]`` can't be overridden. Another kind of mechanism starts without parameters.
-    """
-    changes = _sort_by_section(overrides, overrides.get(KIND, spec.mechanism.kind))
-    if "source" in changes:
-        wrong = next(name for name in overrides if list_flags()[name].section == "source")
-        raise UsageError(f"{wrong}=.. can't be combined with a specification, which names its source; set it there")
-    stated: dict[str, Any] = {"columns": spec.columns, "release": spec.release, "ledger": spec.ledger or Ledger()}
-    ledger, release = changes.get("ledger", {}), changes.get("release", {})
-    if "database" in ledger:
-        if stated["ledger"].off:
-            raise UsageError("ledger_database=..: the specification says ledger.off")
-        ledger["database"] = as_path(ledger["database"])
-    if ledger.get("off"):
-        stated["ledger"] = Ledger()
-    if changes.get(MECHANISM, {}).get(KIND, spec.mechanism.kind) == spec.mechanism.kind:
-        stated[MECHANISM] = spec.mechanism
-    if to := release.pop("to", None):
-        place = require_file_name(to)
-        release["to"] = place if isinstance(place, Address) else as_path(place)
-    elif release.get("format", spec.format) != spec.format and isinstance(spec.release.to, Path):
-        release["to"] = spec.release.to.with_suffix("" if release["format"] == "parquet" else ".duckdb")
-    parts = {
-        section: (_dump_stated(stated[section]) if section in stated else {}) | as_exact_data(new)
-        for section, new in changes.items()
-    }
-    if not parts:
-        return spec
-    changed = Spec.model_validate(dict(spec) | parts)
-    return changed.model_copy(update={"release": spec.release.model_copy(update=dict(changed.release))})
-
-
-def _sort_by_section(keywords: Mapping[str, Any], kind: str) -> dict[str, dict[str, Any]]:
-    """Return keywords as keys by section; ``UsageError`` for one that a kind of mechanism does not have."""
-    sections: dict[str, dict[str, Any]] = {}
-    for name, value in keywords.items():
-        flag = list_flags()[name]
-        if flag.section == MECHANISM and kind not in flag.fields and kind in KINDS:
-            wanted = name_choices(flag.fields)
-            raise UsageError(f"{name}=.. can't be combined with kind = {kind!r}; it needs {wanted}")
-        single = flag.form == "names" and isinstance(value, str)
-        sections.setdefault(flag.section, {})[flag.key] = [value] if single else value
-    return sections
-
-
-def _dump_stated(part: BaseModel) -> dict[str, Any]:
-    """Return the keys of a section that its publisher wrote, as a specification holds them."""
-    stated = part.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
-    to = getattr(part, "to", None)
-    return stated | ({"to": to} if isinstance(to, Address) else {})  # with its password
-
-
-def _spec_of_source(source: object, called: str, keywords: Mapping[str, Any]) -> Spec:
-    """Return the specification of a source, which messages call ``called``, by keywords alone."""
-    kind = keywords.get(KIND) or _imply_kind(keywords.get(ALGORITHM))
-    sections: dict[str, dict[str, Any]] = {"columns": {}, MECHANISM: {}, **_sort_by_section(keywords, kind)}
-    if kind != DEFAULT:
-        sections[MECHANISM][KIND] = kind
-    where = {"file": source} if keywords.get("reader") and isinstance(source, str) else as_source_table(source)
-    sections["source"] = where | sections.get("source", {})
-    _require_table(sections["source"], called)
-    _require_complete(called, sections, kind)
-    return build(sections, origin="specification" if isinstance(source, str) else called)
-
-
-def _imply_kind(algorithm: object) -> str:
-    """Return the mechanism that alone has an algorithm; ``UsageError`` if several others than the default have it."""
-    fields = list_flags()[ALGORITHM].fields
-    having = [kind for kind, field in fields.items() if algorithm in _list_choices(field)]
-    if len(having) > 1 and DEFAULT not in having:
-        raise UsageError(f"{algorithm} is an algorithm of {' and '.join(having)}; choose one with kind=..")
-    return having[0] if len(having) == 1 else DEFAULT
-
-
-def _refuse_missing(source: Mapping[str, Any], called: str) -> None:
-    """Raise ``EngineError`` for a missing file, or a pattern without a match; an address is looked up later."""
-    path = source.get("file") or source.get("database")
-    if not isinstance(path, str) or url_scheme(path):
-        return
-    place = at_home(Path(path))
-    if not place.exists() and WILD.search(path):
-        find_files([str(place)])
-    elif not place.exists():
-        raise EngineError(f"{called}: no such file{suggest_file(place)}")
-
-
-def _require_table(source: Mapping[str, Any], called: str) -> None:
-    """Raise ``UsageError`` with the tables of a database if none is named; ``EngineError`` if it is none."""
-    if "database" not in source or {"table", "query"} & set(source):
-        return
-    from privsql.engine.open import list_tables
-
-    names = ", ".join(list_tables(as_path(source["database"]))) or "no table"
-    raise UsageError(f"{called} holds {names}; choose one with table=.., or give a query")
-
-
-def _require_complete(called: str, sections: Mapping[str, Mapping[str, Any]], kind: str) -> None:
-    """Raise ``UsageError`` if a keyword is missing without which nothing can be published."""
-    if kind not in KINDS:
-        return  # refused as such, later; so are columns of another shape
-    stated = set(sections["columns"]) - {"nulls", "bins", "levels", "others", "categorical"}
-    shape = get_default_mechanism(kind).shape
-    columns = next(keys for one, keys in NEEDED.items() if isinstance(shape, one))
-    needed = [("columns", key) for key in columns if not stated or stated & set(columns)]
-    needed += [(MECHANISM, key) for key, field in get_parameters(kind).model_fields.items() if field.is_required()]
-    by_place = {(flag.section, flag.key): flag for flag in list_flags().values()}
-    for flag in (by_place[one] for one in needed):
-        value = sections[flag.section].get(flag.key)
-        if value is None or (isinstance(value, str | list | tuple) and not value):
-            _refuse_missing(sections["source"], called)
-            hint = "" if FRAME in sections["source"] else f"; 'privsql init {called}' proposes a specification"
-            raise UsageError(f"{called} is not a specification (.toml), so {flag.name}=.. is needed{hint}")
-
-
-def _parse_text(text: str, annotation: Any) -> Any:
-    """Return a text, or its value in TOML if the key takes more than texts."""
-    plain = all(part in (str, Path, NoneType) or get_origin(part) is Literal for part in _union_members(annotation))
-    return text if plain else parse_toml_value(text)
+    match = SETTING.fullmatch(text)
+    if match is None:
+        raise UsageError(f"{text!r} is not a setting; write section.key=value, with the keys of a specification")
+    parts = (one.strip("\"'") for one in re.findall(PART, match[1]))
+    return tuple(parts), parse_toml_value(match[2].strip())
 
 
 def parse_toml_value(text: str) -> Any:
-    """Return the value that a text has in TOML, or the text where it is no value."""
+    """Return the value that a text has in TOML, or the text where it is no value.
+
+    >>> parse_toml_value("0.02"), parse_toml_value("8*f + 0.02"), parse_toml_value("nan")
+    (Decimal('0.02'), '8*f + 0.02', 'nan')
+    """
     try:
         parsed = tomllib.loads(f"value = {text}", parse_float=Decimal)
     except (tomllib.TOMLDecodeError, RecursionError):
         return text
-    return parsed["value"] if len(parsed) == 1 else text
+    value = parsed["value"]
+    return text if len(parsed) > 1 or (isinstance(value, Decimal) and not value.is_finite()) else value
 
 
-def _union_members(annotation: Any) -> list[Any]:
-    """Return the members of a union, or the one type."""
-    return list(get_args(annotation)) if get_origin(annotation) in (Union, UnionType) else [annotation]
+def nest_settings(texts: Iterable[str]) -> dict[str, Any]:
+    """Return the tables that settings of the command line make, as Python's ``set`` takes them.
+
+    >>> nest_settings(["source.table=people", "columns.categorical=true"])
+    {'source': {'table': 'people'}, 'columns': {'categorical': True}}
+    """
+    tables: dict[str, Any] = {}
+    for path, value in _collect(map(parse_setting, texts)).items():
+        tables = assign(tables, path, value)
+    return tables
 
 
-def _list_choices(field: FieldInfo) -> list[str]:
-    """Return the texts that a key may be."""
-    parts = _union_members(field.annotation)
-    return [str(choice) for part in parts if get_origin(part) is Literal for choice in get_args(part)]
+def suggest_setting(option: str) -> str:
+    """Return how to set the key that an unknown option is called like; empty where there is none.
+
+    >>> suggest_setting("--rho1")
+    'no such option: --rho1; set this key with --set mechanism.rho1=..'
+    """
+    name = option.lstrip("-").replace("-", "_")
+    found = next((f"{section}.{name}" for section, keys in list_keys().items() if name in keys), None)
+    return f"no such option: {option}; set this key with --set {found}=.." if found else ""
 
 
-def _describe_field(field: FieldInfo) -> str:
-    """Return what a key means, the values that it may have, if they can be listed, and its default."""
-    text, _, default = (field.description or "").removesuffix("]").partition("[default: ")
-    choices = _list_choices(field)
-    listed = ", ".join(choices) + "." if choices and choices[0] not in text else ""
-    listed = f"One of {listed}" if len(choices) > 1 and listed else listed
-    if not default and isinstance(field.default, str | int | float | Fraction) and field.default is not False:
-        default = str(field.default)
-    return " ".join(filter(None, (text.strip(), listed, default and f"[default: {default}]")))
+def _collect(pairs: Iterable[tuple[tuple[str, ...], Any]]) -> Changes:
+    """Return new values by path; ``UsageError`` for a key that is set twice."""
+    changes: dict[tuple[str, ...], Any] = {}
+    for path, value in pairs:
+        if path in changes:
+            raise UsageError(f"{'.'.join(path)} is given twice")
+        changes[path] = value
+    return changes
 
 
 # Keywords in Python ---------------------------------------------------------------------------------------------------
-# Convert the ``spec`` or ``source`` argument of Python's verbs, and keywords with the names of flags, to a ``Spec``.
+# Convert the ``spec`` or ``source`` argument of Python's verbs, and their keywords, to a ``Spec``.
 
 
 class ArrowStream(Protocol):
@@ -329,8 +162,14 @@ class ArrowStream(Protocol):
 
 
 SpecLike = PathLike | Mapping[str, Any] | Spec | ArrowStream
-SHORT, LONG = "qi", "quasi_identifiers"  # two names of one keyword
-MECHANISM = "mechanism"  # a section, and a keyword: a kind, an algorithm, or the table of that name
+NEEDED = {TableShape: ("sensitive", "quasi_identifiers"), ItemSetShape: ("items",), CategoricalShape: ("categories",)}
+ROLES = {"items", "record", "item", "categories", "sensitive", "quasi_identifiers"}
+
+
+def split_keywords(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the keywords of a specification, and those of how a verb runs."""
+    rest = {name: value for name, value in keywords.items() if name in RUNNING}
+    return {name: value for name, value in keywords.items() if name not in rest}, rest
 
 
 def as_spec(
@@ -342,41 +181,114 @@ def as_spec(
 ) -> Spec:
     """Return the specification that a caller of Python hands over.
 
-    A TOML path, plain data and a ``Spec`` are whole, and ``keywords`` override their keys. Any other path and a table
-    are a source, and ``keywords`` say the rest; without a source it is a table or a query of the open ``connection``.
+    A TOML path, plain data and a ``Spec`` are whole, and ``keywords`` change their keys. Any other path and a table are
+    a source, and ``keywords`` say the rest; without a source it is a table or a query of the open ``connection``.
     Raises ``UsageError`` for keywords that are unknown, missing or of another mechanism.
     """
-    known = _normalize_keywords(keywords or {}, verb)
-    if source is None:
-        spec = _spec_of_connection(known, verb, connection)
-    elif isinstance(source, Spec | Mapping):
-        spec = adjust_spec(source if isinstance(source, Spec) else build(source), known)
-    elif not isinstance(source, str | os.PathLike):
-        spec = _spec_of_source(source if is_table(source) else as_frame(source), "the table", known)
-    elif (name := os.fspath(source)).lower().endswith(".toml"):
-        spec = adjust_spec(load(name), known)
+    given = keywords or {}
+    refuse_unknown_keywords([name for name in given if given[name] is not None], SETTINGS, verb)
+    return _make_spec(source, read_keywords(given), verb, connection)
+
+
+def read_keywords(given: Mapping[str, Any]) -> Changes:
+    """Return what keywords set; None is not given."""
+    return _collect(pair for name, value in given.items() if value is not None for pair in _read_keyword(name, value))
+
+
+def _read_keyword(name: str, value: Any) -> Iterable[tuple[tuple[str, ...], Any]]:
+    """Yield what a keyword sets, as pairs of path and value."""
+    if name == "set" and not isinstance(value, Mapping):
+        raise UsageError(f"set: {type(value).__name__} is not a table of sections, such as {{'release': {{..}}}}")
+    if name == "set":
+        for section, keys in value.items():
+            yield from (
+                (((section, key), one) for key, one in keys.items())
+                if isinstance(keys, Mapping)
+                else [((section,), keys)]
+            )
+    elif name == "bins" and isinstance(value, Mapping):
+        yield from (((*NAMED[name], column), one) for column, one in value.items())
     else:
-        spec = _spec_of_source(name, redact_secrets(name), known)
+        yield NAMED[name], value
+
+
+def _make_spec(
+    source: SpecLike | None, changes: Changes, verb: str = "a specification", connection: object | None = None
+) -> Spec:
+    """Return the specification of a source, a file or data, with what is set beside it."""
+    if source is None:
+        spec = _spec_of_connection(changes, verb, connection)
+    elif isinstance(source, Spec):
+        spec = change_spec(source, changes)
+    elif isinstance(source, Mapping):
+        spec = build_changed(source, changes)
+    elif not isinstance(source, str | os.PathLike):
+        frame = source if is_table(source) else as_frame(source)
+        spec = _spec_of_source({FRAME: frame}, "the table", changes)
+    elif (name := os.fspath(source)).lower().endswith(".toml"):
+        spec = build_changed(read_toml(as_path(name)), changes, base=as_path(name).parent, origin=name)
+    else:
+        called = redact_secrets(name)
+        where = {"file": name} if ("source", "reader") in changes else as_source_table(name)
+        _refuse_missing(name, called)
+        spec = _spec_of_source(where, called, changes)
     return bind_connection(spec, connection)
 
 
-def _spec_of_connection(flags: dict[str, Any], verb: str, connection: object | None) -> Spec:
+def _spec_of_connection(changes: Changes, verb: str, connection: object | None) -> Spec:
     """Return the specification of a table or query of an open connection."""
-    if connection is None or not {"table", "query"} & set(flags):
-        raise UsageError(f"{verb} needs a source: a specification, a file, a table, or table or query of a connection")
+    there = {path[1]: value for path, value in changes.items() if path in (("source", "table"), ("source", "query"))}
+    if connection is None or not there:
+        raise UsageError(
+            f"{verb} needs a source: a specification, a file, a table, or source.table or source.query of a connection"
+        )
     if is_spark_session(connection):
-        there = {name: flags.pop(name) for name in ("table", "query") if name in flags}
-        return _spec_of_source({SPARK: there}, "the session", flags)
+        rest = {path: value for path, value in changes.items() if path[:1] != ("source",) or path[1] not in there}
+        return _spec_of_source({SPARK: there}, "the session", rest)
     opened = open_database(connection)
     source = {"database": os.fspath(opened.file) if opened and opened.file else MEMORY}
-    spec = _spec_of_source(source, "the connection", flags)
+    spec = _spec_of_source(source, "the connection", changes)
     return spec.model_copy(update={"source": spec.source.with_open_database(opened)})
 
 
-def split_keywords(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the keywords of a specification, and those of how a verb runs; ``options`` of a CSV file are a table."""
-    rest = {name: value for name, value in keywords.items() if name in RUNNING and not isinstance(value, Mapping)}
-    return {name: value for name, value in keywords.items() if name not in rest}, rest
+def _spec_of_source(source: Mapping[str, Any], called: str, changes: Changes) -> Spec:
+    """Return the specification of a source, which messages call ``called``, by what is set alone."""
+    if "database" in source and not {("source", "table"), ("source", "query")} & set(changes):
+        from privsql.engine.open import list_tables
+
+        names = ", ".join(list_tables(as_path(source["database"]))) or "no table"
+        raise UsageError(f"{called} holds {names}; choose one as source.table, or give a source.query")
+    missing = _find_missing(changes)
+    if missing is not None:
+        hint = "" if FRAME in source else f"; 'privsql init {called}' proposes a specification"
+        raise UsageError(f"{called} is not a specification (.toml), so {missing} is needed{hint}")
+    return build_changed({"source": source, "columns": {}, "mechanism": {}}, changes, origin="")
+
+
+def _find_missing(changes: Changes) -> str | None:
+    """Return the first key that is not set and without which nothing can be published."""
+    mechanism = {path[1]: value for path, value in changes.items() if len(path) == 2 and path[0] == "mechanism"}
+    kind, *others = find_kinds(mechanism)
+    if kind not in KINDS or others:
+        return None  # refused as such, later
+    stated = {path[:2] for path, value in changes.items() if value or not isinstance(value, str | list | tuple)}
+    shape = get_default_mechanism(kind).shape
+    columns = next(keys for one, keys in NEEDED.items() if isinstance(shape, one))
+    roles = {path[1] for path in stated if path[0] == "columns"} & ROLES
+    needed = [f"columns.{key}" for key in columns if not roles or roles & set(columns)]  # others have another shape
+    needed += [f"mechanism.{key}" for key, field in get_parameters(kind).model_fields.items() if field.is_required()]
+    return next((key for key in needed if tuple(key.split(".")) not in stated), None)
+
+
+def _refuse_missing(name: str, called: str) -> None:
+    """Raise ``EngineError`` for a missing file, or a pattern without a match; an address is looked up later."""
+    place = at_home(Path(name))
+    if url_scheme(name) or place.exists():
+        return
+    if WILD.search(name):
+        find_files([str(place)])
+    else:
+        raise EngineError(f"{called}: no such file{suggest_file(place)}")
 
 
 def spec_from_manifest(spec_or_source: SpecLike, manifest: Manifest, connection: object | None = None) -> Spec:
@@ -430,27 +342,3 @@ def _stated_columns(manifest: Manifest) -> dict[str, Any]:
         return {"categories": named}
     quasi = [one.name for one in manifest.quasi_identifiers]
     return {"quasi_identifiers": quasi, "sensitive": named, "categorical": True}  # as they were published
-
-
-def _normalize_keywords(keywords: Mapping[str, Any], verb: str) -> dict[str, Any]:
-    """Return the keywords by the names of their flags, without ``mechanism``."""
-    flags = {name: value for name, value in keywords.items() if value is not None}
-    refuse_unknown_keywords(flags, list_keywords(), verb)
-    if SHORT in flags:
-        if LONG in flags:
-            raise UsageError(f"{SHORT} and {LONG} mean the same; give only one")
-        flags[LONG] = flags.pop(SHORT)
-    meant = flags.pop(MECHANISM, None)
-    if meant is None:
-        return flags
-    if isinstance(meant, str):
-        meant = {KIND if meant in KINDS else ALGORITHM: meant}
-    if not isinstance(meant, Mapping):
-        raise UsageError(f"mechanism: {type(meant).__name__} is neither a name nor a table of keys")
-    names = {flag.key: name for name, flag in list_flags().items() if flag.section == MECHANISM}
-    refuse_unknown_keywords(meant, names, "mechanism")
-    from_table = {names[key]: value for key, value in meant.items()}
-    twice = next((name for name in from_table if name in flags), None)
-    if twice is not None:
-        raise UsageError(f"{twice} is given twice: here and in mechanism")
-    return flags | from_table

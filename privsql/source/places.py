@@ -23,7 +23,6 @@ from pydantic import (
 )
 from pydantic.json_schema import SkipJsonSchema
 
-from privsql.calls import at_home
 from privsql.engine import files
 from privsql.engine.database import FRAME, HERE, SERVERS, SPARK, TRAITS, EngineTraits, Origin, ReleaseDatabase, Scan
 from privsql.engine.files import fold_name, temporary_folder
@@ -581,7 +580,7 @@ class Source(SpecPart):
                 what = f"{start}:// is no address of files ({', '.join(files.REMOTE)})"
                 raise ValueError(f"{label}: {what}; 'privsql init' writes a specification of a server")
             if self.reader is None and files.kind_of(name) is None:
-                why = f"the ending must be one of {ENDINGS}; or say reader = 'csv' or 'parquet'"
+                why = f"the ending must be one of {ENDINGS}; or say source.reader = 'csv' or 'parquet'"
                 if Path(label).suffix.lower() in files.DATABASES:
                     why = "is a database by its ending; give database = .., with a table"
                 raise ValueError(f"{Path(label).name}: {why}")
@@ -589,7 +588,7 @@ class Source(SpecPart):
         if len(kinds) > 1:
             raise ValueError(f"files of one source are of one kind, not {' and '.join(map(str, kinds))}")
         if self.options is not None and self.kind != "csv":
-            raise ValueError("options are for CSV files, and these are not; if they are, set reader = 'csv'")
+            raise ValueError("options are for CSV files, and these are not; if they are, set source.reader = 'csv'")
         several = len(self.files) > 1 or self.union_by_name or self.hive_partitioning
         if self.reader in ("delta", "iceberg") and several:
             raise ValueError(f"a {self.reader} table is one folder or address; name that, not its files")
@@ -655,15 +654,3 @@ class Source(SpecPart):
         options = self.options.model_dump(exclude_none=True) if self.options is not None else {}
         scan = Scan(self.files, self.union_by_name, self.hive_partitioning, options)
         return Origin(self.kind, Path(self.files[0]), None, self.query, scan=scan)
-
-    def with_base(self, base: Path) -> Source:
-        """Return the source with paths taken from folder ``base``; ``~`` is the home folder."""
-        texts = tuple(name if files.url_scheme(name) else str(join_base(base, Path(name))) for name in self.files)
-        database = join_base(base, self.database) if self.database is not None else None
-        file = None if self.file is None else texts[0] if isinstance(self.file, str) else texts
-        return self.model_copy(update={"database": database, "file": file})
-
-
-def join_base(base: Path, path: Path) -> Path:
-    """Return a path of a specification, taken from the specification's folder; ``~`` is the home folder."""
-    return base / at_home(path)

@@ -156,7 +156,7 @@ def refuse_uncategorical(
     names = ", ".join(repr(field.name) for field in different)
     if values == records > FEW_RECORDS:
         all_numbers = all(field.is_number for field in different)
-        numbers = f"kind = {_find_numeric_kind()!r} publishes numbers, or " if all_numbers else ""
+        numbers = f"mechanism.kind = {_find_numeric_kind()!r} publishes numbers, or " if all_numbers else ""
         raise UsageError(
             f"sensitive column {names}: each of the {records:,} records has a different value, so values are not "
             f"categories; {numbers}take another column, or make the values coarser in source.query"
@@ -168,8 +168,8 @@ def refuse_uncategorical(
             raise UsageError(
                 f"sensitive column {field.name!r} is {field.type} with {number:,} different values, and "
                 f"{mechanism.kind} takes at most {shape.most_numbers} numbers for categories; take "
-                f"kind = {_find_numeric_kind()!r}, make bins in source.query, or set categorical = true if these "
-                "numbers are codes"
+                f"mechanism.kind = {_find_numeric_kind()!r}, make bins in source.query, or set columns.categorical = "
+                "true if these numbers are codes"
             )
 
 
@@ -297,7 +297,9 @@ def _choose_list(fields: Iterable[Field], wanted: str | None) -> ChosenRoles:
     lists = [field.name for field in fields if field.is_list]
     chosen = [name for name in lists if wanted is None or fold_name(name) == fold_name(wanted)]
     if len(chosen) != 1:
-        known = f"it has {', '.join(lists)}; choose sensitive=.." if lists else "name record and item columns yourself"
+        known = "name record and item columns yourself"
+        if lists:
+            known = f"it has {', '.join(lists)}; choose one as columns.sensitive"
         raise UsageError(f"{'no' if not chosen else 'more than one'} list column to publish; {known}")
     return ChosenRoles({"items": chosen[0]}, ())
 
@@ -369,5 +371,5 @@ def _choose_sensitive(profiles: list[Profile], wanted: str | None, *, numeric: b
             raise UsageError(f"no column can be sensitive: none {what} and names neither records nor people")
         names = [p.name for p in candidates]
         listed = _join_first(names, ", ", OFFERED)
-        raise UsageError(f"no column looks sensitive by its name; choose one with sensitive=.., of {listed}")
+        raise UsageError(f"no column looks sensitive by its name; choose one as columns.sensitive, of {listed}")
     return min(named, key=lambda p: (p.different > 200 and not numeric, len(p.name), -p.different))

@@ -178,7 +178,7 @@ def _count_records(db: Warehouse, columns: Columns, roles: Roles, keep: exp.Expr
             if of_column := counts([condition])[2]:
                 raise UsageError(
                     f"column {name!r} is NULL in {of_column} records; "
-                    f"set nulls.{name} to 'suppress' (leave them out) or 'value' (NULL is a value of its own)"
+                    f"set columns.nulls.{name} to 'suppress' (leave them out) or 'value' (NULL is a value of its own)"
                 )
     return records, remaining
 

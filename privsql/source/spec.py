@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -44,7 +44,7 @@ from privsql.mechanisms.base import (
 from privsql.mechanisms.registry import DEFAULT, KINDS, get_default_mechanism, get_mechanism, get_parameters
 from privsql.model.bins import Bins
 from privsql.model.parameters import WORDS, Facts, NullPolicy, Order, Parameters, Positive, Wording
-from privsql.source.places import WHEREVER, Frame, Source, SpecPart, as_frame, is_table, join_base, optional_key
+from privsql.source.places import WHEREVER, Frame, Source, SpecPart, as_frame, is_table, optional_key
 from privsql.source.targets import Address, SchemaName, Target, open_database, require_file_name, target_in
 
 # Columns --------------------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class Columns(SpecPart):
         description="Sensitive numbers are codes of categories, however many there are.",
     )
 
-    @field_validator("sensitive", mode="before")
+    @field_validator("quasi_identifiers", "sensitive", "categories", mode="before")
     @classmethod
     def _as_tuple(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else value
@@ -235,10 +235,8 @@ class ReleaseSection(SpecPart):
         return self._base
 
     def with_base(self, base: Path) -> ReleaseSection:
-        """Return the section with its target taken from folder ``base``; ``~`` is the home folder."""
+        """Return the section with the folder of its default target."""
         section = self.model_copy()
-        if isinstance(self.to, Path):
-            section = self.model_copy(update={"to": join_base(base, self.to)})
         section._base = base
         return section
 
@@ -274,6 +272,7 @@ SECTIONS: dict[str, type[SpecPart]] = {
     "release": ReleaseSection,
     "ledger": Ledger,
 }  # beside that of the mechanism, which has a model by kind
+SECTION_NAMES = (*SECTIONS, "mechanism")
 
 
 class Spec(SpecPart):
@@ -293,7 +292,14 @@ class Spec(SpecPart):
             return value
         if not isinstance(value, dict):
             raise PydanticCustomError("table", "must be a table")
-        kind = value.get("kind", DEFAULT)
+        kinds = find_kinds(value)
+        if len(kinds) > 1:
+            raise PydanticCustomError(
+                "kind",
+                "{algorithm} is an algorithm of {kinds}; choose one of them",
+                {"algorithm": value["algorithm"], "kinds": " and ".join(kinds)},
+            )
+        (kind,) = kinds
         if kind not in KINDS:
             raise PydanticCustomError(
                 "kind", "{kind} is not one of {known}", {"kind": repr(kind), "known": ", ".join(map(repr, KINDS))}
@@ -305,7 +311,7 @@ class Spec(SpecPart):
         shape, columns = self.implementation.shape, self.columns
         if not isinstance(shape, columns.shape):
             fitting = [repr(kind) for kind in KINDS if isinstance(get_default_mechanism(kind).shape, columns.shape)]
-            wanted = f"kind = {name_choices(fitting)}"
+            wanted = f"mechanism.kind = {name_choices(fitting)}"
             if columns.shape is TableShape:
                 wanted = next(text for one, text in SHAPES.items() if isinstance(shape, one))
             raise ValueError(f"mechanism {self.mechanism.kind!r} and columns do not fit; it needs {wanted}")
@@ -347,7 +353,7 @@ class Spec(SpecPart):
         if several and (self.source.person is None or self.source.persons != "some"):
             raise ValueError(
                 f"mechanism.max_records = {self.record_limit} limits the records of a person; name the column of "
-                "persons as source.person, and say persons = 'some'"
+                "persons as source.person, and say source.persons = 'some'"
             )
         if self.source.persons == "some" and not several:
             raise ValueError(
@@ -357,7 +363,7 @@ class Spec(SpecPart):
         if private and self.source.person is not None and not self.source.chooses_records:
             raise ValueError(
                 "source.persons: a differentially private release can't refuse a table because of one record; say "
-                "persons = 'one', or 'some' with mechanism.max_records"
+                "source.persons = 'one', or 'some' with mechanism.max_records"
             )
         if self.source.person is not None and fold_name(self.source.person) in map(fold_name, self.columns.names):
             raise ValueError("source.person: the column that names persons is never published; give it no other role")
@@ -482,12 +488,11 @@ NEEDED_TYPES = {
 def _first_error(error: ValidationError) -> str:
     """Return the first error, as ``key: what``."""
     listed = error.errors(include_url=False)
-    first = next((one for one in listed if one["type"] == "extra_forbidden"), listed[0])
+    first = next((one for one in listed if one["type"] in ("extra_forbidden", "kind")), listed[0])
     where = ".".join(map(str, first["loc"]))
     what = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        near = suggest_name(str(first["loc"][-1]), _list_keys(first["loc"]))
-        what = "there is no such key" + (near or "; 'privsql init --schema' has all of them")
+        what = _explain_unknown_key([str(one) for one in first["loc"]])
     elif first["type"] == "missing":
         what = "is missing"
     elif first["type"] == "kind":
@@ -501,13 +506,36 @@ def _first_error(error: ValidationError) -> str:
     return f"{where}: {what}" if where and not what.startswith(f"{where}.") else what
 
 
-def _list_keys(place: tuple[int | str, ...]) -> set[str]:
-    """Return the keys that a specification may have beside a wrong one."""
-    if len(place) < 2:
-        return set(Spec.model_fields)
-    section = SECTIONS.get(str(place[0]))
-    models: list[type[BaseModel]] = [section] if section else [get_parameters(kind) for kind in KINDS]
-    return {field.alias or name for model in models for name, field in model.model_fields.items()}
+def _explain_unknown_key(place: list[str]) -> str:
+    """Return that a key does not exist, with the nearest one that does, or the section that has a key of this name."""
+    *section, name = place
+    known = list_keys()
+    kinds = [kind for kind in KINDS if section == ["mechanism"] and name in get_parameters(kind).model_fields]
+    if kinds:
+        return f"this mechanism has no such key; it is one of {name_choices(kinds)}"
+    near = suggest_name(name, known.get(".".join(section), ()) if section else SECTION_NAMES)
+    if not near and (places := [f"{one}.{name}" for one, names in known.items() if name in names]):
+        near = f", did you mean {name_choices(places)}?"
+    return "there is no such key" + (near or "; 'privsql init --schema' has all of them")
+
+
+def list_keys() -> dict[str, set[str]]:
+    """Return the keys of every section and of the tables in it; those of ``[mechanism]`` are of all mechanisms."""
+    known: dict[str, set[str]] = {}
+
+    def add(place: str, model: type[BaseModel]) -> None:
+        for name, field in model.model_fields.items():
+            key = field.alias or name
+            known.setdefault(place, set()).add(key)
+            tables = [one for one in get_args(field.annotation) if isinstance(one, type) and issubclass(one, BaseModel)]
+            for table in tables if get_origin(field.annotation) is not dict else ():
+                add(f"{place}.{key}", table)
+
+    for section, model in SECTIONS.items():
+        add(section, model)
+    for kind in KINDS:
+        add("mechanism", get_parameters(kind))
+    return known
 
 
 def schema() -> str:
@@ -519,7 +547,10 @@ def schema() -> str:
 
 
 # Reading --------------------------------------------------------------------------------------------------------------
-# Read a specification from TOML, with exact numbers, or from plain data; paths in a file are relative to it.
+# Read a specification from TOML, with exact numbers, or from plain data; paths in a file are relative to it. Whatever a
+# caller sets beside it, by options or by keywords, changes that data before it is validated.
+
+Changes = Mapping[tuple[str, ...], Any]  # new values by the path of their key: ("mechanism", "threshold")
 
 
 def load(path: PathLike, *, source: object | None = None) -> Spec:
@@ -530,6 +561,11 @@ def load(path: PathLike, *, source: object | None = None) -> Spec:
     key, for an invalid one.
     """
     path = as_path(path)
+    return build(read_toml(path), base=path.parent, origin=str(path), source=source)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return what a TOML file says, with numbers as they are written."""
     try:
         content = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
@@ -540,10 +576,9 @@ def load(path: PathLike, *, source: object | None = None) -> Spec:
     except UnicodeDecodeError as error:
         raise EngineError(f"{path}: is no text in UTF-8, as the TOML of a specification is") from error
     try:
-        raw = tomllib.loads(content, parse_float=Decimal)
+        return tomllib.loads(content, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: not valid TOML: {error}") from error
-    return build(raw, base=path.parent, origin=str(path), source=source)
 
 
 def build(
@@ -557,49 +592,146 @@ def build(
     """
     if not isinstance(raw, Mapping):
         raise UsageError(f"{origin}: {type(raw).__name__} is not a table of keys and values")
-    data, base = dict(raw), as_path(base)
-    stated = data.pop("source", None)
+    stated = raw.get("source")
     if isinstance(source, str | os.PathLike) and not url_scheme(os.fspath(source)):
         source = os.path.abspath(at_home(Path(source)))
     where = as_source_table(stated if source is None else source)
     if source is not None and isinstance(stated, Mapping) and isinstance(where, dict):
         where = {key: stated[key] for key in WHEREVER if key in stated} | where
+    return build_changed({**raw, "source": where}, {}, base=as_path(base), origin=origin)
+
+
+def build_changed(
+    raw: Mapping[str, Any], changes: Changes, *, base: Path = HERE, origin: str = "specification"
+) -> Spec:
+    """Return a validated specification from plain data and what a caller sets beside it.
+
+    Args:
+        raw: The sections, as TOML gives them; a section may be one that was validated before.
+        changes: New values. Their paths are relative to the working directory, those of ``raw`` to ``base``.
+        base: The folder of the specification, and of a release without a target.
+        origin: What messages call the specification; nothing where there is none but what is set.
+    """
     try:
+        data = {key: as_source_table(value) if key == "source" else value for key, value in raw.items()}
+        data = _change({key: value for key, value in data.items() if value is not None}, changes, base)
+        where = data.pop("source", None)
         if isinstance(where, Mapping) and "frame" in where:
             where = {**where, "frame": as_frame(where["frame"], discreet=_is_private(data.get("mechanism")))}
-        data = _read_levels(as_exact_data(data), base)
+        data = _read_levels(as_exact_data(data))
         spec = Spec.model_validate(data | ({"source": where} if where is not None else {}))
         if (frame := spec.frame) is not None:
             frame.refuse_unreadable(spec.columns.names, queried=spec.source.query is not None)
     except UsageError as error:
-        raise UsageError(f"{origin}: {error}") from error
-    ledger = spec.ledger
-    if ledger is not None and ledger.database is not None:
-        ledger = ledger.model_copy(update={"database": join_base(base, ledger.database)})
-    parts = {"source": spec.source.with_base(base), "release": spec.release.with_base(base), "ledger": ledger}
-    return spec.model_copy(update=parts)
+        raise UsageError(f"{origin}: {error}" if origin else str(error)) from error
+    return spec.model_copy(update={"release": spec.release.with_base(base)})
+
+
+def change_spec(spec: Spec, changes: Changes) -> Spec:
+    """Return a specification with other values for some keys, validated as a whole."""
+    if not changes:
+        return spec
+    changed = build_changed(dict(spec), changes, base=spec.release.base, origin="")
+    parts = {"source": spec.source, "release": spec.release}
+    return changed.model_copy(
+        update={name: getattr(changed, name).with_open_database(one.opened) for name, one in parts.items()}
+    )
+
+
+def _change(data: dict[str, Any], changes: Changes, base: Path) -> dict[str, Any]:
+    """Return the data with other values.
+
+    Another mechanism starts without parameters, and a release without a ledger has none of the ledger's other keys. The
+    file of a release gets the ending of another format.
+    """
+    data = join_paths(data, base)
+    kind, stated, to = changes.get(("mechanism", "kind")), data.get("mechanism"), _get(data, "release", "to")
+    if kind is not None and kind not in find_kinds(stated):
+        data["mechanism"] = {}
+    if changes.get(("ledger", "off")) is True:
+        data["ledger"] = {}
+    if isinstance(to, str | Path) and (form := changes.get(("release", "format"))) is not None:
+        data = assign(data, ("release", "to"), Path(to).with_suffix("" if form == "parquet" else ".duckdb"))
+    for path, value in changes.items():
+        data = assign(data, path, value)
+    return join_paths(data, HERE)
+
+
+def _get(data: Mapping[str, Any], section: str, key: str) -> Any:
+    """Return the value of a key of a section, which may be validated; None where there is none."""
+    part = data.get(section)
+    return part.get(key) if isinstance(part, Mapping) else getattr(part, key, None)
+
+
+def assign(data: Any, path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """Return a table with another value at the end of a path; it makes the tables on the way that do not exist."""
+    table = _dump_stated(data) if isinstance(data, BaseModel) else dict(data) if isinstance(data, Mapping) else {}
+    first, *rest = path
+    return {**table, first: assign(table.get(first), tuple(rest), value) if rest else value}
+
+
+def _dump_stated(part: BaseModel) -> dict[str, Any]:
+    """Return the keys of a section that its publisher wrote; what a file can't hold is as it is."""
+    stated = part.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+    kept = {key: getattr(part, key, None) for key in ("uri", "frame", "to")}
+    return stated | {key: value for key, value in kept.items() if value is not None}
+
+
+def join_paths(data: dict[str, Any], base: Path) -> dict[str, Any]:
+    """Return the data with paths taken from a folder; ``~`` is the home folder."""
+    for section, key in (("source", "database"), ("source", "file"), ("release", "to"), ("ledger", "database")):
+        part = data.get(section)
+        if isinstance(part, Mapping) and key in part:
+            place = require_file_name(part[key]) if key == "to" else part[key]
+            data = {**data, section: {**part, key: _join_path(base, place)}}
+    levels = _get(data, "columns", "levels")
+    if isinstance(data.get("columns"), Mapping) and isinstance(levels, Mapping):
+        joined = {name: _join_path(base, one) for name, one in levels.items()}
+        data = {**data, "columns": {**data["columns"], "levels": joined}}
+    return data
+
+
+def _join_path(base: Path, place: Any) -> Any:
+    """Return a path, or several, taken from a folder; an address, and what is no path, as it is."""
+    if isinstance(place, list | tuple):
+        return [_join_path(base, one) for one in place]
+    if not isinstance(place, str | os.PathLike) or not os.fspath(place) or url_scheme(os.fspath(place)):
+        return place
+    return str(base / at_home(Path(place)))
+
+
+def find_kinds(mechanism: object) -> list[str]:
+    """Return the kind that a section ``[mechanism]`` names, or all others than the default that have its algorithm."""
+    if isinstance(mechanism, Parameters):
+        return [mechanism.kind]
+    stated = mechanism if isinstance(mechanism, Mapping) else {}
+    if "kind" in stated:
+        return [str(stated["kind"])]
+    algorithm = stated.get("algorithm")
+    having = [kind for kind, classes in KINDS.items() if any(algorithm in names for names in classes.values())]
+    return [DEFAULT] if not having or DEFAULT in having else having
 
 
 def _is_private(mechanism: object) -> bool:
     """Return whether a request spends a budget, as far as its mechanism can be told before it is validated."""
     stated = mechanism if isinstance(mechanism, Mapping) else {}
-    kind = stated.get("kind", DEFAULT)
+    kind = find_kinds(stated)[0]
     if kind not in KINDS:
         return True
     algorithm = stated.get("algorithm", get_parameters(kind).model_fields["algorithm"].default)
     return isinstance(get_mechanism(kind, algorithm).composition, BudgetComposition)
 
 
-def _read_levels(data: dict[str, Any], base: Path) -> dict[str, Any]:
+def _read_levels(data: dict[str, Any]) -> dict[str, Any]:
     """Return the data with the groups that files of ``columns.levels`` hold in place of their names."""
     columns = data.get("columns")
     levels = columns.get("levels") if isinstance(columns, Mapping) else None
     if not isinstance(columns, Mapping) or not isinstance(levels, Mapping):
         return data
-    read = dict(levels)
-    for name, one in levels.items():
-        if isinstance(one, str):
-            read[name] = _read_hierarchy(join_base(base, Path(one)), f"columns.levels.{name}")
+    read = {
+        name: _read_hierarchy(Path(one), f"columns.levels.{name}") if isinstance(one, str) else one
+        for name, one in levels.items()
+    }
     return {**data, "columns": {**columns, "levels": read}}
 
 

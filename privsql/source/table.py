@@ -212,14 +212,14 @@ def find_column(columns: Mapping[str, Named], name: str, where: str = "") -> Nam
 
     >>> find_column(index_names([Field("sex;height", "VARCHAR")]), "age")
     Traceback (most recent call last):
-    privsql.errors.UsageError: column 'age' is not in the source; it has sex;height, which may be several: options = { \
-delimiter = ';' } tells them apart
+    privsql.errors.UsageError: column 'age' is not in the source; it has sex;height, which may be several: \
+source.options = { delimiter = ';' } tells them apart
     """
     if fold_name(name) in columns:
         return columns[fold_name(name)]
     names = [one.name for one in columns.values()]
     between = next((one for one in DELIMITERS if len(names) == 1 and one in names[0]), None)
-    hint = f", which may be several: options = {{ delimiter = {between!r} }} tells them apart" if between else ""
+    hint = f", which may be several: source.options = {{ delimiter = {between!r} }} tells them apart" if between else ""
     near = suggest_name(name, names) or ";"
     raise UsageError(f"{where}column {name!r} is not in the source{near} it has {', '.join(names)}{hint}")
 

@@ -30,9 +30,9 @@ MEMORY = "memory"  # the name of a database that is no file
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # with one slash too, as a path has it
 TABLE_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 PLACES = (
-    "a release is a file (NAME.duckdb), a folder (format = 'parquet'; of Spark also at file:, hdfs: or s3a:), or a "
-    "schema of a DuckDB file (FILE::SCHEMA), of a Postgres database (postgresql://HOST/DATABASE::SCHEMA) or of a Spark "
-    "session"
+    "a release is a file (NAME.duckdb), a folder (release.format = 'parquet'; of Spark also at file:, hdfs: or s3a:), "
+    "or a schema of a DuckDB file (FILE::SCHEMA), of a Postgres database (postgresql://HOST/DATABASE::SCHEMA) or of a "
+    "Spark session"
 )
 SERVER = re.compile(r"postgres(ql)?:/+")
 FOLDER = re.compile(r"(file|hdfs|s3a):/", re.IGNORECASE)

@@ -207,12 +207,12 @@ def attack(
     """
     if differential is not None:
         if release is not None or source is None:
-            raise UsageError("differential=.. asks a source and no release; give source=.. alone")
+            raise UsageError("option differential asks a source and no release; give option source alone")
         return _attack_counts(source, *differential, 0.1 if epsilon is None else epsilon, draws or DRAWS, seed, how)
     if epsilon is not None or draws is not None:
-        raise UsageError("epsilon and draws are of differential=..; give its two conditions, too")
+        raise UsageError("epsilon and draws are of option differential; give its two conditions, too")
     if release is None:
-        raise UsageError("attack takes a release, or differential=.. with two conditions")
+        raise UsageError("attack takes a release, or option differential with two conditions")
     connection = how.get("connection")
     target, others = as_target(release, connection), as_targets(against, "against", connection)
     clock, chosen = time.monotonic(), as_whole_number(1 if seed is None else seed, "seed", None)

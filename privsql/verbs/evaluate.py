@@ -30,7 +30,7 @@ from privsql.errors import InfeasibleError, UsageError
 from privsql.figures import format_percent
 from privsql.keyed_random import Key, seed_key, system_key
 from privsql.mechanisms.registry import get_parameters
-from privsql.outcomes import JsonObject, Message, Outcome, Part, Table
+from privsql.outcomes import JsonObject, Outcome, Part, Table
 from privsql.releases.ledger.book import path_of
 from privsql.releases.ledger.composition import make_choice, read_key, repeat_choice
 from privsql.releases.ledger.publication import PublicationRequest
@@ -130,7 +130,7 @@ def evaluate(
     if source is None:
         return _evaluate_specs(release, workload, grid, confidence, key_file, how)
     if grid is not None:
-        raise UsageError("grid=.. is of several specifications, and a release with its source is given")
+        raise UsageError("option grid is of several specifications, and a release with its source is given")
     connection = how.get("connection")
     target, questions = as_target(cast("PathLike", release), connection), make_workload(workload, how, evaluate)
     rest = {name: value for name, value in how.items() if name in RUNNING}
@@ -163,7 +163,7 @@ def _parse_workload_field(name: str, value: Any) -> Any:
     if value is None:
         return None
     if name == "true_answers":
-        return as_range(value, "true_answers=..")
+        return as_range(value, name)
     if name == "estimators":
         return as_names(value, "estimators")
     if name == "selectivity":
@@ -399,7 +399,7 @@ class Comparison(Outcome, list[Candidate]):
             )
         if rows:
             yield Table(columns, rows, range(3, len(columns)), wide=True, ruled=True)
-        yield from (Message(f"{one.name}: {one.reason}") for one in self.refused)
+        yield from (f"{one.name}: {one.reason}" for one in self.refused)
         if rows:
             yield "mean relative error by size of the true answer; covered: true answers within the bounds"
 
@@ -442,7 +442,7 @@ def _evaluate_specs(
 def _name_specs(specs: Any) -> list[tuple[str, Spec]]:
     """Return the specifications with their names; a number where nothing names one."""
     if isinstance(specs, str | os.PathLike) and not str(specs).lower().endswith(".toml"):
-        raise UsageError(f"{specs}: evaluate compares a release with its source; give source=..")
+        raise UsageError(f"{specs}: evaluate compares a release with its source; give option source")
     alone = isinstance(specs, str | os.PathLike | Spec) or is_table(specs) or not isinstance(specs, Iterable)
     if alone or (isinstance(specs, Mapping) and {"source", "mechanism"} <= set(specs)):
         raise UsageError("evaluate takes specifications by name or in a list; put one into a list: [spec]")

@@ -46,7 +46,7 @@ def export(release: PathLike, *, synthetic: PathLike | None = None, connection: 
     """
     target, file = as_target(release, connection), as_optional_path(synthetic, "synthetic")
     if file is None:
-        raise UsageError("export has nothing to write; give synthetic=.., a new file that ends in .parquet")
+        raise UsageError("export has nothing to write; give option synthetic, a new file that ends in .parquet")
     if file.suffix != ".parquet" or file.exists():
         raise UsageError(f"{file}: synthetic records need a new file that ends in .parquet")
     with Release(target) as opened, explain_failures(target), open_scratch() as db:

@@ -17,9 +17,10 @@ from privsql.engine.database import HERE, TRAITS, Options, RunKeywords, Warehous
 from privsql.engine.files import fold_name, is_files, url_scheme
 from privsql.engine.open import list_tables
 from privsql.engine.sqlfiles import DIALECT, alias_as, column, quoted_identifier, temp_table
-from privsql.errors import UsageError
+from privsql.errors import UsageError, suggest_name
 from privsql.mechanisms.base import BudgetComposition, ProfiledSource, Proposal, TableShape
 from privsql.mechanisms.registry import get_default_mechanism
+from privsql.source.keywords import read_keywords
 from privsql.source.places import Source, as_frame, is_table
 from privsql.source.population import name_population
 from privsql.source.profile import ChosenRoles, choose_roles, find_missing_markers, is_identifying_name
@@ -37,40 +38,54 @@ if TYPE_CHECKING:
     from privsql.source.keywords import ArrowStream
 
 
+INIT_KEYS = (
+    "source.table", "source.query", "source.engine", "columns.sensitive", "columns.categorical", "mechanism.kind",
+)  # fmt: skip
+
+
 def init(
     source: PathLike | ArrowStream | None = None,
     *,
-    table: str | Sequence[str] | None = None,
-    query: str | None = None,
     sensitive: str | None = None,
-    categorical: bool = False,
-    kind: str | None = None,
-    engine: str | None = None,
+    mechanism: str | None = None,
+    set: Mapping[str, Any] | None = None,  # noqa: A002
     base: PathLike | None = None,
     schema: bool = False,
     **how: Unpack[RunKeywords],
 ) -> str:
     """TOML of a proposed specification for a source: roles, domain sizes and feasible parameters.
 
-    ``source``: a file, an address of Postgres, or a table in Python, which the text can't name: ``privsql.load(path,
-    source=table)`` reads it once it is saved. ``table``: of a database; several are joined by the names of records or
-    persons that they share. ``query``: a SELECT over the database, or over the file as ``source``. ``categorical``:
-    sensitive numbers are codes of categories. ``kind``: by default the one that suits the sensitive column. ``engine``:
-    what reads Parquet (``duckdb`` or ``spark``). ``base``: the folder where the specification will lie, from which its
-    paths are taken; else they are absolute. ``schema``: return the JSON Schema of specifications, for editors; no
-    source is read. Raises ``UsageError`` if no columns can have the roles that the mechanism
-    needs, or the sensitive values are no categories, ``EngineError`` for files that can't be read, ``InfeasibleError``
-    where nothing can be published.
+    Args:
+        source: A file, an address of Postgres, or a table in Python. The text can't name a table;
+            ``privsql.load(path, source=table)`` reads the text once it is saved.
+        sensitive: The sensitive column, if its name does not show it.
+        mechanism: The kind of mechanism; by default the one that suits the sensitive column.
+        set: Keys of a specification that say how to read the source. source.table may list several tables, which are
+            joined by the names of records or persons that they share. ``INIT_KEYS`` are all of them.
+        base: The folder where the specification will lie, from which its paths are taken; else they are absolute.
+        schema: Return the JSON Schema of specifications, for editors; no source is read.
+        how: How the verb runs.
+
+    Raises:
+        UsageError: No columns can have the roles that the mechanism needs, or the sensitive values are no categories.
+        EngineError: A file can't be read.
+        InfeasibleError: Nothing can be published.
     """
     if schema == (source is not None):
-        raise UsageError("init takes a source, or schema=True without one")
+        raise UsageError("init takes a source, or option schema without one")
     if schema or source is None:
         return specification_schema()
-    wanted, tables = (kind, (sensitive, categorical)), (table,) if isinstance(table, str) else tuple(table or ())
+    keywords = {"sensitive": sensitive, "mechanism": mechanism, "set": set}
+    given = {".".join(path): value for path, value in read_keywords(keywords).items()}
+    if (wrong := next((key for key in given if key not in INIT_KEYS), None)) is not None:
+        raise UsageError(f"init takes {', '.join(INIT_KEYS)}, not {wrong}{suggest_name(wrong, INIT_KEYS)}")
+    table, query, engine, sensitive, categorical, kind = map(given.get, INIT_KEYS)
+    tables = (table,) if isinstance(table, str) else tuple(table or ())
+    wanted = (kind, (sensitive, bool(categorical)))
     if kind is not None:
         get_default_mechanism(kind)
     if query is not None and tables:
-        raise UsageError("give table=.. or query=.., not both")
+        raise UsageError("give source.table or source.query, not both")
     with options_from(how, init) as options:
         if is_table(source):
             return _propose_spec("the table", {"frame": as_frame(source)}, {"query": query}, wanted, options)
@@ -100,7 +115,7 @@ def init(
 def _describe_relation(address: str, tables: Sequence[str], query: str | None) -> dict[str, Any]:
     """Return the section of a server's table or query; ``UsageError`` for a password, which would be written down."""
     if len(tables) + (query is not None) != 1:
-        raise UsageError("a server needs one table=.., or query=.. in the server's SQL")
+        raise UsageError("a server needs one source.table, or a source.query in the server's SQL")
     if urlsplit(address).password is not None or "password" in (urlsplit(address).query or ""):
         raise UsageError("the address holds a password; leave it out, and set PGPASSWORD or use ~/.pgpass")
     return {"uri": address, **({"query": query} if query is not None else {"table": tables[0]})}
@@ -191,7 +206,7 @@ def _join_tables(name: str, tables: Sequence[str], options: Options) -> str:
         why = (
             f"both have {', '.join(sorted(others))}" if others else "they share no column that names records or persons"
         )
-        raise UsageError(f"{name}: tables {' and '.join(tables)}: {why}; write the join as query=..")
+        raise UsageError(f"{name}: tables {' and '.join(tables)}: {why}; write the join as source.query")
     joined = exp.select(exp.Star()).from_(exp.to_table(tables[0], dialect=DIALECT))
     for one in tables[1:]:
         joined = joined.join(exp.to_table(one, dialect=DIALECT), using=[quoted_identifier(key) for key in keys])
@@ -279,6 +294,6 @@ def _only_table(path: Path) -> str:
     names = list_tables(path)
     if len(names) != 1:
         held = ", ".join(names) or "no table"
-        ways = "choose one or several to join with table=.., or give query=.."
+        ways = "choose one or several to join as source.table, or give a source.query"
         raise UsageError(f"{path} holds {held}" + (f"; {ways}" if names else ""))
     return names[0]

@@ -111,14 +111,14 @@ class LedgerListing(Outcome):
         return f"epsilon: {facts['spent']} spent, {describe_cap(facts['cap'], facts['delta'])}"
 
 
-def ledger(spec: SpecLike | None = None, *, database: PathLike | None = None) -> LedgerListing:
+def ledger(spec: SpecLike | None = None, *, ledger: PathLike | None = None) -> LedgerListing:
     """List what the ledger holds of the population of a specification; without one, of all of them.
 
-    ``database``: the ledger, by default that of the specification, or the user's own. Raises ``UsageError`` if there
+    ``ledger``: its file, by default that of the specification, or the user's own. Raises ``UsageError`` if there
     is none.
     """
     source_spec = as_spec(spec) if spec is not None else None
-    path = require_ledger(source_spec, as_optional_path(database, "database"))
+    path = require_ledger(source_spec, as_optional_path(ledger, "ledger"))
     population = () if source_spec is None else require_population(source_spec.source)
     with open_scratch() as db, open_for_reading(db, path) as book:
         return _list_releases(path, book, population)
@@ -130,12 +130,12 @@ def _list_releases(path: Path, book: Book, population: tuple[str, ...]) -> Ledge
     return LedgerListing(path, tuple(book.list_of_population(population)), population, book.find_budget(population))
 
 
-def withdraw(release: PathLike | int, *, database: PathLike | None = None) -> LedgerEntry:
+def withdraw(release: PathLike | int, *, ledger: PathLike | None = None) -> LedgerEntry:
     """Record that a release, named by its file or its number, was never distributed: it frees all but a budget.
 
     Raises ``UsageError`` if the ledger does not hold it, or has it as withdrawn already.
     """
-    path = require_ledger(None, as_optional_path(database, "database"))
+    path = require_ledger(None, as_optional_path(ledger, "ledger"))
     named = str(release if isinstance(release, int | str) else as_path(release))
     with open_scratch() as db, open_for_writing(db, path) as book:
         entry = _find_entry(book, named, path)
@@ -166,14 +166,14 @@ def cap(
     epsilon: Fraction | Decimal | str | float,
     *,
     delta: Fraction | Decimal | str | float | None = None,
-    database: PathLike | None = None,
+    ledger: PathLike | None = None,
 ) -> LedgerListing:
     """Set the most that all differentially private releases of a population may spend together, and record it.
 
     ``spec``: a specification, or the name of a population. A cap is a pair (epsilon, delta), and everything is
     converted at its ``delta``: by default that of the cap that is there, of the releases, or of the specification. This
-    is the only way to raise either; a specification that still asks for less lowers epsilon again. ``database``: as of
-    ``ledger``; by default, a name without a release in the user's own is capped in the one that this names for it.
+    is the only way to raise either; a specification that still asks for less lowers epsilon again. ``ledger``: as of
+    the verb ``ledger``; by default a name without a release in the user's own is capped in the one that this names.
     ``warnings`` of what is returned say if the ledger has no release of that name. Raises ``UsageError`` unless epsilon
     is positive, delta is a probability, above 0 if a release has one, and the source names its records or persons.
     """
@@ -187,9 +187,9 @@ def cap(
     if source_spec is not None:
         require_names(source_spec)
     population = (str(spec),) if source_spec is None else require_population(source_spec.source)
-    path = require_ledger(source_spec, as_optional_path(database, "database"), exists=named)
+    path = require_ledger(source_spec, as_optional_path(ledger, "ledger"), exists=named)
     with open_scratch() as db:
-        if named and database is None:
+        if named and ledger is None:
             with open_for_reading(db, path) as book:
                 other = None if book.list_of_population(population) else book.find_other_ledger(population)
             path = other if other is not None and other.exists() else path

@@ -51,7 +51,7 @@ from privsql.releases.statements import (
     list_bounds,
     refuse_learning,
 )
-from privsql.source.keywords import as_spec, list_keywords, split_keywords
+from privsql.source.keywords import SETTINGS, as_spec, split_keywords
 from privsql.source.records import prepare_records
 from privsql.source.table import describe_coarsening
 from privsql.source.targets import Target, as_target, overlaps_source
@@ -210,11 +210,13 @@ def publish(spec: SpecLike | None = None, **how: Unpack[Publishing]) -> Publishe
     """Publish the release that ``spec`` asks for; it exists only once every check has passed.
 
     ``spec``: a TOML path, plain data or a ``Spec``; or a source, which is a table in Python (of pandas, Polars, DuckDB
-    or Arrow) or the path of one, with keywords for the rest, which are called as the flags of the command line are:
-    ``publish(df, sensitive="disease", quasi_identifiers=["age", "sex"], threshold=0.1, to="release.duckdb")``.
-    ``connection``: an open one of DuckDB's, or a session of Spark. Its database is the source where ``table`` or
-    ``query`` stand without ``spec``, or where that names its file, and takes the release with ``schema``:
-    ``publish(connection=con, table="people", schema="released", ..)``. What it has not committed is not read.
+    or Arrow) or the path of one, with keywords for the rest, which are called as the options of the command line are:
+    ``publish(df, sensitive="disease", qi=["age", "sex"], threshold=0.1, to="release.duckdb")``. ``set`` holds every
+    other key of a specification by section: ``set={"columns": {"nulls": {"age": "suppress"}}}``.
+    ``connection``: an open one of DuckDB's, or a session of Spark. Its database is the source where source.table or
+    source.query stand without ``spec``, or where that names its file, and takes the release with release.schema:
+    ``publish(connection=con, set={"source": {"table": "people"}, "release": {"schema": "released"}}, ..)``. What it
+    has not committed is not read.
 
     ``key`` makes every random choice (default: one that follows from the ledger's key, the records and the request, or
     fresh from the operating system where there is no ledger); the same key and the same records give the same release.
@@ -224,13 +226,13 @@ def publish(spec: SpecLike | None = None, **how: Unpack[Publishing]) -> Publishe
     ledger; ``repeat``: it is replaced only by the same release again, or one that a guarantee covers beside it, as a
     job needs it that may run twice. Raises ``InfeasibleError``, ``UsageError``, ``EngineError``, ``GuaranteeError``.
     """
-    refuse_unknown_keywords(how, (*list_keywords(), *RUNNING, *PUBLISH_KEYWORDS), "publish")
+    refuse_unknown_keywords(how, (*SETTINGS, *RUNNING, *PUBLISH_KEYWORDS), "publish")
     source_keywords, rest = split_keywords({name: value for name, value in how.items() if name not in PUBLISH_KEYWORDS})
     meant = as_spec(spec, source_keywords, verb="publish", connection=rest.get("connection"))
     replace, repeat = bool(how.get("replace")), bool(how.get("repeat"))
     allow, unreceived = bool(how.get("allow_composition")), bool(how.get("nobody_has_it"))
     if unreceived and not replace:
-        raise UsageError("nobody_has_it=True is about the release that is replaced; give replace=True, too")
+        raise UsageError("option nobody_has_it is about the release that is replaced; give option replace, too")
     request = PublicationRequest(meant, None, _release_key(how), allow, repeat=repeat, nobody_has_it=unreceived)
     with options_from(rest, "publish") as options:
         return publish_spec(request, options, replace=replace)
@@ -240,7 +242,7 @@ def _release_key(keywords: Mapping[str, Any]) -> Key | None:
     """Return the key of a release, if its publisher names one."""
     chosen = {name: keywords[name] for name in ("key", "key_file", "seed") if keywords.get(name) is not None}
     if len(chosen) > 1:
-        raise UsageError(f"give {' or '.join(f'{name}=..' for name in chosen)}, not both")
+        raise UsageError(f"give only one of the options {' and '.join(chosen)}")
     if "seed" in chosen:
         return keyed_random.seed_key(as_whole_number(chosen["seed"], "seed", None))
     if "key_file" in chosen:
@@ -258,9 +260,9 @@ def publish_spec(request: PublicationRequest, options: Options, *, replace: bool
     clock, target = time.monotonic(), spec.target
     replay_target_wal(target)
     if request.repeat and isinstance(spec.implementation.composition, BudgetComposition):
-        raise UsageError("a differentially private release is drawn afresh, so repeat=True can't give the same again")
+        raise UsageError("a differentially private release is drawn afresh, so option repeat can't give the same again")
     if request.repeat and replace:
-        raise UsageError("give repeat=True or replace=True, not both")
+        raise UsageError("give only one of the options repeat and replace")
     _require_writable(spec, replace=over)
     with (
         _choose_draft(spec)(target, replace=over) as draft,
@@ -274,8 +276,8 @@ def publish_spec(request: PublicationRequest, options: Options, *, replace: bool
         publication.require_covered()
         if request.repeat and replaces is not None and not publication.repeats:
             raise GuaranteeError(
-                f"{target} holds another release, so repeat=True does not replace it; replace=True does, and the new "
-                "one says so"
+                f"{target} holds another release, so option repeat does not replace it; option replace does, and the "
+                "new one says so"
             )
         source, mechanism = publication.source, spec.implementation
         try:
@@ -427,7 +429,7 @@ def _require_writable(spec: Spec, *, replace: bool) -> None:
             require_rights(target)
         return
     if not replace:
-        raise UsageError(f"{target} exists; give replace=True to publish over it")
+        raise UsageError(f"{target} exists; option replace publishes over it")
     try:
         _require_release(target)
     except (PrivsqlError, OSError) as error:
@@ -635,7 +637,7 @@ def fit(
         stated = stated or state_parameters(attached.manifest.name, digest, model)
         stored = store_model(arrays, model, stated)
         if stored is None and file is None:
-            raise UsageError("the cache is switched off (PRIVSQL_CACHE); give to=..")
+            raise UsageError("the cache is switched off (PRIVSQL_CACHE); give option to")
         if file is not None:
             stated.write(file)
         if rows_file is not None:

@@ -85,7 +85,7 @@ def query(
         UsageError: The query is not supported, or a release of another kind is asked for item sets.
     """
     if (sql is None) == (itemsets is None):
-        raise UsageError("query takes SQL, or itemsets=.., the number of item sets to list; give one of the two")
+        raise UsageError("query takes SQL, or option itemsets, the number of item sets to list; give one of the two")
     target = as_target(release, connection)
     top = None if itemsets is None else as_whole_number(itemsets, "itemsets")
     with Release(target, attach) as opened:

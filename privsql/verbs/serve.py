@@ -75,7 +75,7 @@ def serve(
             listener = server.open_listener(host, number, token=token, hosts=hosts)
             with listener.socket:
                 if open and listener.token is not None:
-                    raise UsageError("open=True would show the token in the process list; open the address yourself")
+                    raise UsageError("option open would show the token in the process list; open the address yourself")
                 server.run_server(served, listener, queue, begun, verified=verify)
 
 

@@ -120,7 +120,7 @@ def verify(
     source: SpecLike | None = None,
     *,
     against: Sequence[PathLike] | PathLike = (),
-    database: PathLike | None = None,
+    ledger: PathLike | None = None,
     key_file: PathLike | None = None,
     copy_to: PathLike | None = None,
     **how: Unpack[RunKeywords],
@@ -129,7 +129,7 @@ def verify(
 
     ``source``: the specification of the source, or the source itself: a table, or a file of one, whose columns have
     the roles that the release states. ``against`` are other releases of the same subjects: what an adversary who has
-    them all can tell, and with a specification what its ledger, or that at ``database``, says of their records.
+    them all can tell, and with a specification what its ledger, or that at ``ledger``, says of their records.
     ``key_file``: holds the key that chose one record of each person, if the ledger's did not. With ``copy_to`` a
     release whose checks all hold is written there anew, from its tables alone. Raises ``UsageError`` for
     a source of other columns and ``EngineError`` for files that can't be read; checks that do not hold are part of what
@@ -137,8 +137,8 @@ def verify(
     """
     connection = how.get("connection")
     target, others = as_target(release, connection), as_targets(against, "against", connection)
-    ledger = as_optional_path(database, "database")
-    if ledger is not None and (source is None or not others):
+    ledger_file = as_optional_path(ledger, "ledger")
+    if ledger_file is not None and (source is None or not others):
         raise UsageError("the ledger compares the records of several releases; give source and against as well")
     key = as_optional_path(key_file, "key_file")
     to = as_optional_path(copy_to, "copy_to")
@@ -147,7 +147,7 @@ def verify(
     with options_from(how, verify) as options:
         outcome, attached, spec = _check_release(target, source, key, options, connection)
         if others and outcome.ok:
-            together = _check_together([*others, target], spec, ledger)
+            together = _check_together([*others, target], spec, ledger_file)
             outcome = replace(outcome, checks=[*outcome.checks, *together])
     if to is not None and not outcome.ok:
         notes = [*outcome.notes, "no copy is written of a release that is not verified"]

@@ -389,7 +389,7 @@ def test_the_command_line_shows_no_value(tmp_path: Path) -> None:
         tmp_path, source='file = "a.parquet"\nquery = "SELECT CAST(x AS INTEGER) AS x FROM source"',
         columns='categories = ["x"]', mechanism='kind = "contingency"\nepsilon = 1\ndomains = { x = ["1", "2"] }',
     )  # fmt: skip
-    for verb in (("plan", spec), ("publish", spec, "--ledger-off"), ("plan", spec, "--json")):
+    for verb in (("plan", spec), ("publish", spec, "--set", "ledger.off=true"), ("plan", spec, "--json")):
         done = run(*verb)
         assert done.code
         assert "HIV" not in done.out + done.err

@@ -47,7 +47,7 @@ def published(folder: Path, mechanism: str, columns: str = ROLES) -> Path:
     """A release of the people."""
     write(folder / "people.parquet", PEOPLE)
     asked = {"columns": columns, "mechanism": mechanism, "release": 'name = "t"\nto = "t.duckdb"'}
-    succeeded("publish", specification(folder, **asked), "--seed", 1, "--ledger-off")
+    succeeded("publish", specification(folder, **asked), "--seed", 1, "--set", "ledger.off=true")
     return folder / "t.duckdb"
 
 

@@ -11,7 +11,7 @@ import pytest
 import privsql
 from fuzz.checks import CLOSE, EMPTY, rows_alike, values
 from privsql.errors import UsageError
-from support.commands import write
+from support.commands import by_keys, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,9 +47,13 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[privsql.R
     folder = tmp_path_factory.mktemp("analysts")
     visits, regions = write(folder / "visits.parquet", VISITS), write(folder / "regions.parquet", REGIONS)
     release = folder / "visits.duckdb"
-    columns = {"qi": ["age", "sex", "region", "day", "stay"], "sensitive": "disease", "name": "visits"}
+    columns = {"qi": ["age", "sex", "region", "day", "stay"], "sensitive": "disease", "release.name": "visits"}
     privsql.publish(
-        visits, **columns, threshold="1", min_bucket_size=1, to=release, ledger_off=True, allow_certain=True, seed=1
+        visits,
+        threshold="1",
+        to=release,
+        seed=1,
+        **by_keys({**columns, "mechanism.min_bucket_size": 1, "mechanism.allow_certain": True, "ledger.off": True}),
     )
     with duckdb.connect() as engine, privsql.open(release, attach=[regions]) as opened:
         engine.execute(f"CREATE TABLE visits AS FROM '{visits}'; CREATE TABLE regions AS FROM '{regions}'")

@@ -76,7 +76,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     if kind in ("marginals", "diffpart"):
         roles = 'categories = ["age", "sex", "job"]'
     asked = {"columns": roles, "mechanism": MECHANISMS[kind], "release": 'name = "t"\nto = "t.duckdb"'}
-    succeeded("publish", specification(folder, **asked), "--seed", 1, "--ledger-off")
+    succeeded("publish", specification(folder, **asked), "--seed", 1, "--set", "ledger.off=true")
     with closing(duckdb.connect()) as engine, api.open(folder / "t.duckdb") as release:
         engine.execute(f"CREATE VIEW t AS FROM '{folder / 'people.parquet'}'")
         yield kind, release, engine

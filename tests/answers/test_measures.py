@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, (columns, mechanism) in RELEASES.items():
         release = f'name = "t"\nto = "{name}.duckdb"'
         spec = specification(found, columns=columns, mechanism=mechanism, release=release, name=f"{name}.toml")
-        succeeded("publish", spec, "--seed", 1, "--ledger-off")
+        succeeded("publish", spec, "--seed", 1, "--set", "ledger.off=true")
     return found
 
 

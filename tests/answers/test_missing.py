@@ -50,7 +50,8 @@ def excess(tmp_path_factory: pytest.TempPathFactory) -> Path:
         specification(folder, columns=columns, release=release, mechanism=EXCESS),
         "--seed",
         1,
-        "--ledger-off",
+        "--set",
+        "ledger.off=true",
     )
     return folder
 

@@ -40,7 +40,7 @@ def release(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     write(folder / "people.parquet", PEOPLE)
     columns = 'quasi_identifiers = ["age", "sex"]\nsensitive = "job"'
     asked = {"columns": columns, "release": 'name = "t"\nto = "t.duckdb"', "mechanism": MECHANISMS[request.param]}
-    succeeded("publish", specification(folder, **asked), "--seed", 1, "--ledger-off")
+    succeeded("publish", specification(folder, **asked), "--seed", 1, "--set", "ledger.off=true")
     with api.open(folder / "t.duckdb") as opened:
         yield opened
 

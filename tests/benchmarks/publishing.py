@@ -31,7 +31,7 @@ print(json.dumps([*used, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2*
 COPIES = 3  # of which the median counts
 PRIVSQL = sys.executable, "-m", "privsql"
 VERBS = {  # of a release r.duckdb of a table
-    "init": ("init", "{source}", "--table", "t", "--sensitive", "occupation"),
+    "init": ("init", "{source}", "--set", "source.table=t", "--sensitive", "occupation"),
     "verify": ("verify", "r.duckdb"),
     "verify --source": ("verify", "r.duckdb", "--source", "spec.toml"),
     "attack": ("attack", "r.duckdb"),
@@ -55,7 +55,14 @@ MECHANISMS = {
     "randomize": {"kind": "randomize", "rho1": "1/10", "rho2": "1/3"},
     "permute": {"kind": "permute", "k": "10", "e": "5"},
 }
-WAYS: dict[str, Sequence[str]] = {"default": (), "key file": ("--key-file", "r.key"), "no ledger": ("--ledger-off",)}
+WAYS: dict[str, Sequence[str]] = {
+    "default": (),
+    "key file": ("--key-file", "r.key"),
+    "no ledger": (
+        "--set",
+        "ledger.off=true",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,18 @@ def publish(source: Path, columns: Sequence[str], folder: Path, mechanism: str, 
     flags = [part for name, value in MECHANISMS[mechanism].items() for part in (f"--{name}", value)]
     flags += [*WAYS[how], *(("--memory-limit", limit) if limit else ())]
     (folder / "ledger.duckdb").unlink(missing_ok=True)
-    names = ["--table", "t", "--qi", ",".join(columns), "--sensitive", "occupation", "--name", "r", "--to", "r.duckdb"]
+    names = [
+        "--set",
+        "source.table=t",
+        "--qi",
+        ",".join(columns),
+        "--sensitive",
+        "occupation",
+        "--set",
+        "release.name=r",
+        "--to",
+        "r.duckdb",
+    ]
     (folder / "r.duckdb").unlink(missing_ok=True)
     return run([*PRIVSQL, "publish", str(source), *names, *flags], folder)
 
@@ -131,7 +149,18 @@ def shapes(folder: Path) -> Iterator[list[object]]:
             db.execute(f"CREATE TABLE t AS SELECT {made}, 'v' || (range % {values}) AS s FROM range({records})")
         for file in (release, folder / "ledger.duckdb"):
             file.unlink(missing_ok=True)
-        flags = ["--qi", ",".join(names), "--sensitive", "s", "--threshold", "1/4", "--name", "r", "--to", "r.duckdb"]
-        published = run([*PRIVSQL, "publish", str(source), "--table", "t", *flags], folder)
+        flags = [
+            "--qi",
+            ",".join(names),
+            "--sensitive",
+            "s",
+            "--threshold",
+            "1/4",
+            "--set",
+            "release.name=r",
+            "--to",
+            "r.duckdb",
+        ]
+        published = run([*PRIVSQL, "publish", str(source), "--set", "source.table=t", *flags], folder)
         counted = run([*PRIVSQL, "query", "r.duckdb", ONE_VALUE], folder)
         yield [name, published.processor, published.wall, counted.processor, counted.wall]

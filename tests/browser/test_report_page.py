@@ -66,9 +66,14 @@ def test_a_stranger_s_page_is_quiet(chromium: Browser, tmp_path: Path) -> None:
     quasi, sensitive, other = names
     page = tmp_path / "page.html"
     done = privsql.publish(
-        people, quasi_identifiers=[quasi, other], sensitive=sensitive, threshold=0.5, name=EVIL, seed=1,
-        ledger_off=True, to=tmp_path / "a.duckdb",
-    )  # fmt: skip
+        people,
+        qi=[quasi, other],
+        sensitive=sensitive,
+        threshold=0.5,
+        seed=1,
+        to=tmp_path / "a.duckdb",
+        set={"release": {"name": EVIL}, "ledger": {"off": True}},
+    )
     privsql.report(done, people, to=page)
     assert not browser.looked_at(chromium, page.as_uri(), tmp_path)
 

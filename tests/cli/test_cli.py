@@ -38,7 +38,6 @@ from support.commands import (
 )
 from support.loops import each, rest_slow
 from support.places import REAL
-from support.tampering import failed
 
 COMMANDS = ["ledger", *(str(info.name or info.callback.__name__) for info in app.registered_commands if info.callback)]
 PUBLISH_KEYS = (
@@ -92,22 +91,6 @@ def test_publish_from_a_specification(place: Path) -> None:
     assert rows(place / "ill.duckdb", "SELECT sum(count) FROM st WHERE disease = 'HIV'") == [(40,)]
     assert "key-file" in succeeded("verify", place / "ill.duckdb", "--verbose").out  # where its randomness comes from
     assert left_over(place) == []
-
-
-@pytest.mark.slow
-def test_publish_from_flags_alone(place: Path) -> None:
-    shown = succeeded(
-        "publish", place / "people.parquet", *FLAGS, "--algorithm", "one-size", "--name", "ill",
-        "--min-bucket-size", 3, "--max-bucket-size", 20, "--to", place / "flags.duckdb", "--json",
-    ).json  # fmt: skip
-    assert shown["algorithm"] == "one-size"
-    assert all(3 <= int(size) <= 20 for size in shown["setting"])
-    assert manifest(place / "flags.duckdb")["name"] == "ill"
-    asked = f'algorithm = "one-size"\nthreshold = "{RULE}"\nmin_bucket_size = 3\nmax_bucket_size = 20'
-    same = specification(place, mechanism=asked, name="same.toml")
-    assert succeeded("verify", place / "flags.duckdb", "--source", same, "--json").json["ok"]
-    other = run("verify", place / "flags.duckdb", "--source", place / "spec.toml", "--json")
-    assert list(failed(other)) == ["parameters are those of the specification"]
 
 
 @pytest.mark.slow
@@ -201,7 +184,14 @@ def test_query_json(ward: Path) -> None:
 @pytest.mark.parametrize("size", rest_slow([2, 3, 5]))
 def test_releases_of_one_bucket_size_are_answered(tmp_path: Path, size: int) -> None:
     source = write(tmp_path / "ward.parquet", "SELECT i % 4 AS age, 'd' || i // 4 % 5 AS disease FROM range(300) t(i)")
-    sizes = ["--min-bucket-size", size, "--max-bucket-size", size, "--to", tmp_path / "r"]
+    sizes = [
+        "--set",
+        f"mechanism.min_bucket_size={size}",
+        "--set",
+        f"mechanism.max_bucket_size={size}",
+        "--to",
+        tmp_path / "r",
+    ]
     succeeded("publish", source, "--qi", "age", "--sensitive", "disease", "--threshold", "0.5", *sizes)
     for columns, groups in (("age, disease", 20), ("disease", 5), ("age", 4)):
         sql = f"SELECT {columns}, COUNT(*) FROM ward WHERE disease <> 'x' GROUP BY {columns}"
@@ -324,7 +314,7 @@ def test_init_proposes_nothing_that_publish_refuses(tmp_path: Path, columns: str
 
 def test_init_says_which_tables_there_are(tmp_path: Path) -> None:
     many = warehouse(tmp_path / "many.duckdb", "CREATE TABLE a AS SELECT 1 AS x", "CREATE TABLE b AS SELECT 1 AS x")
-    refused(run("init", many), 2, "a, b", "--table")
+    refused(run("init", many), 2, "a, b", "source.table")
     refused(run("init", warehouse(tmp_path / "none.duckdb", "SELECT 1")), 2, "no table")
 
 
@@ -340,7 +330,7 @@ def test_init_finds_a_table_in_a_schema_of_its_own(tmp_path: Path) -> None:
 def test_schema_is_a_json_schema_of_the_specification() -> None:
     shown = succeeded("init", "--schema").json
     assert succeeded("init", "--schema", "--json").json == shown
-    refused(run("init", "--schema", "people.parquet"), 2, "--schema without one")
+    refused(run("init", "--schema", "people.parquet"), 2, "option schema without one")
     refused(run("init"), 2, "a source")
     assert set(shown["properties"]) == {"source", "columns", "release", "mechanism", "ledger"}
     assert shown["additionalProperties"] is False
@@ -348,14 +338,6 @@ def test_schema_is_a_json_schema_of_the_specification() -> None:
 
 def test_version() -> None:
     assert succeeded("--version").out.strip() == privsql.__version__
-
-
-@pytest.mark.parametrize("command", ["publish", "plan"])
-def test_help_names_the_rest(command: str) -> None:
-    common, whole = (succeeded(command, flag).out for flag in ("--help", "--help-all"))
-    assert "--help-all" in common
-    assert "--max-bucket-size" not in common
-    assert "--max-bucket-size" in whole
 
 
 @each("command", COMMANDS)
@@ -595,34 +577,21 @@ def test_an_infeasible_request_shows_its_certificate(place: Path) -> None:
 @each(
     ("flags", "words"),
     [
-        (["--qi", "age", "--threshold", "0.5"], ["--sensitive"]),
-        (["--sensitive", "disease", "--threshold", "0.5"], ["--qi"]),
-        (ROLES, ["--threshold"]),
-        ([*FLAGS, "--algorithm", "best"], ["'best'"]),
-        ([*FLAGS, "--nulls", "age"], ["--nulls"]),
-        ([*FLAGS, "--nulls", "age=drop"], ["'drop'"]),
-        ([*FLAGS, "--nulls", "job=value"], ["'job'"]),
-        ([*FLAGS, "--min-bucket-size", "0"], ["--min-bucket-size"]),
-        ([*FLAGS, "--max-bucket-size", "0"], ["--max-bucket-size"]),
-        ([*FLAGS, "--min-bucket-size", "30", "--max-bucket-size", "20"], ["30", "20"]),
-        ([*FLAGS, "--format", "csv"], ["'csv'"]),
-        ([*FLAGS, "--key-file", "key", "--seed", "1"], ["--key-file", "--seed"]),
-        ([*FLAGS, "--query", "DELETE FROM source"], ["SELECT"]),
+        ([*FLAGS, "--set", "columns.nulls.age=drop"], ["'drop'"]),
+        ([*FLAGS, "--set", "columns.nulls.job=value"], ["'job'"]),
+        ([*FLAGS, "--set", "mechanism.min_bucket_size=0"], ["mechanism.min_bucket_size"]),
+        ([*FLAGS, "--set", "mechanism.max_bucket_size=0"], ["mechanism.max_bucket_size"]),
+        ([*FLAGS, "--set", "mechanism.min_bucket_size=30", "--set", "mechanism.max_bucket_size=20"], ["30", "20"]),
+        ([*FLAGS, "--set", "source.query=DELETE FROM source"], ["SELECT"]),
         ([*FLAGS, "--memory-limit", "much"], []),
     ],
 )
-def test_wrong_flags_are_refused_in_one_line(
+def test_wrong_settings_are_refused_in_one_line(
     place: Path, flags: list[str], words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(place)
     refused(run("publish", "people.parquet", *flags, "--to", "r.duckdb"), 2, *words)
     assert sorted(path.name for path in place.iterdir()) == ["people.parquet", "spec.toml"]
-
-
-def test_flags_override_a_specification_which_is_validated_as_a_whole(place: Path) -> None:
-    assert run("plan", place / "spec.toml", "--threshold", "0.9", "--json").json["lower_bound"] >= 0
-    refused(run("publish", place / "spec.toml", "--min-bucket-size", "0"), 2, "min_bucket_size")
-    refused(run("plan", place / "spec.toml", "--qi", "nothing"), 2, "nothing")
 
 
 def test_plan_refuses_what_publish_refuses(tmp_path: Path) -> None:
@@ -657,7 +626,9 @@ def test_types_that_can_not_be_published(tmp_path: Path, values: str, role: str)
     roles = (
         ["--qi", "other", "--sensitive", "odd"] if role == "--sensitive" else ["--qi", "odd", "--sensitive", "other"]
     )
-    done = run("publish", source, "--table", "ward", *roles, "--threshold", "0.5", "--to", tmp_path / "r.duckdb")
+    done = run(
+        "publish", source, "--set", "source.table=ward", *roles, "--threshold", "0.5", "--to", tmp_path / "r.duckdb"
+    )
     refused(done, 2, "'odd'", "cast it in")
 
 
@@ -667,7 +638,7 @@ def test_a_list_of_an_enumeration_is_a_list(tmp_path: Path) -> None:
         "CREATE TYPE mood AS ENUM ('sad', 'ok')",
         "CREATE TABLE ward AS SELECT ['sad'::mood] AS moods, i % 5 AS other FROM range(200) t(i)",
     )
-    roles = ["--table", "ward", "--qi", "moods", "--sensitive", "other", "--threshold", "0.5"]
+    roles = ["--set", "source.table=ward", "--qi", "moods", "--sensitive", "other", "--threshold", "0.5"]
     refused(run("publish", source, *roles, "--to", tmp_path / "r.duckdb"), 2, "'moods'", "mood")
 
 
@@ -759,7 +730,7 @@ def test_a_source_that_can_not_be_read(tmp_path: Path, ending: str, fault: str) 
         source.mkdir()
     elif fault != "missing":
         source.write_bytes(b"" if fault == "empty" else bytes(range(256)) * 64)
-    table = ["--table", "ward"] if ending == "duckdb" else []
+    table = ["--set", "source.table=ward"] if ending == "duckdb" else []
     for command in (["publish", "--to", tmp_path / "r.duckdb"], ["plan"]):
         done = run(command[0], source, *table, *FLAGS, *command[1:])
         refused(done, done.code, f"ward.{ending}" if fault == "missing" else "")
@@ -775,7 +746,7 @@ def test_a_source_that_can_not_be_read(tmp_path: Path, ending: str, fault: str) 
 def test_a_name_with_lock_in_it_is_not_taken_for_a_lock(tmp_path: Path, name: str) -> None:
     source = tmp_path / name
     source.write_bytes(b"garbage" * 1000)
-    table = ["--table", "ward"] if name.endswith(".duckdb") else []
+    table = ["--set", "source.table=ward"] if name.endswith(".duckdb") else []
     done = run("plan", source, *table, *FLAGS)
     refused(done, 4, name)
     assert "another process" not in done.err
@@ -816,7 +787,7 @@ def test_an_existing_release_needs_replace(place: Path) -> None:
 
 def test_a_release_does_not_replace_its_own_source(tmp_path: Path) -> None:
     source = clinic(tmp_path, "0.9")
-    done = run("publish", source, "--table", "stay", *FLAGS, "--to", source, "--replace")
+    done = run("publish", source, "--set", "source.table=stay", *FLAGS, "--to", source, "--replace")
     refused(done, 2, "clinic.duckdb", "not a release")
     assert rows(source, "SELECT count(*) FROM stay") == [(400,)]
 
@@ -894,9 +865,9 @@ def test_a_source_that_is_open_elsewhere_for_writing(tmp_path: Path) -> None:
     source = clinic(tmp_path, "0.9")
     with held_open(source):
         for arguments in (["publish", "--to", tmp_path / "r.duckdb"], ["plan"]):
-            done = run(arguments[0], source, "--table", "stay", *FLAGS, *arguments[1:])
+            done = run(arguments[0], source, "--set", "source.table=stay", *FLAGS, *arguments[1:])
             refused(done, 4, "clinic.duckdb", "another process")
-    succeeded("publish", source, "--table", "stay", *FLAGS, "--to", tmp_path / "r.duckdb")
+    succeeded("publish", source, "--set", "source.table=stay", *FLAGS, "--to", tmp_path / "r.duckdb")
 
 
 @pytest.mark.slow
@@ -1130,8 +1101,8 @@ def test_a_collation_of_the_source_does_not_merge_values_or_keep_their_order(tmp
         succeeded(
             "publish",
             source,
-            "--table",
-            "stay",
+            "--set",
+            "source.table=stay",
             "--qi",
             "nick",
             "--sensitive",
@@ -1161,7 +1132,7 @@ def test_a_real_survey_is_published_verified_and_asked(tmp_path: Path) -> None:
     release = tmp_path / "edu.duckdb"
     shown = succeeded(
         "publish", source, "--qi", "age,sex,marital,work_class", "--sensitive", "education",
-        "--threshold", "2*f + 0.1", "--algorithm", "two-size", "--name", "edu", "--to", release, "--json",
+        "--threshold", "2*f + 0.1", "--algorithm", "two-size", "--set", 'release.name=edu', "--to", release, "--json",
     ).json  # fmt: skip
     assert shown["published"] == 304_720
     assert succeeded("verify", release, "--json").json["ok"]

@@ -65,8 +65,8 @@ def test_a_usage_error_is_one_line_and_one_object(arguments: list[str], words: l
     assert done.json == {"error": done.err.strip().removeprefix("privsql: "), "exit_code": 2}
 
 
-def test_a_source_without_roles_names_the_flag_that_is_missing(ward: Path) -> None:
-    refused(run("publish", ward / "people.parquet"), 2, "--sensitive")
+def test_a_source_without_roles_names_the_key_that_is_missing(ward: Path) -> None:
+    refused(run("publish", ward / "people.parquet"), 2, "so columns.sensitive is needed")
 
 
 def test_json_alone_is_an_error_in_json() -> None:

@@ -21,7 +21,7 @@ from privsql.releases.draft import digest_tables
 from privsql.releases.opened import SchemaDraft, read_manifest
 from privsql.source.targets import as_target
 from support import engines
-from support.commands import MANIFEST, write
+from support.commands import MANIFEST, by_keys, write
 from support.mixed import PEOPLE
 from support.places import ROOT
 
@@ -37,8 +37,8 @@ pytestmark = [
 ]
 REPEATED = pytest.mark.soak(part="spark")
 QUESTION = "SELECT sex, COUNT(*) FROM r WHERE salary < 300 AND age > 30 GROUP BY sex ORDER BY sex"
-PERMUTE: dict[str, Any] = {"sensitive": "salary", "kind": "permute", "k": 4, "e": 20}
-ROLES: dict[str, Any] = {"quasi_identifiers": ["age", "sex", "odd"], "name": "r", "seed": 7}
+PERMUTE: dict[str, Any] = {"sensitive": "salary", "mechanism": "permute", "k": 4, "e": 20}
+ROLES: dict[str, Any] = {"qi": ["age", "sex", "odd"], "release.name": "r", "seed": 7}
 MECHANISMS: dict[str, dict[str, Any]] = {
     "bucketize": {"sensitive": "disease", "threshold": "2*f + 0.1", "algorithm": "multi-size"},
     "randomize": {"sensitive": "disease", "kind": "randomize", "algorithm": "pp", "rho1": "1/5", "rho2": "1/2"},
@@ -81,12 +81,12 @@ def test_a_release_in_the_catalog(session: SparkSession, schema: str, tmp_path: 
     """Made and checked by Spark, and opened by the name of its schema; nothing else stays there."""
     people = session.read.parquet(str(write(tmp_path / "people.parquet", PEOPLE)))
     ledger = tmp_path / "ledger.duckdb"
-    how: dict[str, Any] = {"population": "people", "ledger_database": ledger, **ROLES, **PERMUTE}
-    done = privsql.publish(people, connection=session, schema=schema, **how)
+    how: dict[str, Any] = {"source.population": "people", "ledger": ledger, **ROLES, **PERMUTE}
+    done = privsql.publish(people, connection=session, **by_keys({**how, "release.schema": schema}))
     assert list_all(session, schema) == [MANIFEST, "privsql_values", "qit", "r_weighted", "st"]
     assert not session.catalog.databaseExists(f"privsql_draft_{schema}")
     assert str(done.target) == f"spark::{schema}"
-    assert privsql.ledger(database=ledger)[0].digest == digest_release(done.target)
+    assert privsql.ledger(ledger=ledger)[0].digest == digest_release(done.target)
     found = privsql.verify(schema, connection=session)
     assert found.ok, [one for one in found.checks if not one.ok]
 
@@ -97,9 +97,11 @@ def test_questions_and_limits(
 ) -> None:
     """Answers are those of DuckDB's release, from a copy or counted in Spark; what needs a large copy is refused."""
     people = session.read.parquet(str(write(tmp_path / "people.parquet", PEOPLE)))
-    how = {"ledger_off": True, **ROLES, **PERMUTE}
-    privsql.publish(people, connection=session, schema=schema, **how)
-    privsql.publish(tmp_path / "people.parquet", to=tmp_path / "here.duckdb", order="portable", **how)
+    how = {"ledger.off": True, **ROLES, **PERMUTE}
+    privsql.publish(people, connection=session, **by_keys({**how, "release.schema": schema}))
+    privsql.publish(
+        tmp_path / "people.parquet", to=tmp_path / "here.duckdb", **by_keys({**how, "release.order": "portable"})
+    )
     expected = privsql.query(tmp_path / "here.duckdb", QUESTION).rows
     assert privsql.query(schema, QUESTION, connection=session).rows == expected
     assert privsql.report(schema, to=tmp_path / "page.html", connection=session).checks
@@ -111,8 +113,8 @@ def test_questions_and_limits(
     for refused in (privsql.attack, privsql.verify, privsql.report):
         with pytest.raises(EngineError, match="qit has 1,200 rows, and this copies them to one machine"):
             refused(schema, people, connection=session)
-    with pytest.raises(UsageError, match="exists; give replace=True"):
-        privsql.publish(people, connection=session, schema=schema, **how)
+    with pytest.raises(UsageError, match="exists; option replace"):
+        privsql.publish(people, connection=session, **by_keys({**how, "release.schema": schema}))
     session.sql(f"COMMENT ON TABLE `{schema}`.st IS 'Alice'")
     with pytest.raises(GuaranteeError, match="does not belong here"):
         read_manifest(schema, connection=session)
@@ -123,17 +125,23 @@ def test_questions_and_limits(
 def test_every_check_runs_in_spark(session: SparkSession, schema: str, tmp_path: Path, kind: str) -> None:
     """The facts are those that DuckDB finds; a repeat is the same release, and a row in another place is found."""
     session.read.parquet(str(write(tmp_path / "people.parquet", PEOPLE))).createOrReplaceTempView("people")
-    ledger = {"ledger_database": tmp_path / "ledger.duckdb"}
-    how: dict[str, Any] = {"table": "people", "connection": session, "schema": schema, **ROLES, **MECHANISMS[kind]}
-    done = privsql.publish(**how, **ledger)
-    here = {"order": "portable", "ledger_off": True, **ROLES, **MECHANISMS[kind]}
-    facts = privsql.publish(tmp_path / "people.parquet", to=tmp_path / "here.duckdb", **here).facts
+    ledger = {"ledger": tmp_path / "ledger.duckdb"}
+    how: dict[str, Any] = {
+        "source.table": "people",
+        "connection": session,
+        "release.schema": schema,
+        **ROLES,
+        **MECHANISMS[kind],
+    }
+    done = privsql.publish(**by_keys({**how, **ledger}))
+    here = {"release.order": "portable", "ledger.off": True, **ROLES, **MECHANISMS[kind]}
+    facts = privsql.publish(tmp_path / "people.parquet", to=tmp_path / "here.duckdb", **by_keys(here)).facts
     assert done.facts == facts
     found = privsql.verify(done)
     assert found.ok, [one for one in found.checks if not one.ok]
     assert found.recomputed is not None
     digest = digest_release(done.target)
-    privsql.publish(**how, **ledger, repeat=True)
+    privsql.publish(repeat=True, **by_keys({**how, **ledger}))
     assert digest_release(done.target) == digest
     name = "perturbed" if kind == "randomize" else "st"
     rows = session.table(f"`{schema}`.{name}")
@@ -346,17 +354,17 @@ def test_killed_while_it_renames(ward: Path, tmp_path: Path) -> None:
 def test_a_folder_at_an_address(session: SparkSession, tmp_path: Path) -> None:
     """Written by way of Hadoop's file systems, opened again by its address, and also as a folder of this machine."""
     people = session.read.parquet(str(write(tmp_path / "people.parquet", PEOPLE)))
-    how = {"ledger_off": True, **ROLES, **PERMUTE}
+    how = {"ledger.off": True, **ROLES, **PERMUTE}
     for place, why in (
         ("s3a://bucket/r", "no file system of Spark's reaches it"),
         ("gs://bucket/r", "holds no release"),
     ):
         with pytest.raises(PrivsqlError, match=why) as refusal:
-            privsql.publish(people, to=place, **how)
+            privsql.publish(people, to=place, **by_keys(how))
         assert len(str(refusal.value).splitlines()) == 1
     with pytest.raises(UsageError, match="only Spark writes there, of sources"):
-        privsql.publish(tmp_path / "people.parquet", to=f"file://{tmp_path}/r", **how)
-    done = privsql.publish(people, to=f"file://{tmp_path}/r", **how)
+        privsql.publish(tmp_path / "people.parquet", to=f"file://{tmp_path}/r", **by_keys(how))
+    done = privsql.publish(people, to=f"file://{tmp_path}/r", **by_keys(how))
     assert str(done.target) == f"file://{tmp_path}/r"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["people.parquet", "r"]
     assert {path.name[:5] for path in (tmp_path / "r").rglob("*.parquet") if path.is_file()} == {"part-"}

@@ -17,7 +17,7 @@ import pytest
 import privsql
 from privsql.engine.open import open_scratch
 from support import engines
-from support.commands import write
+from support.commands import by_keys, write
 from support.loops import rest_slow
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ FROM range({rows}) AS t(i)
 BUCKETIZE = {"sensitive": "disease", "algorithm": "two-size", "threshold": "f + 0.2"}
 MECHANISMS: dict[str, dict[str, Any]] = {
     "bucketize": BUCKETIZE,
-    "randomize": {"sensitive": "disease", "kind": "randomize", "algorithm": "pp", "rho1": "1/5", "rho2": "1/2"},
-    "permute": {"sensitive": "salary", "kind": "permute", "k": 4, "e": 20},
+    "randomize": {"sensitive": "disease", "mechanism": "randomize", "algorithm": "pp", "rho1": "1/5", "rho2": "1/2"},
+    "permute": {"sensitive": "salary", "mechanism": "permute", "k": 4, "e": 20},
 }
 DRIVER = """
 import json, resource, subprocess, sys, time
@@ -58,7 +58,7 @@ people = session.read.parquet(asked["people"])
 for to, how in asked["releases"].items():
     spark.only_parts = waiting if to == asked["stops"] else real
     begun = time.monotonic()
-    made = privsql.publish(people, name="r", to=to, quasi_identifiers=["age", "zip", "sex"], seed=7, **how)
+    made = privsql.publish(people, to=to, qi=["age", "zip", "sex"], seed=7, **how)
     java = str(session._jvm.java.lang.ProcessHandle.current().pid())
     taken = int(subprocess.run(["ps", "-o", "rss=", "-p", java], capture_output=True, check=True).stdout) // 1024
     python = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
@@ -117,6 +117,7 @@ class Cluster:
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
         } | more
+        releases = {to: by_keys(how | {"release.name": "r"}) for to, how in releases.items()}
         asked = {"settings": settings, "people": str(people), "releases": releases, "stops": str(stops or "")}
         command = [sys.executable, "-c", DRIVER, json.dumps(asked)]
         environment = os.environ | engines.FRUGAL
@@ -201,10 +202,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, request: 
     kinds = MECHANISMS if "soak(" in request.config.option.markexpr else ["bucketize"]
     made = tmp_path_factory.mktemp("releases")
     people = write(made / "people.parquet", PEOPLE.format(rows=ROWS, share=3))
-    releases: dict[str, Any] = {str(made / kind): {**MECHANISMS[kind], "ledger_off": True} for kind in kinds}
-    ledger = {"id": "id", "population": "people", "ledger_database": str(made / "ledger")}
+    releases: dict[str, Any] = {str(made / kind): {**MECHANISMS[kind], "ledger.off": True} for kind in kinds}
+    ledger = {"id": "id", "source.population": "people", "ledger": str(made / "ledger")}
     releases[str(made / "bucketize")] = {**BUCKETIZE, **ledger}
-    releases[str(made / "killed")] = {**BUCKETIZE, "ledger_off": True}
+    releases[str(made / "killed")] = {**BUCKETIZE, "ledger.off": True}
     driver = cluster.start_driver(people, releases, stops=made / "killed")
     wait_until(lambda: (made / "killed.stopped").exists() or driver.poll() is not None)
     assert driver.poll() is None, cluster.last_words()
@@ -216,9 +217,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster, request: 
 @pytest.mark.parametrize("kind", rest_slow(MECHANISMS, soak="spark"))
 def test_tables_are_written_by_workers(tmp_path: Path, folder: Path, kind: str) -> None:
     """They are those that DuckDB makes of the file."""
-    more: dict[str, Any] = {"format": "parquet", "order": "portable", "name": "r", "ledger_off": True, "seed": 7}
+    more: dict[str, Any] = {
+        "format": "parquet",
+        "release.order": "portable",
+        "release.name": "r",
+        "ledger.off": True,
+        "seed": 7,
+    }
     names = ["age", "zip", "sex"]
-    privsql.publish(folder / "people.parquet", to=tmp_path / "r", quasi_identifiers=names, **MECHANISMS[kind], **more)
+    privsql.publish(folder / "people.parquet", to=tmp_path / "r", qi=names, **by_keys({**MECHANISMS[kind], **more}))
     assert differing(tmp_path / "r", folder / kind) == 0
     assert privsql.verify(folder / kind).ok
     assert (folder / kind / f"{'perturbed' if kind == 'randomize' else 'qit'}.parquet").is_dir()
@@ -226,10 +233,10 @@ def test_tables_are_written_by_workers(tmp_path: Path, folder: Path, kind: str) 
 
 def test_a_driver_that_is_killed_leaves_no_release(folder: Path) -> None:
     """It leaves tables in a hidden folder, which the next publication sweeps."""
-    target, more = folder / "killed", {"name": "r", "format": "parquet", "ledger_off": True}
+    target, more = folder / "killed", {"release.name": "r", "format": "parquet", "ledger.off": True}
     assert any(folder.glob(".killed.draft-*/spill/written-*/part-*.parquet"))
     assert not target.exists()
-    privsql.publish(folder / "people.parquet", to=target, quasi_identifiers=["age"], **BUCKETIZE, **more)
+    privsql.publish(folder / "people.parquet", to=target, qi=["age"], **by_keys({**BUCKETIZE, **more}))
     assert privsql.verify(target).ok
     assert not any(folder.glob(".killed.draft-*"))
 
@@ -257,7 +264,7 @@ def test_a_cluster_in_trouble_makes_the_same_release(tmp_path: Path, cluster: Cl
         "spark.eventLog.dir": (tmp_path / "events").as_uri(),
     }
     target = tmp_path / "troubled" / "r"
-    driver = cluster.start_driver(people, {str(target): {**how, "ledger_off": True}}, **hurried)
+    driver = cluster.start_driver(people, {str(target): {**how, "ledger.off": True}}, **hurried)
     written = (tmp_path / "troubled").glob
     wait_until(lambda: any(written(".r.draft-*/spill/spark-*/_temporary/0/task_*")) or driver.poll() is not None)
     assert driver.poll() is None, cluster.last_words()
@@ -272,7 +279,13 @@ def test_a_cluster_in_trouble_makes_the_same_release(tmp_path: Path, cluster: Cl
     print(f"{rows} records, {len(ended)} tasks, {again} of them again;", cluster.last_words().strip().splitlines()[-1])
     assert again > 0
     assert '"SparkListenerExecutorRemoved"' in events
-    more: dict[str, Any] = {"format": "parquet", "order": "portable", "name": "r", "ledger_off": True, "seed": 7}
-    privsql.publish(people, to=tmp_path / "here", quasi_identifiers=["age", "zip", "sex"], **how, **more)
+    more: dict[str, Any] = {
+        "format": "parquet",
+        "release.order": "portable",
+        "release.name": "r",
+        "ledger.off": True,
+        "seed": 7,
+    }
+    privsql.publish(people, to=tmp_path / "here", qi=["age", "zip", "sex"], **by_keys({**how, **more}))
     assert differing(tmp_path / "here", target) == 0
     assert privsql.verify(target).ok

@@ -17,7 +17,7 @@ from privsql.engine.sqlfiles import temp_table
 from privsql.errors import PrivsqlError, UsageError
 from privsql.keyed_random import seed_key
 from support import engines
-from support.commands import refused, run, specification, succeeded, write
+from support.commands import by_keys, refused, run, specification, succeeded, write
 from support.mixed import COARSER, DIGESTS, MECHANISMS, PEOPLE, QI, digest
 from support.parts import tables
 
@@ -119,16 +119,16 @@ def test_init_proposes_what_spark_reads(tmp_path: Path) -> None:
     """From a file, the proposal for DuckDB beside the engine; from a query in Spark's SQL, one that can be planned."""
     people = write(tmp_path / "people.parquet", f"SELECT age, sex, odd, disease FROM ({PEOPLE})")
     flags = ["init", people, "--sensitive", "disease"]
-    here, there = (succeeded(*flags, *more).out for more in ([], ["--engine", "spark"]))
+    here, there = (succeeded(*flags, *more).out for more in ([], ["--set", "source.engine=spark"]))
     assert there.replace('engine = "spark"\n', "") == here
     query = "SELECT * FROM source WHERE array_size(array(age)) = 1 AND age > 30"
     spec = tmp_path / "specs" / "people.toml"
     spec.parent.mkdir()
-    succeeded(*flags, "--engine", "spark", "--query", query, "--output", spec)
+    succeeded(*flags, "--set", "source.engine=spark", "--set", f"source.query={query}", "--output", spec)
     text = spec.read_text(encoding="utf-8")
     assert 'file = "../people.parquet"' in text
     assert 0 < succeeded("plan", spec, "--json").json["records"] < 1200
-    refused(run(*flags, "--query", query), 2, "query: ")  # DuckDB's SQL
+    refused(run(*flags, "--set", f"source.query={query}"), 2, "query: ")  # DuckDB's SQL
 
 
 def test_private_releases_of_what_lies_in_spark(tmp_path: Path) -> None:
@@ -180,16 +180,19 @@ def test_a_dataframe_stays_in_its_session(tmp_path: Path, monkeypatch: pytest.Mo
     for name in ("__arrow_c_stream__", "toPandas", "collect"):
         monkeypatch.setattr(type(frame), name, pulled, raising=False)
     names = ["age", "sex", "seen", "at", "part", "odd"]
-    how: Any = {"quasi_identifiers": names, "sensitive": "disease", "threshold": "2*f + 0.1", "algorithm": "multi-size"}
-    how |= {"name": "r", "order": "portable", "format": "parquet", "seed": 7}
-    ledger = {"population": "people", "ledger_database": tmp_path / "there.ledger"}
-    privsql.publish(frame, to=tmp_path / "there", **ledger, **how)
-    privsql.publish(people, to=tmp_path / "here", ledger_database=tmp_path / "here.ledger", **how)
+    how: Any = {"qi": names, "sensitive": "disease", "threshold": "2*f + 0.1", "algorithm": "multi-size"}
+    how |= {"release.name": "r", "release.order": "portable", "format": "parquet", "seed": 7}
+    ledger = {"source.population": "people", "ledger": tmp_path / "there.ledger"}
+    privsql.publish(frame, to=tmp_path / "there", **by_keys({**ledger, **how}))
+    privsql.publish(people, to=tmp_path / "here", ledger=tmp_path / "here.ledger", **by_keys(how))
     assert tables(tmp_path / "there") == tables(tmp_path / "here")
     assert max(fetched) < 1200 / 4
     assert privsql.verify(tmp_path / "there", frame).ok
-    how |= {"query": "SELECT * FROM source WHERE age > 30", "ledger_off": True}
-    assert privsql.plan(frame, **{name: one for name, one in how.items() if name != "seed"}).facts["records"] < 1200
+    how |= {"source.query": "SELECT * FROM source WHERE age > 30", "ledger.off": True}
+    assert (
+        privsql.plan(frame, **by_keys({name: one for name, one in how.items() if name != "seed"})).facts["records"]
+        < 1200
+    )
     assert not [one for one in engines.session().catalog.listTables() if one.isTemporary]
 
 
@@ -199,10 +202,10 @@ def test_tables_of_spark_that_are_refused(tmp_path: Path) -> None:
     streaming = session.readStream.format("rate").load()
     for frame, why in ((twice, "differ only in case"), (streaming, "has no end")):
         with pytest.raises(UsageError, match=why):
-            privsql.publish(frame, to=tmp_path / "r", sensitive="a", quasi_identifiers=["A"], threshold=0.5)
+            privsql.publish(frame, to=tmp_path / "r", sensitive="a", qi=["A"], threshold=0.5)
     frame = type("DataFrame", (), {"__module__": "pyspark.pandas.frame", "__arrow_c_stream__": None})()
     with pytest.raises(UsageError, match="to_spark"):
-        privsql.plan(frame, sensitive="a", quasi_identifiers=["b"], threshold=0.5)
+        privsql.plan(frame, sensitive="a", qi=["b"], threshold=0.5)
 
 
 def test_ids_of_what_lies_in_spark(tmp_path: Path) -> None:

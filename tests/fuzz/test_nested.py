@@ -12,7 +12,7 @@ import pytest
 
 import privsql as api
 from privsql.errors import PrivsqlError
-from support.commands import write
+from support.commands import by_keys, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ FROM range(210) t(i)
 """
 MECHANISMS: dict[str, dict[str, Any]] = {
     "ill = 'flu'": {"sensitive": "ill", "threshold": "1/2", "algorithm": "two-size"},
-    "pay > 40": {"sensitive": "pay", "kind": "permute", "k": 3, "e": 5},
+    "pay > 40": {"sensitive": "pay", "mechanism": "permute", "k": 3, "e": 5},
 }
 INNER = (
     "COUNT(*)", "COUNT(hours)", "SUM(hours)", "AVG(hours)", "MIN(hours)", "MAX(sex)", "MEDIAN(hours)", "MIN(day)",
@@ -46,7 +46,9 @@ def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("nested")
     source = write(folder / "t.parquet", TABLE)
     columns = ["age", "sex", "hours", "day"]
-    api.publish(source, quasi_identifiers=columns, to=folder / "t.duckdb", ledger_off=True, **MECHANISMS[request.param])
+    api.publish(
+        source, qi=columns, to=folder / "t.duckdb", **by_keys({**MECHANISMS[request.param], "ledger.off": True})
+    )
     with api.open(folder / "t.duckdb") as release, duckdb.connect() as engine:
         engine.execute(f"CREATE TABLE t AS FROM '{source}'")
         yield release, engine, request.param

@@ -39,7 +39,9 @@ def faint(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """A contingency table without a single kept cell, and what its publication warned of."""
     folder = tmp_path_factory.mktemp("faint")
     write(folder / "people.parquet", people.PEOPLE)
-    done = succeeded("publish", people.spec(folder, mechanism=FAINT), "--allow-empty", "--seed", 7, "--json")
+    done = succeeded(
+        "publish", people.spec(folder, mechanism=FAINT), "--set", "mechanism.allow_empty=true", "--seed", 7, "--json"
+    )
     return folder / "people.duckdb", done.json["warnings"]
 
 
@@ -106,7 +108,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Baskets that have nothing in common, published though nothing was kept of them."""
     folder = tmp_path_factory.mktemp("empty")
     write(folder / "shop.parquet", SCATTERED.format(n=400))
-    done = succeeded("publish", scattered(folder), "--allow-empty", "--seed", 7, "--json").json
+    done = succeeded("publish", scattered(folder), "--set", "mechanism.allow_empty=true", "--seed", 7, "--json").json
     assert (done["item_sets"], done["kept_records"], len(done["warnings"])) == (0, 0, 1)
     return folder
 
@@ -120,7 +122,16 @@ def test_a_release_of_which_nothing_was_kept_is_refused(empty: Path) -> None:
     """Nothing is written; the publisher learns why, and what helps; the ledger counts what was drawn."""
     path = shop_.spec(empty, mechanism=ANY.format(more=""), release='name = "shop"\nto = "none.duckdb"')
     done = run("publish", path, "--seed", 8)
-    refused(done, 3, "no item set was kept", "larger epsilon", "fewer items", "--allow-empty", "is spent")
+    refused(
+        done,
+        3,
+        "no item set was kept",
+        "larger epsilon",
+        "fewer items",
+        "--set",
+        "mechanism.allow_empty=true",
+        "is spent",
+    )
     assert not (empty / "none.duckdb").exists()
     listed = succeeded("ledger", path, "--json").json
     assert (listed["spent"], [one["withdrawn"] for one in listed["releases"]]) == ("0.5", [True])
@@ -158,7 +169,7 @@ def test_a_table_that_lost_more_than_it_kept_is_refused_and_warned_of(tmp_path: 
     write(tmp_path / "people.parquet", people.PEOPLE)
     spec = people.spec(tmp_path, mechanism=people.ASKED.format(epsilon=SMALL))
     refused(run("publish", spec, "--seed", 7), 3, "that were kept hold less than half", "coarser domains")
-    done = succeeded("publish", spec, "--seed", 7, "--allow-empty", "--json").json
+    done = succeeded("publish", spec, "--seed", 7, "--set", "mechanism.allow_empty=true", "--json").json
     assert 0 < done["kept_records"] < done["estimated_records"] / 2
     assert [warning.split(" (")[0] for warning in done["warnings"]] == ["more was pruned"]
     release = tmp_path / "people.duckdb"

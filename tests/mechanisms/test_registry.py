@@ -183,7 +183,7 @@ def test_one_more_mechanism_is_published_verified_queried_and_attacked(tmp_path:
 @pytest.mark.usefixtures("totals")
 def test_one_more_mechanism_is_known_to_every_other_verb(tmp_path: Path) -> None:
     spec, release = specified(tmp_path, "least = 40"), tmp_path / "totals.duckdb"
-    assert 'kind = "totals"' in succeeded("init", tmp_path / "people.parquet", "--kind", "totals").out
+    assert 'kind = "totals"' in succeeded("init", tmp_path / "people.parquet", "--mechanism", "totals").out
     assert '"Totals"' in succeeded("init", "--schema").out
     refused(
         run("plan", specified(tmp_path, "least = 41", "large")), 3, "a total has 40 records", "lower mechanism.least"

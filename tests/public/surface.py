@@ -50,7 +50,7 @@ class Python:
 
     def init(self, source: Path, *, kind: str | None = None, sensitive: str | None = None) -> Outcome:
         """Propose a specification; its TOML is the ``text``."""
-        roles = {name: value for name, value in (("kind", kind), ("sensitive", sensitive)) if value}
+        roles = {name: value for name, value in (("mechanism", kind), ("sensitive", sensitive)) if value}
         return _guarded(lambda: Outcome(0, {}, str(privsql.init(str(source), **roles))))
 
     def plan(self, spec: Mapping[str, Any]) -> Outcome:
@@ -156,7 +156,7 @@ class Commands:
 
     def init(self, source: Path, *, kind: str | None = None, sensitive: str | None = None) -> Outcome:
         """Propose a specification; its TOML is the ``text``."""
-        roles = [*(["--kind", kind] if kind else []), *(["--sensitive", sensitive] if sensitive else [])]
+        roles = [*(["--mechanism", kind] if kind else []), *(["--sensitive", sensitive] if sensitive else [])]
         code, out, err = self.run(["init", str(source), *roles])
         return Outcome(code, {"error": err, "exit_code": code} if code else {}, out)
 

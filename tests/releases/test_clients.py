@@ -15,6 +15,7 @@ import pytest
 
 import privsql
 from support import postgres
+from support.commands import by_keys
 from support.places import ROOT
 
 if TYPE_CHECKING:
@@ -26,7 +27,12 @@ PAGE = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
 ADDRESS = "postgresql://reader@host/clinic"  # of the page
 R_DRIVERS = {"RPostgres": "RPostgres::Postgres()", "RPostgreSQL": "RPostgreSQL::PostgreSQL()"}  # the page's, Debian's
 COUNTS = "SELECT sex, n(weight), low(weight, variance), high(weight, variance) FROM people_weighted {} GROUP BY sex"
-PEOPLE: dict[str, Any] = {"sensitive": "disease", "qi": ["age", "sex", "region"], "threshold": 0.4, "name": "people"}
+PEOPLE: dict[str, Any] = {
+    "sensitive": "disease",
+    "qi": ["age", "sex", "region"],
+    "threshold": 0.4,
+    "release.name": "people",
+}
 
 
 def blocks(section: str, kind: str) -> list[str]:
@@ -52,7 +58,7 @@ def run_program(*command: str) -> str:
 def file(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A release in a file."""
     release = tmp_path_factory.mktemp("clients") / "people.duckdb"
-    privsql.publish(shelf / "people.csv", to=release, seed=1, ledger_off=True, **PEOPLE)
+    privsql.publish(shelf / "people.csv", to=release, seed=1, **by_keys({**PEOPLE, "ledger.off": True}))
     return release
 
 
@@ -70,7 +76,12 @@ def server(shelf: Path) -> Iterator[str]:
     from privsql.engine.postgres import PostgresServer
 
     owner = PostgresServer(address)
-    privsql.publish(shelf / "people.csv", to=address, schema="released", seed=1, ledger_off=True, **PEOPLE)
+    privsql.publish(
+        shelf / "people.csv",
+        to=address,
+        seed=1,
+        **by_keys({**PEOPLE, "release.schema": "released", "ledger.off": True}),
+    )
     (grant,) = re.findall(r'-c "(GRANT [^"]*)"', PAGE)
     for statement in ("CREATE ROLE reader LOGIN", *grant.split("; ")):
         owner.run_statement(statement)

@@ -40,7 +40,7 @@ SELECT CAST(18 + (i * 7919) % 61 AS INTEGER) AS age, CASE WHEN (i * 31) % 7 < 3 
   CAST((i * 104729) % 977 AS INTEGER) AS zip, 'v' || ((i * i + i * 13) % 97) % 40 AS disease
 FROM range(300000) t(i)
 """
-FLAGS = [*ROLES, "--threshold", "2*f + 0.05", "--algorithm", "two-size", "--name", "ill"]
+FLAGS = [*ROLES, "--threshold", "2*f + 0.05", "--algorithm", "two-size", "--set", "release.name=ill"]
 QUESTION = "SELECT COUNT(*) FROM ill WHERE age < 30 AND disease = 'flu'"
 
 
@@ -206,7 +206,7 @@ def test_a_release_that_came_meanwhile_is_not_replaced_unasked(place: Path, monk
 
     monkeypatch.setattr(Draft, "commit", overtaken)
     done = run("publish", place / "spec.toml", "--to", target)
-    refused(done, 2, "late.duckdb", "--replace")
+    refused(done, 2, "late.duckdb", "option replace")
     assert target.read_bytes() == (place / "ill.duckdb").read_bytes()
     assert left_over(place) == []
 

@@ -15,7 +15,7 @@ from privsql.engine.database import Options
 from privsql.engine.open import open_engine, open_scratch
 from privsql.engine.sqlfiles import all_rows, table, temp_table
 from privsql.releases.draft import digest_table
-from support.commands import LARGE_TABLE, succeeded, write
+from support.commands import LARGE_TABLE, by_keys, succeeded, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -126,7 +126,7 @@ def test_a_repeat_with_other_threads_is_the_same_release(tmp_path: Path) -> None
     people, how = write(tmp_path / "people.parquet", LARGE_TABLE), {"threshold": "2*f + 0.1", "algorithm": "two-size"}
     usual = {"qi": ["age", "sex", "place"], "sensitive": "disease", "to": tmp_path / "r.duckdb", "repeat": True, **how}
     for threads in (2, 1):
-        privsql.publish(people, threads=threads, **usual)
+        privsql.publish(people, threads=threads, **by_keys(usual))
     releases = succeeded("ledger", "--json").json["releases"]
     assert [one["composes"] for one in releases] == [
         "no earlier release of these people",

@@ -16,7 +16,7 @@ from privsql.errors import UsageError
 from privsql.releases.opened import read_manifest
 from support import large
 from support import shelf as shelves
-from support.commands import rows, run
+from support.commands import by_keys, rows, run
 from support.loops import each
 from support.shelf import all_refuse, altered
 from support.tampering import changed, failed
@@ -33,9 +33,9 @@ COUNTED = ("bucketize", "randomize", "fakes")  # releases with functions, of the
 PEOPLE: dict[str, Any] = {
     "sensitive": "disease",
     "qi": ["age", "sex", "region"],
-    "name": "people",
+    "release.name": "people",
     "seed": 1,
-    "ledger_off": True,
+    "ledger.off": True,
 }
 FILTERS = [
     "TRUE",
@@ -114,8 +114,8 @@ def test_only_a_view_with_variances_has_functions(shelf: Path, tmp_path: Path) -
         assert sorted(stored) == ([("high",), ("low",), ("n",)] if name in COUNTED else []), name
         assert ("variance" in columns) == (name in COUNTED), name
     many = pa.table({"age": np.arange(1040) % 5, "code": [f"v{i % 130}" for i in range(1040)]})
-    shares = {"quasi_identifiers": "age", "sensitive": "code", "threshold": "1/4", "ledger_off": True}
-    privsql.publish(many, to=tmp_path / "shares.duckdb", name="people", **shares)  # type: ignore[arg-type]
+    shares = {"qi": "age", "sensitive": "code", "threshold": "1/4", "ledger.off": True}
+    privsql.publish(many, to=tmp_path / "shares.duckdb", **by_keys({**shares, "release.name": "people"}))  # type: ignore[arg-type]
     assert rows(tmp_path / "shares.duckdb", "DESCRIBE people_weighted")[-1][0] == "weight"
     assert not rows(tmp_path / "shares.duckdb", "FROM duckdb_functions() WHERE database_name = 'shares'")
 
@@ -162,20 +162,24 @@ def test_privsql_reaches_none_of_them(shelf: Path) -> None:
 @pytest.mark.slow
 def test_a_schema_holds_them_and_loses_them_with_the_release(shelf: Path, tmp_path: Path) -> None:
     house = tmp_path / "house.duckdb"
-    how: dict[str, Any] = {**PEOPLE, "to": house, "schema": "Released to", "replace": True}
+    how: dict[str, Any] = {**PEOPLE, "to": house, "release.schema": "Released to", "replace": True}
     for _ in range(2):
-        privsql.publish(shelf / "people.csv", threshold=0.5, **how)
+        privsql.publish(shelf / "people.csv", threshold=0.5, **by_keys(how))
     assert privsql.verify(f"{house}::Released to").ok
     ((count,),) = rows(house, 'SELECT "Released to".n(weight) FROM "Released to".people_weighted')
     assert count == pytest.approx(read_manifest(f"{house}::Released to").published)
-    privsql.publish(shelf / "people.csv", kind="permute", k=2, e=1, **how | {"sensitive": "age", "qi": ["sex"]})
+    privsql.publish(
+        shelf / "people.csv", mechanism="permute", k=2, e=1, **by_keys(how | {"sensitive": "age", "qi": ["sex"]})
+    )
     assert not rows(house, "FROM duckdb_functions() WHERE database_name = 'house'")
 
 
 @pytest.mark.slow
 def test_a_connection_of_a_caller_holds_them(shelf: Path) -> None:
     with duckdb.connect() as con:
-        privsql.publish(shelf / "people.csv", threshold=0.5, schema="released", connection=con, **PEOPLE)
+        privsql.publish(
+            shelf / "people.csv", threshold=0.5, connection=con, **by_keys({**PEOPLE, "release.schema": "released"})
+        )
         assert privsql.verify("released", connection=con).ok
         ((count,),) = con.execute("SELECT released.n(weight) FROM released.people_weighted").fetchall()
         assert count == pytest.approx(read_manifest("released", connection=con).published)
@@ -201,11 +205,11 @@ def measure_coverage(
         people, release = large.make_people(seed), folder / f"{seed}.duckdb"
         how = {
             "sensitive": "disease",
-            "quasi_identifiers": ["sex", "age", "region", "zip"],
-            "name": "people",
+            "qi": ["sex", "age", "region", "zip"],
+            "release.name": "people",
             "seed": seed,
         }
-        privsql.publish(people, to=release, mechanism=mechanism, **how, ledger_off=True)  # type: ignore[arg-type]
+        privsql.publish(people, to=release, **by_keys({**how, "mechanism.": mechanism, "ledger.off": True}))  # type: ignore[arg-type]
         with duckdb.connect(str(release), read_only=True) as db:
             db.execute("CREATE TEMP TABLE counted AS SELECT *, 1 AS one FROM people")
             for condition in large.CONDITIONS:

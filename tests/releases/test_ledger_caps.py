@@ -238,7 +238,7 @@ def test_a_refusal_names_the_command_that_withdraws_from_that_ledger(case: str, 
     done = run("publish", second := elsewhere(crowded, *two, "two"))
     if why not in done.err:  # what else is refused can be allowed
         done = run("publish", second, "--allow-composition")
-    refused(done, 1, why, "ledger withdraw 1 --database")
+    refused(done, 1, why, "ledger withdraw 1 --ledger")
     assert succeeded(*remedy(done), "--json").json["name"] == "one"
     succeeded("publish", second, "--allow-composition")
     assert own_ledger() == before
@@ -259,7 +259,7 @@ def test_a_refusal_names_the_command_that_caps_in_that_ledger(crowded: Path) -> 
 @pytest.mark.parametrize("missed", [("show", 7), ("withdraw", 7)])
 def test_a_release_that_is_missed_is_looked_for_in_that_ledger(missed: tuple[str, int], crowded: Path) -> None:
     succeeded("publish", elsewhere(crowded, CELLS.format(1), BOTH, "one"))
-    refused(done := run("ledger", *missed, "--database", crowded / "the other.duckdb"), 2, "lists them")
+    refused(done := run("ledger", *missed, "--ledger", crowded / "the other.duckdb"), 2, "lists them")
     assert [one["name"] for one in succeeded(*remedy(done), "--json").json["releases"]] == ["one"]
 
 
@@ -268,7 +268,7 @@ def test_a_name_is_capped_where_its_releases_are_recorded(crowded: Path) -> None
     succeeded("publish", path := elsewhere(crowded, CELLS.format(1), BOTH, "one"))
     assert succeeded("ledger", "cap", "Staff", 1, "--json").json["database"] == str(other)
     refused(run("publish", path, "--replace"), 3, "0 is left of the budget 1")
-    misspelled = succeeded("ledger", "cap", "stafff", 1, "--database", other).err
+    misspelled = succeeded("ledger", "cap", "stafff", 1, "--ledger", other).err
     assert re.search(r"the other.duckdb holds no release of 'stafff'.*most like it: 'staff'", misspelled)
     other.unlink()
     gone = succeeded("ledger", "cap", "staff", 1).err

@@ -169,7 +169,7 @@ def test_the_same_request_gives_the_same_release(mechanism: str, identifier: str
     succeeded(*office.arguments("--format", "parquet", source=f"{TABLE}\n{identifier}"))
     office.sql("UPDATE people SET age = 22 WHERE id = 1")
     done = run(*office.arguments(source=f"{TABLE}\n{identifier}"))
-    refused(done, 1, "--allow-composition")
+    refused(done, 1, "option allow_composition publishes")
 
 
 @pytest.mark.slow
@@ -346,7 +346,9 @@ def test_who_is_the_same_under_another_name(case: str, tmp_path: Path) -> None:
     assert publish_as(tmp_path, "one", first, *identified(column)).code == 0
     done = publish_as(tmp_path, "two", query, *identified(column))
     if expected == FOUND:
-        refused(done, 1, "release 1", "another population", f"say --population {tmp_path.name}/one", "withdraw 1")
+        refused(
+            done, 1, "release 1", "another population", f"say source.population = '{tmp_path.name}/one'", "withdraw 1"
+        )
         return
     assert done.code == 0, done.err
     stated = manifest(tmp_path / "two.duckdb")
@@ -359,9 +361,9 @@ def test_who_is_the_same_under_another_name(case: str, tmp_path: Path) -> None:
 
 SHIFTED = "SELECT * REPLACE (nr + {by} AS nr) FROM ({people})"
 EXPORTS = {  # of the same name but for its date
-    "a copy without ids, by another key": ("", "SELECT * FROM one", "without --id"),
-    "one column in capitals": ("", CAPITALS, "without --id"),
-    "other people without ids": ("", OTHER, "without --id"),
+    "a copy without ids, by another key": ("", "SELECT * FROM one", "without source.id"),
+    "one column in capitals": ("", CAPITALS, "without source.id"),
+    "other people without ids": ("", OTHER, "without source.id"),
     "numbers, other values": ("nr", OTHER, "some of its ids are here"),
     "one id in common": ("nr", SHIFTED.format(by=299, people=OTHER), "some of its ids are here"),
     "a day's new records": ("nr", SHIFTED.format(by=300, people=OTHER), ""),
@@ -380,16 +382,16 @@ def test_who_is_the_same_in_one_population(case: str, tmp_path: Path) -> None:
         assert done.code == 0, done.err
         assert manifest(tmp_path / "visits_2024-05-02.duckdb")["composition"] == []
         return
-    refused(done, 1, "release 1", why, "ledger withdraw 1", "--allow-composition")
-    assert ("a --population of their own" in done.err) == (not column)
+    refused(done, 1, "release 1", why, "ledger withdraw 1", "option allow_composition publishes")
+    assert ("a source.population of their own" in done.err) == (not column)
 
 
 @pytest.mark.slow
 def test_the_remedies_of_a_refusal_work(tmp_path: Path) -> None:
     """Other people get a population of their own, other ids a prefix, and what nobody has is withdrawn."""
     assert publish_as(tmp_path, "visits_1999", ONE).code == 0
-    refused(publish_as(tmp_path, "visits_2001", OTHER), 1, "if these are other people, give them a --population")
-    assert publish_as(tmp_path, "visits_2001", OTHER, "--population", "others").code == 0
+    refused(publish_as(tmp_path, "visits_2001", OTHER), 1, "if these are other people, give them a source.population")
+    assert publish_as(tmp_path, "visits_2001", OTHER, "--set", "source.population=others").code == 0
     refused(publish_as(tmp_path, "visits_2002", ONE, "--seed", "5"), 1, "release 1", "ledger withdraw 1")
     succeeded("ledger", "withdraw", "1")
     assert publish_as(tmp_path, "visits_2002", ONE, "--seed", "5").code == 0
@@ -397,7 +399,7 @@ def test_the_remedies_of_a_refusal_work(tmp_path: Path) -> None:
     assert publish_as(tmp_path, "staff", staff.format(PEOPLE.format(people="s", n=300)), "--id", "uid").code == 0
     others = PEOPLE.format(people="g", n=300)
     guests = f"SELECT * REPLACE (CASE WHEN nr > 9 THEN 'AB' ELSE 'guest' END || nr AS uid) FROM ({others})"
-    refused(publish_as(tmp_path, "guests", guests, "--id", "uid"), 1, "put a prefix before them in --query")
+    refused(publish_as(tmp_path, "guests", guests, "--id", "uid"), 1, "put a prefix before them in source.query")
     prefixed = f"SELECT * REPLACE ('guest-' || uid AS uid) FROM ({guests})"
     done = publish_as(tmp_path, "guests", prefixed, "--id", "uid")
     assert done.code == 0, done.err

@@ -364,16 +364,16 @@ def test_trials_are_in_no_ledger(office: Office) -> None:
 def test_another_ledger_is_named_on_the_command_line_for_every_verb_that_asks_one(office: Office) -> None:
     own = office.folder / "own.db"
     for people in SALARIES[1:]:
-        succeeded(*office.arguments("--ledger-database", own))
+        succeeded(*office.arguments("--ledger", own))
         office.hire(people)
     first, second = office.made
-    assert succeeded("plan", office.spec(), "--ledger-database", own, "--json").json["ledger"]["database"] == str(own)
+    assert succeeded("plan", office.spec(), "--ledger", own, "--json").json["ledger"]["database"] == str(own)
     both = ["verify", second, "--against", first, "--source"]
     office.sql("DELETE FROM people WHERE id > 10")
-    assert "records of releases 1, 2" in succeeded(*both, office.spec(), "--database", own, "--verbose").out
-    refused(run(*both[:2], "--database", own), 2, "give source and against")
-    assert len(succeeded("ledger", "--database", own, "--json").json["releases"]) == 2
-    assert succeeded("ledger", "cap", office.spec(), 3, "--database", own, "--json").json["database"] == str(own)
+    assert "records of releases 1, 2" in succeeded(*both, office.spec(), "--ledger", own, "--verbose").out
+    refused(run(*both[:2], "--ledger", own), 2, "give source and against")
+    assert len(succeeded("ledger", "--ledger", own, "--json").json["releases"]) == 2
+    assert succeeded("ledger", "cap", office.spec(), 3, "--ledger", own, "--json").json["database"] == str(own)
 
 
 @pytest.mark.slow
@@ -385,10 +385,10 @@ def test_all_sources_are_listed_where_none_is_named(office: Office, tmp_path: Pa
     assert [entry["mechanism"] for entry in succeeded("ledger", tmp_path / "1.toml", "--json").json["releases"]] == [
         "contingency"
     ]
-    assert succeeded("ledger", "--database", os.environ["PRIVSQL_LEDGER"], "--json").json == listed
-    one = succeeded("ledger", tmp_path / "1.toml", "--database", os.environ["PRIVSQL_LEDGER"], "--json").json
+    assert succeeded("ledger", "--ledger", os.environ["PRIVSQL_LEDGER"], "--json").json == listed
+    one = succeeded("ledger", tmp_path / "1.toml", "--ledger", os.environ["PRIVSQL_LEDGER"], "--json").json
     assert [entry["number"] for entry in one["releases"]] == [2]
-    refused(run("ledger", tmp_path / "1.toml", "--database", tmp_path / "none.db"), 2, "no ledger yet", "none.db")
+    refused(run("ledger", tmp_path / "1.toml", "--ledger", tmp_path / "none.db"), 2, "no ledger yet", "none.db")
 
 
 WHILE = """

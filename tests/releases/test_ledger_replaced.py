@@ -34,7 +34,7 @@ def test_a_nightly_job_does_not_forget_what_it_replaces(job: list[object], tmp_p
     """Two releases of the same people said that there was no other; who kept the first knew more than either allows."""
     release = tmp_path / "people.duckdb"
     before = release.read_bytes()
-    refused(run(*job, "--seed", 5), 1, "release 1", "no guarantee covers both", "--nobody-has-it withdraws it")
+    refused(run(*job, "--seed", 5), 1, "release 1", "no guarantee covers both", "option nobody_has_it withdraws it")
     assert release.read_bytes() == before
     done = succeeded(*job, "--seed", 5, "--allow-composition")
     assert "release 1, which it replaces, counts as received" in " ".join(done.out.split())
@@ -51,7 +51,12 @@ def test_what_nobody_has_is_withdrawn(job: list[object], tmp_path: Path) -> None
     assert done["ledger"]["withdrawn"] == 1
     assert manifest(tmp_path / "people.duckdb")["composition"] == []
     assert "beside" not in manifest(tmp_path / "people.duckdb")
-    refused(run(*job[:-1], "--nobody-has-it"), 2, "--nobody-has-it is about the release that is replaced", "--replace")
+    refused(
+        run(*job[:-1], "--nobody-has-it"),
+        2,
+        "option nobody_has_it is about the release that is replaced",
+        "give option replace",
+    )
 
 
 @pytest.mark.slow
@@ -67,10 +72,10 @@ def test_the_same_again_replaces_nothing_else(job: list[object], tmp_path: Path)
 @pytest.mark.slow
 def test_a_release_that_no_ledger_knows_is_replaced_with_a_word(job: list[object], tmp_path: Path) -> None:
     release = tmp_path / "people.duckdb"
-    succeeded(*job, "--ledger-off")
+    succeeded(*job, "--set", "ledger.off=true")
     assert manifest(release)["beside"] == [{"made": None, "relation": "replaced"}]
     assert "replaces a release that no ledger dates" in " ".join(succeeded("verify", release).out.split())
-    succeeded(*job, "--ledger-off", "--nobody-has-it")
+    succeeded(*job, "--set", "ledger.off=true", "--nobody-has-it")
     assert "beside" not in manifest(release)
 
 

@@ -110,7 +110,7 @@ def test_a_setting_that_does_not_fit_is_refused(
     remedy = f'"privsql ledger withdraw 1 --database {tmp_path / "l.duckdb"}"'
     refused(done, 1, "fails its check" if value == [[401]] else f"if nobody has received that release, run {remedy}")
     assert not (tmp_path / "again.duckdb").exists()
-    succeeded("ledger", "withdraw", 1, "--database", tmp_path / "l.duckdb")
+    succeeded("ledger", "withdraw", 1, "--ledger", tmp_path / "l.duckdb")
     succeeded("publish", spec, "--seed", 7, "--to", tmp_path / "again.duckdb")
 
 
@@ -145,7 +145,7 @@ def test_a_job_that_runs_twice_gives_the_same_release_or_stops(tmp_path: Path) -
         refused(run("publish", spec, "--repeat", *flags), 1, "release 2", "no guarantee covers both")
     write(tmp_path / "people.parquet", PEOPLE.format(n=402))
     refused(run("publish", spec, "--repeat", "--seed", 7), 1, "release 2", "no guarantee covers both")
-    elsewhere = run("publish", spec, "--repeat", "--seed", 7, "--ledger-database", tmp_path / "other.duckdb")
+    elsewhere = run("publish", spec, "--repeat", "--seed", 7, "--ledger", tmp_path / "other.duckdb")
     refused(elsewhere, 2, "are recorded in")
     assert tables(release) == first
     refused(run("publish", spec, "--replace", "--seed", 7), 1, "release 2", "--nobody-has-it withdraws it")
@@ -154,8 +154,8 @@ def test_a_job_that_runs_twice_gives_the_same_release_or_stops(tmp_path: Path) -
 
 def test_a_repeat_needs_a_ledger_and_no_fresh_noise(tmp_path: Path) -> None:
     publish(tmp_path, "optimal", "r", ledger="off = true")
-    refused(run("publish", tmp_path / "r.toml", "--repeat", "--seed", 7), 1, "holds another release", "--replace")
-    refused(run("publish", tmp_path / "r.toml", "--repeat", "--replace"), 2, "not both")
+    refused(run("publish", tmp_path / "r.toml", "--repeat", "--seed", 7), 1, "another release", "option replace does")
+    refused(run("publish", tmp_path / "r.toml", "--repeat", "--replace"), 2, "give only one")
     private = specification(
         tmp_path,
         columns='categories = ["sex"]',

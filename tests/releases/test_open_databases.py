@@ -19,7 +19,7 @@ from privsql.releases.contents import digest_release
 from privsql.releases.draft import is_occupied
 from privsql.releases.opened import SchemaDraft, read_manifest
 from privsql.source.targets import Target, as_target
-from support.commands import MANIFEST
+from support.commands import MANIFEST, by_keys
 from support.drafts import commit_at_once
 from support.loops import slow_but
 from support.places import ROOT
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 QUESTION = "SELECT sex, COUNT(*) FROM people WHERE disease = 'flu' GROUP BY sex"
-ROLES: dict[str, Any] = {"quasi_identifiers": ["age", "sex"], "sensitive": "disease", "threshold": 0.5}
+ROLES: dict[str, Any] = {"qi": ["age", "sex"], "sensitive": "disease", "threshold": 0.5}
 PEOPLE = """
     SELECT i AS person, 20 + i % 50 AS age, ['F', 'M'][1 + i % 2] AS sex, i::HUGEINT AS wide,
       ['flu', 'cold', 'asthma', 'gout'][1 + (i * i + i // 7) % 4]::ENUM ('flu', 'cold', 'gout', 'asthma') AS disease
@@ -73,8 +73,8 @@ def list_all(con: duckdb.DuckDBPyConnection) -> list[Any]:
 
 
 def publish(con: duckdb.DuckDBPyConnection, schema: str = "released", **more: Any) -> privsql.Published:
-    how = {"table": "people", "seed": 1, "ledger_off": True, **ROLES, **more}
-    return privsql.publish(connection=con, schema=schema, **how)
+    how = {"source.table": "people", "seed": 1, "ledger.off": True, **ROLES, **more}
+    return privsql.publish(connection=con, **by_keys({**how, "release.schema": schema}))
 
 
 def read_tables(con: duckdb.DuckDBPyConnection, schema: str) -> dict[str, list[tuple[Any, ...]]]:
@@ -95,8 +95,8 @@ def test_it_is_the_release_that_a_file_would_be(con: duckdb.DuckDBPyConnection, 
     assert [one for one in after[1] if one[1] != "released"] == before[1]
     with duckdb.connect(str(closed)) as other:
         make_house(other)
-    how = {"table": "people", "seed": 1, "ledger_off": True, **ROLES}
-    privsql.publish(closed, to=tmp_path / "release.duckdb", **how)
+    how = {"source.table": "people", "seed": 1, "ledger.off": True, **ROLES}
+    privsql.publish(closed, to=tmp_path / "release.duckdb", **by_keys(how))
     with duckdb.connect(str(tmp_path / "release.duckdb"), read_only=True) as other:
         assert read_tables(other, "main") == read_tables(con, "released") != {}
     assert con.execute("SELECT round(sum(weight)) FROM released.people_weighted").fetchall() == [(600,)]
@@ -152,7 +152,7 @@ def test_a_page_and_a_file_of_a_specification(tmp_path: Path) -> None:
             assert list(pools) == ["house-released"]
     assert privsql.verify(f"{file}::released", spec).ok  # closed: the same notation, without a connection
     assert digest_release(Target(file, "released")) == privsql.ledger()[0].digest
-    with pytest.raises(UsageError, match="exists; give replace=True"):
+    with pytest.raises(UsageError, match="exists; option replace"):
         privsql.publish(spec, seed=2)
     assert str(done.release) == f"{file}::released"
 
@@ -160,22 +160,29 @@ def test_a_page_and_a_file_of_a_specification(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"table": None}, "publish needs a source"),
-        ({"table": "nowhere"}, "there is no table 'nowhere'.* hand over con.table"),
-        ({"query": "SELECT 1; DROP TABLE people", "table": None}, "must be one SELECT"),
-        ({"schema": "main"}, "exists in every database"),
-        ({"schema": "other"}, "exists; give replace=True"),
-        ({"schema": "other", "replace": True}, "not a release of privsql"),
+        ({"source.table": None}, "publish needs a source"),
+        ({"source.table": "nowhere"}, "there is no table 'nowhere'.* hand over con.table"),
+        ({"source.query": "SELECT 1; DROP TABLE people", "source.table": None}, "must be one SELECT"),
+        ({"release.schema": "main"}, "exists in every database"),
+        ({"release.schema": "other"}, "exists; option replace"),
+        ({"release.schema": "other", "replace": True}, "not a release of privsql"),
         ({"sensitive": "wide"}, "cast it in source.query"),
         ({"connection": "warehouse.duckdb"}, "is no connection of DuckDB's"),
-        ({"schema": "released", "format": "parquet"}, "has none"),
+        ({"release.schema": "released", "format": "parquet"}, "has none"),
     ],
 )
 def test_what_is_refused(memory: duckdb.DuckDBPyConnection, how: dict[str, Any], message: str) -> None:
     before = list_all(memory)
-    given = {"connection": memory, "table": "people", "schema": "released", "seed": 1, "ledger_off": True, **ROLES}
+    given = {
+        "connection": memory,
+        "source.table": "people",
+        "release.schema": "released",
+        "seed": 1,
+        "ledger.off": True,
+        **ROLES,
+    }
     with pytest.raises(UsageError, match=message):
-        privsql.publish(**given | how)
+        privsql.publish(**by_keys(given | how))
     assert list_all(memory) == before
 
 
@@ -198,7 +205,7 @@ def test_names_mean_what_they_mean_to_the_caller(memory: duckdb.DuckDBPyConnecti
     for schema, (name, records) in (named | {"d.x": ("d.x.t", 400)}).items():
         assert publish(memory, schema, table=name).facts["records"] == records
     assert publish(memory, "q", table=None, query="FROM half").facts["records"] == 500
-    with pytest.raises(UsageError, match="exists; give replace=True"):
+    with pytest.raises(UsageError, match="exists; option replace"):
         publish(memory, "D", table="half")
 
 
@@ -211,8 +218,8 @@ def test_a_connection_that_only_reads(tmp_path: Path) -> None:
     with duckdb.connect(str(file), read_only=True) as con:
         before = list_all(con)
         assert privsql.verify("released", connection=con).ok
-        how = {"table": "people", "ledger_off": True, **ROLES}
-        privsql.publish(connection=con, to=tmp_path / "release.duckdb", **how)
+        how = {"source.table": "people", "ledger.off": True, **ROLES}
+        privsql.publish(connection=con, to=tmp_path / "release.duckdb", **by_keys(how))
         with pytest.raises(UsageError, match="read-only mode!; nothing written"):
             publish(con, "other_release", sensitive="nowhere")  # before the source is read
         assert list_all(con) == before

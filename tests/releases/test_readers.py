@@ -92,7 +92,9 @@ def test_types_that_older_versions_do_not_know_are_refused_with_a_cast(
         db.execute(f"ATTACH '{tmp_path / 'new.duckdb'}' AS new (STORAGE_VERSION 'latest')")
         db.execute(f"CREATE TABLE new.people AS {rows}")
     with pytest.raises(UsageError, match=f"has type {kind}.*CAST\\(since AS {published}\\) AS since"):
-        privsql.plan(tmp_path / "new.duckdb", table="people", qi=["since"], sensitive="code", threshold=0.5)
+        privsql.plan(
+            tmp_path / "new.duckdb", qi=["since"], sensitive="code", threshold=0.5, set={"source": {"table": "people"}}
+        )
 
 
 # Folders --------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from privsql.releases.draft import is_occupied
 from privsql.releases.opened import read_manifest
 from privsql.releases.statements import SCHEMA_NOTE
 from privsql.source.targets import Target
-from support.commands import MANIFEST, held_open, left_over, refused, run, succeeded, write
+from support.commands import MANIFEST, by_keys, held_open, left_over, refused, run, succeeded, write
 from support.statements import command, counted
 from support.tampering import failed
 
@@ -144,7 +144,7 @@ def test_two_of_one_database(request: pytest.FixtureRequest, made: str, verb: st
     schemas = [Target(tmp_path / "all.duckdb", one.stem).path for one in files]
     for seed, one in enumerate(files):
         succeeded(*asked, one, "--seed", seed)
-        succeeded(*asked, tmp_path / "all.duckdb", "--seed", seed, "--schema", one.stem)
+        succeeded(*asked, tmp_path / "all.duckdb", "--seed", seed, "--set", f"release.schema={one.stem}")
     told = [run(verb, one, "--against", two, "--json") for one, two in (files, schemas)]
     alone, within = (json.loads(one.out.replace("all.duckdb::", "").replace(".duckdb", "")) for one in told)
     assert "error" not in alone
@@ -163,9 +163,17 @@ def test_nothing_else_is_replaced_or_read(house: Path) -> None:
     succeeded("publish", house / "spec.toml", "--seed", 3, "--replace")
     assert held(house) == before
     refused(run("publish", house / "spec.toml", "--seed", 4), 2, "exists; give --replace")
-    refused(run("publish", house / "spec.toml", "--seed", 4, "--replace", "--schema", "other"), 2, "not a release")
-    refused(run("publish", house / "spec.toml", "--seed", 4, "--replace", "--schema", "main"), 2, "every database")
-    refused(run("publish", house / "spec.toml", "--seed", 4, "--schema", "a/b"), 2, "can't be a schema")
+    refused(
+        run("publish", house / "spec.toml", "--seed", 4, "--replace", "--set", "release.schema=other"),
+        2,
+        "not a release",
+    )
+    refused(
+        run("publish", house / "spec.toml", "--seed", 4, "--replace", "--set", "release.schema=main"),
+        2,
+        "every database",
+    )
+    refused(run("publish", house / "spec.toml", "--seed", 4, "--set", "release.schema=a/b"), 2, "can't be a schema")
     refused(run("publish", house / "spec.toml", "--seed", 4, "--format", "parquet", "--replace"), 2, "has none")
     refused(run("query", there(house, "nowhere"), QUESTION), 2, "there is no schema")
     refused(run("query", there(house, "other"), QUESTION), 2, "not a release")
@@ -249,7 +257,7 @@ def test_what_came_meanwhile_stays(house: Path, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(SchemaDraft, "commit", late)
     with pytest.raises(UsageError, match="there is table 'mine'; nothing written"):
-        privsql.publish(house / "spec.toml", seed=6, schema="late", allow_composition=True)
+        privsql.publish(house / "spec.toml", seed=6, allow_composition=True, set={"release": {"schema": "late"}})
     assert ("late", "mine") in held(house)
     assert [one.withdrawn for one in privsql.ledger()] == [True]
 
@@ -267,7 +275,7 @@ def test_a_copy_that_is_not_what_was_checked(house: Path, monkeypatch: pytest.Mo
 def test_what_is_no_database(tmp_path: Path, ward: Path) -> None:
     write(tmp_path / "x.parquet", "SELECT 1 AS a")
     with pytest.raises(EngineError):
-        privsql.publish(ward / "spec.toml", seed=1, to=tmp_path / "x.parquet", schema="released")
+        privsql.publish(ward / "spec.toml", seed=1, to=tmp_path / "x.parquet", set={"release": {"schema": "released"}})
     with pytest.raises(EngineError, match="folders have no schemas"):
         read_manifest(Target(ward / "ill", "released"))
     with pytest.raises(EngineError, match="no such release"):
@@ -287,7 +295,17 @@ def test_a_link_to_the_database_is_followed(house: Path) -> None:
     """It stays a link, and a schema may be called anything but a path."""
     (house / "link.duckdb").symlink_to(house / "house.duckdb")
     name = 'it\'s "ü"; --'
-    succeeded("publish", house / "spec.toml", "--seed", 2, "--to", house / "link.duckdb", "--schema", name, "--replace")
+    succeeded(
+        "publish",
+        house / "spec.toml",
+        "--seed",
+        2,
+        "--to",
+        house / "link.duckdb",
+        "--set",
+        f"release.schema={name}",
+        "--replace",
+    )
     assert (house / "link.duckdb").is_symlink()
     assert privsql.verify(there(house, name)).ok
     assert digest_release(Target(house / "link.duckdb", name)) == digest_release(Target.parse(there(house, name)))
@@ -310,8 +328,13 @@ def test_a_new_database_and_a_release_in_python(ward: Path, tmp_path: Path) -> N
     import pandas as pd
 
     people = pd.read_parquet(ward / "people.parquet")
-    how = {"sensitive": "disease", "quasi_identifiers": ["age", "sex"], "threshold": 0.5, "seed": 1, "ledger_off": True}
-    done = [privsql.publish(people, to=tmp_path / "new.duckdb", schema=one, name="ill", **how) for one in ("a", "b")]
+    how = {"sensitive": "disease", "qi": ["age", "sex"], "threshold": 0.5, "seed": 1, "ledger.off": True}
+    done = [
+        privsql.publish(
+            people, to=tmp_path / "new.duckdb", **by_keys({**how, "release.schema": one, "release.name": "ill"})
+        )
+        for one in ("a", "b")
+    ]
     assert [privsql.verify(one).ok for one in done] == [True, True]
     with privsql.open(done[0]) as release:
         assert release.query(QUESTION).rows == privsql.query(done[1], QUESTION).rows

@@ -20,7 +20,7 @@ from privsql.releases.draft import is_occupied
 from privsql.releases.opened import SchemaDraft, read_manifest
 from privsql.source.targets import Address, Target, as_target
 from support import large, postgres
-from support.commands import LARGE_TABLE, MANIFEST, ROLES, refused, run, specification, succeeded, write
+from support.commands import LARGE_TABLE, MANIFEST, ROLES, by_keys, refused, run, specification, succeeded, write
 from support.drafts import commit_at_once
 from support.places import ROOT
 
@@ -35,7 +35,7 @@ SECRET = "sesame"  # noqa: S105
 QUESTION = "SELECT sex, COUNT(*) FROM ill WHERE disease = 'flu' GROUP BY sex"
 RECIPES = (*FEW, "fakes", "permute", "up", "views")  # every kind of view
 NUMBERS = itertools.count()
-RULE = ["--threshold", "2*f + 0.1", "--name", "ill", "--seed", 1]
+RULE = ["--threshold", "2*f + 0.1", "--set", "release.name=ill", "--seed", 1]
 
 
 def address(user: str = "privsql") -> str:
@@ -139,11 +139,17 @@ def test_types_that_the_server_lacks(server: PostgresServer, schema: str, tmp_pa
     with duckdb.connect(str(people)) as db:
         db.execute(f"CREATE TABLE people AS {KINDS}")
         known = [column[0] for column in db.sql("FROM people").description if column[0] not in ("id", "disease")]
-    how: dict[str, Any] = {"table": "people", "name": "ill", "sensitive": "disease", "threshold": 0.5, "seed": 1}
-    how |= {"quasi_identifiers": known, "ledger_off": True}
-    done = privsql.publish(people, to=address(), schema=schema, **how)
+    how: dict[str, Any] = {
+        "source.table": "people",
+        "release.name": "ill",
+        "sensitive": "disease",
+        "threshold": 0.5,
+        "seed": 1,
+    }
+    how |= {"qi": known, "ledger.off": True}
+    done = privsql.publish(people, to=address(), **by_keys({**how, "release.schema": schema}))
     assert str(done.target) == f"{postgres.address()}::{schema}"
-    privsql.publish(people, to=tmp_path / "ill.duckdb", **how)
+    privsql.publish(people, to=tmp_path / "ill.duckdb", **by_keys(how))
     assert privsql.verify(done).ok
     assert privsql.verify(done, done.spec).ok
     question = "SELECT disease, COUNT(*) FROM ill WHERE big = 1 AND text LIKE 'it%' GROUP BY disease ORDER BY disease"
@@ -163,17 +169,17 @@ def test_types_that_the_server_lacks(server: PostgresServer, schema: str, tmp_pa
 @pytest.mark.parametrize("threads", [1, 2])
 def test_many_records_come_over_in_other_pieces(schema: str, tmp_path: Path, threads: int) -> None:
     """DuckDB cuts them where its row groups end, and the server where its driver likes."""
-    people, place = write(tmp_path / "people.parquet", LARGE_TABLE), {"to": address(), "schema": schema}
+    people, place = write(tmp_path / "people.parquet", LARGE_TABLE), {"to": address(), "release.schema": schema}
     how: dict[str, Any] = {"qi": ["age", "sex", "place"], "sensitive": "disease", "threshold": "2*f + 0.1"}
-    privsql.publish(people, algorithm="two-size", threads=threads, **how, **place)
-    again = privsql.publish(people, algorithm="two-size", threads=3 - threads, repeat=True, **how, **place)
+    privsql.publish(people, algorithm="two-size", threads=threads, **by_keys({**how, **place}))
+    again = privsql.publish(people, algorithm="two-size", threads=3 - threads, repeat=True, **by_keys({**how, **place}))
     assert read_manifest(again).published == 600_000
 
 
 def test_the_command_line(ward: Path, tmp_path: Path, schema: str) -> None:
     """Every command takes the address with the schema; no output, ledger or page holds the password."""
     ledger, place = tmp_path / "ledger.duckdb", f"{postgres.address()}::{schema}"
-    where = ["--to", address(), "--schema", schema, "--ledger-database", ledger]
+    where = ["--to", address(), "--set", f"release.schema={schema}", "--ledger", ledger]
     publishing = ["publish", ward / "people.parquet", *ROLES, *RULE, *where]
     outcomes = [succeeded(*publishing, "--json"), succeeded("verify", at(schema))]
     assert outcomes[0].json["release"] == place
@@ -190,7 +196,7 @@ def test_the_command_line(ward: Path, tmp_path: Path, schema: str) -> None:
         run("verify", address()),
         run("verify", at(schema), at(schema)),
         run("query", at("nowhere"), QUESTION),
-        succeeded("ledger", "--database", ledger, "--json"),
+        succeeded("ledger", "--ledger", ledger, "--json"),
     ]
     refused(outcomes[-5], 2, f"{place} exists; give --replace")
     refused(outcomes[-4], 2, "write the schema behind the address")
@@ -198,8 +204,8 @@ def test_the_command_line(ward: Path, tmp_path: Path, schema: str) -> None:
     refused(outcomes[-2], 2, "there is no schema 'nowhere'")
     assert [one["target"] for one in outcomes[-1].json["releases"]] == [place]
     outcomes.append(succeeded(*publishing, "--replace"))
-    outcomes.append(succeeded("ledger", "withdraw", at(schema), "--database", ledger))
-    outcomes.append(run("ledger", "withdraw", at(schema), "--database", ledger))
+    outcomes.append(succeeded("ledger", "withdraw", at(schema), "--ledger", ledger))
+    outcomes.append(run("ledger", "withdraw", at(schema), "--ledger", ledger))
     refused(outcomes[-1], 2, "is not a current release")
     assert all(SECRET not in one.out + one.err for one in outcomes)
     for file in (ledger, tmp_path / "page.html"):
@@ -212,7 +218,7 @@ def test_a_specification_keeps_its_address(ward: Path, tmp_path: Path, schema: s
     release = f'name = "ill"\nto = "{address()}"\nschema = "{escaped}"\npurpose = "a trial"'
     spec = specification(tmp_path, source=f'file = "{ward}/people.parquet"', release=release)
     read = privsql.load(spec)
-    changed = privsql.publish(spec, seed=1, ledger_off=True, contact="me").spec
+    changed = privsql.publish(spec, seed=1, set={"ledger": {"off": True}, "release": {"contact": "me"}}).spec
     for one in (read, changed):
         assert isinstance(one.release.to, Address)
         assert one.release.to.secret == address()
@@ -281,8 +287,8 @@ def test_what_is_changed_there_is_found(ward: Path, server: PostgresServer, sche
 
 def test_a_changed_count_is_found(ward: Path, server: PostgresServer, schema: str) -> None:
     """By verify, as in a file."""
-    publishing = ["publish", ward / "people.parquet", *ROLES, *RULE, "--ledger-off"]
-    succeeded(*publishing, "--to", address(), "--schema", schema)
+    publishing = ["publish", ward / "people.parquet", *ROLES, *RULE, "--set", "ledger.off=true"]
+    succeeded(*publishing, "--to", address(), "--set", f"release.schema={schema}")
     server.run_statement(f"UPDATE {quote(schema)}.st SET count = count + 1 WHERE bid = 0")
     assert not privsql.verify(at(schema)).ok
 
@@ -290,8 +296,8 @@ def test_a_changed_count_is_found(ward: Path, server: PostgresServer, schema: st
 def test_intervals_of_a_large_table_are_those_of_a_file(server: PostgresServer, schema: str, tmp_path: Path) -> None:
     """The same 20 x 40 intervals, of which ``test_interval_functions.py`` counts how many hold the truth."""
     people, how = large.make_people(1), {**large.PUBLISHED, "threshold": "3*f + 0.05", "seed": 1}
-    privsql.publish(people, to=tmp_path / "file.duckdb", **how)
-    privsql.publish(people, to=address(), schema=schema, **how)
+    privsql.publish(people, to=tmp_path / "file.duckdb", **by_keys(how))
+    privsql.publish(people, to=address(), **by_keys({**how, "release.schema": schema}))
     asked = """SELECT disease, {0}n(weight) AS n, {0}low(weight, variance) AS low, {0}high(weight, variance) AS high
       FROM {0}people_weighted WHERE {1} GROUP BY disease"""
     with duckdb.connect(str(tmp_path / "file.duckdb"), read_only=True) as here:
@@ -357,13 +363,13 @@ def test_what_is_allowed_there(ward: Path, server: PostgresServer, schema: str) 
             pytest.raises(UsageError, match="permission denied for database"),
         ):
             draft.commit(ward / "ill.duckdb")
-        how: dict[str, Any] = {"sensitive": "nowhere", "quasi_identifiers": ["age"], "threshold": 0.5}
-        how |= {"ledger_off": True, "schema": "another"}
+        how: dict[str, Any] = {"sensitive": "nowhere", "qi": ["age"], "threshold": 0.5}
+        how |= {"ledger.off": True, "release.schema": "another"}
         with pytest.raises(UsageError, match="permission denied for database"):  # before the source is read
-            privsql.publish(ward / "people.parquet", to=address("reader"), **how)
+            privsql.publish(ward / "people.parquet", to=address("reader"), **by_keys(how))
         server.run_statement("CREATE SCHEMA another")
         with pytest.raises(UsageError, match="permission denied for schema"):
-            privsql.publish(ward / "people.parquet", to=address("reader"), **how)
+            privsql.publish(ward / "people.parquet", to=address("reader"), **by_keys(how))
         server.run_statement("DROP SCHEMA another")
         server.run_statement("ALTER ROLE reader SET default_transaction_read_only = on")
         assert privsql.query(f"{address('reader')}::{schema}", QUESTION).rows == expected
@@ -378,29 +384,31 @@ def test_what_is_allowed_there(ward: Path, server: PostgresServer, schema: str) 
 def test_what_is_refused(ward: Path, tmp_path: Path, server: PostgresServer, schema: str) -> None:
     """In one line without the password; nothing is written, and what is there stays."""
     named = quote(schema)
-    publishing = ["publish", ward / "people.parquet", *ROLES, *RULE, "--ledger-off"]
+    publishing = ["publish", ward / "people.parquet", *ROLES, *RULE, "--set", "ledger.off=true"]
     for place, code, message in (
         (f"postgresql://me:{SECRET}@localhost:1/db", 4, "no server answers at postgresql://me@localhost:1/db"),
         (address("nobody"), 4, 'role "nobody" does not exist'),
         (f"mysql://me:{SECRET}@host/db", 2, "can't keep a release at mysql://"),
     ):
-        done = run(*publishing, "--to", place, "--schema", schema)
+        done = run(*publishing, "--to", place, "--set", f"release.schema={schema}")
         refused(done, code, message)
         assert SECRET not in done.err
-    refused(run(*publishing, "--to", address(), "--schema", "x" * 64), 2, "at most 63 bytes")
-    refused(run(*publishing, "--to", address(), "--schema", "pg_mine"), 2, "unacceptable schema name")
-    refused(run(*publishing, "--to", address(), "--schema", "main"), 2, "exists in every database")
-    refused(run(*publishing, "--to", address(), "--schema", schema, "--format", "parquet"), 2, "has none")
+    refused(run(*publishing, "--to", address(), "--set", "release.schema=" + str("x" * 64)), 2, "at most 63 bytes")
+    refused(run(*publishing, "--to", address(), "--set", "release.schema=pg_mine"), 2, "unacceptable schema name")
+    refused(run(*publishing, "--to", address(), "--set", "release.schema=main"), 2, "exists in every database")
+    refused(
+        run(*publishing, "--to", address(), "--set", f"release.schema={schema}", "--format", "parquet"), 2, "has none"
+    )
     assert list_all(server, named) == []
     server.run_statement(f"CREATE SCHEMA {named}")
     server.run_statement(f"CREATE FUNCTION {named}.mine() RETURNS int LANGUAGE sql AS 'SELECT 1'")
-    done = run(*publishing, "--to", address(), "--schema", schema, "--replace")
+    done = run(*publishing, "--to", address(), "--set", f"release.schema={schema}", "--replace")
     refused(done, 2, "is not a release of privsql; it is not replaced")
     server.run_statement(f"DROP FUNCTION {named}.mine()")
-    succeeded(*publishing, "--to", address(), "--schema", schema)  # an empty one is as good as none
+    succeeded(*publishing, "--to", address(), "--set", f"release.schema={schema}")  # an empty one is as good as none
     server.run_statement(f"CREATE VIEW public.mine AS SELECT * FROM {named}.qit")
     try:
-        done = run(*publishing, "--to", address(), "--schema", schema, "--replace")
+        done = run(*publishing, "--to", address(), "--set", f"release.schema={schema}", "--replace")
         refused(done, 4, "other objects depend on it")
         assert privsql.verify(at(schema)).ok
     finally:
@@ -416,9 +424,13 @@ def test_values_that_the_server_can_not_hold(tmp_path: Path, schema: str, value:
         db.execute(
             f"CREATE TABLE people AS SELECT i % 5 AS age, {value} AS odd, 'd' || i % 4 AS ill FROM range(40) t(i)"
         )
-    how: dict[str, Any] = {"sensitive": "ill", "quasi_identifiers": ["age", "odd"], "threshold": 0.5}
+    how: dict[str, Any] = {"sensitive": "ill", "qi": ["age", "odd"], "threshold": 0.5}
     with pytest.raises(PrivsqlError, match=message):
-        privsql.publish(people, table="people", to=address(), schema=schema, ledger_off=True, **how)
+        privsql.publish(
+            people,
+            to=address(),
+            **by_keys({**how, "source.table": "people", "release.schema": schema, "ledger.off": True}),
+        )
     assert not is_occupied(as_target(at(schema)))
 
 

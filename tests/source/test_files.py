@@ -23,7 +23,7 @@ from privsql.source.keywords import as_spec
 from privsql.source.places import Source
 from privsql.source.population import name_population
 from privsql.source.records import prepare_table
-from privsql.source.spec import Columns, build
+from privsql.source.spec import Columns, build, join_paths
 from privsql.source.table import mount_persons
 from privsql.source.targets import Target, overlaps_source
 from privsql.verbs.sessions import open_session
@@ -37,7 +37,7 @@ READ = [("José", "flu"), ("Ann", "cold")]
 
 def source(folder: Path, **given: Any) -> Source:
     """A source whose paths are taken from a folder."""
-    return Source.model_validate(given).with_base(folder)
+    return Source.model_validate(join_paths({"source": given}, folder)["source"])
 
 
 def rows(folder: Path, **given: Any) -> list[tuple[Any, ...]]:
@@ -293,11 +293,11 @@ def test_a_file_is_told_by_its_first_bytes(tmp_path: Path, begins: bytes, word: 
 
 def test_a_command_s_source_that_is_no_table_by_itself(tmp_path: Path) -> None:
     """A database says what it holds; what is none says what it is."""
-    asked = ["--qi", "a", "--sensitive", "b", "--threshold", "1/2", "--ledger-off"]
+    asked = ["--qi", "a", "--sensitive", "b", "--threshold", "1/2", "--set", "ledger.off=true"]
     warehouse(tmp_path / "w.duckdb", "CREATE TABLE people AS SELECT 1 AS a", "CREATE VIEW v AS FROM people")
-    refused(run("plan", tmp_path / "w.duckdb", *asked), 2, "holds people, v; choose one with --table")
-    with pytest.raises(UsageError, match="choose one with table"):
-        as_spec(tmp_path / "w.duckdb", {"quasi_identifiers": "a", "sensitive": "b", "threshold": "1/2"})
+    refused(run("plan", tmp_path / "w.duckdb", *asked), 2, "holds people, v; choose one as source.table")
+    with pytest.raises(UsageError, match=r"choose one as source\.table"):
+        as_spec(tmp_path / "w.duckdb", {"qi": "a", "sensitive": "b", "threshold": "1/2"})
     (tmp_path / "x.xlsx").write_bytes(b"PK\x03\x04rest")
     (tmp_path / "x.json").write_text("[]", encoding="utf-8")
     for name, word in (("x.xlsx", "spreadsheets"), ("x.json", "neither a DuckDB nor"), ("none/", "no such file")):
@@ -306,10 +306,14 @@ def test_a_command_s_source_that_is_no_table_by_itself(tmp_path: Path) -> None:
 
 def test_one_column_that_is_all_of_a_line_is_spoken_of(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a,b\n1,2\n3\n", encoding="utf-8")
-    asked = ["--qi", "a", "--sensitive", "b", "--threshold", "1/2", "--ledger-off"]
-    done = run("plan", tmp_path / "x.csv", "--options", '{ delimiter = ";" }', *asked)
+    asked = ["--qi", "a", "--sensitive", "b", "--threshold", "1/2", "--set", "ledger.off=true"]
+    done = run("plan", tmp_path / "x.csv", "--set", 'source.options={ delimiter = ";" }', *asked)
     refused(done, 2, "it has a,b, which may be several", "delimiter = ','")
-    refused(run("plan", tmp_path / "x.csv", "--options", "latin-1", *asked), 2, "--options: must be a table of keys")
+    refused(
+        run("plan", tmp_path / "x.csv", "--set", "source.options=latin-1", *asked),
+        2,
+        "source.options: must be a table of keys",
+    )
 
 
 @pytest.mark.slow

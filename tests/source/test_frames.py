@@ -19,14 +19,14 @@ from privsql import UsageError
 from privsql.releases.opened import read_manifest
 from privsql.source import places
 from privsql.source.places import as_frame
-from support.commands import tables
+from support.commands import by_keys, tables
 from support.loops import each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROWS = 120
-ASKED = {"sensitive": "disease", "threshold": 0.5, "seed": 1, "ledger_off": True, "mechanism": "two-size"}
+ASKED = {"sensitive": "disease", "threshold": 0.5, "seed": 1, "ledger.off": True, "algorithm": "two-size"}
 BERLIN = "Europe/Berlin"
 VALUES: dict[str, Callable[[int], Any]] = {
     "age": lambda i: 20 + i % 40,
@@ -102,7 +102,7 @@ MADE: dict[str, Callable[[], Any]] = {
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[Any, ...]]]:
     """The release of the Arrow table."""
     to = tmp_path_factory.mktemp("arrow") / "release.duckdb"
-    privsql.publish(arrow(), quasi_identifiers=QI, nulls={"visits": "suppress"}, to=to, **ASKED)
+    privsql.publish(arrow(), qi=QI, to=to, **by_keys({**ASKED, "columns.nulls": {"visits": "suppress"}}))
     return tables(to)
 
 
@@ -115,7 +115,7 @@ def test_every_library_gives_the_same_release(
     found = MADE[library]()
     if library == "batch":
         found = found.cast(arrow().cast(pa.schema(list(TYPES.items()))).schema)
-    done = privsql.publish(found, quasi_identifiers=QI, nulls={"visits": "suppress"}, to=to, **ASKED)
+    done = privsql.publish(found, qi=QI, to=to, **by_keys({**ASKED, "columns.nulls": {"visits": "suppress"}}))
     assert done.facts["suppressed"] == ROWS // 5
     assert [(one.name, one.type) for one in read_manifest(to).quasi_identifiers][4:7] == [
         ("since", "DATE"),
@@ -129,7 +129,7 @@ def test_every_library_gives_the_same_release(
 def test_a_release_is_verified_against_the_table_alone(tmp_path: Path) -> None:
     """Columns, policies and mechanism are those that the release states; one changed cell is found."""
     people = pandas()
-    done = privsql.publish(people, quasi_identifiers=["age", "town"], to=tmp_path / "r.duckdb", **ASKED)
+    done = privsql.publish(people, qi=["age", "town"], to=tmp_path / "r.duckdb", **by_keys(ASKED))
     assert privsql.verify(done, source=people).ok
     people.loc[3, "disease"] = "HIV" if people.loc[3, "disease"] != "HIV" else "flu"
     assert not privsql.verify(done, source=people).ok
@@ -140,7 +140,7 @@ def test_a_release_is_verified_against_the_table_alone(tmp_path: Path) -> None:
 @pytest.mark.soak(part="long")
 def test_a_release_is_measured_against_the_table_alone(tmp_path: Path) -> None:
     people = pandas()
-    done = privsql.publish(people, quasi_identifiers=["age", "smokes"], to=tmp_path / "r.duckdb", **ASKED)
+    done = privsql.publish(people, qi=["age", "smokes"], to=tmp_path / "r.duckdb", **by_keys(ASKED))
     by_table, by_spec = (privsql.attack(done, source=one).as_json()["adversaries"] for one in (people, done.spec))
     assert by_table == by_spec
     assert privsql.evaluate(done, people, queries=5).scores == privsql.evaluate(done, done.spec, queries=5).scores
@@ -210,14 +210,14 @@ def levels() -> pd.DataFrame:
 )
 def test_what_is_no_table_is_refused(given: Any, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        privsql.publish(given, quasi_identifiers="b", **ASKED)
+        privsql.publish(given, qi="b", **by_keys(ASKED))
 
 
 @pytest.mark.slow
 def test_a_column_that_can_not_be_read_is_left_out_or_refused_by_its_name(tmp_path: Path) -> None:
     """Others are published all the same; a period is not taken for the number that stands for it."""
     people = pandas().assign(mixed=[1, "a"] * (ROWS // 2), day=pd.period_range("2020", periods=ROWS))
-    done = privsql.publish(people, quasi_identifiers=["age"], to=tmp_path / "r.duckdb", **ASKED)
+    done = privsql.publish(people, qi=["age"], to=tmp_path / "r.duckdb", **by_keys(ASKED))
     assert privsql.verify(done, source=people).ok
     assert [one.split(";")[-1] for one in done.warnings] == [" it is left out"] * 2
     for name, words in (
@@ -225,7 +225,7 @@ def test_a_column_that_can_not_be_read_is_left_out_or_refused_by_its_name(tmp_pa
         ("DAY", "has the type .*period.* of Arrow, which can't be read"),
     ):
         with pytest.raises(UsageError, match=f"column '{name}' {words}"):
-            privsql.plan(people, quasi_identifiers=["age", name], sensitive="disease", threshold=0.5)
+            privsql.plan(people, qi=["age", name], sensitive="disease", threshold=0.5)
 
 
 def test_intervals_are_their_labels_and_what_else_arrow_can_not_hold_is_no_traceback() -> None:
@@ -240,7 +240,7 @@ def test_a_column_that_pandas_made_an_index_is_not_found_and_that_is_said() -> N
     people = pandas().set_index("age")
     for name in ("age", "AGE"):
         with pytest.raises(UsageError, match=r"is of the index, which is no column; df\.reset_index"):
-            privsql.publish(people, quasi_identifiers=[name], **ASKED)
+            privsql.publish(people, qi=[name], **by_keys(ASKED))
     as_frame(people).refuse_unreadable(["age"], queried=True)
     as_frame(people.rename_axis("SMOKES")).refuse_unreadable(["smokes"], queried=False)
 
@@ -288,14 +288,14 @@ def test_a_specification_has_one_source() -> None:
 @each("rows", [0, 1])
 def test_too_few_rows_are_refused(rows: int) -> None:
     with pytest.raises(privsql.PrivsqlError, match=r"no record|frequency 1 above"):
-        privsql.plan(pandas().head(rows), quasi_identifiers=["age"], sensitive="disease", threshold=0.5)
+        privsql.plan(pandas().head(rows), qi=["age"], sensitive="disease", threshold=0.5)
 
 
 @pytest.mark.slow
 def test_names_are_quoted_and_long_texts_kept(tmp_path: Path) -> None:
     people = pandas().assign(**{"select": "x" * 20_000, 'a"b; --': 1, "order": 2.5})
     names = ["select", 'a"b; --', "order"]
-    done = privsql.publish(people, quasi_identifiers=names, to=tmp_path / "r.duckdb", **ASKED)
+    done = privsql.publish(people, qi=names, to=tmp_path / "r.duckdb", **by_keys(ASKED))
     assert privsql.verify(done, source=people).ok
     with privsql.open(done) as release:
         assert release.query('SELECT "select", COUNT(*) FROM data GROUP BY "select"').rows[0][1] == ROWS
@@ -304,30 +304,32 @@ def test_names_are_quoted_and_long_texts_kept(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_three_hundred_columns(tmp_path: Path) -> None:
     wide = pd.concat([pandas(), pd.DataFrame({f"c{i}": range(ROWS) for i in range(300)})], axis=1)
-    done = privsql.publish(wide, quasi_identifiers=["age", "c7"], to=tmp_path / "r.duckdb", **ASKED)
+    done = privsql.publish(wide, qi=["age", "c7"], to=tmp_path / "r.duckdb", **by_keys(ASKED))
     assert read_manifest(done).records == ROWS
 
 
 @pytest.mark.slow
 def test_nothing_says_whom_a_table_is_about_but_its_publisher(tmp_path: Path) -> None:
     people = pandas()[["age", "disease"]]
-    asked = {"quasi_identifiers": ["age"], "sensitive": "disease", "threshold": 0.5}
+    asked = {"qi": ["age"], "sensitive": "disease", "threshold": 0.5}
     with pytest.raises(UsageError, match=r"source.population is missing: a table in Python .* = 'clinic'"):
-        privsql.publish(people, to=tmp_path / "a.duckdb", **asked)
-    planned = privsql.plan(people, **asked)
+        privsql.publish(people, to=tmp_path / "a.duckdb", **by_keys(asked))
+    planned = privsql.plan(people, **by_keys(asked))
     assert planned.ledger["population"] == []
     assert "publish needs source.population" in planned.warnings[-1]
-    privsql.publish(people, ledger_off=True, to=tmp_path / "off.duckdb", **asked)
-    done = privsql.publish(people, population="clinic", to=tmp_path / "a.duckdb", **asked)
+    privsql.publish(people, to=tmp_path / "off.duckdb", **by_keys({**asked, "ledger.off": True}))
+    done = privsql.publish(people, to=tmp_path / "a.duckdb", **by_keys({**asked, "source.population": "clinic"}))
     assert done.ledger["population"] == ["clinic"]
     assert ("population", "clinic") in done.lines
     part = people[["disease"]].assign(AGE=people["age"] // 10)
     with pytest.raises(privsql.GuaranteeError, match=r"release 1 .* is of this population, .* of their own"):
-        privsql.publish(part, population="Clinic", to=tmp_path / "b.duckdb", **asked)
+        privsql.publish(part, to=tmp_path / "b.duckdb", **by_keys({**asked, "source.population": "Clinic"}))
     others = people.assign(age=people["age"] * 7 % 31, disease=people["disease"].to_numpy()[::-1])
-    privsql.publish(others, population="others", to=tmp_path / "c.duckdb", **asked)
+    privsql.publish(others, to=tmp_path / "c.duckdb", **by_keys({**asked, "source.population": "others"}))
     with pytest.raises(privsql.GuaranteeError, match="another population"):  # the same people once more
-        privsql.publish(people.assign(more=1), population="third", to=tmp_path / "b.duckdb", **asked)
+        privsql.publish(
+            people.assign(more=1), to=tmp_path / "b.duckdb", **by_keys({**asked, "source.population": "third"})
+        )
 
 
 def test_init_proposes_for_a_table_and_load_takes_one(tmp_path: Path) -> None:
@@ -405,4 +407,4 @@ def test_numeric_of_postgres_has_the_digits_of_its_column() -> None:
     assert frame.table["pay"].to_pylist() == [Decimal("1.50"), Decimal("-1234567.89"), None]
     for digits, value in ((-1, "1.5"), (fits, "NaN"), ((60 << 16) + 2 + 4, "1.50")):
         with pytest.raises(UsageError, match=r"column 'pay' is numeric without digits.*pay|x::numeric\(9, 2\)"):
-            privsql.publish(column(digits, value), quasi_identifiers="pay", to="r.duckdb", **ASKED)
+            privsql.publish(column(digits, value), qi="pay", to="r.duckdb", **by_keys(ASKED))

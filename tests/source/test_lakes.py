@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsql
-from support.commands import write
+from support.commands import by_keys, write
 from support.mixed import DIGESTS, PEOPLE, digest
 from support.parts import tables
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 REQUEST: dict[str, Any] = {
-    "quasi_identifiers": ["age", "sex", "seen", "at", "part", "odd"],
+    "qi": ["age", "sex", "seen", "at", "part", "odd"],
     "sensitive": "disease",
     "threshold": "1/6",
-    "name": "r",
+    "release.name": "r",
     "order": "portable",
     "format": "parquet",
     "seed": 7,
-    "ledger_off": True,
+    "ledger.off": True,
 }  # what ``DIGESTS`` has as "optimal"
 
 
@@ -65,7 +65,7 @@ def read_iceberg(folder: Path, people: pa.Table) -> Callable[[], Any]:
 def test_a_table_at_a_version_is_released_as_its_records(tmp_path: Path, reads: Callable[..., Any]) -> None:
     """The digest of the same records from a file; rows that came, or went, later change nothing."""
     read = reads(tmp_path / "lake", pq.read_table(write(tmp_path / "people.parquet", PEOPLE)))
-    assert privsql.publish(read(), to=tmp_path / "r", **REQUEST).facts["records"] == 1200
+    assert privsql.publish(read(), to=tmp_path / "r", **by_keys(REQUEST)).facts["records"] == 1200
     shown = {name: [tuple(map(repr, row)) for row in rows] for name, rows in tables(tmp_path / "r").items()}
     assert digest(shown) == DIGESTS["optimal"]
     assert privsql.verify(tmp_path / "r", read()).ok

@@ -12,7 +12,8 @@ import privsql
 from privsql.errors import UsageError
 from privsql.source.places import Source
 from privsql.source.population import is_same_population, name_population, require_population, strip_dates
-from support.commands import FLAGS, PEOPLE, refused, run, succeeded, write
+from privsql.source.spec import join_paths
+from support.commands import FLAGS, PEOPLE, by_keys, refused, run, succeeded, write
 from support.loops import each
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def test_other_numbers_are(name: str) -> None:
 
 def named(folder: Path, *, base: str = "clinic", **fields: Any) -> tuple[str, ...]:
     """The population of a source in a folder."""
-    return name_population(Source.model_validate(fields).with_base(folder / base))
+    return name_population(Source.model_validate(join_paths({"source": fields}, folder / base)["source"]))
 
 
 FILES = {
@@ -127,7 +128,7 @@ def test_a_name_that_says_nothing_is_asked_for(tmp_path: Path) -> None:
     """The remedy that the message names is taken."""
     write(tmp_path / "data.parquet", PEOPLE.format(n=200))
     asked = ["publish", tmp_path / "data.parquet", *FLAGS, "--to", tmp_path / "r.duckdb"]
-    refused(run(*asked), 2, "--population is missing: 'data.parquet' does not say whom", "--population clinic")
+    refused(run(*asked), 2, "source.population is missing: 'data.parquet' does not", "source.population = 'clinic'")
     assert not (tmp_path / "r.duckdb").exists()
     spec = tmp_path / "spec.toml"
     succeeded("init", tmp_path / "data.parquet", "--sensitive", "disease", "--output", spec)
@@ -135,7 +136,7 @@ def test_a_name_that_says_nothing_is_asked_for(tmp_path: Path) -> None:
     refused(run("publish", spec, "--to", tmp_path / "r.duckdb"), 2, "source.population is missing")
     spec.write_text(text.replace('# population = "clinic"', 'population = "clinic"'), encoding="utf-8")
     assert privsql.load(spec).source.population == "clinic"
-    done = succeeded(*asked, "--population", "clinic")
+    done = succeeded(*asked, "--set", "source.population=clinic")
     assert "population clinic" in " ".join(done.out.split())
     assert succeeded("ledger", "show", 1, "--json").json["population"] == ["clinic"]
 
@@ -143,6 +144,6 @@ def test_a_name_that_says_nothing_is_asked_for(tmp_path: Path) -> None:
 def test_an_open_database_in_memory_is_named_by_its_tables(tmp_path: Path) -> None:
     with duckdb.connect() as db:
         db.execute("CREATE TABLE staff AS SELECT i % 7 AS age, i % 5 AS disease FROM range(90) t(i)")
-        asked = {"sensitive": "disease", "quasi_identifiers": ["age"], "threshold": 0.5}
-        done = privsql.publish(connection=db, table="staff", to=tmp_path / "r.duckdb", **asked)
+        asked = {"sensitive": "disease", "qi": ["age"], "threshold": 0.5}
+        done = privsql.publish(connection=db, to=tmp_path / "r.duckdb", **by_keys({**asked, "source.table": "staff"}))
     assert done.ledger["population"] == ["memory.staff"]

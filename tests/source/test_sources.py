@@ -105,7 +105,7 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_a_table_or_view_of_a_database(clinic: Path, tmp_path: Path, table: str, records: int) -> None:
     release = tmp_path / "r.duckdb"
-    succeeded("publish", clinic, "--table", table, *ROLES, "--name", "ill", "--to", release)
+    succeeded("publish", clinic, "--set", f"source.table={table}", *ROLES, "--set", "release.name=ill", "--to", release)
     assert manifest(release)["records"] == records
     assert rows(release, "SELECT sum(count) FROM st WHERE disease = 'd1'") == [(records / 4,)]
 
@@ -113,7 +113,7 @@ def test_a_table_or_view_of_a_database(clinic: Path, tmp_path: Path, table: str,
 @pytest.mark.slow
 @each("table", ["nothing", "ward.nothing", "nowhere.stay", "stay; DROP TABLE stay", "(SELECT 1)", '"', ""])
 def test_a_table_that_is_not_there(clinic: Path, tmp_path: Path, table: str) -> None:
-    refused(run("publish", clinic, "--table", table, *ROLES, "--to", tmp_path / "r.duckdb"), 2)
+    refused(run("publish", clinic, "--set", f"source.table={table}", *ROLES, "--to", tmp_path / "r.duckdb"), 2)
     assert rows(clinic, "SELECT count(*) FROM stay") == [(200,)]
     assert left_over(tmp_path) == []
 
@@ -145,7 +145,7 @@ def test_a_query_of_a_database(clinic: Path, tmp_path: Path, query: str, records
 @each("ending", ["parquet", "csv"])
 def test_a_query_over_a_file(tmp_path: Path, query: str, ending: str) -> None:
     source = write(tmp_path / f"ward.{ending}", SMALL)
-    release = released(tmp_path, source, "--query", query, *FLAGS)
+    release = released(tmp_path, source, "--set", f"source.query={query}", *FLAGS)
     with duckdb.connect() as db:
         young = db.execute(f"SELECT count(*) FROM ({SMALL}) WHERE age < 40").fetchone()
     if "random" not in query:
@@ -153,7 +153,7 @@ def test_a_query_over_a_file(tmp_path: Path, query: str, ending: str) -> None:
 
 
 def test_a_view_that_changes_while_it_is_read_is_not_published(clinic: Path, tmp_path: Path) -> None:
-    done = run("publish", clinic, "--table", "moving", *ROLES, "--to", tmp_path / "r.duckdb")
+    done = run("publish", clinic, "--set", "source.table=moving", *ROLES, "--to", tmp_path / "r.duckdb")
     refused(done, 1, "changed")
     assert not (tmp_path / "r.duckdb").exists()
 
@@ -181,7 +181,7 @@ def test_a_file_of_any_name(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", rest_slow(["it's.duckdb", "temp.duckdb", "release"]))
 def test_a_database_of_any_name(tmp_path: Path, name: str) -> None:
     source = warehouse(tmp_path / name, f"CREATE TABLE stay AS {STAY}")
-    assert manifest(released(tmp_path, source, "--table", "stay", *ROLES))["records"] == 200
+    assert manifest(released(tmp_path, source, "--set", "source.table=stay", *ROLES))["records"] == 200
 
 
 @pytest.mark.slow
@@ -345,7 +345,7 @@ def test_upper_and_lower_case_do_not_matter_in_a_specification(tmp_path: Path) -
 def test_a_release_of_any_name(tmp_path: Path, name: str, form: str) -> None:
     source = write(tmp_path / "ward.parquet", STAY)
     release = tmp_path / "r"
-    succeeded("publish", source, *ROLES, "--name", name, "--to", release, "--format", form)
+    succeeded("publish", source, *ROLES, "--set", f"release.name={name}", "--to", release, "--format", form)
     assert succeeded("verify", release, "--json").json["ok"]
     assert counted(release, "disease = 'd1'", name) == 50
     if form == "duckdb":
@@ -398,7 +398,7 @@ def test_null_is_a_value_or_suppressed_and_counted(tmp_path: Path, suppressed: l
 @pytest.mark.parametrize("column", ["age", "zip", "disease"])
 def test_null_is_refused_with_its_column_and_number(tmp_path: Path, column: str) -> None:
     source = write(tmp_path / "people.parquet", HOLES)
-    policies = [f"--nulls={name}={'refuse' if name == column else 'value'}" for name in NULLS]
+    policies = [f"--set=columns.nulls.{name}={'refuse' if name == column else 'value'}" for name in NULLS]
     done = run(
         "publish",
         source,
@@ -434,7 +434,16 @@ def test_null_that_is_suppressed_elsewhere_is_not_refused(tmp_path: Path) -> Non
         "AS disease FROM range(200) t(i)",
     )
     roles = ["--qi", "age", "--sensitive", "disease", "--threshold", "0.9", "--to", tmp_path / "r.duckdb"]
-    shown = succeeded("publish", source, *roles, "--nulls", "age=suppress", "--nulls", "disease=refuse", "--json").json
+    shown = succeeded(
+        "publish",
+        source,
+        *roles,
+        "--set",
+        "columns.nulls.age=suppress",
+        "--set",
+        "columns.nulls.disease=refuse",
+        "--json",
+    ).json
     assert (shown["published"], shown["suppressed"]) == (150, 50)
 
 
@@ -474,11 +483,13 @@ def test_all_null(tmp_path: Path) -> None:
         "CREATE TABLE w (age INTEGER, disease VARCHAR)",
         "INSERT INTO w SELECT NULL, NULL FROM range(50)",
     )
-    roles = ["--table", "w", "--qi", "age", "--sensitive", "disease", "--to", tmp_path / "r.duckdb"]
+    roles = ["--set", "source.table=w", "--qi", "age", "--sensitive", "disease", "--to", tmp_path / "r.duckdb"]
     refused(run("publish", source, *roles, "--threshold", "1"), 2, "'disease'", "50 records")
-    refused(run("publish", source, *roles, "--threshold", "1", "--nulls", "disease=suppress"), 3, "no records")
-    refused(run("publish", source, *roles, "--threshold", "0.5", "--nulls", "disease=value"), 3, "NULL")
-    succeeded("publish", source, *roles, "--threshold", "1", "--nulls", "disease=value")
+    refused(
+        run("publish", source, *roles, "--threshold", "1", "--set", "columns.nulls.disease=suppress"), 3, "no records"
+    )
+    refused(run("publish", source, *roles, "--threshold", "0.5", "--set", "columns.nulls.disease=value"), 3, "NULL")
+    succeeded("publish", source, *roles, "--threshold", "1", "--set", "columns.nulls.disease=value")
 
 
 # Types and values ---
@@ -637,18 +648,18 @@ def test_nothing_of_what_is_not_published_is_in_the_release(tmp_path: Path, form
     succeeded(
         "publish",
         source,
-        "--table",
-        "w",
+        "--set",
+        "source.table=w",
         "--qi",
         "before,town",
         "--sensitive",
         "disease",
         "--threshold",
         "0.6",
-        "--nulls",
-        "disease=suppress",
-        "--nulls",
-        "before=suppress",
+        "--set",
+        "columns.nulls.disease=suppress",
+        "--set",
+        "columns.nulls.before=suppress",
         "--format",
         form,
         "--to",
@@ -676,7 +687,7 @@ def test_an_enumeration_is_ordered_by_its_text(tmp_path: Path) -> None:
         "(CASE WHEN i % 2 = 0 THEN 'zoster' ELSE 'angina' END)::ENUM ('zoster', 'angina') AS disease "
         "FROM range(200) t(i)",
     )
-    release = released(tmp_path, source, "--table", "w", *ROLES)
+    release = released(tmp_path, source, "--set", "source.table=w", *ROLES)
     assert manifest(release)["sensitive"] == [{"name": "disease", "type": "VARCHAR"}]
     assert rows(release, "SELECT disease FROM st ORDER BY rowid LIMIT 2") == [("angina",), ("zoster",)]
 
@@ -734,7 +745,7 @@ def test_values_of_a_compound_attribute_that_read_alike_are_told_apart(tmp_path:
     ("sql", "flags", "code"),
     [
         ("SELECT 1 AS age, 'flu' AS disease", ["--threshold", "1"], 3),
-        ("SELECT 1 AS age, 'flu' AS disease", ["--threshold", "1", "--min-bucket-size", "1"], 0),
+        ("SELECT 1 AS age, 'flu' AS disease", ["--threshold", "1", "--set", "mechanism.min_bucket_size=1"], 0),
         ("SELECT i AS age, 'd' || i AS disease FROM range(2) t(i)", ["--threshold", "0.5"], 0),
         ("SELECT i AS age, 'd' || i AS disease FROM range(3) t(i)", ["--threshold", "0.3"], 3),
         ("SELECT i AS age, 'd' || i AS disease FROM range(3) t(i)", ["--threshold", "1/3"], 0),
@@ -742,11 +753,15 @@ def test_values_of_a_compound_attribute_that_read_alike_are_told_apart(tmp_path:
         ("SELECT i AS age, 'flu' AS disease FROM range(50) t(i)", ["--threshold", "0.99"], 3),
         ("SELECT i AS age, 'flu' AS disease FROM range(50) t(i)", ["--threshold", "1"], 0),
         ("SELECT i AS age, 'flu' AS disease FROM range(51) t(i)", ["--threshold", "2*f"], 3),
-        ("SELECT i AS age, 'flu' AS disease FROM range(51) t(i)", ["--threshold", "2*f", "--allow-certain"], 0),
+        (
+            "SELECT i AS age, 'flu' AS disease FROM range(51) t(i)",
+            ["--threshold", "2*f", "--set", "mechanism.allow_certain=true"],
+            0,
+        ),
         ("SELECT i AS age, 'd' || i AS disease FROM range(101) t(i)", ["--threshold", "1/101"], 2),
         (
             "SELECT i AS age, 'd' || i AS disease FROM range(101) t(i)",
-            ["--threshold", "1/101", "--max-bucket-size", "101"],
+            ["--threshold", "1/101", "--set", "mechanism.max_bucket_size=101"],
             2,
         ),
         (
@@ -780,8 +795,8 @@ def test_a_csv_file_with_hardly_a_row(tmp_path: Path, rows_of_it: int) -> None:
 @pytest.mark.slow
 def test_a_table_without_rows_is_infeasible_in_every_command(tmp_path: Path) -> None:
     source = warehouse(tmp_path / "w.duckdb", f"CREATE TABLE w AS {STAY} LIMIT 0")
-    refused(run("publish", source, "--table", "w", *ROLES, "--to", tmp_path / "r.duckdb"), 3, "no records")
-    refused(run("plan", source, "--table", "w", *ROLES), 3, "no records")
+    refused(run("publish", source, "--set", "source.table=w", *ROLES, "--to", tmp_path / "r.duckdb"), 3, "no records")
+    refused(run("plan", source, "--set", "source.table=w", *ROLES), 3, "no records")
     refused(run("init", source), 2)
 
 
@@ -845,17 +860,17 @@ def test_bucket_sizes_lie_within_what_is_asked(
     done = run(
         "plan",
         three_thousand / "w.duckdb",
-        "--table",
-        "w",
+        "--set",
+        "source.table=w",
         *FLAGS[:4],
         "--threshold",
         THRESHOLD,
         "--algorithm",
         algorithm,
-        "--min-bucket-size",
-        smallest,
-        "--max-bucket-size",
-        largest,
+        "--set",
+        f"mechanism.min_bucket_size={smallest}",
+        "--set",
+        f"mechanism.max_bucket_size={largest}",
         "--json",
     )
     if algorithm == "anatomy" and done.code == 3:
@@ -868,7 +883,7 @@ def test_bucket_sizes_lie_within_what_is_asked(
 
 @pytest.mark.slow
 def test_a_larger_range_of_sizes_or_a_wider_search_never_costs_more(three_thousand: Path) -> None:
-    base = [three_thousand / "w.duckdb", "--table", "w", *FLAGS]
+    base = [three_thousand / "w.duckdb", "--set", "source.table=w", *FLAGS]
     loss = {name: succeeded("plan", *base, "--algorithm", name, "--json").json for name in ALGORITHMS[1:]}
     assert loss["optimal"]["loss"] <= min(loss[name]["loss"] for name in ALGORITHMS[1:])
     assert loss["two-size"]["loss"] <= loss["one-size"]["loss"]

@@ -20,7 +20,7 @@ from privsql.cli.app import app
 from privsql.releases.opened import read_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 MANIFEST = "privsql_manifest"
@@ -60,6 +60,18 @@ class Outcome:
 
 # The commands are put together once: for every run anew it takes a fifth of the time of a query.
 typer.testing._get_command = functools.cache(typer.main.get_command)
+
+
+def by_keys(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keywords of Python's verbs: keys with a dot, such as ``ledger.off``, go into ``set``."""
+    keywords: dict[str, Any] = {}
+    for name, value in given.items():
+        section, dot, key = name.partition(".")
+        if dot:
+            keywords.setdefault("set", {}).setdefault(section, {})[key] = value
+        else:
+            keywords[name] = value
+    return keywords
 
 
 def run(*arguments: object) -> Outcome:

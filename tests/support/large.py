@@ -15,7 +15,7 @@ CONDITIONS = [
     "sex = 'f'", "sex = 'm'", "zip < 400",
 ]  # fmt: skip
 PUBLISHED: dict[str, Any] = {
-    "sensitive": "disease", "quasi_identifiers": ["sex", "age", "region", "zip"], "name": "people", "ledger_off": True,
+    "sensitive": "disease", "qi": ["sex", "age", "region", "zip"], "release.name": "people", "ledger.off": True,
 }  # fmt: skip
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from typing import Any
 
 from privsql.engine.database import RunKeywords
-from privsql.mechanisms.registry import KINDS
-from privsql.source.keywords import KIND, LONG, MECHANISM, SHORT, Flag, list_flags
+from privsql.source.keywords import NAMED
 from privsql.source.spec import schema
 from support.places import ROOT
 
@@ -30,9 +28,8 @@ from privsql.keyed_random import Key
 Number: TypeAlias = int | float | Decimal | Fraction | str  # exact: a float is the decimal that it prints
 Names: TypeAlias = str | Sequence[str]
 Value: TypeAlias = Number | Sequence[Any] | Mapping[str, Any]  # a table, or its short form
-
-class Planning(TypedDict, total=False):
 '''
+SECTIONS = {"source": "Source", "columns": "Columns", "release": "ReleaseSection", "ledger": "Ledger"}
 PUBLISHING = '''
 class Publishing(Planning, total=False):
     key: Key | None
@@ -54,31 +51,40 @@ class Publishing(Planning, total=False):
 
 def write_types() -> str:
     """Return the text of the file."""
-    data = json.loads(schema())
+    sections = read_sections(json.loads(schema()))
+    parts = [HEAD]
+    for section, keys in sections.items():
+        parts.append(write_class(f"{section.title()}Keys", keys))
+    parts.append(write_class("Settings", {section: f"{section.title()}Keys" for section in sections}))
     running = {name: str(getattr(hint, "__forward_arg__", hint)) for name, hint in RunKeywords.__annotations__.items()}
-    lines = [f"    {name}: {hint}\n" for name, hint in running.items() if name != "options"]
-    for name, flag in list_flags().items():
-        hints = [type_text(one, data) for one in find_properties(flag, data)]
-        hint = " | ".join(dict.fromkeys(hints))
-        text = join_literals(hints) if all(one.startswith("Literal[") for one in hints) else hint
-        if name == "options":  # of a CSV file, or of how the verb runs
-            text = f"Options | {text} | None"
-        if name == KIND:
-            lines.append(
-                f"    {MECHANISM}: str | Mapping[str, Any]\n{indent_help('A kind, an algorithm, or a table.')}"
-            )
-        lines.append(f"    {name}: {text}\n{indent_help(flag.help)}")
-        if name == LONG:
-            lines.append(f'    {SHORT}: {text}\n    """Short for {LONG}."""\n')
-    return HEAD + "".join(lines) + PUBLISHING
+    named = {name: sections[section][key] for name, (section, key) in NAMED.items()}
+    parts.append(write_class("Planning", {**running, **named, "set": "Settings"}))
+    return "".join(parts) + PUBLISHING
 
 
-def find_properties(flag: Flag, data: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the schemas of a key: of a mechanism's key one for each mechanism that has it."""
+def write_class(name: str, keys: dict[str, str]) -> str:
+    """Return a class of keys with their types."""
+    return f"\nclass {name}(TypedDict, total=False):\n" + "".join(f"    {key}: {hint}\n" for key, hint in keys.items())
+
+
+def read_sections(data: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the types of the keys of every section, of a mechanism's keys those of all mechanisms that have it."""
+    models = {section: [model] for section, model in SECTIONS.items()}
     mechanisms = data["properties"]["mechanism"]["discriminator"]["mapping"]
-    sections = {"columns": "Columns", "source": "Source", "release": "ReleaseSection", "ledger": "Ledger"}
-    owners = [sections[flag.section]] if flag.section in sections else [mechanisms[one] for one in flag.fields]
-    return [data["$defs"][one.rpartition("/")[2]]["properties"][flag.key] for one in owners]
+    models["mechanism"] = [one.rpartition("/")[2] for one in mechanisms.values()]
+    sections: dict[str, dict[str, str]] = {}
+    for section, owners in models.items():
+        hints: dict[str, list[str]] = {}
+        for owner in owners:
+            for key, field in data["$defs"][owner]["properties"].items():
+                hints.setdefault(key, []).append(type_text(field, data))
+        sections[section] = {
+            key: join_literals(listed)
+            if all(one.startswith("Literal[") for one in listed)
+            else " | ".join(dict.fromkeys(listed))
+            for key, listed in hints.items()
+        }
+    return sections
 
 
 def type_text(field: dict[str, Any], data: dict[str, Any]) -> str:
@@ -103,14 +109,4 @@ def join_literals(hints: list[str]) -> str:
     """Return one literal of all values."""
     values = dict.fromkeys(value for hint in hints for value in hint[len("Literal[") : -1].split(", "))
     text = f"Literal[{', '.join(values)}]"
-    if len(text) < 100 and len(values) <= len(KINDS):
-        return text
-    return "Literal[\n" + "".join(f"        {value},\n" for value in values) + "    ]"
-
-
-def indent_help(text: str) -> str:
-    """Return the help of a flag as the docstring of a key."""
-    lines = textwrap.wrap(text.replace("\\", "\\\\"), 112) or [""]
-    if len(lines) == 1:
-        return f'    """{lines[0]}"""\n'
-    return '    """' + "\n    ".join(lines) + '\n    """\n'
+    return text if len(text) < 100 else "Literal[\n" + "".join(f"        {value},\n" for value in values) + "    ]"

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsql
-from support.commands import manifest, refused, rows, run, specification, succeeded, tables, warehouse, write
+from support.commands import by_keys, manifest, refused, rows, run, specification, succeeded, tables, warehouse, write
 from support.loops import each
 
 if TYPE_CHECKING:
@@ -99,9 +99,10 @@ def test_flags_are_the_same_as_a_specification(tmp_path: Path) -> None:
     flags = [
         "--qi", "age,since,city", "--sensitive", "disease", "--threshold", "0.5",
         "--bins", "age=15", "--bins", "since=quarter",
-        "--levels", 'city={ Paris = "FR", Lyon = "FR" }', "--others", "city=rest", "--to", tmp_path / "flags.duckdb",
+        "--set", 'columns.levels.city={ Paris = "FR", Lyon = "FR" }', "--set", "columns.others.city=rest",
+        "--to", tmp_path / "flags.duckdb",
     ]  # fmt: skip
-    succeeded("publish", source, *flags, "--seed", 1, "--ledger-off")
+    succeeded("publish", source, *flags, "--seed", 1, "--set", "ledger.off=true")
     succeeded("publish", asked(tmp_path, "bucketize"), "--seed", 1)
     assert tables(tmp_path / "flags.duckdb") == tables(tmp_path / "ill.duckdb")
 
@@ -201,13 +202,13 @@ def test_records_of_an_earlier_release_are_known_again_in_bins(tmp_path: Path) -
 def test_a_table_beside_its_release_is_read_in_the_same_bins(tmp_path: Path) -> None:
     people(tmp_path)
     table = pq.read_table(tmp_path / "people.parquet")
-    asked_for = {"quasi_identifiers": ["age", "since"], "sensitive": "disease", "threshold": "0.5", "ledger_off": True}
+    asked_for = {"qi": ["age", "since"], "sensitive": "disease", "threshold": "0.5", "ledger.off": True}
     to = tmp_path / "r.duckdb"
-    privsql.publish(table, **asked_for, bins={"age": 15, "since": "quarter"}, to=to)
+    privsql.publish(table, bins={"age": 15, "since": "quarter"}, to=to, **by_keys(asked_for))
     assert privsql.verify(to, table).ok
     levels = {"city": {"Paris": "FR", "Lyon": "FR", "Bonn": "DE"}}
-    asked_for["quasi_identifiers"] = ["city"]
-    privsql.publish(table, **asked_for, levels=levels, to=to, replace=True)
+    asked_for["qi"] = ["city"]
+    privsql.publish(table, to=to, replace=True, **by_keys({**asked_for, "columns.levels": levels}))
     with pytest.raises(privsql.UsageError, match="'city' holds groups"):
         privsql.verify(to, table)
 

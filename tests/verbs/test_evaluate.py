@@ -20,7 +20,7 @@ from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.keyed_random import seed_key
 from privsql.source.spec import build
 from support import commands
-from support.commands import write
+from support.commands import by_keys, write
 from support.loops import each, rest_slow
 from support.places import REAL, ROOT
 
@@ -236,11 +236,11 @@ def run(*arguments: object) -> tuple[int, str, str]:
 
 
 MECHANISMS = {
-    "table": {"quasi_identifiers": "age", "sensitive": "ill", "threshold": "1/2", "algorithm": "one-size"},
-    "sets": {"items": "goods", "kind": "setvalued", "epsilon": 9, "universe": "data"},
+    "table": {"qi": "age", "sensitive": "ill", "threshold": "1/2", "algorithm": "one-size"},
+    "sets": {"columns.items": "goods", "mechanism": "setvalued", "epsilon": 9, "mechanism.universe": "data"},
     "cells": {
-        "categories": ["age", "ill"], "kind": "contingency", "epsilon": 20, "allow_empty": True,
-        "domains": {"age": "data", "ill": "data"},
+        "columns.categories": ["age", "ill"], "mechanism": "contingency", "epsilon": 20, "mechanism.allow_empty": True,
+        "mechanism.domains": {"age": "data", "ill": "data"},
     },
 }  # fmt: skip
 
@@ -251,7 +251,7 @@ def test_an_estimator_is_asked_alone(shape: str, tmp_path: Path) -> None:
     """What it says is what it says beside others; a name that there is not is refused."""
     given = "SELECT i % 7 AS age, 'd' || i * i % 5 AS ill, ['a', chr(98 + CAST(i % 4 AS INTEGER))] AS goods"
     file = write(tmp_path / "x.parquet", f"{given} FROM range(200) t(i)")
-    release = privsql.publish(file, to=tmp_path / "r.duckdb", ledger_off=True, **MECHANISMS[shape])
+    release = privsql.publish(file, to=tmp_path / "r.duckdb", **by_keys({**MECHANISMS[shape], "ledger.off": True}))
     both = privsql.evaluate(release, release.spec, queries=4)
     for name in ("baseline", both.best):
         alone = privsql.evaluate(release, release.spec, queries=4, estimators=name)

@@ -14,7 +14,7 @@ import privsql as api
 from privsql.answers import bucket_model
 from privsql.releases import fitted
 from privsql.releases.opened import read_manifest
-from support.commands import refused, run, specification, succeeded, write
+from support.commands import by_keys, refused, run, specification, succeeded, write
 from support.loops import rest_slow
 from support.shelf import make_once
 
@@ -41,8 +41,8 @@ def publish_and_fit(place: Path) -> None:
     write(place / "people.parquet", PEOPLE)
     columns = 'quasi_identifiers = ["age", "sex", "points"]\nsensitive = "job"'
     spec = specification(place, columns=columns, release='name = "t"\nto = "t.duckdb"', mechanism='threshold = "1/3"')
-    succeeded("publish", spec, "--seed", 1, "--ledger-off")
-    succeeded("publish", spec, "--seed", 1, "--ledger-off", "--format", "parquet", "--to", place / "folder")
+    succeeded("publish", spec, "--seed", 1, "--set", "ledger.off=true")
+    succeeded("publish", spec, "--seed", 1, "--set", "ledger.off=true", "--format", "parquet", "--to", place / "folder")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PRIVSQL_CACHE", str(place / "cache"))
         succeeded("fit", place / "t.duckdb", "--to", place / "t.json")
@@ -258,9 +258,9 @@ def test_a_fit_that_is_interrupted_leaves_nothing(
 WITHOUT_MODEL: dict[str, tuple[str, dict[str, Any]]] = {
     "fewer than 200 records": ("LIMIT 160", {}),
     "more than 500 values": ("", {"sensitive": "many"}),
-    "fake values": ("", {"threshold": "1/2", "fake_values": 1}),
-    "compound attribute": ("", {"sensitive": ["job", "part"], "allow_certain": True}),
-    "groups of values": ("", {"threshold": "1/2", "groups": {"low": {"values": [1, 2], "threshold": "3/4"}}}),
+    "fake values": ("", {"threshold": "1/2", "mechanism.fake_values": 1}),
+    "compound attribute": ("", {"sensitive": ["job", "part"], "mechanism.allow_certain": True}),
+    "groups of values": ("", {"threshold": "1/2", "mechanism.groups": {"low": {"values": [1, 2], "threshold": "3/4"}}}),
     "always in the same buckets": ("", {"sensitive": "half", "threshold": "1/2"}),
     "does not converge": ("", {}),
 }
@@ -280,7 +280,7 @@ def test_what_has_no_model_answers_by_the_linear_estimator(
     more = f"'v' || {row} % 520 AS many, {row} // 7 % 5 AS part, {row} % 2 AS half"
     people = write(tmp_path / "chosen.parquet", f"SELECT *, {more} FROM '{folder / 'people.parquet'}' {rows}")
     target, usual = tmp_path / "t.duckdb", {"sensitive": "job", "threshold": "1/3", "qi": ["age", "sex"]}
-    api.publish(people, to=target, ledger_off=True, **(usual | keywords))  # type: ignore[arg-type]
+    api.publish(people, to=target, **by_keys({**(usual | keywords), "ledger.off": True}))  # type: ignore[arg-type]
     refused(run("fit", target), 3, obstacle, "linear")
     value = {"many": "many = 'v2'", "half": "half = 1"}.get(keywords.get("sensitive", "job"), "job = 2")
     answer = api.query(target, f"SELECT COUNT(*) FROM chosen WHERE {value} AND age < 40")
@@ -291,10 +291,10 @@ def test_what_has_no_model_answers_by_the_linear_estimator(
 @pytest.mark.slow
 def test_where_there_is_no_model(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another mechanism, and a cache that is switched off."""
-    roles: dict[str, Any] = {"qi": ["age"], "ledger_off": True}
+    roles: dict[str, Any] = {"qi": ["age"], "ledger.off": True}
     people = folder / "people.parquet"
     filled = write(tmp_path / "filled.parquet", f"FROM '{people}' WHERE points IS NOT NULL")
-    api.publish(filled, to=tmp_path / "p.duckdb", sensitive="points", kind="permute", k=2, e=2, **roles)
+    api.publish(filled, to=tmp_path / "p.duckdb", sensitive="points", mechanism="permute", k=2, e=2, **by_keys(roles))
     refused(run("fit", tmp_path / "p.duckdb"), 2, "permute")
     monkeypatch.setenv("PRIVSQL_CACHE", "off")
     refused(run("fit", folder / "t.duckdb", "--from", folder / "t.json"), 2, "PRIVSQL_CACHE", "--to")
@@ -303,15 +303,28 @@ def test_where_there_is_no_model(folder: Path, tmp_path: Path, monkeypatch: pyte
 @pytest.mark.slow
 def test_max_learning_refuses_what_is_learnt_too_well(folder: Path, tmp_path: Path) -> None:
     """Nothing is written; a higher limit lets the same release out. What is not known is refused."""
-    people, roles = folder / "people.parquet", ("--qi", "age,sex", "--sensitive", "job", "--seed", 1, "--ledger-off")
+    people, roles = (
+        folder / "people.parquet",
+        ("--qi", "age,sex", "--sensitive", "job", "--seed", 1, "--set", "ledger.off=true"),
+    )
     release = tmp_path / "t.duckdb"
     usual = ("publish", people, *roles, "--threshold", "1/3", "--to", release)
-    refused(run(*usual, "--max-learning", "0.34"), 3, "max_learning", "mean belief", "larger buckets")
+    refused(run(*usual, "--set", "mechanism.max_learning=0.34"), 3, "max_learning", "mean belief", "larger buckets")
     assert not release.exists()
-    assert "can expect to be right" in " ".join(succeeded(*usual, "--max-learning", "0.99").out.split())
+    assert "can expect to be right" in " ".join(succeeded(*usual, "--set", "mechanism.max_learning=0.99").out.split())
     assert privsql_parameters(release)["max_learning"] == 0.99
-    faked = ("publish", people, *roles, "--threshold", "1/2", "--fake-values", 1, "--to", tmp_path / "f.duckdb")
-    refused(run(*faked, "--max-learning", "0.99"), 3, "max_learning", "measure learning")
+    faked = (
+        "publish",
+        people,
+        *roles,
+        "--threshold",
+        "1/2",
+        "--set",
+        "mechanism.fake_values=1",
+        "--to",
+        tmp_path / "f.duckdb",
+    )
+    refused(run(*faked, "--set", "mechanism.max_learning=0.99"), 3, "max_learning", "measure learning")
 
 
 def privsql_parameters(release: Path) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def test_persons_with_several_records_are_left_to_choose(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("kind", ["contingency", "setvalued"])
 def test_one_record_of_a_person_is_proposed_where_there_is_no_choice(tmp_path: Path, kind: str) -> None:
-    _, spec = proposed(tmp_path, VISITS.format(n=400), "--kind", kind)
+    _, spec = proposed(tmp_path, VISITS.format(n=400), "--mechanism", kind)
     assert spec["source"]["person"] == "patient"
     assert spec["source"]["persons"] == "one"
 
@@ -172,9 +172,11 @@ def test_what_is_no_category_is_refused_before_anything_is_searched(
     for module in ("publish", "preview"):
         monkeypatch.setattr(f"privsql.mechanisms.bucketize.{module}.plan_buckets", search)
     table = write(tmp_path / "people.parquet", NUMBERS.format(sensitive=sensitive))
-    refused(run("init", table, "--sensitive", "disease", "--kind", "bucketize"), 2, "'disease'", words)
+    refused(run("init", table, "--sensitive", "disease", "--mechanism", "bucketize"), 2, "'disease'", words)
     for verb in ("plan", "publish"):
-        done = run(verb, table, "--sensitive", "disease", "--qi", "age,zip", "--threshold", "0.1", "--ledger-off")
+        done = run(
+            verb, table, "--sensitive", "disease", "--qi", "age,zip", "--threshold", "0.1", "--set", "ledger.off=true"
+        )
         refused(done, 2, "'disease'", words)
 
 
@@ -182,24 +184,37 @@ def test_what_is_no_category_is_refused_before_anything_is_searched(
 def test_codes_are_categories_where_the_publisher_says_so(tmp_path: Path) -> None:
     """Texts are, and so are 500 numbers, and columns of a compound attribute are counted one by one."""
     table = write(tmp_path / "people.parquet", NUMBERS.format(sensitive="i % 501"))
-    given = ["--sensitive", "disease", "--qi", "zip", "--threshold", "0.5", "--algorithm", "one-size", "--ledger-off"]
-    refused(run("plan", table, *given), 2, "permute", "bins", "--categorical")
-    succeeded("plan", table, *given, "--categorical")
+    given = [
+        "--sensitive",
+        "disease",
+        "--qi",
+        "zip",
+        "--threshold",
+        "0.5",
+        "--algorithm",
+        "one-size",
+        "--set",
+        "ledger.off=true",
+    ]
+    refused(run("plan", table, *given), 2, "permute", "bins", "--set", "columns.categorical=true")
+    succeeded("plan", table, *given, "--set", "columns.categorical=true")
     for sensitive in ("'v' || i % 501", "i % 500"):
         succeeded("plan", write(tmp_path / "others.parquet", NUMBERS.format(sensitive=sensitive)), *given)
     given[1] = "disease,age"
     succeeded("plan", write(tmp_path / "two.parquet", NUMBERS.format(sensitive="i % 27")), *given)
     refused(run("plan", table, *given), 2, "'disease', 'age': each")
-    _, spec = proposed(tmp_path, NUMBERS.format(sensitive="i % 501"), "--sensitive", "disease", "--categorical")
+    _, spec = proposed(
+        tmp_path, NUMBERS.format(sensitive="i % 501"), "--sensitive", "disease", "--set", "columns.categorical=true"
+    )
     assert spec["columns"]["categorical"] is True
 
 
 def test_row_numbers_are_not_offered_as_sensitive(tmp_path: Path) -> None:
     rows = write(tmp_path / "rows.parquet", "SELECT i AS rownames, i % 7 AS a, i % 3 AS b FROM range(60) t(i)")
-    done = run("init", rows, "--kind", "permute")
-    refused(done, 2, "choose one with --sensitive, of a, b")
+    done = run("init", rows, "--mechanism", "permute")
+    refused(done, 2, "choose one as columns.sensitive, of a, b")
     alone = write(tmp_path / "alone.parquet", "SELECT i AS rownames FROM range(60) t(i)")
-    refused(run("init", alone, "--kind", "permute"), 2, "no column can be sensitive: none is a number")
+    refused(run("init", alone, "--mechanism", "permute"), 2, "no column can be sensitive: none is a number")
 
 
 @pytest.mark.slow
@@ -244,7 +259,7 @@ SELECT i % 40 AS age, i % 3 AS disease,
 @pytest.mark.slow
 def test_a_number_is_chosen_and_its_range_comes_from_the_spread(tmp_path: Path) -> None:
     """The middle half of the salaries spans 25,000; groups are such that the best exact guess is mostly wrong."""
-    text, spec = proposed(tmp_path, SALARIES.format(zeros=0), "--kind", "permute")
+    text, spec = proposed(tmp_path, SALARIES.format(zeros=0), "--mechanism", "permute")
     assert spec["columns"]["sensitive"] == "salary"
     assert 2000 <= float(spec["mechanism"]["e"]) <= 26000
     assert "Note" not in text
@@ -257,7 +272,7 @@ def test_a_number_is_chosen_and_its_range_comes_from_the_spread(tmp_path: Path) 
 
 
 def test_a_number_that_is_mostly_the_same_is_said_to_be_guessed(tmp_path: Path) -> None:
-    text, _ = proposed(tmp_path, SALARIES.format(zeros=7), "--kind", "permute")
+    text, _ = proposed(tmp_path, SALARIES.format(zeros=7), "--mechanism", "permute")
     assert "Note: an attacker who guesses the most common value of a group is right for" in text
 
 
@@ -334,7 +349,11 @@ def test_numbers_are_published_as_numbers_unless_another_kind_is_wanted(tmp_path
     text, spec = proposed(tmp_path, CODES, "--sensitive", "salary")
     assert spec["mechanism"]["kind"] == "permute"
     assert "salary has 900 different numbers" in text
-    refused(run("init", tmp_path / "ward.parquet", "--sensitive", "salary", "--kind", "bucketize"), 2, "--kind permute")
+    refused(
+        run("init", tmp_path / "ward.parquet", "--sensitive", "salary", "--mechanism", "bucketize"),
+        2,
+        "mechanism.kind = 'permute'",
+    )
     unique = "SELECT i AS pay, i % 30 AS age FROM range(1000) t(i)"
     done = run("init", write(tmp_path / "unique.parquet", unique), "--sensitive", "pay")
     refused(done, 2, "each of the 1,000 records has a different value")
@@ -349,15 +368,19 @@ def test_several_tables_are_joined_by_what_names_people(tmp_path: Path) -> None:
             "CREATE TABLE visits AS SELECT i % 400 AS patient_id, 'd' || i % 9 AS diagnosis FROM range(900) t(i)"
         )
         db.execute("CREATE TABLE wards AS SELECT i AS ward, i % 3 AS age FROM range(9) t(i)")
-    spec = tomllib.loads(succeeded("init", place, "--table", "patients", "--table", "visits").out)
+    spec = tomllib.loads(succeeded("init", place, "--set", "source.table=patients", "--set", "source.table=visits").out)
     assert spec["source"]["query"] == 'SELECT * FROM "patients" JOIN "visits" USING ("patient_id")'
     assert spec["source"]["person"] == "patient_id"
     assert spec["columns"] == {"quasi_identifiers": ["age"], "sensitive": "diagnosis"}
-    refused(run("init", place, "--table", "patients", "--table", "wards"), 2, "write the join as --query")
-    refused(run("init", place), 2, "choose one or several to join with --table, or give --query")
+    refused(
+        run("init", place, "--set", "source.table=patients", "--set", "source.table=wards"),
+        2,
+        "write the join as source.query",
+    )
+    refused(run("init", place), 2, "choose one or several to join as source.table, or give a source.query")
     query = "SELECT age, diagnosis FROM patients JOIN visits USING (patient_id)"
-    assert tomllib.loads(succeeded("init", place, "--query", query).out)["source"]["query"] == query
-    refused(run("init", place, "--query", query, "--table", "visits"), 2, "not both")
+    assert tomllib.loads(succeeded("init", place, "--set", f"source.query={query}").out)["source"]["query"] == query
+    refused(run("init", place, "--set", f"source.query={query}", "--set", "source.table=visits"), 2, "not both")
 
 
 @pytest.mark.slow

@@ -171,7 +171,7 @@ def test_no_value_is_preferred_and_each_person_keeps_a_record_of_their_own(tmp_p
     write(tmp_path / "visits.parquet", people)
     spec = asked(tmp_path, "bucketize", 'person = "patient"\npersons = "one"')
     spec.write_text(spec.read_text("utf-8").replace('"0.6"', '"1"'), "utf-8")
-    succeeded("publish", spec, "--allow-certain")
+    succeeded("publish", spec, "--set", "mechanism.allow_certain=true")
     counted = dict(rows(tmp_path / "ill.duckdb", "SELECT disease, sum(count) FROM st GROUP BY 1"))
     assert abs(int(counted["d0"]) - 2000) < 6 * 1000**0.5
     ages = "SELECT age, count(*) FROM {} GROUP BY 1 ORDER BY 1"

@@ -139,13 +139,15 @@ def test_nothing_is_written_there_and_what_is_wrong_is_said(tmp_path: Path) -> N
 def test_init_proposes_for_a_table_of_the_server(tmp_path: Path) -> None:
     """What it writes can be planned; a password is never written."""
     spec = tmp_path / "spec.toml"
-    asked = ["--table", "people", "--sensitive", "disease"]
+    asked = ["--set", "source.table=people", "--sensitive", "disease"]
     succeeded("init", postgres.address(), *asked, "--output", spec)
     assert succeeded("plan", spec, "--json").json["records"] == 1200
     assert 'table = "people"' in spec.read_text("utf-8")
-    queried = succeeded("init", postgres.address(), "--query", "SELECT * FROM people WHERE age > 20", *asked[2:])
+    queried = succeeded(
+        "init", postgres.address(), "--set", "source.query=SELECT * FROM people WHERE age > 20", *asked[2:]
+    )
     assert "WHERE age > 20" in queried.out
-    refused(run("init", postgres.address(), "--sensitive", "disease"), 2, "needs one --table, or --query")
+    refused(run("init", postgres.address(), "--sensitive", "disease"), 2, "needs one source.table, or a source.query")
     secret = postgres.address().replace("privsql@", f"privsql:{SECRET}@")
     done = run("init", secret, *asked)
     refused(done, 2, "the address holds a password", "PGPASSWORD")
@@ -173,7 +175,7 @@ def test_a_job_that_publishes_into_the_server_may_run_twice(tmp_path: Path) -> N
             cursor.execute(statement)
             return [repr(row) for row in cursor.fetchall()] if statement.startswith("SELECT") else []
 
-    place = ["--to", postgres.address(), "--schema", "twice", "--repeat"]
+    place = ["--to", postgres.address(), "--set", "release.schema=twice", "--repeat"]
     spec = asked(tmp_path, "optimal", "r", there(), ledger='database = "l.duckdb"')
     made = []
     for _ in range(2):

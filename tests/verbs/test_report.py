@@ -130,8 +130,15 @@ def runs_in_three_ways(ways: UsageSnippets) -> None:
 def test_a_schema_is_reported_without_what_lies_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What else the database holds, and the schema's own name, is nothing that the page knows."""
     people = pd.DataFrame({"age": [i % 7 for i in range(60)], "ill": [f"v{i % 5}" for i in range(60)]})
-    privsql.publish(people, quasi_identifiers="age", sensitive="ill", threshold=0.5, name="people", seed=1,
-                    population="people", to=tmp_path / "release.duckdb", schema="released")  # fmt: skip
+    privsql.publish(
+        people,
+        qi="age",
+        sensitive="ill",
+        threshold=0.5,
+        seed=1,
+        to=tmp_path / "release.duckdb",
+        set={"release": {"name": "people", "schema": "released"}, "source": {"population": "people"}},
+    )
     address = tmp_path / "release.duckdb::released"
     before = page.render_report(privsql.report(address))
     with duckdb.connect(str(tmp_path / "release.duckdb")) as db:
@@ -151,9 +158,14 @@ def test_a_stranger_s_names_and_values_stay_text(tmp_path: Path) -> None:
     quasi, sensitive, other = names
     release = tmp_path / "a.duckdb"
     privsql.publish(
-        people, quasi_identifiers=[quasi, other], sensitive=sensitive, threshold=0.5, name=EVIL, seed=1,
-        ledger_off=True, to=release,
-    )  # fmt: skip
+        people,
+        qi=[quasi, other],
+        sensitive=sensitive,
+        threshold=0.5,
+        seed=1,
+        to=release,
+        set={"release": {"name": EVIL}, "ledger": {"off": True}},
+    )
     seen = harmless(made(release))
     assert EVIL in seen.text
     shown = re.sub(r"(?s)How to query.*Where it comes from", "", seen.text)
@@ -373,8 +385,16 @@ def test_the_publisher_s_words_and_the_terms_of_reviewers(tmp_path: Path) -> Non
     """Purpose, recipient and contact are no markup; the three risks have the measured figures; nobody has signed."""
     people = pd.DataFrame({"age": [i % 7 for i in range(60)], "ill": [f"v{i % 5}" for i in range(60)]})
     words = {"purpose": "Study of <b>wards</b>", "recipient": "University clinic", "contact": "office@example.org"}
-    privsql.publish(people, quasi_identifiers="age", sensitive="ill", threshold=0.5, name="people", seed=1,
-        to=tmp_path / "worded.duckdb", ledger_off=True, **words)  # fmt: skip
+    settings = {"release": {"name": "people", **words}, "ledger": {"off": True}}
+    privsql.publish(
+        people,
+        qi="age",
+        sensitive="ill",
+        threshold=0.5,
+        seed=1,
+        to=tmp_path / "worded.duckdb",
+        set=settings,
+    )
     found = privsql.report(tmp_path / "worded.duckdb")
     assert found.manifest.wording == words
     assert found.learnt is not None
@@ -428,8 +448,15 @@ def test_what_is_to_be_copied_can_be_printed(tmp_path: Path) -> None:
     """The commonest value has a tab, for which the page shows a mark: the line would have asked for another value."""
     names = ["a\tb", "a\tb", "\u202ec", "x" * 200, "d", "e", "f"]
     people = pd.DataFrame({"a\nb": [i % 3 for i in range(56)], "age": [i % 4 for i in range(56)], "ill": names * 8})
-    privsql.publish(people, quasi_identifiers=["a\nb", "age"], sensitive="ill", threshold=0.5, name="p", seed=1,
-                    ledger_off=True, to=tmp_path / "p.duckdb")  # fmt: skip
+    privsql.publish(
+        people,
+        qi=["a\nb", "age"],
+        sensitive="ill",
+        threshold=0.5,
+        seed=1,
+        to=tmp_path / "p.duckdb",
+        set={"release": {"name": "p"}, "ledger": {"off": True}},
+    )
     with privsql.open(tmp_path / "p.duckdb") as release:
         found = make_snippets(release, locate_release(Target(tmp_path / "p.duckdb")))
     assert re.fullmatch(r"SELECT age, SUM\(weight\) AS n FROM p_weighted WHERE ill = '[def]' GROUP BY 1;", found.sql)

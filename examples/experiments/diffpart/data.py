@@ -70,7 +70,12 @@ def budgets(bench: Bench) -> Iterator[Point]:
     asked = {"kind": "setvalued", "algorithm": "diffpart", "epsilon": 96, "fan_out": 2, "c1": 1, "c2": 1}
     asked["universe"] = ["I1", "I2", "I3", "I4"]
     to = bench.releases / "example.duckdb"
-    privsql.publish(table, items="items", mechanism=asked, name="visits", to=to, seed=1, ledger_off=True)
+    privsql.publish(
+        table,
+        to=to,
+        seed=1,
+        set={"mechanism": asked, "columns": {"items": "items"}, "release": {"name": "visits"}, "ledger": {"off": True}},
+    )
     with duckdb.connect(str(to), read_only=True) as db:
         parts = db.execute("SELECT part, parent, node, budget FROM privsql_tree").fetchall()
         leaves = {part: sorted(items) for part, items in db.execute("SELECT part, items FROM itemsets").fetchall()}

@@ -37,4 +37,4 @@ def planned(counts: Sequence[int], asked: dict[str, Any]) -> dict[str, Any]:
     """The facts of a plan over a table of which only the counts of the sensitive values matter."""
     labels = [f"x{number:05d}" for number in range(1, len(counts) + 1)]
     table = pa.table({"qi": np.ones(sum(counts), dtype=np.int8), "sa": np.repeat(labels, counts)})
-    return privsql.plan(table, sensitive="sa", quasi_identifiers="qi", mechanism=asked, ledger_off=True).facts
+    return privsql.plan(table, sensitive="sa", qi="qi", set={"mechanism": asked, "ledger": {"off": True}}).facts

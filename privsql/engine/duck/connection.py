@@ -70,25 +70,26 @@ EXTENSION = (
 # fmt: off
 REMEDIES = {
     "Invalid unicode":
-        '{line} is not UTF-8; say how the file is written: options = {{ encoding = "{encoding}" }}',
+        '{line} is not UTF-8; say how the file is written: source.options = {{ encoding = "{encoding}" }}',
     'does not support the encoding: "([^"]*)"':
         "there is no encoding {0!r}; write the file anew (iconv -f {0} -t UTF-8)",
     "(?s)Error when converting column \"([^\"]*)\".*? to '([^']*)'":
-        "{line}: column {0!r} is {1} by the lines before, and this value is not; say options = {{ types = {{ {0} = "
-        '"VARCHAR" }} }}, or which text means NULL (nullstr), or sample_size = -1',
+        "{line}: column {0!r} is {1} by the lines before, and this value is not; say source.options = {{ types = {{ "
+        '{0} = "VARCHAR" }} }}, or which text means NULL (nullstr), or sample_size = -1',
     r"Expected Number of Columns: (\d+) Found: (\d+)":
-        "{line} has {1} columns, not {0}; mend the line, or say how the file is written: options = {{ delimiter = .., "
-        "quote = .. }}",
+        "{line} has {1} columns, not {0}; mend the line, or say how the file is written: source.options = {{ "
+        "delimiter = .., quote = .. }}",
     r"Maximum line size of .*? bytes exceeded. Actual Size: ?(\d+)":
-        "{line} is {0} bytes long; a quote may be missing, or say options = {{ max_line_size = {0} }}",
+        "{line} is {0} bytes long; a quote may be missing, or say source.options = {{ max_line_size = {0} }}",
     "No magic bytes found|too small to be a Parquet file":
         "is no Parquet file, or a damaged one",
     "CSV Error on Line:":
-        "{line}: {reason}; say how the file is written: options = {{ delimiter = .., quote = .., skip = .. }}",
+        "{line}: {reason}; say how the file is written: source.options = {{ delimiter = .., quote = .., skip = .. }}",
     "Error when sniffing file|not possible to automatically detect the CSV":
-        "no table is found in it; say how it is written: options = {{ delimiter = .., quote = .., header = .. }}",
+        "no table is found in it; say how it is written: "
+        "source.options = {{ delimiter = .., quote = .., header = .. }}",
     "Input is not a GZIP stream|not a valid gzip|ZSTD Decompression failed|Unknown frame":
-        'is not packed as its ending says; say options = {{ compression = "none" }}, or rename it',
+        'is not packed as its ending says; say source.options = {{ compression = "none" }}, or rename it',
     r"requires the extension (\w+) to be loaded|it exists in the (\w+) extension"
     r'|/(\w+?)(?:_scanner)?\.duckdb_extension" not found':
         EXTENSION.format(what="this", name="{name}", instead="give the file or address as source.file, or copy the "

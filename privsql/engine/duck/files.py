@@ -169,7 +169,7 @@ def _require_intact(file: Path, compression: str | None) -> None:
     except OSError as error:
         raise EngineError(
             f"{file}: is damaged, cut off, or not packed by {packing} ({str(error).splitlines()[0]}); get it anew, or "
-            "say options = { compression = .. }"
+            "say source.options = { compression = .. }"
         ) from error
 
 
@@ -180,7 +180,7 @@ def _require_whole_csv(connection: Connection, file: str, options: dict[str, Any
     if skipped and "skip" not in options:
         raise EngineError(
             f"its first {skipped} lines do not fit the others; if they are not part of the table, set "
-            f"options = {{ skip = {skipped} }}, else correct them"
+            f"source.options = {{ skip = {skipped} }}, else correct them"
         )
     if not header and _is_empty(connection, file, options):
         raise EngineError("it is empty: it has neither a header nor a line")
@@ -202,7 +202,7 @@ def _refuse_repeated(names: Sequence[str]) -> None:
     twice = next((name for name in names if folded.count(fold_name(name)) > 1), None)
     if twice is not None:
         raise EngineError(
-            f"two columns are called {twice!r}; rename one, or set options = {{ names = [..], skip = 1 }}"
+            f"two columns are called {twice!r}; rename one, or set source.options = {{ names = [..], skip = 1 }}"
         )
 
 
@@ -230,11 +230,11 @@ def _require_alike(
             if _is_empty(connection, files[first], options):
                 first = number
                 continue
-            wrong += ", or options = { types = { .. } }"
+            wrong += ", or source.options = { types = { .. } }"
         if wrong:
             raise EngineError(
                 f"{redact_secrets(files[first])} and {redact_secrets(files[number])} differ: {wrong}, or "
-                "union_by_name = true"
+                "source.union_by_name = true"
             )
 
 
@@ -353,7 +353,9 @@ def _read_header(connection: Connection, file: str, options: dict[str, Any]) -> 
     names = tuple(options.get("names") or ())
     if not options.get("header", not names):
         if not names:
-            raise EngineError(f"{redact_secrets(file)} has no header; name its columns: options = {{ names = [..] }}")
+            raise EngineError(
+                f"{redact_secrets(file)} has no header; name its columns: source.options = {{ names = [..] }}"
+            )
         return names, options.get("delimiter", DELIMITERS[0])
     with name_file_in_errors(redact_secrets(file), whole=True):
         line, quote = _read_first_line(connection, file, options), options.get("quote", '"')
@@ -379,10 +381,10 @@ def _read_first_line(connection: Connection, file: str, options: dict[str, Any])
     line = next((one for one in lines if not (comment := options.get("comment")) or not one.startswith(comment)), "")
     if "\ufffd" in line:
         wrong = "its first line is not UTF-8; say how the file is written"
-        raise EngineError(f'{wrong}: options = {{ encoding = "latin-1" }}')
+        raise EngineError(f'{wrong}: source.options = {{ encoding = "latin-1" }}')
     if not line:
         raise EngineError(
-            "its first line is empty; it should name the columns; or options = { skip = .. } leaves it out"
+            "its first line is empty; it should name the columns; or source.options = { skip = .. } leaves it out"
         )
     return line
 

@@ -169,7 +169,9 @@ class DuckSession(DuckContainer):
 
     def _open_database(self, path: Path) -> None:
         if not path.is_file():
-            folder = "is a folder, and no database; of Parquet files give it as file, with reader = 'parquet'"
+            folder = (
+                "is a folder, and no database; of Parquet files give it as source.file, with source.reader = 'parquet'"
+            )
             raise EngineError(f"{path}: {folder if path.is_dir() else 'no such file'}")
         if sniff_kind(path) == "sqlite":
             self._sqlite = SQLiteFile(path)

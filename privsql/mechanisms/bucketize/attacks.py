@@ -446,7 +446,7 @@ CORRUPTION_ADVERSARY: Adversary[BucketAttackView] = Adversary(
 # Where listed values may be fake, each factor c_g(x) counts in proportion to how often x is real (``real_ratio``). If
 # no value is possible, the records do not have the same value. Then each of them is believed what its bucket lists.
 
-UNNAMED = "not measured: it needs --source with a specification whose source.person names persons"
+UNNAMED = "not measured: it needs the source, by a specification whose source.person names persons"
 SHOWN_NUMBERS = 4  # of records of a person, that a note tells apart
 
 

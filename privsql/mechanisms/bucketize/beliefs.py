@@ -178,6 +178,6 @@ def refuse_certainty(certain: Mapping[str, int]) -> None:
     raise InfeasibleError(
         f"some values would be certain: {', '.join(examples)}{more}; take a threshold below 1, larger buckets, or "
         "a bound for one of several columns ([mechanism.components]); to allow them, write their threshold as 1 or "
-        "give allow_certain=True",
+        "set mechanism.allow_certain = true",
         {"certain": dict(certain)},
     )

@@ -59,7 +59,9 @@ def group_checks(release: BucketRelease) -> list[Check]:
         Check(
             "bounds on groups follow from what was asked",
             partial(_wrong_bounds, release),
-            limit=lambda: f"queries gave those of {queried}, and only verify --source compares them" if queried else "",
+            limit=lambda: (
+                f"queries gave those of {queried}, and only verify with the source compares them" if queried else ""
+            ),
         ),
     ]
 
@@ -287,7 +289,7 @@ def make_checks(release: BucketRelease) -> list[Check]:
     listed = exp.select("bid", *roles.sa_columns(), alias_as(column("records"), "count"))
     counted = listed.from_(kinds).subquery("counted")  # as if all records of a kind were in one bucket of its size
     is_queried = release.params.threshold.query is not None
-    limit = "a query gave them, and only verify --source compares them with it" if is_queried else ""
+    limit = "a query gave them, and only verify with the source compares them with it" if is_queried else ""
     hold = query(
         "verify/thresholds_hold",
         st=kinds,

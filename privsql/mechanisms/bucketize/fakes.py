@@ -94,7 +94,7 @@ def find_even_plan(problem: BucketProblem, sigma: int, find: Find) -> Plan:
     size = next((one for one in small[:TRIED] if can_hide(with_buckets_of(one), sigma)), None)
     shares = {problem.label(i): Fraction(int(problem.counts[i]), problem.records) for i in frequent}
     names = list_names([f"{label} ({float(share):.3g})" for label, share in shares.items()])
-    offers = ["uneven_fakes = 'state', which publishes how much more certain they are"]
+    offers = ["mechanism.uneven_fakes = 'state', which publishes how much more certain they are"]
     details: dict[str, object] = {"too_frequent": {label: str(share) for label, share in shares.items()}}
     if size:
         offers.insert(0, f"buckets of {size} records or more (threshold = '1/{size}')")
@@ -479,7 +479,7 @@ def refuse_weak(weak: int, policy: str) -> None:
     if weak and policy == "refuse":
         raise InfeasibleError(
             f"{weak} fake values would be excluded by negative associations: their buckets have too few others; "
-            "set no_admissible_fake = 'weaker' to publish them anyway, or lower fake_values",
+            "set mechanism.no_admissible_fake = 'weaker' to publish them anyway, or lower fake_values",
             {"weak_fakes": weak},
         )
 

@@ -98,7 +98,7 @@ def plan_buckets(
     if certain:
         raise InfeasibleError(
             f"value {certain[0]} would be listed only where it is real: too few records for fake values to "
-            "hide all values evenly; uneven_fakes = 'state' publishes how certain each is",
+            "hide all values evenly; mechanism.uneven_fakes = 'state' publishes how certain each is",
             {"certain": certain},
         )
     return plan, problem
@@ -328,8 +328,8 @@ def refuse_observed(counts: Ints, left: Ints, labels: Sequence[str], threshold: 
     raise InfeasibleError(
         f"value {labels[worst]} has frequency {float(share):.6g} above its threshold {fraction_text(threshold)}; "
         f"if {number:,} records are left out, anyone who sees that they are missing learns their value; take "
-        f"excess = 'refuse' with a threshold of {text}, or absence = 'unobservable' if attackers do "
-        "not know who is in the table",
+        f"mechanism.excess = 'refuse' with a threshold of {text}, or mechanism.absence = 'unobservable' if attackers "
+        "do not know who is in the table",
         {"value": labels[worst], "frequency": text, "threshold": text, "left_out": number},
     )
 

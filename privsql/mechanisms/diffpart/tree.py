@@ -637,6 +637,7 @@ def require_remaining(tree: PartitionTree, params: Any, what: str, helps: str) -
     found = f"the {number:,} {what}s that were kept hold less than half of the records"
     raise InfeasibleError(
         f"{found if number else f'no {what} was kept'}; a larger epsilon or {helps} would keep more, and "
-        f"allow_empty=True publishes it anyway; epsilon {fraction_text(params.epsilon)} was drawn and is spent",
+        f"mechanism.allow_empty = true publishes it anyway; epsilon {fraction_text(params.epsilon)} was drawn and is "
+        "spent",
         {"kept_records": remaining, "kept": number, "pruned_records": total - remaining},
     )

@@ -133,7 +133,7 @@ def _require_information(rule: marginals.Rule, tables: Sequence[NoisyTable]) -> 
         raise InfeasibleError(
             f"the tables would be noise: a column's own table errs by about {float(noise):,.0f} records on average, "
             f"too many for the records that there are; {values} has {most:,} values. A larger epsilon, fewer values "
-            f"or wider bins{rule.advice} would help, and allow_empty=True publishes it anyway; epsilon "
+            f"or wider bins{rule.advice} would help, and mechanism.allow_empty = true publishes it anyway; epsilon "
             f"{fraction_text(rule.params.epsilon)} was drawn and is spent"
         )
 

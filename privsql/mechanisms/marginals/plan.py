@@ -188,8 +188,8 @@ class Rule:
         if sum(map(self.count_cells, [*columns, *workload])) > self.params.max_cells:
             raise UsageError(
                 f"the columns and the workload have {sum(map(self.count_cells, [*columns, *workload])):,} cells, "
-                "more than "
-                f"max_cells = {self.params.max_cells:,}; take fewer values or wider bins{self.advice}, or raise it"
+                f"more than mechanism.max_cells = {self.params.max_cells:,}; take fewer values or wider "
+                f"bins{self.advice}, or raise it"
             )
         alone = budget * self._columns_share(records) if len(columns) > 1 else budget
         most = (budget * (1 - TOTAL) - alone) * (WORKLOAD if self.candidate_pairs else 1)
@@ -228,8 +228,9 @@ class Rule:
         pairs = sum(len(one) == 2 for one in fitting)
         if not pairs:
             raise UsageError(
-                f"no pair of columns has as few as {room // number:,} cells, as max_cells = {self.params.max_cells:,} "
-                f"leaves for each; take fewer values or wider bins{self.advice}, or raise it"
+                f"no pair of columns has as few as {room // number:,} cells, as "
+                f"mechanism.max_cells = {self.params.max_cells:,} leaves for each; take fewer values or wider "
+                f"bins{self.advice}, or raise it"
             )
         return Rounds(fitting, room, left, left / min(number, pairs), CHOOSING[self.law.concentrated])
 

@@ -50,7 +50,7 @@ def measure_axis(db: Relations, source: Records, k: int, e: Extent) -> MeasuredA
     name = scale.field.name
     if values.null_count:
         raise UsageError(
-            f"column {name!r}: NULL is not a number; set nulls.{name} to 'suppress' (leave the records out)"
+            f"column {name!r}: NULL is not a number; set columns.nulls.{name} to 'suppress' (leave the records out)"
         )
     units, least, unit = on_axis(values, scale, e)
     return MeasuredAxis(make_axis(units, k, least), scale, unit)

@@ -326,7 +326,8 @@ def _require_information(fitted: LeastSquares, params: SetValued) -> None:
         raise InfeasibleError(
             f"the counts would be noise: that of the records with an item has a standard error of {alone.mean():,.0f} "
             "on average, too large for the records that there are; a larger epsilon or fewer items would help, and "
-            f"allow_empty=True publishes it anyway; epsilon {fraction_text(params.epsilon)} was drawn and is spent"
+            f"mechanism.allow_empty = true publishes it anyway; epsilon {fraction_text(params.epsilon)} was drawn and "
+            "is spent"
         )
 
 

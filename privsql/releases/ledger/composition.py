@@ -76,7 +76,7 @@ def spell_command(path: Path, *words: object) -> str:
     >>> spell_command(default_path(), "withdraw", 1), spell_command(default_path(), "cap", "clinic", "1/2")
     ('"privsql ledger withdraw 1"', '"privsql ledger cap clinic 1/2"')
     """
-    place: tuple[object, ...] = ("--database", path.resolve())
+    place: tuple[object, ...] = ("--ledger", path.resolve())
     with suppress(EngineError):  # there is no home folder for the user's own
         place = () if path.resolve() == default_path() else place
     return f'"{shlex.join(["privsql", "ledger", *map(str, (*words, *place))])}"'
@@ -124,7 +124,7 @@ class RecordedPublication(Publication):
 
     def _require_allowed(self, reason: str) -> None:
         if not self.request.allow:
-            raise GuaranteeError(f"{reason}; allow_composition=True publishes anyway, and the release says so")
+            raise GuaranteeError(f"{reason}; option allow_composition publishes anyway, and the release says so")
 
 
 # Budget ---------------------------------------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ AGREEING = ("quasi_identifiers", "sensitive", "bins", "levels", "others")  # wha
 CHANGED = "records of earlier releases may not change"
 GROWN = (
     "a release of the new records alone is safe, with a source.query that leaves out those of earlier releases; "
-    "plan with changed=.. writes the ids of changed records to a file of your own"
+    "plan with option changed writes the ids of changed records to a file of your own"
 )
 PREFIX = "put a prefix before them in source.query"
 
@@ -431,7 +431,7 @@ class GroupPublication(RecordedPublication):
             remedies += [f"if the {verdict.kind} name others, {PREFIX}"] if verdict.kind else []
         way = f"run {spell_command(self.request.ledger_path, 'withdraw', last.number)}"
         if last == self.replaced:
-            way = "nobody_has_it=True withdraws it"
+            way = "option nobody_has_it withdraws it"
         return [*remedies, f"if nobody has received that one, {way}"]
 
     @property
@@ -520,7 +520,7 @@ class GroupPublication(RecordedPublication):
             counts = Counter(fate for _, fate in self.changes)
             fates = ", ".join(f"{number:,} {fate}" for fate, number in sorted(counts.items()))
             one = self.request.spec.source.chooses_records
-            why = "; persons = 'one' takes a record again only as long as it is there unchanged" if one else ""
+            why = "; source.persons = 'one' takes a record again only as long as it is there unchanged" if one else ""
             return Refusal("changed", beside, f"{CHANGED}: {fates}{why}")
         last = beside[-1]
         verdict = self.verdicts[last.number]
@@ -621,8 +621,8 @@ def prepare_ledger(db: EngineSession, spec: Spec) -> Path | None:
     population, ledger = require_population(spec.source), find_ledger(db, spec)
     if ledger != path:
         raise UsageError(
-            f"releases of {', '.join(population)} are recorded in {ledger}; name that ledger by ledger.database, "
-            f"ledger_database=.. or {VARIABLE}"
+            f"releases of {', '.join(population)} are recorded in {ledger}; name that ledger by ledger.database "
+            f"or {VARIABLE}"
         )
     if is_default_writable() and path != default_path():
         with open_for_reading(db, default_path()) as book:
@@ -646,7 +646,7 @@ def require_ledger(spec: Spec | None, database: Path | None = None, *, exists: b
     if exists and not path.exists():
         raise UsageError(
             f"there is no ledger yet; the first release will make {path}. If releases are recorded in another "
-            f"one, give database=.. or set {VARIABLE}"
+            f"one, give option ledger or set {VARIABLE}"
         )
     return path
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def table(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
     """A table of 3,000 rows, as arguments."""
     path = tmp_path_factory.mktemp("beside") / "w.duckdb"
-    return [warehouse(path, f"CREATE TABLE w AS {PEOPLE.format(n=3000)}"), "--table", "w", *ROLES]
+    return [warehouse(path, f"CREATE TABLE w AS {PEOPLE.format(n=3000)}"), "--set", "source.table=w", *ROLES]
 
 
 @pytest.mark.slow
@@ -45,7 +45,16 @@ def test_every_algorithm_is_a_row(table: list[object]) -> None:
 @pytest.mark.slow
 def test_what_refuses_says_why(table: list[object]) -> None:
     """Fakes, and a threshold that none can meet."""
-    given = [*table, "--threshold", "0.4", "--fake-values", 1, "--uneven-fakes", "state", "--algorithms"]
+    given = [
+        *table,
+        "--threshold",
+        "0.4",
+        "--set",
+        "mechanism.fake_values=1",
+        "--set",
+        "mechanism.uneven_fakes=state",
+        "--algorithms",
+    ]
     refusals = {row["algorithm"]: row["refused"] for row in succeeded("plan", *given, "--json").json["algorithms"]}
     assert "fake_values can't be combined with" in refusals["informative"]
     assert refusals["two-size"] is None
@@ -62,8 +71,8 @@ def test_settings_of_one_algorithm_do_not_stand_in_the_way_of_others(table: list
         "2*f + 0.1",
         "--algorithm",
         "two-size",
-        "--layout",
-        "round-robin",
+        "--set",
+        "mechanism.layout=round-robin",
     ]
     shown = succeeded("plan", *given, "--algorithms", "--json").json
     rows = {row["algorithm"]: row for row in shown["algorithms"]}

@@ -128,12 +128,12 @@ def test_tables_1_and_2_of_the_paper(tmp_path: Path) -> None:
     table = pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
     made = privsql.publish(
         table,
-        quasi_identifiers=["gender", "zipcode"],
+        qi=["gender", "zipcode"],
         sensitive="disease",
         mechanism={"kind": "bucketize", "threshold": "1/2", "algorithm": "setting", "setting": "2x2"},
         to=tmp_path / "t.duckdb",
         seed=1,
-        ledger_off=True,
+        set={"ledger": {"off": True}},
     )
     with duckdb.connect(str(made.release), read_only=True) as db:
         share = "count / sum(count) OVER (PARTITION BY zipcode)"

@@ -30,12 +30,14 @@ def spec(folder: Path, mechanism: str = RULE, sql: str = TWO, **parts: str) -> P
 @pytest.mark.slow
 def test_a_rule_that_reaches_1_is_refused_with_values_and_people_and_a_flag_allows_it(tmp_path: Path) -> None:
     file, release = spec(tmp_path), tmp_path / "ill.duckdb"
-    refused(run("publish", file), 3, "well (", "records)", "--allow-certain", "a threshold below 1,")
+    refused(
+        run("publish", file), 3, "well (", "records)", "--set", "mechanism.allow_certain=true", "a threshold below 1,"
+    )
     assert not release.exists()
     planned = succeeded("plan", file, "--json").json
     assert "well" in planned["not_allowed"]
     assert "refused" in succeeded("plan", file).out
-    succeeded("publish", file, "--allow-certain")
+    succeeded("publish", file, "--set", "mechanism.allow_certain=true")
     stated = manifest(release)
     assert stated["parameters"]["allow_certain"] is True
     assert stated["facts"]["certain"]["certain"] > 0
@@ -85,7 +87,7 @@ def test_one_column_of_a_compound_value_can_be_certain(tmp_path: Path) -> None:
     columns = 'quasi_identifiers = ["age", "sex", "zip"]\nsensitive = ["disease", "stage"]'
     file = spec(tmp_path, "threshold = 0.25", sql, columns=columns)
     refused(run("publish", file), 3, "disease: flu (100 records)")
-    succeeded("publish", file, "--allow-certain")
+    succeeded("publish", file, "--set", "mechanism.allow_certain=true")
 
 
 @pytest.mark.slow
@@ -101,4 +103,8 @@ def test_ordinary_releases_and_proposals_need_no_flag(tmp_path: Path) -> None:
 
 def test_the_flag_goes_with_mechanisms_that_have_it(tmp_path: Path) -> None:
     file = spec(tmp_path, 'kind = "permute"\nk = 2\ne = 1', columns='quasi_identifiers = ["sex"]\nsensitive = "age"')
-    refused(run("publish", file, "--allow-certain"), 2, "--allow-certain can't be combined with")
+    refused(
+        run("publish", file, "--set", "mechanism.allow_certain=true"),
+        2,
+        "mechanism.allow_certain: this",
+    )

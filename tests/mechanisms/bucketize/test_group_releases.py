@@ -467,7 +467,14 @@ def test_flags_ask_for_the_same(tmp_path: Path) -> None:
     write(tmp_path / "people.parquet", PATIENTS)
     group = 'cancer={ column = "disease", threshold = 0.3, values = [["lung", "skin"], "colon"] }'
     roles = ["--qi", "age,sex", "--sensitive", "disease,stage", "--threshold", "1/4", "--algorithm", "two-size"]
-    extra = ["--nulls", "disease=value", "--groups", group, "--components", "stage=1/2"]
+    extra = [
+        "--set",
+        "columns.nulls.disease=value",
+        "--set",
+        f"mechanism.groups.{group}",
+        "--set",
+        "mechanism.components.stage=1/2",
+    ]
     shown = succeeded("plan", tmp_path / "people.parquet", *roles, *extra, "--json").json
     assert [one["name"] for one in shown["bounds"]] == [
         "stage = 1",

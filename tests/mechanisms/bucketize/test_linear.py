@@ -22,7 +22,7 @@ from privsql.mechanisms.bucketize.estimator import (
     choose_weighting,
     make_linear_estimator,
 )
-from support.commands import rows, run, succeeded
+from support.commands import by_keys, rows, run, succeeded
 from support.loops import slow_but
 from support.tampering import changed, failed, with_facts
 
@@ -158,8 +158,19 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
       FROM range(600) AS r(i)"""
     with duckdb.connect() as db:
         db.execute(f"COPY ({sql}) TO '{folder / 'people.parquet'}'")
-    flags = ("--sensitive", "job,deviation", "--qi", "weight", "--threshold", "1/4", "--seed", "3", "--ledger-off")
-    flags += ("--nulls", "job=value", "--allow-certain")
+    flags = (
+        "--sensitive",
+        "job,deviation",
+        "--qi",
+        "weight",
+        "--threshold",
+        "1/4",
+        "--seed",
+        "3",
+        "--set",
+        "ledger.off=true",
+    )
+    flags += ("--set", "columns.nulls.job=value", "--set", "mechanism.allow_certain=true")
     succeeded("publish", folder / "people.parquet", *flags, "--to", folder / "jobs.duckdb")
     return folder
 
@@ -170,9 +181,13 @@ def test_intervals_say_where_a_release_says_nothing(tmp_path: Path) -> None:
     people = pa.table({"sex": (ill == "a").astype(int), "ward": np.arange(600) % 3, "ill": ill})
     mechanism = {"kind": "bucketize", "threshold": "1/2"}
     released = privsql.publish(
-        people, quasi_identifiers=["sex", "ward"], sensitive="ill", mechanism=mechanism, to=tmp_path / "r.duckdb",
-        name="people", ledger_off=True, seed=1,
-    )  # fmt: skip
+        people,
+        qi=["sex", "ward"],
+        sensitive="ill",
+        to=tmp_path / "r.duckdb",
+        seed=1,
+        set={"mechanism": mechanism, "release": {"name": "people"}, "ledger": {"off": True}},
+    )
     assert released.stated.sizes == [(2, 300)]
     with privsql.open(tmp_path / "r.duckdb") as release:
         found = release.query("SELECT sex, ill, COUNT(*) FROM people GROUP BY sex, ill").rows
@@ -191,10 +206,19 @@ def test_intervals_of_few_values_hold_as_often_as_they_say(tmp_path: Path, value
         odds = sum(rng.normal(size=(len(np.unique(one)), values))[one] for one in codes.values())
         ill = (odds + rng.gumbel(size=odds.shape)).argmax(axis=1)
         privsql.publish(
-            pa.table({**codes, "ill": ill}), quasi_identifiers=["a", "b", "c"], sensitive="ill", categorical=True,
-            mechanism={"kind": "bucketize", "threshold": f"{np.bincount(ill).max() / 6_000 + 0.1:.3f}"},
-            to=tmp_path / "r.duckdb", name="people", replace=True, ledger_off=True, seed=seed,
-        )  # fmt: skip
+            pa.table({**codes, "ill": ill}),
+            qi=["a", "b", "c"],
+            sensitive="ill",
+            to=tmp_path / "r.duckdb",
+            replace=True,
+            seed=seed,
+            set={
+                "mechanism": {"kind": "bucketize", "threshold": f"{np.bincount(ill).max() / 6_000 + 0.1:.3f}"},
+                "columns": {"categorical": True},
+                "release": {"name": "people"},
+                "ledger": {"off": True},
+            },
+        )
         with privsql.open(tmp_path / "r.duckdb") as release:
             for keys in (["a"], ["b"], ["c"], ["a", "b"], ["a", "c"], ["b", "c"]):
                 cells, true = np.unique(np.stack([*(codes[key] for key in keys), ill]), axis=1, return_counts=True)
@@ -214,10 +238,18 @@ def test_a_large_group_is_not_moved_for_the_sake_of_small_ones(tmp_path: Path) -
     shares = rng.dirichlet(np.full(4, 2.0), 1_001)
     ill = (shares[town].cumsum(axis=1) < rng.random((24_000, 1))).sum(axis=1)
     privsql.publish(
-        pa.table({"town": town, "ill": ill}), quasi_identifiers=["town"], sensitive="ill", categorical=True,
-        mechanism={"kind": "bucketize", "threshold": "0.4", "algorithm": "two-size"}, to=tmp_path / "r.duckdb",
-        name="people", ledger_off=True, seed=1,
-    )  # fmt: skip
+        pa.table({"town": town, "ill": ill}),
+        qi=["town"],
+        sensitive="ill",
+        to=tmp_path / "r.duckdb",
+        seed=1,
+        set={
+            "mechanism": {"kind": "bucketize", "threshold": "0.4", "algorithm": "two-size"},
+            "columns": {"categorical": True},
+            "release": {"name": "people"},
+            "ledger": {"off": True},
+        },
+    )
     with privsql.open(tmp_path / "r.duckdb") as release:
         found = release.query("SELECT town, ill, COUNT(*) FROM people GROUP BY town, ill").rows
     far = [(row[2] - (ill[town == 0] == row[1]).sum()) / row[3] for row in found if row[0] == 0]
@@ -250,7 +282,7 @@ def test_a_release_without_the_matrix_counts_by_shares(tmp_path: Path) -> None:
     sql = "SELECT i % 5 AS age, 'v' || i % 130 AS code FROM range(1040) AS r(i)"
     with duckdb.connect() as db:
         db.execute(f"COPY ({sql}) TO '{tmp_path / 'people.parquet'}'")
-    flags = ("--sensitive", "code", "--qi", "age", "--threshold", "1/4", "--seed", "3", "--ledger-off")
+    flags = ("--sensitive", "code", "--qi", "age", "--threshold", "1/4", "--seed", "3", "--set", "ledger.off=true")
     succeeded("publish", tmp_path / "people.parquet", *flags, "--to", tmp_path / "r.duckdb")
     succeeded("verify", tmp_path / "r.duckdb")
     found = rows(tmp_path / "r.duckdb", "SELECT count(*), sum(weight), count(DISTINCT weight) FROM people_weighted")
@@ -292,9 +324,14 @@ def test_sums_over_stored_lists_are_those_of_the_statement(
     rng = np.random.default_rng(4)
     drawn = {"age": rng.integers(0, 6, 600), "sex": rng.integers(0, 2, 600), "ill": rng.integers(0, 9, 600)}
     people = pa.table(drawn).set_column(0, "age", pa.array([one or None for one in drawn["age"].tolist()]))
-    columns: dict[str, Any] = {"sensitive": "ill", "quasi_identifiers": ["age", "sex"], "threshold": "1/4"}
+    columns: dict[str, Any] = {"sensitive": "ill", "qi": ["age", "sex"], "threshold": "1/4"}
     to = tmp_path / "r.duckdb"
-    privsql.publish(people, **columns, fake_values=fakes, name="people", to=to, seed=1, ledger_off=True)
+    privsql.publish(
+        people,
+        to=to,
+        seed=1,
+        **by_keys({**columns, "mechanism.fake_values": fakes, "release.name": "people", "ledger.off": True}),
+    )
     found, read_lists, read = [], [], answers.read_lists
     monkeypatch.setattr(answers, "read_lists", lambda *args: read_lists.append(args) or read(*args))
     for most in (answers.MOST_LISTED, -1):

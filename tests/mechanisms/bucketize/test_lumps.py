@@ -263,7 +263,7 @@ def test_a_release_verifies(ward: Path) -> None:
     planned = succeeded("plan", spec, "--json").json
     assert planned["setting"] == facts["setting"] == {"50": 60}
     assert planned["loss"] == facts["loss"] == 60 * 49**2
-    given = [ward / "w.duckdb", "--table", "w", *ROLES, "--threshold", "2*f + 0.1", "--algorithm", "optimal"]
+    given = [ward / "w.duckdb", "--set", "source.table=w", *ROLES, "--threshold", "2*f + 0.1", "--algorithm", "optimal"]
     assert 0 < planned["lower_bound"] <= succeeded("plan", *given, "--json").json["loss"] < planned["loss"]
     assert Fraction(facts["highest_belief"]["overall"]) <= Fraction(planned["highest_belief"]["overall"])
     (remark,) = planned["remarks"]
@@ -310,14 +310,14 @@ def test_what_it_does_not_do_is_refused_by_name(ward: Path, tmp_path: Path, aske
 
 @pytest.mark.slow
 def test_lumps_belong_to_it(ward: Path) -> None:
-    given = [ward / "w.duckdb", "--table", "w", *ROLES, "--threshold", "2*f + 0.1"]
-    refused(run("plan", *given, "--layout", "lumps"), 2, "needs algorithm = 'informative'")
-    even = succeeded("plan", *given, "--algorithm", "informative", "--layout", "blocks", "--json").json
+    given = [ward / "w.duckdb", "--set", "source.table=w", *ROLES, "--threshold", "2*f + 0.1"]
+    refused(run("plan", *given, "--set", "mechanism.layout=lumps"), 2, "needs algorithm = 'informative'")
+    even = succeeded("plan", *given, "--algorithm", "informative", "--set", "mechanism.layout=blocks", "--json").json
     assert even["mean_belief"] < succeeded("plan", *given, "--algorithm", "informative", "--json").json["mean_belief"]
 
 
 @pytest.mark.slow
 def test_a_constant_gains_nothing_and_is_told_so(ward: Path) -> None:
-    given = [ward / "w.duckdb", "--table", "w", *ROLES, "--threshold", "0.4", "--algorithm", "informative"]
+    given = [ward / "w.duckdb", "--set", "source.table=w", *ROLES, "--threshold", "0.4", "--algorithm", "informative"]
     (remark,) = succeeded("plan", *given, "--json").json["remarks"]
     assert "nothing is to be gained" in remark

@@ -12,7 +12,7 @@ import pytest
 import privsql as api
 from privsql.mechanisms.bucketize.layout import runs_from_entries
 from privsql.mechanisms.bucketize.preview import LabelledRecords, ModelPredictor, PosteriorSums
-from support.commands import refused, run, succeeded
+from support.commands import by_keys, refused, run, succeeded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,8 +85,8 @@ def make_people(records: int) -> pa.Table:
 
 
 def plan_people(records: int, **mechanism: object) -> dict[str, object]:
-    keywords = {"sensitive": "job", "quasi_identifiers": ["age", "sex", "place"], "threshold": "1/4"}
-    return api.plan(make_people(records), **keywords, **mechanism, to="t.duckdb", ledger_off=True).facts
+    keywords = {"sensitive": "job", "qi": ["age", "sex", "place"], "threshold": "1/4"}
+    return api.plan(make_people(records), to="t.duckdb", **by_keys({**keywords, **mechanism, "ledger.off": True})).facts
 
 
 @pytest.mark.slow
@@ -106,9 +106,9 @@ def test_plan_predicts_only_where_a_model_is_fitted() -> None:
 def test_predictions_are_near_what_attack_and_evaluate_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRIVSQL_CACHE", str(tmp_path / "cache"))
     people = make_people(8_000)
-    keywords = {"sensitive": "job", "quasi_identifiers": ["age", "sex", "place"], "threshold": "1/3"}
-    planned = api.plan(people, **keywords, to=tmp_path / "t.duckdb", ledger_off=True).facts
-    released = api.publish(people, **keywords, to=tmp_path / "t.duckdb", ledger_off=True, seed=1)
+    keywords = {"sensitive": "job", "qi": ["age", "sex", "place"], "threshold": "1/3"}
+    planned = api.plan(people, to=tmp_path / "t.duckdb", **by_keys({**keywords, "ledger.off": True})).facts
+    released = api.publish(people, to=tmp_path / "t.duckdb", seed=1, **by_keys({**keywords, "ledger.off": True}))
     (learning,) = [one for one in api.attack(released).findings if one.adversary == "learning"]
     assert planned["learning_belief"] == pytest.approx(learning.mean, rel=0.2)
     api.fit(released)
@@ -123,8 +123,8 @@ def test_predictions_are_near_what_attack_and_evaluate_measure(tmp_path: Path, m
 @pytest.mark.soak(part="long")
 def test_a_curve_has_each_threshold_as_its_own_plan_predicts_it() -> None:
     """Higher thresholds promise less, teach an attacker more and answer better; what can't be met says why."""
-    people, keywords = make_people(6_000), {"sensitive": "job", "quasi_identifiers": ["age", "sex", "place"]}
-    found = api.curve(people, **keywords, threshold="1/4", to="t.duckdb", ledger_off=True)
+    people, keywords = make_people(6_000), {"sensitive": "job", "qi": ["age", "sex", "place"]}
+    found = api.curve(people, threshold="1/4", to="t.duckdb", **by_keys({**keywords, "ledger.off": True}))
     met = {row.algorithm: row.figures for row in found.rows if row.refused is None}
     assert [row.algorithm for row in found.rows] == ["0.125", "0.1875", "0.25", "0.375", "0.5", "0.75"]
     assert met["0.25"]["learning_belief"] == plan_people(6_000)["learning_belief"]
@@ -135,9 +135,17 @@ def test_a_curve_has_each_threshold_as_its_own_plan_predicts_it() -> None:
     refused_rows = [row for row in found.rows if row.refused is not None]
     assert all("threshold" in row.refused for row in refused_rows)
     with pytest.raises(api.UsageError, match="curve: give one threshold"):
-        api.curve(people, **keywords, threshold={"query": "SELECT job, 0.5 FROM source"}, ledger_off=True)
+        api.curve(
+            people,
+            threshold={"source.query": "SELECT job, 0.5 FROM source"},
+            **by_keys({**keywords, "ledger.off": True}),
+        )
     with pytest.raises(api.UsageError, match="curve: this mechanism"):
-        api.curve(people, **keywords, kind="randomize", rho1="1/3", rho2="2/3", ledger_off=True)
+        api.curve(
+            people,
+            mechanism="randomize",
+            **by_keys({**keywords, "mechanism.rho1": "1/3", "mechanism.rho2": "2/3", "ledger.off": True}),
+        )
 
 
 @pytest.mark.slow

@@ -35,6 +35,7 @@ from privsql.mechanisms.bucketize.plan import (
     require_valid_plan,
     require_valid_setting,
 )
+from support.commands import by_keys
 from support.effort import share
 from support.loops import each, rest_slow
 from support.settings import every_setting, loss_of
@@ -365,11 +366,11 @@ def test_a_stated_setting_is_published_and_verified(tmp_path: Path) -> None:
     values = np.repeat([f"x{i}" for i in range(1, 15)], example_420().counts)
     table = pa.table({"age": np.arange(50) % 7, "disease": values})
     asked = {"kind": "bucketize", "threshold": "2*f + 0.05", "setting": "9x4, 1x14"}
-    roles = {"sensitive": "disease", "quasi_identifiers": "age", "ledger_off": True}
-    done = privsql.publish(table, mechanism=asked, to=tmp_path / "t.duckdb", **roles)
+    roles = {"sensitive": "disease", "qi": "age", "ledger.off": True}
+    done = privsql.publish(table, to=tmp_path / "t.duckdb", **by_keys({**roles, "mechanism.": asked}))
     assert (done.facts["setting"], done.facts["algorithm"]) == ({"4": 9, "14": 1}, "setting")
     assert privsql.verify(done, done.spec).ok
-    names = [row.algorithm for row in privsql.algorithms(table, mechanism=asked, **roles).rows]
+    names = [row.algorithm for row in privsql.algorithms(table, **by_keys({**roles, "mechanism.": asked})).rows]
     assert names == [*ALGORITHMS, "setting"]
 
 

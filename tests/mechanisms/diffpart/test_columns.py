@@ -439,7 +439,7 @@ def test_plan_init_and_data_domains(place: Path) -> None:
     )
     shown = succeeded("plan", leaky, "--json").json
     assert (shown["values"], shown["not_covered"], shown["first_choice"]) == (4, ["sex"], "0")
-    toml = succeeded("init", place / "people.parquet", "--kind", "contingency").out
+    toml = succeeded("init", place / "people.parquet", "--mechanism", "contingency").out
     (place / "proposed.toml").write_text(toml, encoding="utf-8")
     succeeded("publish", place / "proposed.toml", "--to", place / "proposed.duckdb")
     assert succeeded("verify", place / "proposed.duckdb", "--source", place / "proposed.toml", "--json").json["ok"]

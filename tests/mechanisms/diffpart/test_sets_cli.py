@@ -276,12 +276,12 @@ def test_a_ledger_adds_up_epsilons_and_caps_them(place: Path) -> None:
 def test_plan_and_init(place: Path) -> None:
     shown = succeeded("plan", place / "spec.toml", "--json").json
     assert (shown["items"], shown["inner_nodes"], shown["first_budget"]) == (7, 3, "1/3")
-    toml = succeeded("init", place / "shop.parquet", "--kind", "setvalued").out
+    toml = succeeded("init", place / "shop.parquet", "--mechanism", "setvalued").out
     (place / "proposed.toml").write_text(toml, encoding="utf-8")
     succeeded("publish", place / "proposed.toml", "--to", place / "proposed.duckdb")
     assert succeeded("verify", place / "proposed.duckdb", "--json").json["ok"]
     write(place / "flat.parquet", "SELECT 1 AS a")
-    refused(run("init", place / "flat.parquet", "--kind", "setvalued"), 2, "list column")
+    refused(run("init", place / "flat.parquet", "--mechanism", "setvalued"), 2, "list column")
 
 
 # Queries --------------------------------------------------------------------------------------------------------------
@@ -540,7 +540,12 @@ def test_a_node_of_many_children_has_branches_beyond_the_rows(tmp_path: Path) ->
         }
     )
     asked = {"kind": "setvalued", "algorithm": "diffpart", "epsilon": 3, "fan_out": 12, "universe": items}
-    done = privsql.publish(table, items="goods", mechanism=asked, to=tmp_path / "t.duckdb", ledger_off=True, seed=1)
+    done = privsql.publish(
+        table,
+        to=tmp_path / "t.duckdb",
+        seed=1,
+        set={"mechanism": asked, "columns": {"items": "goods"}, "ledger": {"off": True}},
+    )
     ((branches, parts),) = rows(tmp_path / "t.duckdb", "SELECT max(branch), count(*) FROM privsql_tree")
     assert branches > parts
     assert privsql.verify(done).ok

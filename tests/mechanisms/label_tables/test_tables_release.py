@@ -107,7 +107,7 @@ def test_no_value_decides_whether_or_with_which_types_a_table_is_published(state
         (tmp_path / "people.csv").write_text("\n".join(["age,sex,disease", *lines]), encoding="utf-8")
         mechanism = TABLES.format(1).replace('["cold", "flu", "gout"]', '["1", "2"]')
         spec = specification(tmp_path, source='file = "people.csv"', columns=COLUMNS, mechanism=mechanism)
-        done = succeeded("publish", spec, "--seed", 1, "--replace", "--ledger-off")
+        done = succeeded("publish", spec, "--seed", 1, "--replace", "--set", "ledger.off=true")
         assert not done.err
         with duckdb.connect(str(tmp_path / "ill.duckdb"), read_only=True) as db:
             assert db.sql("SELECT typeof(disease) FROM privsql_values").fetchall() == [("BIGINT",)] * 4

@@ -76,7 +76,7 @@ def test_too_many_cells_and_init_propose_one_too(tmp_path: Path) -> None:
     write(tmp_path / "places.parquet", PLACES.format(20_000))
     many = spec(tmp_path, '["zip", "code"]', f'zip = {CODES % ""}\ncode = "data"')
     refused(run("publish", many), 2, "max_cells", "prefix = 2 }")
-    proposed = succeeded("init", tmp_path / "places.parquet", "--kind", "contingency").out
+    proposed = succeeded("init", tmp_path / "places.parquet", "--mechanism", "contingency").out
     assert "zip = { data = true, prefix = 2 }" in proposed
     assert "code = { bins = { from = .., to = .., by = .. } }" in proposed
 

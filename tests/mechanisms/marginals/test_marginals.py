@@ -472,7 +472,7 @@ def test_a_wrong_specification_is_refused_in_one_line(
 @pytest.mark.slow
 def test_init_marks_bins_that_are_the_datas(census: Path, tmp_path: Path) -> None:
     write(tmp_path / "wages.parquet", "SELECT i % 3 AS shift, 20000 + 137 * (i % 500) AS wage FROM range(4000) t(i)")
-    toml = succeeded("init", tmp_path / "wages.parquet", "--kind", "contingency").out
+    toml = succeeded("init", tmp_path / "wages.parquet", "--mechanism", "contingency").out
     assert "data = true" in toml
     assert "not protected" in toml
     (tmp_path / "wages.toml").write_text(toml, encoding="utf-8")
@@ -508,7 +508,7 @@ FEW = "SELECT i % 2 AS sex, i % 45 AS age, (i % 90) / 7.0 AS rate, 'v' || (i % 4
 def test_what_init_proposes_is_no_noise(tmp_path: Path, n: int, left_out: set[str]) -> None:
     """Bins as fine as the records allow; else columns are left out."""
     source = write(tmp_path / "few.parquet", FEW.format(n=n))
-    toml = succeeded("init", source, "--kind", "contingency").out
+    toml = succeeded("init", source, "--mechanism", "contingency").out
     (tmp_path / "few.toml").write_text(toml, encoding="utf-8")
     asked = tomllib.loads(toml)
     assert set(asked["columns"]["categories"]) == set(asked["mechanism"]["domains"])
@@ -524,8 +524,8 @@ def test_an_empty_table_and_one_record_are_published(tmp_path: Path) -> None:
     for number in (0, 1):
         write(tmp_path / "people.parquet", f"{PEOPLE} LIMIT {number}")
         done = run("publish", spec(tmp_path), "--replace", "--seed", 1)
-        refused(done, 3, "noise", "--allow-empty", "errs by about")
-        succeeded("publish", spec(tmp_path), "--replace", "--seed", 1, "--allow-empty")
+        refused(done, 3, "noise", "--set", "mechanism.allow_empty=true", "errs by about")
+        succeeded("publish", spec(tmp_path), "--replace", "--seed", 1, "--set", "mechanism.allow_empty=true")
         assert succeeded("verify", tmp_path / "people.duckdb", "--json").json["ok"]
         assert succeeded("verify", tmp_path / "people.duckdb", "--source", tmp_path / "spec.toml", "--json").json["ok"]
         assert asked(tmp_path, "SELECT COUNT(*) FROM people WHERE sex = 'F' AND job = 4")[0]["low"] == 0

@@ -77,8 +77,16 @@ def paid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """A release of a table, and an engine that holds the table."""
     folder = tmp_path_factory.mktemp("paid")
     source = write(folder / "paid.parquet", PAID[request.param])
-    api.publish(source, quasi_identifiers=["year", "team"], sensitive="salary", kind="permute", k=8, e=300,
-                to=folder / "paid.duckdb", ledger_off=True)  # fmt: skip
+    api.publish(
+        source,
+        qi=["year", "team"],
+        sensitive="salary",
+        mechanism="permute",
+        k=8,
+        e=300,
+        to=folder / "paid.duckdb",
+        set={"ledger": {"off": True}},
+    )
     engine = duckdb.connect()
     engine.execute(f"CREATE TABLE paid AS FROM '{source}'")
     return api.open(folder / "paid.duckdb"), engine
@@ -162,8 +170,16 @@ def test_amounts_that_are_missing_or_infinite(tmp_path: Path) -> None:
              CASE WHEN i = 5 THEN 'inf'::DOUBLE ELSE i % 4 END AS rate, i * 31 % 97 AS salary FROM range(300) t(i)""",
     )
     target = tmp_path / "t.duckdb"
-    api.publish(source, quasi_identifiers=["sex", "hours", "rate"], sensitive="salary", kind="permute", k=4, e=5,
-                to=target, ledger_off=True)  # fmt: skip
+    api.publish(
+        source,
+        qi=["sex", "hours", "rate"],
+        sensitive="salary",
+        mechanism="permute",
+        k=4,
+        e=5,
+        to=target,
+        set={"ledger": {"off": True}},
+    )
     with api.open(target) as release:
         rows = {
             row[0]: row[1:] for row in release.query("SELECT sex, SUM(hours) FROM t WHERE salary < 50 GROUP BY 1").rows

@@ -176,7 +176,7 @@ def test_a_plan_shows_its_sub_tables_and_the_groups_that_they_unite() -> None:
 
     def planned(algorithm: str) -> list[dict[str, Any]]:
         mechanism = {"kind": "randomize", "algorithm": algorithm, "rho1": "1/3", "rho2": "2/3"}
-        made = privsql.plan(table, sensitive="sa", quasi_identifiers="qi", mechanism=mechanism, ledger_off=True)
+        made = privsql.plan(table, sensitive="sa", qi="qi", set={"mechanism": mechanism, "ledger": {"off": True}})
         return list(made.facts["partition"])
 
     first, second = planned("pp")
@@ -197,7 +197,7 @@ def _plan(**mechanism: Any) -> Published:
     """A plan for the papers' example."""
     table = pa.table({"qi": [1] * 42, "sa": np.repeat([f"x{i}" for i in range(10)], EXAMPLE)})
     asked = {"kind": "randomize", "rho1": "1/3", "rho2": "2/3", **mechanism}
-    return privsql.plan(table, sensitive="sa", quasi_identifiers="qi", mechanism=asked, ledger_off=True)
+    return privsql.plan(table, sensitive="sa", qi="qi", set={"mechanism": asked, "ledger": {"off": True}})
 
 
 def test_example_1_gamma_follows_from_the_declared_rho1() -> None:
@@ -218,7 +218,7 @@ def test_a_release_by_the_declared_rho1_is_verified_against_its_source(tmp_path:
     table = pa.table({"qi": np.arange(counts.sum()) % 4, "sa": np.repeat([f"x{i}" for i in range(10)], counts)})
     asked = {"kind": "randomize", "algorithm": "up", "rho1": "1/3", "rho2": "2/3", "gamma_from": "rho1"}
     done = privsql.publish(
-        table, sensitive="sa", quasi_identifiers="qi", mechanism=asked, to=tmp_path / "up.duckdb", ledger_off=True
+        table, sensitive="sa", qi="qi", to=tmp_path / "up.duckdb", set={"mechanism": asked, "ledger": {"off": True}}
     )
     assert privsql.verify(done, done.spec).ok
 
@@ -232,7 +232,7 @@ def test_a_plan_shows_a_row_for_each_sub_table() -> None:
 def test_algorithms_stand_beside_each_other() -> None:
     table = pa.table({"qi": [1] * 42, "sa": np.repeat([f"x{i}" for i in range(10)], EXAMPLE)})
     asked = {"kind": "randomize", "rho1": "1/3", "rho2": "2/3", "gamma_from": "rho1", "algorithm": "up"}
-    found = privsql.algorithms(table, sensitive="sa", quasi_identifiers="qi", mechanism=asked, ledger_off=True)
+    found = privsql.algorithms(table, sensitive="sa", qi="qi", set={"mechanism": asked, "ledger": {"off": True}})
     bounds = {row.algorithm: round(row.figures["bound"] or 0, 5) for row in found.rows}
     whole = 2 * sqrt(log(2 / 0.05) / 42) * (10 / (4 - 1) + 1)
     assert bounds == {"up": round(whole, 5), "pp": 2.01965, "pp-paper": 2.01965}

@@ -304,7 +304,13 @@ def test_nothing_is_invented(tmp_path: Path) -> None:
     """100 records with items of their own each, hardly any budget: nothing is above 0 for sure."""
     write(tmp_path / "stall.parquet", "SELECT [i] AS goods FROM range(100) t(i)")
     asked = 'kind = "setvalued"\nepsilon = 0.0001\nuniverse = { query = "SELECT range FROM range(100)" }'
-    refused(run("publish", spec(tmp_path, mechanism=asked), "--seed", 3), 3, "would be noise", "--allow-empty")
+    refused(
+        run("publish", spec(tmp_path, mechanism=asked), "--seed", 3),
+        3,
+        "would be noise",
+        "--set",
+        "mechanism.allow_empty=true",
+    )
     done = succeeded("publish", spec(tmp_path, mechanism=f"{asked}\nallow_empty = true"), "--seed", 3)
     assert "of 100 items were not measured" in " ".join(done.err.split())
     shown = succeeded("query", tmp_path / "stall.duckdb", "--itemsets", 20, "--json").json["itemsets"]
