@@ -101,7 +101,7 @@ def test_every_key_has_its_place_in_set_and_keys_of_a_source_are_dotted_as_in_th
              "source.options.types.'zip code'=VARCHAR", "source.union_by_name=true", 'source.id="no"']  # fmt: skip
     spec = changed(file, *(word for text in texts for word in ("--set", text)))
     assert spec.source.options is not None
-    assert spec.source.options.duckdb_options == {
+    assert spec.source.options.model_dump(exclude_none=True) == {
         "delimiter": ";", "nullstr": ("", "NA"), "decimal_separator": ",", "types": {"zip code": "VARCHAR"}, "skip": 2,
     }  # fmt: skip
     assert (spec.source.union_by_name, spec.source.id) == (True, "no")
@@ -278,11 +278,11 @@ def test_help_fits_one_screen(verb: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_options_of_the_same_name_are_the_same_option() -> None:
-    """In the commands on a source and on a release; --seed is of a release there, and of questions here."""
+    """In the commands on a source and on a release; --seed and --epsilon are of a release there, and of others here."""
     seen: dict[str, Any] = {}
     for verb in ("plan", "publish", "init", "attack", "evaluate", "verify"):
         for param in COMMANDS[verb].params:
-            if param.param_type_name == "option" and param.name not in ("seed", "key_file"):
+            if param.param_type_name == "option" and param.name not in ("seed", "epsilon", "key_file"):
                 said = (param.opts, param.metavar, param.multiple, param.help)
                 assert seen.setdefault(param.name, said) == said, param.name
 
