@@ -62,11 +62,16 @@ ONE_MACHINE = 300_000_000  # records that one machine sorts in memory: 24 bytes 
 
 @dataclass(frozen=True)
 class EngineTraits:
-    """The differences between engines that packages above need to know, for the one that holds a source.
+    """The differences between engines that packages above need to know, for the engine that holds a source.
 
-    ``title``: for messages; ``dialect``: of its SQL, by sqlglot's names; ``own_schema``: of tables that name none;
-    ``counts``: records are counted where they lie; ``assigns``: they also get their buckets there, without an order of
-    rows, and the tables of the release are written there as folders of Parquet; ``schemes``: of its addresses.
+    Attributes:
+        title: The engine's name in messages.
+        dialect: Its SQL dialect, by sqlglot's name.
+        own_schema: The schema of tables that name none.
+        counts: Whether records are counted in that engine.
+        assigns: Whether records also get their buckets there, without an order of rows. The tables of a release are
+            then written there as folders of Parquet.
+        schemes: The schemes of its addresses.
     """
 
     title: str = "DuckDB"
@@ -85,10 +90,13 @@ TRAITS = {
 
 @dataclass(frozen=True)
 class Scan:
-    """Files that are read as one table: their names, patterns, folders or addresses, and how.
+    """Files that are read as one table.
 
-    ``by_name``: columns that some of them lack are NULL there; ``partitioned``: folders called column=value are
-    columns; ``options``: of CSV, by DuckDB's names.
+    Attributes:
+        files: Their names, patterns, folders or addresses.
+        by_name: Whether a column that a file lacks is NULL there.
+        partitioned: Whether folders called column=value are columns.
+        options: The options of CSV files, by DuckDB's names.
     """
 
     files: tuple[str, ...] = field(repr=False)
@@ -101,13 +109,18 @@ class Scan:
 class Origin:
     """Where a publisher's records lie.
 
-    ``kind``: duckdb, parquet, csv, frame, or the engine that holds them; ``path``: the database, or what an engine
-    beside DuckDB reads; ``relation``: a table or view; ``query``: a SELECT in its place, which calls files ``source``;
-    ``address``: of an engine elsewhere, None for one of this machine's own; ``scan``: the files, if it is no database;
-    ``data``: the rows of what lies in memory, or a DataFrame of Spark, which a query calls ``source`` as well;
-    ``texts``: its columns that are texts of any type, by folded name;
-    ``opened``: the database, where a caller has it open; ``types``: where no record may decide the type of a column,
-    finds by folded name those that the specification determines.
+    Attributes:
+        kind: duckdb, parquet, csv, frame, or the engine that holds them.
+        path: The database, or the file that an engine beside DuckDB reads.
+        relation: A table or view.
+        query: A SELECT in place of the relation, which calls files ``source``.
+        address: The address of an engine elsewhere; None for one of this machine's own.
+        scan: The files, if it is no database.
+        data: The rows of a table in memory, or a DataFrame of Spark, which a query calls ``source`` as well.
+        texts: The folded names of its columns whose texts stand for values of any type.
+        opened: The database, where a caller has it open.
+        types: Finds the types of columns that the specification determines, by folded name. None where records may
+            decide the types.
     """
 
     kind: str
@@ -256,7 +269,7 @@ class DetachedWarehouse(Warehouse, Protocol):
 
 
 class Container(OrderedRelations, Protocol):
-    """Database files that are attached under a name: releases that grow, and what is kept between two runs."""
+    """Database files that are attached under a name: releases that grow, ledgers and caches."""
 
     def attach(self, path: Path, name: str, *, read_only: bool, strange: bool = False) -> None:
         """Attach a database file under ``name``; ``strange``: what it says of its own columns is not believed."""
@@ -305,10 +318,19 @@ class Container(OrderedRelations, Protocol):
         definitions: Sequence[Definition],
         former: Sequence[tuple[str, str]] = (),
     ) -> AbstractContextManager[None]:
-        """Copy tables of database ``database`` into ``place``, (database, schema), with what is defined beside them.
+        """Copy tables of database ``database`` into a schema, with views and functions, as a whole or not at all.
 
-        ``former``: (kind, name) of what goes before. ``UsageError`` if there is anything else. All of it happens if
-        nothing is raised inside, and else nothing.
+        Nothing of it happens if an error is raised inside.
+
+        Args:
+            database: The database to copy from.
+            place: The database and the schema to copy to.
+            tables: The tables to copy.
+            definitions: The views and functions to make there.
+            former: The objects (kind, name) that are dropped first.
+
+        Raises:
+            UsageError: The schema holds any other object.
         """
 
     def list_relations(self, database: str) -> list[tuple[str, str, str, str]]:
@@ -333,7 +355,7 @@ class Container(OrderedRelations, Protocol):
         """Make all changes inside in one database, or none of them."""
 
     def engine_version(self) -> str:
-        """Return the version of what writes the file."""
+        """Return the version of the engine that writes the file."""
 
 
 class Sink(Protocol):
@@ -344,11 +366,14 @@ class Sink(Protocol):
 
 
 class ReleaseDatabase(Sink, Protocol):
-    """A database that is reached otherwise than by attaching a file.
+    """A database that is not reached by attaching a file.
 
-    Of one that a caller has open, uncommitted rows and temporary tables are of the caller's connection alone.
-    ``file``: of what a caller has open; None for one in memory or of a server, which messages call ``label``;
-    ``counts``: it is a ``CountingDatabase``.
+    Uncommitted rows and temporary tables of a caller's connection are not visible here.
+
+    Attributes:
+        file: The file of a database that a caller has open; None for a database in memory or of a server.
+        label: The name of the database in messages.
+        counts: Whether it is a ``CountingDatabase``.
     """
 
     file: Path | None
@@ -359,10 +384,17 @@ class ReleaseDatabase(Sink, Protocol):
         """Return the database without the copies that were made of it."""
 
     def copy_schema(self, name: str, having: str, read: ReadContents) -> tuple[Path, list[tuple[str, str, str]]]:
-        """Return a file with the tables of a schema as they are at the first call, and (kind, name, definition) of all.
+        """Return a copy of the tables of a schema, made at the first call, and (kind, name, definition) of all objects.
 
-        The file goes with this object. ``read``: says what the manifest in table ``having`` of the copy states, where
-        the types and views of the copy follow from that. ``UsageError`` if there is no such schema or table.
+        The file goes with this object.
+
+        Args:
+            name: The schema.
+            having: A table that it must have.
+            read: Reads the manifest in table ``having`` of the copy, which states the types and views of the copy.
+
+        Raises:
+            UsageError: There is no such schema or table.
         """
 
 
@@ -403,7 +435,7 @@ class EngineSession(Warehouse, Container, Protocol):
     """A session for the time of a verb; a context manager that forgets all that is temporary."""
 
     def let_go(self) -> None:
-        """Close the publisher's database file; what was made of it here stays."""
+        """Close the publisher's database file; relations that were made of it stay."""
 
     def close(self) -> None:
         """End the session."""
@@ -428,9 +460,11 @@ class LockedSession(Container, Protocol):
         """Let ``describe_select`` find a query under a name of an analyst's: [[database,] schema,] table."""
 
     def limit_time(self, seconds: float | None = None, stop: Event | None = None) -> AbstractContextManager[None]:
-        """Raise ``LateError`` for what takes too long inside, or once ``stop`` is set.
+        """Raise ``LateError`` if the statements inside take too long, or once ``stop`` is set.
 
-        Without ``seconds`` what is enough for a view of somebody else's, which may never end.
+        Args:
+            seconds: The limit; None for the limit of a stranger's view, which may never end.
+            stop: Set by another thread to end the statements.
         """
 
 

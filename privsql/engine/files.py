@@ -52,7 +52,6 @@ USER = re.compile(r"(?<=://)[^/\s'\"?#]*@")  # who asks,
 QUERY_PART = re.compile(r"(://[^\s'\"?#]*)[?#][^\s'\"]*")  # and what is asked with
 WILD = re.compile(r"[*?[]")
 LEVEL = re.compile(r"([^/\\=]+)=([^/\\=]*)")  # a folder of partitions: column=value
-NOT_DATA = ("_delta_log", "metadata")  # what tables hold whose files alone are not the table
 
 
 def url_scheme(name: str) -> str:
@@ -120,7 +119,7 @@ def _file_endings(name: str) -> list[str]:
 
 
 def explain_disguise(file: Path, kind: str, compression: str | None) -> str:
-    """Return what is wrong with a file that can't be read, or begins as another kind than ``kind``; else nothing."""
+    """Return why a file can't be read as ``kind``: the system's error, or how it begins; an empty text if it can."""
     try:
         file.open("rb").close()
     except OSError as error:
@@ -173,22 +172,15 @@ def _files_of(name: str) -> list[Path]:
             what = "no file that can be read more than once" if path.exists() else f"no such file{suggest_file(path)}"
             raise EngineError(f"{name}: {what}")
         return [path]
-    folder, pattern = _split_pattern(path)
-    names = glob.glob(pattern, root_dir=folder, recursive=True)
-    met = sorted(folder / one for one in names)
+    folder = Path(path.anchor)
+    parts = list(path.relative_to(folder).parts)
+    while parts[1:] and (folder / parts[0]).is_dir():  # a folder's own name is no pattern
+        folder /= parts.pop(0)
+    met = sorted(folder / one for one in glob.glob(os.path.join(*parts), root_dir=folder, recursive=True))
     matched = [one for one in met if one.is_file() or (one.is_dir() and one.suffix.lower() in FILE_KINDS)]
     if not matched:
         raise EngineError(f"{name}: no file matches this pattern")
     return [file for one in matched for file in ([one] if one.is_file() else sorted(_walk_parquet(one)))]
-
-
-def _split_pattern(path: Path) -> tuple[Path, str]:
-    """Return the part of a pattern that is there as it is written, and the rest: a folder's own name is no pattern."""
-    folder = Path(path.anchor)
-    parts = list(path.relative_to(folder).parts)
-    while parts[1:] and (folder / parts[0]).is_dir():
-        folder /= parts.pop(0)
-    return folder, os.path.join(*parts)
 
 
 def _walk_parquet(folder: Path) -> Iterator[Path]:
@@ -198,9 +190,8 @@ def _walk_parquet(folder: Path) -> Iterator[Path]:
         raise EngineError(f"{error.filename}: {error.strerror}")
 
     for place, folders, files in os.walk(folder, onerror=refused):
-        for other in NOT_DATA:
-            if other in folders and (other != "metadata" or list(Path(place, other).glob("*.metadata.json"))):
-                form = "delta" if other != "metadata" else "iceberg"
+        for other, form, inside in (("_delta_log", "delta", ""), ("metadata", "iceberg", "*.metadata.json")):
+            if other in folders and (not inside or any(Path(place, other).glob(inside))):
                 raise EngineError(
                     f"{place}: is a table of {form.capitalize()}, whose files also hold deleted rows;  "
                     f"say source.reader = {form!r}"
@@ -222,7 +213,7 @@ def partition_values(file: str) -> dict[str, str]:
 
 
 def find_text_partitions(files: Iterable[str]) -> list[str]:
-    """Return the columns of folders some of whose values would be others as numbers: ``01`` is not 1."""
+    """Return the columns of folders that must stay texts: a value such as ``01`` would be another as a number."""
     pairs = {pair for file in files for pair in partition_values(file).items()}
     return sorted({key for key, value in pairs if re.fullmatch(r"[+-]?\d+", value) and str(int(value)) != value})
 
@@ -258,7 +249,7 @@ class _Mask:
                 os.umask(self._before)
 
     def spare_rights(self, rights: int) -> int:
-        """Return the rights that the umask of the process leaves of some rights."""
+        """Return those of some rights that the process's umask leaves."""
         with self._lock:
             if self._inside:
                 return rights & ~self._before
@@ -355,19 +346,13 @@ def _taken(folder: Path, flags: int = 0) -> int | None:
         descriptor = system.open_descriptor(lock, os.O_RDWR | flags)
     except OSError:
         return None
-    try:
-        if system.locked(descriptor, alone=True) and _is_same_file(lock, os.fstat(descriptor)):
-            return descriptor
-    except OSError:
-        pass
+    with suppress(OSError):
+        if system.locked(descriptor, alone=True):
+            held, there = os.fstat(descriptor), lock.stat(follow_symlinks=False)
+            if stat.S_ISREG(held.st_mode) and os.path.samestat(held, there):
+                return descriptor
     os.close(descriptor)
     return None
-
-
-def _is_same_file(path: Path, status: os.stat_result) -> bool:
-    """Return True if an open file is the one that lies at a path now."""
-    there = path.stat(follow_symlinks=False)
-    return stat.S_ISREG(status.st_mode) and (status.st_dev, status.st_ino) == (there.st_dev, there.st_ino)
 
 
 # Names ----------------------------------------------------------------------------------------------------------------
@@ -418,7 +403,7 @@ INDEX, PAGE_VALUES, PAGE_BYTES = 200, 20_000, 2**19
 
 
 def find_hidden_parts(path: Path) -> list[str]:
-    """Return what a Parquet file holds beside the columns that its footer names, and what readers know of these."""
+    """Return a line for each part of a Parquet file that its footer does not name, or that no reader knows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -447,13 +432,12 @@ def find_hidden_parts(path: Path) -> list[str]:
         wrong.append(f"{spare:,} bytes of no column")
     wrong += [] if writer is not None else ["a writer that is none known"]
     wrong += ["a column in another file"] if any(one.file_path for one in chunks) else []
-    fine: dict[bytes, Callable[[bytes], object]] = {
-        SPARK_VERSION: VERSION_TEXT.fullmatch,
-        SPARK_ROWS: lambda text: _describes_columns(text, names),
-    }
-    entries = (footer.metadata or {}).items()
-    strange = (key for key, text in entries if not (by_spark and key in fine and fine[key](text)))
-    return wrong + [f"metadata {key[:40].decode(errors='replace')!r}" for key in strange]
+    for key, text in (footer.metadata or {}).items():
+        fine = (key == SPARK_VERSION and VERSION_TEXT.fullmatch(text)) or (
+            key == SPARK_ROWS and _describes_columns(text, names)
+        )
+        wrong += [] if by_spark and fine else [f"metadata {key[:40].decode(errors='replace')!r}"]
+    return wrong
 
 
 def _describes_columns(text: bytes, names: Sequence[str]) -> bool:

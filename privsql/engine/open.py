@@ -68,10 +68,12 @@ class FileSink:
 
 
 def find_open_database(caller: object, file: Path | None = None) -> ReleaseDatabase | None:
-    """Return the database of a connection that is current, or is that file; None if it has no such file open.
+    """Return the current database of a connection, or a file that it has open; None if it does not have the file open.
 
-    Of a session of Spark it is the catalog, of which no source is read so. ``UsageError`` for what is no open
-    connection, or can't be trusted.
+    A session of Spark gives its catalog, and no file.
+
+    Raises:
+        UsageError: The object is no open connection, or can't be trusted.
     """
     if not is_spark_session(caller):
         return find_duck_database(caller, file)
@@ -117,8 +119,14 @@ def open_locked(
 def open_spark(spill: Path, options: Options, origin: Origin | None = None) -> Iterator[DetachedWarehouse]:
     """Yield Spark for a source: the session of a DataFrame, one of the options, at an address, or on this machine.
 
-    ``spill``: a folder for what is made, which is used where the session's workers see the files of this machine.
-    Raises ``EngineError`` where pyspark or Java is missing and ``UsageError`` for a session that can't be trusted.
+    Args:
+        spill: A folder for stored relations, used if the session's workers see the files of this machine.
+        options: How the verb runs.
+        origin: The source; None for no source.
+
+    Raises:
+        EngineError: pyspark or Java is missing.
+        UsageError: The session can't be trusted.
     """
     session = options.session if origin is None or origin.data is None else origin.data.sparkSession
     address = None if origin is None or session is not None else origin.address

@@ -73,7 +73,13 @@ class PostgresServer:
     private = False
 
     def __init__(self, address: str, label: str = SOURCE_URI, *begin: str) -> None:
-        """Connect; ``label``: of the address in messages; ``begin``: statements that come first."""
+        """Connect to a server.
+
+        Args:
+            address: The address, which may hold a password.
+            label: The name of the address in messages.
+            begin: Statements that are run first.
+        """
         try:
             self._connection = dbapi.connect(address, autocommit=True)
         except adbc_driver_manager.Error as error:
@@ -135,30 +141,29 @@ class PostgresServer:
 
     @contextmanager
     def stream_batches(self, sql: str, rows: int = BATCH) -> Iterator[pa.RecordBatchReader]:
-        """Run a query and fetch so many rows at a time at most; what Arrow has no type for, as it is stored.
+        """Run a query and yield its rows, at most so many at a time; a type that Arrow lacks comes as it is stored.
 
         Nothing else can run here meanwhile.
         """
         with translate_postgres_errors(discreet=self.private), self._connection.cursor() as cursor:
             cursor.execute(sql)
             batches = cursor.fetch_record_batch()
-            schema = pa.schema([(field.name, _storage_type(field.type)) for field in batches.schema])
+            kinds = [(one.name, one.type) for one in batches.schema]
+            schema = pa.schema(
+                [(name, one.storage_type if isinstance(one, pa.OpaqueType) else one) for name, one in kinds]
+            )
 
             def pieces() -> Iterator[pa.RecordBatch]:
                 with translate_postgres_errors(discreet=self.private):
                     for batch in batches:
-                        columns = [one.storage if isinstance(one.type, pa.OpaqueType) else one for one in batch.columns]
-                        columns = [
-                            _read_finite(*one, private=self.private) for one in zip(schema, columns, strict=True)
-                        ]
+                        columns = []
+                        for field, values in zip(schema, batch.columns, strict=True):
+                            plain = values.storage if isinstance(values.type, pa.OpaqueType) else values
+                            columns.append(_read_finite(field, plain, private=self.private))
                         whole = pa.RecordBatch.from_arrays(columns, schema=schema)
                         yield from (whole.slice(at, rows) for at in range(0, len(whole), rows))
 
             yield pa.RecordBatchReader.from_batches(schema, pieces())
-
-
-def _storage_type(kind: pa.DataType) -> pa.DataType:
-    return kind.storage_type if isinstance(kind, pa.OpaqueType) else kind
 
 
 def _read_finite(field: pa.Field, values: pa.Array, *, private: bool) -> pa.Array:
@@ -382,7 +387,11 @@ class PostgresSchemas(RemoteSchemas):
             self.server.run_statement(f"COMMENT ON VIEW {place} IS {comment}")
 
     def fetch_table(self, schema: str, name: str, columns: Sequence[Field], *, into: str) -> None:
-        read = exp.select(*map(_fetch_column, columns)).from_(exp.table_(name, schema, quoted=True)).order_by("ctid")
+        sent = []
+        for one in columns:  # what Arrow has no type for comes as text
+            as_text = Field(one.name, "VARCHAR[]" if one.is_list else "VARCHAR")
+            sent.append(cast_as(column(one.name), as_text) if AS_TEXT.match(one.type) else column(one.name))
+        read = exp.select(*sent).from_(exp.table_(name, schema, quoted=True)).order_by("ctid")
         with self.server.stream_batches(read.sql(POSTGRES)) as batches:
             self.store_rows(name, batches, columns, into=into, schema=schema)
 
@@ -461,9 +470,3 @@ def _send_column(one: Field) -> exp.Expr:
     kind = one.type.removesuffix("[]")
     stored = STORED.get(kind, kind) + one.type[len(kind) :]
     return column(one.name) if stored == one.type else cast_as(column(one.name), Field(one.name, stored))
-
-
-def _fetch_column(one: Field) -> exp.Expr:
-    """Return a column as it comes over: what Arrow has no type for, as text."""
-    as_text = Field(one.name, "VARCHAR[]" if one.is_list else "VARCHAR")
-    return cast_as(column(one.name), as_text) if AS_TEXT.match(one.type) else column(one.name)

@@ -34,20 +34,15 @@ def widen_types(data: pa.Table) -> pa.Table:
     """
     columns = []
     for field, values in zip(data.schema, data.columns, strict=True):
+        kind = pa.string() if pa.types.is_null(field.type) else WIDER.get(field.type, field.type)
+        if pa.types.is_timestamp(kind):
+            kind = pa.timestamp("us", kind.tz)
         try:
-            columns.append(values.cast(_wider_type(field.type)))
+            columns.append(values.cast(kind.value_type if pa.types.is_dictionary(kind) else kind))
         except pa.ArrowInvalid as error:
             wrong = f"column {field.name!r} holds times between two microseconds, or beyond the years of a TIMESTAMP"
             raise EngineError(f"{wrong}; cast it in source.query, as in CAST({field.name} AS DATE)") from error
     return pa.table(columns, names=data.column_names)
-
-
-def _wider_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", kind.tz)
-    if pa.types.is_dictionary(kind):
-        return kind.value_type
-    return pa.string() if pa.types.is_null(kind) else WIDER.get(kind, kind)
 
 
 # Positions ------------------------------------------------------------------------------------------------------------
@@ -89,9 +84,14 @@ class RemoteDialect:
     collation: exp.Expr  # by which texts compare as their bytes do
 
     def render_sql(self, tree: exp.Expr, place: Callable[[exp.Table], str | None]) -> str:
-        """Return the SQL of a tree; ``place``: under which name a table stands there, None for its own.
+        """Return the SQL of a tree.
 
-        Raises ``EngineError`` for what is outside the portable subset.
+        Args:
+            tree: The tree.
+            place: Returns the name of a table in that engine; None for the table's own name.
+
+        Raises:
+            EngineError: The tree is outside the portable subset.
         """
         foreign = foreign_nodes(tree, TRANSLATED | ALIKE | self.allowed) | unordered_windows(tree)
         if foreign:

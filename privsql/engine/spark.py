@@ -100,7 +100,7 @@ def type_name(kind: spark.DataType) -> str:
 
 
 def as_spark_types(data: pa.Table) -> pa.Table:
-    """Return an Arrow table in types that Spark has; ``EngineError`` names a column of which there is none."""
+    """Return an Arrow table in types that Spark has; ``EngineError`` names a column whose type it lacks."""
     for field in data.schema:
         if pa.types.is_time(field.type):
             raise EngineError(f"Spark has no type for column {field.name!r}: {field.type}")
@@ -170,10 +170,13 @@ def _java_folder() -> Path:
 
 @contextmanager
 def connect_session(address: str) -> Iterator[SparkSession]:
-    """Yield a session of one's own at a Spark Connect address, ``sc://host:port``; what follows that may be secret.
+    """Yield a session of one's own at a Spark Connect address, ``sc://host:port``; what follows may be secret.
 
-    It is given back to the server: pyspark would try that when the process ends, for ten minutes if nobody answers.
-    Raises ``EngineError`` where nobody answers for a quarter of a minute.
+    The session is given back to the server at the end. pyspark would try that when the process ends, for ten minutes if
+    the server is gone.
+
+    Raises:
+        EngineError: The server does not answer for a quarter of a minute.
     """
     place = address.partition("/;")[0]
     try:
@@ -217,7 +220,7 @@ def require_trusted_session(session: object) -> SparkSession:
 
 
 def require_ansi_mode(session: SparkSession) -> SparkSession:
-    """Return the session, if it raises an error where a value can't be cast; ``EngineError`` otherwise."""
+    """Return the session if a failed cast raises an error in it; ``EngineError`` otherwise."""
     try:
         session.range(1).selectExpr("CAST('x' AS INT) AS number").toArrow()
     except NumberFormatException:
@@ -295,7 +298,11 @@ def translate_spark_errors() -> Iterator[None]:
             raise EngineError("Spark does not start: it needs Java 17 or later") from error
         raise EngineError(_error_line(error)) from error
     except Py4JError as error:
-        raise EngineError(f"Spark: {_root_cause(error)}") from error
+        cause = getattr(error, "java_exception", None)
+        while cause is not None and cause.getCause() is not None:  # such as memory that ran out
+            cause = cause.getCause()
+        why = _error_line(error) if cause is None else str(cause.toString()).split("\n")[0]
+        raise EngineError(f"Spark: {why}") from error
 
 
 def _error_line(error: BaseException) -> str:
@@ -305,16 +312,6 @@ def _error_line(error: BaseException) -> str:
     lines = [called[1]] if called else text.splitlines() or [""]
     first = f"{lines[0]} {lines[-1]}" if lines[0].endswith(":") else lines[0]  # of Python in a worker
     return first.split("] ", 1)[-1].split(" SQLSTATE:")[0]
-
-
-def _root_cause(error: Py4JError) -> str:
-    """Return the innermost cause of a failed job, such as memory that ran out."""
-    cause = getattr(error, "java_exception", None)
-    if cause is None:
-        return _error_line(error)
-    while cause.getCause() is not None:
-        cause = cause.getCause()
-    return str(cause.toString()).split("\n")[0]
 
 
 # Relations ------------------------------------------------------------------------------------------------------------
@@ -376,19 +373,25 @@ class SparkRelations:
 
     @contextmanager
     def stream_batches(self, query: exp.Expr, rows: int) -> Iterator[pa.RecordBatchReader]:
-        """Yield the rows of a query, so many at a time and in its order; in memory where there is no spill folder."""
+        """Yield the rows of a query in its order, so many at a time; without a spill folder they are in memory."""
         with translate_spark_errors():
             frame = self._frame(query)
             if self.spill is None:
                 folder, reader = None, frame.toArrow().to_reader(rows)
             else:
-                folder = self._write_frame(frame, self.spill)
-                reader = _stream_folder(folder, frame.limit(0).toArrow().schema, rows)
+                folder, schema = self._write_frame(frame, self.spill), frame.limit(0).toArrow().schema
+
+                def batches(folder: Path) -> Iterator[pa.RecordBatch]:
+                    for path in sorted(folder.glob("part-*.parquet")):  # numbered in the order of the query
+                        with pq.ParquetFile(path) as file:
+                            for batch in file.iter_batches(rows):
+                                yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
+
+                reader = pa.RecordBatchReader.from_batches(schema, batches(folder))
         try:
             yield reader
         finally:
-            if folder is not None:
-                shutil.rmtree(folder, ignore_errors=True)
+            self._forget(folder)
 
     def open_sibling(self) -> SparkRelations:
         return SparkRelations(self.session, self.spill, self._options)
@@ -477,18 +480,6 @@ class SparkRelations:
     def _frame(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> DataFrame:
         sql = ENGINE.render_sql(query, lambda one: (name := self._name_relation(one)) and self._session_name(name))
         return self.session.sql(sql, args=dict(values) if values else None)
-
-
-def _stream_folder(folder: Path, schema: pa.Schema, rows: int) -> pa.RecordBatchReader:
-    """Return the rows of a written folder: Spark numbers its files in the order of the query."""
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for path in sorted(folder.glob("part-*.parquet")):
-            with pq.ParquetFile(path) as file:
-                for batch in file.iter_batches(rows):
-                    yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
-
-    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 # Warehouse ------------------------------------------------------------------------------------------------------------

@@ -48,14 +48,14 @@ PLACES = {"privsql: file": "_metadata.file_name", "privsql: row": "_metadata.row
 
 
 class SparkRelease(SparkRelations):
-    """Relations beside them; what a tree names without a database are they. What is made stays in Spark's memory.
+    """The tables of a release, and relations beside them. A table without a database is the release's.
 
-    Rows lie in the order of their files and of their places in these, which views of one table show as well. It orders
-    the windows in which trees count rows as they are stored.
+    Relations that are made stay in Spark's memory. Rows have the order of their files and of their places in these.
+    Views of one table have that order as well. Windows that count rows as they are stored use it.
     """
 
     def __init__(self, session: SparkSession, tables: Mapping[str, DataFrame], spill: Path | None = None) -> None:
-        """Read tables, each of which is files of Parquet."""
+        """Read the tables, each of files of Parquet."""
         super().__init__(session, spill)
         self.tables: frozenset[str] = frozenset()
         self._placed: set[str] = set()  # relations whose rows have places
@@ -114,7 +114,7 @@ class SparkSchemas(RemoteSchemas):
     """A session of Spark, whose schemas are those of database ``STAGE``, beside one of DuckDB."""
 
     def __init__(self, session: SparkSession, *, rows: bool = True) -> None:
-        """``rows``: whether copies have the rows of all tables, or only those of the manifest."""
+        """Use a session; ``rows`` tells whether copies have the rows of all tables, or only those of the manifest."""
         super().__init__()
         self.session, self._rows = session, rows
 
@@ -373,8 +373,13 @@ class SparkStage(SparkRelease):
     """A schema in which a release is staged, with its tables as those of database ``release``."""
 
     def __init__(self, schemas: SparkSchemas, target: str, last: str, owner: Path) -> None:
-        """``target``: the schema that becomes the release; ``last``: the table that makes it one; ``owner``: a folder
-        that goes with this process.
+        """Prepare a stage.
+
+        Args:
+            schemas: The schemas of the catalog.
+            target: The schema that becomes the release.
+            last: The table that makes it a release, which comes last.
+            owner: A folder that goes with this process.
         """
         super().__init__(schemas.session, {})
         self._schemas, self._target, self._last, self.schema = schemas, target, last, schemas.name_stage(target)
@@ -474,7 +479,7 @@ class SparkCatalog(CopiedSchemas):
     label, counts = SPARK, True
 
     def __init__(self, session: SparkSession | None, folder: str | None = None, *, rows: bool = True) -> None:
-        """``session``: None for one of this machine's own, which starts where it is needed."""
+        """Use the catalog of a session; None starts one of this machine's own when it is needed."""
         super().__init__()
         self._given, self._folder, self._rows = session, folder, rows
 

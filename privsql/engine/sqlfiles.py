@@ -74,10 +74,10 @@ def foreign_nodes(tree: exp.Expr, known: frozenset[str] = frozenset()) -> set[st
 
 
 def unfit_nodes(filling: exp.Expr) -> set[str]:
-    """Return what may not even fill a hole of a portable file: clauses that choose rows, outside the subset.
+    """Return the nodes of a filling that no hole of a portable file may have: clauses that choose rows.
 
-    Scalar expressions may: those of an analyst, and what an engine has for texts and digests. They mean what the engine
-    at hand takes them for; another one is given the whole tree to look at again.
+    Scalar expressions are allowed: an analyst's, and those that an engine has for texts and digests. They mean what the
+    engine at hand takes them for. Another engine checks the whole tree again.
     """
     kinds = set()
     for node in list_nodes(filling):
@@ -89,7 +89,7 @@ def unfit_nodes(filling: exp.Expr) -> set[str]:
 
 
 def unordered_windows(tree: exp.Expr) -> set[str]:
-    """Windows that number or compare rows as they lie: what only an engine can answer that keeps their order."""
+    """Return the windows that number or compare rows as they lie; only an engine that keeps their order has them."""
     return {
         f"{type(node.this).__name__} without ORDER BY"
         for node in tree.find_all(exp.Window)
@@ -98,7 +98,7 @@ def unordered_windows(tree: exp.Expr) -> set[str]:
 
 
 def one_select(query: str, dialect: str) -> str:
-    """The text of a publisher's query, if it is exactly one SELECT of a dialect; ``UsageError`` for anything else."""
+    """Return the text of a publisher's query that is exactly one SELECT; ``UsageError`` for anything else."""
     try:
         statements = sqlglot.parse(query, dialect=dialect)
     except SqlglotError as error:
@@ -109,7 +109,7 @@ def one_select(query: str, dialect: str) -> str:
 
 
 def _foreign_arguments(node: exp.Expr) -> Iterator[str]:
-    """Arguments of portable nodes that other engines do not know, or read otherwise."""
+    """Yield the arguments of a portable node that other engines do not know, or read otherwise."""
     match node:
         case exp.Join() if (
             node.method or node.kind not in ("", "INNER", "CROSS") or node.side not in ("", "LEFT", "FULL")
@@ -143,7 +143,7 @@ Holes = dict[str, Hole]
 
 @lru_cache(maxsize=1)
 def sql_folder() -> Traversable:
-    """The ``sql`` folder: inside the installed package, or beside it in a checkout."""
+    """Return the ``sql`` folder: inside the installed package, or beside it in a checkout."""
     packaged = files("privsql") / "sql"
     if packaged.is_dir():
         return packaged
@@ -155,18 +155,18 @@ def sql_folder() -> Traversable:
 
 @lru_cache(maxsize=256)
 def text(name: str) -> str:
-    """The text of ``sql/<name>.sql``."""
+    """Return the text of ``sql/<name>.sql``."""
     return sql_folder().joinpath(*f"{name}.sql".split("/")).read_text(encoding="utf-8")
 
 
 def parse_file(name: str) -> exp.Select | exp.Query:
-    """The syntax tree of a file; raises ``ValueError`` if it is not one portable SELECT."""
+    """Return the syntax tree of a file; raise ``ValueError`` if it is not one portable SELECT."""
     return _parse_content(name, text(name))
 
 
 @lru_cache(maxsize=256)
 def _parse_content(name: str, content: str) -> exp.Select | exp.Query:
-    """``parse_file``, once per file: every query fills several."""
+    """Parse the text of a file, once per file: every query fills several."""
     statements = sqlglot.parse(content, dialect=DIALECT)
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise ValueError(f"sql/{name}.sql is not one SELECT")
@@ -179,21 +179,26 @@ def _parse_content(name: str, content: str) -> exp.Select | exp.Query:
 
 
 def fill(name: str, holes: Mapping[str, Hole]) -> exp.Query:
-    """The tree of a file with every hole filled; an unknown or unfilled hole is a ``ValueError``.
+    """Return the tree of a file with every hole filled; an unknown or unfilled hole is a ``ValueError``.
 
     A list hole stands where a list may stand (SELECT, GROUP BY, ORDER BY) and may be empty. Fillings are checked, too.
     """
     tree = parse_file(name).copy()
-    if not name.startswith("duckdb/"):
-        _require_portable(name, holes)
+    for key, filling in () if name.startswith("duckdb/") else holes.items():
+        foreign = set().union(*map(unfit_nodes, [filling] if isinstance(filling, exp.Expr) else filling))
+        if foreign:
+            wrong = ", ".join(sorted(foreign))
+            raise ValueError(f"sql/{name}.sql: hole {key} is filled with what is outside the portable subset: {wrong}")
     unused = set(holes)
     nodes = list_nodes(tree)  # once: that takes longer than all that is done on the way
     for node in nodes:
-        key = _hole_key(node.name, name, holes) if isinstance(node, exp.Table | exp.Column) else None
-        if key is not None:
+        if isinstance(node, exp.Table | exp.Column) and (key := _hole_key(node.name, name, holes)) is not None:
             unused.discard(key)
             _fill_hole(tree, node, holes[key])
-    unused -= _fill_aliases([node for node in nodes if isinstance(node, exp.Alias)], name, holes)
+    for node in nodes:
+        if isinstance(node, exp.Alias) and (key := _hole_key(node.alias, name, holes)) is not None:
+            unused.discard(key)
+            node.set("alias", cast("exp.Identifier", holes[key]).copy())
     for clause in [node for node in nodes if isinstance(node, exp.Group | exp.Order)]:
         if not clause.expressions and clause.parent is not None:
             clause.parent.set("group" if isinstance(clause, exp.Group) else "order", None)
@@ -208,19 +213,8 @@ def list_holes(name: str) -> set[str]:
     return {one.strip("_") for one in names if one.startswith("__") and one.endswith("__")}
 
 
-def _fill_aliases(outputs: Sequence[exp.Alias], name: str, holes: Mapping[str, Hole]) -> set[str]:
-    """Fill the holes behind AS; returns which these were."""
-    filled = set()
-    for node in outputs:
-        key = _hole_key(node.alias, name, holes)
-        if key is not None:
-            node.set("alias", cast("exp.Identifier", holes[key]).copy())
-            filled.add(key)
-    return filled
-
-
 def _hole_key(hole: str, name: str, holes: Mapping[str, Hole]) -> str | None:
-    """Return the name of a hole of a file; None for what is none, ``ValueError`` if nothing fills it."""
+    """Return the key of a hole; None if the name is no hole, ``ValueError`` if nothing fills it."""
     if not (hole.startswith("__") and hole.endswith("__")):
         return None
     key = hole.strip("_")
@@ -229,42 +223,29 @@ def _hole_key(hole: str, name: str, holes: Mapping[str, Hole]) -> str | None:
     return key
 
 
-def _require_portable(name: str, holes: Mapping[str, Hole]) -> None:
-    for key, filling in holes.items():
-        foreign = set().union(*map(unfit_nodes, [filling] if isinstance(filling, exp.Expr) else filling))
-        if foreign:
-            wrong = ", ".join(sorted(foreign))
-            raise ValueError(f"sql/{name}.sql: hole {key} is filled with what is outside the portable subset: {wrong}")
-
-
 def _fill_hole(tree: exp.Expr, node: exp.Expr, filling: Hole) -> None:
     if isinstance(filling, exp.Expr):
         is_free = filling.parent is None and isinstance(filling, exp.Subquery | exp.Query)
         replacement = filling if is_free else filling.copy()
         if isinstance(node, exp.Table) and node.args.get("alias"):
             replacement.set("alias", node.args["alias"].copy())
-        node.replace(exp.paren(replacement, copy=False) if _binds_weaker(node, replacement) else replacement)
+        inside = isinstance(node.parent, exp.Binary | exp.Unary) and not isinstance(node.parent, exp.Paren)
+        binds_weaker = inside and isinstance(replacement, exp.Binary | exp.Not)
+        node.replace(exp.paren(replacement, copy=False) if binds_weaker else replacement)
         return
     place = node.parent if isinstance(node.parent, exp.Ordered) else node
-    parent = place.parent or tree
-    siblings = parent.expressions
-    items = []
-    for item in filling:
-        wrapped = place.copy() if place is not node else item.copy()
-        if place is not node:
-            wrapped.set("this", item.copy())
-        items.append(wrapped)
-    position = next(i for i, sibling in enumerate(siblings) if sibling is place)
-    parent.set("expressions", [*siblings[:position], *items, *siblings[position + 1 :]])
-
-
-def _binds_weaker(node: exp.Expr, replacement: exp.Expr) -> bool:
-    inside = isinstance(node.parent, exp.Binary | exp.Unary) and not isinstance(node.parent, exp.Paren)
-    return inside and isinstance(replacement, exp.Binary | exp.Not)
+    parent, items = place.parent or tree, [item.copy() for item in filling]
+    if place is not node:
+        wrapped = [place.copy() for _ in items]
+        for one, item in zip(wrapped, items, strict=True):
+            one.set("this", item)
+        items = wrapped
+    position = next(i for i, sibling in enumerate(parent.expressions) if sibling is place)
+    parent.set("expressions", [*parent.expressions[:position], *items, *parent.expressions[position + 1 :]])
 
 
 def render_sql(tree: exp.Expr) -> str:
-    """DuckDB SQL of a tree, on several lines. No tree is copied for it, which would take longer than the rest."""
+    """Return DuckDB SQL of a tree, on several lines. The tree is not copied, which would take longer than the rest."""
     return tree.sql(dialect=DIALECT, pretty=True, comments=False, copy=False)
 
 
@@ -291,37 +272,32 @@ def _is_plain(name: str) -> bool:
 
 
 def quoted_identifier(name: str) -> exp.Identifier:
-    """A quoted name."""
+    """Return a quoted name."""
     return exp.to_identifier(name, quoted=True)
 
 
 def column(name: str, table: str | None = None) -> exp.Column:
-    """A quoted column."""
+    """Return a quoted column."""
     return exp.column(exp.to_identifier(name, quoted=True), table=table)
 
 
 def alias_as(expression: exp.Expr, name: str) -> exp.Expr:
-    """``expression AS "name"``."""
+    """Return ``expression AS "name"``."""
     return exp.alias_(expression, exp.to_identifier(name, quoted=True), copy=expression.parent is not None)
 
 
 def table(name: str, database: str | None = None, schema: str | None = None) -> exp.Table:
-    """A quoted table."""
-    parts = {"this": exp.to_identifier(name, quoted=True)}
-    if schema:
-        parts["db"] = exp.to_identifier(schema, quoted=True)
-    if database:
-        parts["catalog"] = exp.to_identifier(database, quoted=True)
-    return exp.Table(**parts)
+    """Return a quoted table."""
+    return exp.table_(quoted_identifier(name), schema or None, database or None, quoted=True)
 
 
 def temp_table(name: str) -> exp.Table:
-    """A temporary relation of privsql's own; the prefix keeps it apart from tables of the publisher's."""
+    """Return a temporary relation of privsql's own; the prefix keeps it apart from tables of the publisher's."""
     return table(PREFIX + name, "temp")
 
 
 def qualify_tables(query: exp.Expr, database: str) -> exp.Expr:
-    """The query with every table that names no database taken from ``database``.
+    """Return the query with every table that names no database taken from ``database``.
 
     >>> qualify_tables(sqlglot.parse_one("WITH q AS (SELECT * FROM st) SELECT * FROM q, temp_table.t"), "release").sql()
     'WITH q AS (SELECT * FROM "release"."main".st) SELECT * FROM q, temp_table.t'
@@ -338,12 +314,12 @@ def qualify_tables(query: exp.Expr, database: str) -> exp.Expr:
 
 
 def all_rows(source: exp.Table) -> exp.Select:
-    """Every row of a table."""
+    """Return the query for every row of a table."""
     return exp.select(exp.Star()).from_(source)
 
 
 def union_all(queries: Sequence[exp.Query]) -> exp.Query:
-    """The rows of queries, one after the other."""
+    """Return the query for the rows of several queries, one after the other."""
     return reduce(lambda whole, part: exp.union(whole, part, distinct=False, copy=False), queries)
 
 
@@ -370,12 +346,12 @@ def write_intervals(
 
 
 def all_of(conditions: Sequence[exp.Expr]) -> exp.Expr:
-    """The conjunction of conditions; TRUE for none."""
+    """Return the conjunction of conditions; TRUE for none."""
     return _join_evenly(exp.and_, conditions) if conditions else exp.true()
 
 
 def any_of(conditions: Sequence[exp.Expr]) -> exp.Expr:
-    """The disjunction of conditions; FALSE for none."""
+    """Return the disjunction of conditions; FALSE for none."""
     return _join_evenly(exp.or_, conditions) if conditions else exp.false()
 
 
@@ -388,12 +364,12 @@ def _join_evenly(join: Callable[..., exp.Expr], conditions: Sequence[exp.Expr]) 
 
 
 def same_columns(left: str, right: str, columns: Sequence[str]) -> exp.Expr:
-    """NULL-safe equality of the same columns of two tables."""
+    """Return the NULL-safe equality of the same columns of two tables."""
     return all_of([exp.NullSafeEQ(this=column(name, left), expression=column(name, right)) for name in columns])
 
 
 def is_null(expression: exp.Expr) -> exp.Expr:
-    """IS NULL."""
+    """Return ``expression IS NULL``."""
     return exp.Is(this=expression, expression=exp.null())
 
 
@@ -418,7 +394,7 @@ NUMBER_TEXT = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,15})?")
 
 
 def infer_type(texts: Iterable[str]) -> str:
-    """The narrowest type that holds all of these texts, as each of them is written: a zero in front is a text's.
+    """Return the narrowest type that holds all of these texts as they are written: one with a leading zero is a text.
 
     >>> infer_type(["1", "2.5"]), infer_type(["01", "02"]), infer_type(["2020-01-31"]), infer_type([])
     ('DOUBLE', 'VARCHAR', 'DATE', 'VARCHAR')
@@ -440,11 +416,11 @@ def infer_type(texts: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Field:
-    """A column: its own name, and its type by privsql's own name for it.
+    """A column: its own name, and its type by privsql's name.
 
-    What can be published is ``SCALAR`` or a list of such: names of standard SQL in DuckDB's spelling, which stand in
-    every manifest. A further engine translates its own types to these names; what has none stays as the engine says it
-    and can't be published.
+    A type that can be published is ``SCALAR`` or a list of these: names of standard SQL in DuckDB's spelling, which
+    stand in every manifest. Another engine translates its own types to these names. A type without such a name stays as
+    the engine calls it, and can't be published.
     """
 
     name: str
@@ -462,7 +438,7 @@ class Field:
 
     @property
     def is_list(self) -> bool:
-        """Return True for a list of such a type."""
+        """Return True for a list of a scalar type."""
         return self.type.endswith("[]") and SCALAR.fullmatch(self.type[:-2]) is not None
 
     def suggest_cast(self) -> str:
@@ -472,21 +448,21 @@ class Field:
 
     @property
     def is_published(self) -> bool:
-        """Return True if a release may have such a column."""
+        """Return True if a release may have a column of this type."""
         return self.is_scalar or self.is_list
 
 
 @dataclass(frozen=True)
 class ReservedColumns:
-    """The columns of privsql's own in a published table, beside ``fields`` of the publisher's, to which they give way.
+    """The columns of privsql's own in a published table that also holds ``fields`` of the publisher's.
 
-    ``unused_name`` says how they are called there; inside they keep their names.
+    A column of privsql's whose name the publisher has is renamed there (``unused_name``). Inside it keeps its name.
     """
 
     fields: tuple[Field, ...]
 
     def column_name(self, name: str) -> str:
-        """How a column lies in the table."""
+        """Return the name of a column in the table."""
         return unused_name(name, (field.name for field in self.fields))
 
     def as_column(self, name: str, table: str | None = None) -> exp.Column:
@@ -620,9 +596,9 @@ def canonical_value(value: exp.Expr, kind: str) -> exp.Expr:
 
 
 def comparable_text(value: exp.Expr, kind: str) -> exp.Expr:
-    """Return a text that is equal for values that are equal in other types: 1, 1.0 and '1', a date and its midnight.
+    """Return a text that is equal for equal values of different types: 1, 1.0 and '1', or a date and its midnight.
 
-    Records that were published from another file, or another table, are known again by it. NULL is the empty text.
+    By this text the ledger finds records again that come from another file or table. NULL is the empty text.
     """
     text: exp.Expr = exp.cast(value, "VARCHAR")
     if kind == "VARCHAR":
@@ -639,7 +615,7 @@ NAME_FORMS = {f"^[{{]?{UUID_TEXT}[}}]?$": "\\1\\2\\3\\4\\5", "^[+]?0*([0-9]+)([.
 
 
 def normal_name(name: exp.Expr) -> exp.Expr:
-    """The form in which names are compared: 1, 001 and 1.0 are one, as are A-1 and a-1, and a UUID in any spelling."""
+    """Return the form in which names are compared: 1, 001 and 1.0 are one name, and so are A-1 and a-1."""
     text: exp.Expr = exp.Lower(this=exp.Trim(this=name))
     for pattern, replacement in NAME_FORMS.items():
         text = _replace_pattern(text, pattern, replacement)
@@ -660,7 +636,7 @@ ZONED = "TIMESTAMP WITH TIME ZONE"
 
 
 def injective_texts(fields: Mapping[str, Field], table: str) -> list[exp.Expr]:
-    """Texts of the columns of ``table``, by their names inside; records that differ have different lists of them.
+    """Return texts of the columns of ``table``, by their names inside; records that differ have different texts.
 
     They are the same on every engine; ``UsageError`` for doubles, whose texts engines do not share.
     """
@@ -674,7 +650,7 @@ def injective_texts(fields: Mapping[str, Field], table: str) -> list[exp.Expr]:
 
 
 def concat_texts(texts: Sequence[exp.Expr]) -> exp.Expr:
-    """Return one text of several, none of which is NULL."""
+    """Join texts, none of which is NULL, to one."""
     return exp.Anonymous(this="concat_ws", expressions=[exp.Literal.string(BETWEEN), *texts])
 
 

@@ -16,12 +16,12 @@ MICROSECONDS = {"s": 10**6, "ms": 10**3, "us": 1}
 
 
 def fit_rows(rows: pa.Table) -> pa.Table:
-    """Return the rows of a table, of which every engine can read every value."""
+    """Return a table in which every engine can read every value."""
     return pa.table({name: fit_column(rows[name]) for name in rows.column_names})
 
 
 def fit_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of which every engine can read every value."""
+    """Return a column in which every engine can read every value."""
     return pa.chunked_array([_fit(chunk) for chunk in [*column.chunks, pa.array([], column.type)]])
 
 
@@ -64,7 +64,7 @@ def _fit(values: Any) -> Any:
 
 
 def _keep(values: Any, most: int, *, least: int | None = None) -> Any:
-    """Return points in time with NULL for those outside of two numbers, the lower of which is by default -``most``."""
+    """Return points in time, with NULL for those above ``most`` or below ``least`` (by default -``most``)."""
     numbers = values.cast(pa.int64())
     within = pc.and_(pc.less_equal(numbers, most), pc.greater_equal(numbers, -most if least is None else least))
     return pc.if_else(within, numbers, pa.scalar(None, pa.int64())).cast(values.type)

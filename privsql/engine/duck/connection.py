@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 # What a session was told before, so that it need not be asked again: a few results, the oldest ones forgotten.
 
 MOST = 100_000  # rows that a session keeps in all; a result of more than a tenth of them is not kept
+OWN = 10  # rows that a result counts beside its own
 
 
 class ResultCache:
-    """Results by what was asked; nobody may change them."""
+    """The latest results of queries. A caller must not change a result."""
 
     def __init__(self, most: int) -> None:
         self._most, self._held = most, 0
@@ -44,18 +45,12 @@ class ResultCache:
             self._found.move_to_end(key)
             return cast("Result", self._found[key])
         result = ask()
-        if _cached_rows(result) <= self._most // 10:
+        if len(result) + OWN <= self._most // 10:
             self._found[key] = result
-            self._held += _cached_rows(result)
+            self._held += len(result) + OWN
         while self._held > self._most:
-            _, oldest = self._found.popitem(last=False)
-            self._held -= _cached_rows(oldest)
+            self._held -= len(self._found.popitem(last=False)[1]) + OWN
         return result
-
-
-def _cached_rows(result: Sized) -> int:
-    """Its rows, and a few for itself."""
-    return len(result) + 10
 
 
 # Remedies -------------------------------------------------------------------------------------------------------------
@@ -125,21 +120,17 @@ def _csv_facts(text: str) -> dict[str, str]:
     found, file = re.search(r"CSV Error on Line: (\d+)", text), re.search(r"(?m)^ *file = (.*)$", text)
     lines = text[found.end() :].strip().split("\n") if found else []
     reason = next((one for one in lines if one and not one.startswith("Original Line")), "can't be read")
-    return {
-        "line": f"line {found[1] if found else '?'}{f' of {Path(file[1]).name}' if file else ''}",
-        "encoding": "utf-16" if file and _has_zeros(Path(file[1])) else "latin-1",
-        "reason": reason.rstrip(". "),
-    }
-
-
-def _has_zeros(path: Path) -> bool:
-    """Return True for a file that looks like UTF-16."""
+    begun, path = b"", Path(file[1]) if file else Path()
     with suppress(OSError):
         if path.is_file() and path.suffix not in PACKED:
             with path.open("rb") as opened:
                 begun = opened.read(BEGINNING)
-            return begun[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in begun
-    return False
+    of_two = begun[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in begun
+    return {
+        "line": f"line {found[1] if found else '?'}{f' of {path.name}' if file else ''}",
+        "encoding": "utf-16" if of_two else "latin-1",
+        "reason": reason.rstrip(". "),
+    }
 
 
 # Connection -----------------------------------------------------------------------------------------------------------
@@ -153,9 +144,7 @@ MISTAKES = (
     duckdb.InvalidInputException, duckdb.SyntaxException, duckdb.OutOfRangeException,
 )  # fmt: skip
 OF_VALUES = (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.OutOfRangeException)
-STOPS = [
-    signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM") if name in signal.Signals.__members__
-]
+STOPS = [one for one in signal.Signals if one.name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM")]
 POLL = 0.1  # seconds between two looks at what runs, and two interruptions
 Settings = dict[str, str | bool | int | float | list[str]]
 HARDENED: Settings = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
@@ -174,7 +163,7 @@ class Connection:
         *,
         ducks: tuple[duckdb.DuckDBPyConnection, ...] = (),
     ) -> None:
-        """``ducks``: DuckDB's own connection, if there is one already, and others that are interrupted with it."""
+        """Connect; ``ducks`` are a connection that is already open, and others that are interrupted with it."""
         self._report = report
         with translate_duck_errors():
             self._ducks = ducks or (duckdb.connect(config=HARDENED | (settings or {})),)
@@ -184,7 +173,7 @@ class Connection:
         self.run("SET TimeZone = 'UTC'")
 
     def open_sibling(self) -> Connection:
-        """A further one to the same instance; what interrupts it interrupts this one as well."""
+        """Return a further connection to the same instance; both are interrupted together."""
         with translate_duck_errors():
             return Connection(report=self._report, ducks=(self._duck.cursor(), *self._ducks))
 
@@ -248,7 +237,7 @@ class Connection:
 
     @contextmanager
     def limit_time(self, seconds: float, stop: threading.Event | None = None) -> Iterator[None]:
-        """``LateError`` for statements that take longer, together, or once ``stop`` is set."""
+        """Raise ``LateError`` if the statements inside take longer, together, or once ``stop`` is set."""
         end = time.monotonic() + seconds
 
         def is_over() -> bool:
@@ -282,7 +271,7 @@ class Connection:
 
 @contextmanager
 def call_meanwhile(act: Callable[[], None]) -> Iterator[None]:
-    """Call a function from a thread every ``POLL`` seconds, while what is inside runs."""
+    """Call a function from a thread every ``POLL`` seconds, while the statements inside run."""
     ended = threading.Event()
 
     def watch() -> None:
@@ -300,7 +289,7 @@ def call_meanwhile(act: Callable[[], None]) -> Iterator[None]:
 
 
 def one_select(query: str) -> str:
-    """The text of a query if it is exactly one SELECT; ``UsageError`` for anything else."""
+    """Return the text of a query that is exactly one SELECT; ``UsageError`` for anything else."""
     try:
         statements = duckdb.extract_statements(query)
     except duckdb.Error as error:
@@ -344,7 +333,7 @@ def interrupt_on_signal(*ducks: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 @contextmanager
 def translate_duck_errors(*, discreet: bool = False) -> Iterator[None]:
-    """DuckDB's errors as privsql's, one line each; ``discreet``: without the value that is wrong."""
+    """Raise DuckDB's errors as privsql's, one line each; ``discreet``: without the value that is wrong."""
     try:
         yield
     except duckdb.InterruptException as error:
@@ -380,6 +369,6 @@ def name_file_in_errors(path: Path | str, *, query: bool = False, whole: bool = 
 
 
 def _error_line(error: BaseException) -> str:
-    """One line of an error: what would work, where that is known, or its first, without the class before it."""
+    """Return one line for an error: its remedy if one is known, else the first line of its text."""
     message = str(error).strip()
     return redact_secrets(find_remedy(message) or message.split("\n")[0].split(" Error: ", 1)[-1])

@@ -178,9 +178,8 @@ class DuckRelations:
 
     def create_view(self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None) -> None:
         if into is None:
-            self.connection.run(
-                f"CREATE OR REPLACE TEMP VIEW {render_sql(temp_table(name))} AS {self._render_query(query)}"
-            )
+            view = render_sql(temp_table(name))
+            self.connection.run(f"CREATE OR REPLACE TEMP VIEW {view} AS {self._render_query(query)}")
             return
         with self._use_database(into, schema):  # so that its text names no database and survives a renamed file
             self.connection.run(f"CREATE VIEW {render_sql(table(name))} AS {render_sql(query)}")
@@ -192,7 +191,7 @@ class DuckRelations:
         self._registered.add(name)
 
     def _note_fault(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """Yield the batches; of our own errors, and of Ctrl-C, the engine would tell the text in a line of its own."""
+        """Yield the batches, and keep an error of privsql's own or a Ctrl-C: the engine turns them into texts."""
         try:
             yield from stream
         except GeneratorExit:  # nobody reads on
@@ -326,23 +325,20 @@ class DuckContainer(DuckRelations):
         self.connection.run(f"COPY (SELECT * FROM {render_sql(source)}) {written}")
 
     def list_objects(self, database: str, schema: str | None = None) -> Objects:
-        rows = self.connection.rows(_objects_query(database))
-        if schema is not None:
-            inside = [(kind, name.removeprefix(f"{schema}."), *more) for kind, name, *more in rows if more[1] == schema]
-            rows = [one for one in inside if one[:2] != ("schema", schema)]
-        return [
-            (kind, name, text + (self._list_forms(database, place, name, text) if kind == "function" else ""))
-            for kind, name, text, place in rows
-        ]
-
-    def _list_forms(self, database: str, schema: str, name: str, text: str) -> str:
-        """Return how the engine writes the parameters of a function with their defaults, which its catalog leaves out.
-
-        A call with more arguments than any form takes is refused before anything of the function is looked at. The
-        refusal lists the forms.
-        """
-        function, nulls = render_sql(table(name, database, schema)), ["NULL"] * (int(text.split()[0]) + 1)
-        return self.connection.refusal_of(f"DESCRIBE SELECT {function}({', '.join(nulls)})").split("LINE 1")[0]
+        objects = []
+        for kind, name, text, place in self.connection.rows(_objects_query(database)):
+            if schema is not None:
+                name = name.removeprefix(f"{schema}.")
+            if schema is not None and (place != schema or (kind, name) == ("schema", schema)):
+                continue
+            if kind == "function":
+                # The catalog leaves out the defaults of parameters. A call with more arguments than any form of the
+                # function takes is refused before anything of it is looked at, and the refusal lists the forms.
+                nulls, called = ["NULL"] * (int(text.split()[0]) + 1), render_sql(table(name, database, place))
+                call = f"DESCRIBE SELECT {called}({', '.join(nulls)})"
+                text += self.connection.refusal_of(call).split("LINE 1")[0]
+            objects.append((kind, name, text))
+        return objects
 
     def list_schemas(self, database: str) -> list[str]:
         """Return the schemas of an attached database but its first, main."""
@@ -428,9 +424,9 @@ STAGE = "server"  # the database of such a session for what was read again
 
 
 class RemoteSchemas(DuckContainer, ABC):
-    """A session beside a database elsewhere, whose schemas are those of database ``STAGE``.
+    """A session beside a database elsewhere, whose schemas appear as those of database ``STAGE``.
 
-    ``has_views``: whether they hold views. A copy has what is stated and can't be stored there.
+    ``has_views`` tells whether these schemas can hold views. If not, a copy has the stated views all the same.
     """
 
     has_views = True
@@ -622,10 +618,10 @@ class DuckLockedSession(DuckContainer):
         return list(self._cached_result("columns", query, self._describe_sql))
 
     def list_relations(self, database: str) -> list[tuple[str, str, str, str]]:
-        list_anew = super().list_relations
+        relations = super().list_relations
         if database != self._home:
-            return list_anew(database)
-        return list(self._memory.get(("relations", database), lambda: list_anew(database)))
+            return relations(database)
+        return list(self._memory.get(("relations", database), lambda: relations(database)))
 
     def _cached_result(
         self, kind: str, query: exp.Expr, ask: Callable[[str], Result], values: Mapping[str, Any] | None = None
@@ -633,8 +629,8 @@ class DuckLockedSession(DuckContainer):
         """Return the result of a query, from memory if it reads nothing but the database ``home``."""
         tree = qualify_tables(query, self._home)
         read = [one for one in list_nodes(tree) if isinstance(one, exp.Table)]
-        places = {one.catalog for one in read if isinstance(one.this, exp.Identifier)} - {""}  # those of WITH have none
-        plain = not values and places == {self._home} and all(isinstance(one.this, exp.Identifier) for one in read)
+        named = all(isinstance(one.this, exp.Identifier) for one in read)
+        plain = not values and named and {one.catalog for one in read} - {""} == {self._home}  # those of WITH have none
         sql = render_sql(tree)
         return self._memory.get((kind, sql), lambda: ask(sql)) if plain else ask(sql)
 
@@ -649,9 +645,8 @@ class DuckLockedSession(DuckContainer):
         if database != "memory":
             self.connection.run(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_identifier(database)}")
         self.connection.run(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(database)}.{quote_identifier(schema)}")
-        self.connection.run(
-            f"CREATE OR REPLACE VIEW {render_sql(table(name, database, schema))} AS {self._render_query(query)}"
-        )
+        view = render_sql(table(name, database, schema))
+        self.connection.run(f"CREATE OR REPLACE VIEW {view} AS {self._render_query(query)}")
 
     def limit_time(self, seconds: float | None = None, stop: Event | None = None) -> AbstractContextManager[None]:
         return self.connection.limit_time(SECONDS if seconds is None else seconds, stop)
@@ -662,37 +657,27 @@ def open_locked_session(
 ) -> DuckLockedSession:
     """Open a locked session: files attached by name (None: an empty database in memory), and files to read."""
     files = [path for path in (*attached.values(), *readable) if path is not None]
-    connection = Connection(_session_settings(files, spill, options), options.report)
+    size = 0
+    for path in files:
+        try:
+            size += path.stat().st_size
+        except OSError as error:
+            raise EngineError(f"{path}: {error.strerror}") from error
+    memory = min(int(SHARE * system.total_memory()), READING_BASE + PER_BYTE * size)
+    limits: Settings = {"memory_limit": f"{memory}B", "max_temp_directory_size": f"{SPILL * memory}B"}
+    connection = Connection(limits | options.engine_settings(spill), options.report)
     db = DuckLockedSession(connection, home, read_only=attached.get(home) is not None)
+    allowed = [str(one) for path in files for one in (path, log_of(path))]
+    both = dict.fromkeys([*allowed, *map(escape_pattern, allowed)])  # a reader opens what its pattern meets
     try:
         db.distrust_statistics()
-        _lock_session(db.connection, [str(one) for path in files for one in (path, log_of(path))])
-        for name, path in attached.items():
-            db.attach(path, name, read_only=True) if path is not None else db.create_database(name)
+        connection.run(f"SET allowed_paths = [{', '.join(map(quote_text, both))}]")
+        connection.run("SET enable_external_access = false")
+        connection.run("SET python_enable_replacements = false")
+        connection.run("SET lock_configuration = true")
+        for name, file in attached.items():
+            db.attach(file, name, read_only=True) if file is not None else db.create_database(name)
     except BaseException:
         db.close()
         raise
     return db
-
-
-def _session_settings(files: Sequence[Path], spill: Path, options: Options) -> Settings:
-    """Return limits of memory and disk in proportion to the files, unless the caller sets them."""
-    memory = min(int(SHARE * system.total_memory()), READING_BASE + PER_BYTE * sum(map(_file_size, files)))
-    limits = {"memory_limit": f"{memory}B", "max_temp_directory_size": f"{SPILL * memory}B"}
-    return {**limits, **options.engine_settings(spill)}
-
-
-def _file_size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError as error:
-        raise EngineError(f"{path}: {error.strerror}") from error
-
-
-def _lock_session(connection: Connection, allowed: Sequence[str]) -> None:
-    """Forbid other files, extensions and changes of settings from now on."""
-    both = dict.fromkeys([*allowed, *map(escape_pattern, allowed)])  # a reader opens what its pattern meets
-    connection.run(f"SET allowed_paths = [{', '.join(map(quote_text, both))}]")
-    connection.run("SET enable_external_access = false")
-    connection.run("SET python_enable_replacements = false")
-    connection.run("SET lock_configuration = true")

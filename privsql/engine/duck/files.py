@@ -75,14 +75,9 @@ def attach_server(connection: Connection, kind: str, address: str, name: str) ->
         connection.run(f"ATTACH {quote_text(target)} AS {name} ({options})")
     except PrivsqlError as error:
         message = str(error).replace(target, "..").replace(address, "..")
-        why = message if _tells_nothing(message, address) else f"nothing answers at source.{kind}.uri"
-        raise EngineError(f"{kind}: {why}") from None
-
-
-def _tells_nothing(message: str, address: str) -> bool:
-    """Return True if a text has no word of an address, which may be a secret."""
-    words = [word for word in address.replace("@", " ").replace(":", " ").replace("=", " ").split() if len(word) > 2]
-    return not any(word in message for word in words)
+        words = [word for word in re.split(r"[@:=\s]+", address) if len(word) > 2]  # which may be secret
+        tells = any(word in message for word in words)
+        raise EngineError(f"{kind}: {f'nothing answers at source.{kind}.uri' if tells else message}") from None
 
 
 # Files ----------------------------------------------------------------------------------------------------------------
@@ -107,7 +102,14 @@ def scan_call(connection: Connection, kind: str, scan: Scan) -> str:
         load_extension(connection, kind, f"{redact_secrets(scan.files[0])}, a table of {kind},")
         return f"{TABLES[kind]}({quote_text(scan.files[0])})"
     files, options = _looked_up(connection, scan), dict(scan.options)
-    known = [_read_columns(connection, kind, file, options) for file in files]
+    known: list[Columns] = []
+    for file in files:
+        _require_kind(file, kind, options)
+        with name_file_in_errors(redact_secrets(file), whole=True):
+            if kind == "csv":
+                _require_whole_csv(connection, file, options)
+            rows = connection.rows(f"DESCRIBE {_select_all(reader_call(kind, file, **options))}")
+        known.append({fold_name(row[0]): (row[0], row[1]) for row in rows})
     if len(files) > 1:
         if not scan.by_name:
             _require_alike(connection, kind, files, known, options)
@@ -137,30 +139,18 @@ def _looked_up(connection: Connection, scan: Scan) -> list[str]:
     return files
 
 
-def _read_columns(connection: Connection, kind: str, file: str, options: dict[str, Any]) -> Columns:
-    """Return the columns of one file; ``EngineError`` if it has none, or two of a name, or is no whole table."""
-    _require_kind(file, kind, options)
-    with name_file_in_errors(redact_secrets(file), whole=True):
-        if kind == "csv":
-            _require_whole_csv(connection, file, options)
-        rows = connection.rows(f"DESCRIBE {_select_all(reader_call(kind, file, **options))}")
-    return {fold_name(row[0]): (row[0], row[1]) for row in rows}
-
-
 def _require_kind(file: str, kind: str, options: dict[str, Any]) -> None:
-    """``EngineError`` for a file of this machine that is of another kind, or packed and damaged."""
+    """Raise ``EngineError`` for a file of this machine that is of another kind, or is packed and damaged.
+
+    Of a packed file that is cut off DuckDB would read the part before.
+    """
     if url_scheme(file):
         return
     if wrong := explain_disguise(Path(file), kind, options.get("compression")):
         raise EngineError(f"{file}: {wrong}")
-    if kind == "csv":
-        _require_intact(Path(file), options.get("compression"))
-
-
-def _require_intact(file: Path, compression: str | None) -> None:
-    """Raise ``EngineError`` for a packed file that is cut off or damaged: DuckDB would read the part before."""
-    packing = compression or {".gz": "gzip", ".zst": "zstd"}.get(file.suffix.lower(), "none")
-    if packing == "none":
+    endings = {".gz": "gzip", ".zst": "zstd"}
+    packing = options.get("compression") or endings.get(Path(file).suffix.lower(), "none")
+    if kind != "csv" or packing == "none":
         return
     try:
         with pa.input_stream(file, compression=packing) as stream:
@@ -197,7 +187,7 @@ def _require_whole_csv(connection: Connection, file: str, options: dict[str, Any
 
 
 def _refuse_repeated(names: Sequence[str]) -> None:
-    """``EngineError`` if two columns of a CSV file have one name."""
+    """Raise ``EngineError`` if two columns of a CSV file have one name."""
     folded = list(map(fold_name, names))
     twice = next((name for name in names if folded.count(fold_name(name)) > 1), None)
     if twice is not None:
@@ -348,7 +338,7 @@ def _write_unicode(file: str, options: dict[str, Any], room: Path) -> str:
 
 
 def _read_header(connection: Connection, file: str, options: dict[str, Any]) -> tuple[tuple[str, ...], str]:
-    """The names of a CSV file's columns, and what separates them: both follow from its first line, or are stated."""
+    """Return the names of a CSV file's columns and their separator, from its first line or the options."""
     _require_kind(file, "csv", options)
     names = tuple(options.get("names") or ())
     if not options.get("header", not names):
@@ -368,7 +358,7 @@ def _read_header(connection: Connection, file: str, options: dict[str, Any]) -> 
 
 
 def _read_first_line(connection: Connection, file: str, options: dict[str, Any]) -> str:
-    """The first line of a CSV file that is no comment, behind those that are skipped."""
+    """Return the first line of a CSV file that is neither skipped nor a comment."""
     if url_scheme(file):
         line_options = {key: options[key] for key in OF_LINES if key in options}
         first = connection.rows(_select_all(reader_call("csv", file, **LINE, **line_options), 1))
@@ -390,7 +380,7 @@ def _read_first_line(connection: Connection, file: str, options: dict[str, Any])
 
 
 def split_header(line: str, delimiter: str, quote: str) -> list[str]:
-    """The fields of a CSV file's first line.
+    """Split the first line of a CSV file into its fields.
 
     >>> split_header('a,"b,c"', ",", '"')
     ['a', 'b,c']
@@ -407,10 +397,17 @@ def type_columns(
     options: Mapping[str, Any],
     texts: Container[str] | None = None,
 ) -> exp.Select:
-    """The rows of a table of texts in their types: as the options state them, as the specification, or else text.
+    """Return the query for the rows of a table of texts in their types: those of the options, of ``types``, or text.
 
-    ``texts``: the columns that are texts, by folded name; None for all. Of the others only numbers are cast, since
-    whole ones are floats in pandas where one is missing. What does not fit is NULL.
+    What does not fit its type is NULL.
+
+    Args:
+        db: The engine that has the table.
+        rows: The table.
+        types: The types of columns by folded name; None for the type that all values of the column have.
+        options: The options of a CSV file.
+        texts: The folded names of the columns that are texts; None for all. Of other columns only numbers are cast,
+            since pandas holds whole numbers as floats where one is missing.
     """
     stated = {fold_name(name): kind for name, kind in (options.get("types") or {}).items()}
     wanted = {} if options.get("all_varchar") else types
@@ -429,7 +426,7 @@ def type_columns(
 
 
 def cast_text(value: exp.Expr, kind: str, options: Mapping[str, Any]) -> exp.Expr:
-    """A text in a type, as the options of a CSV file write it; NULL where it does not fit."""
+    """Return the cast of a text to a type, as the options of a CSV file write it; NULL where it does not fit."""
     wanted = exp.DataType.build(kind, dialect=DIALECT)
     if wanted.this in exp.DataType.TEXT_TYPES:
         return value
@@ -465,13 +462,11 @@ def fit_parquet(connection: Connection, scan: Scan, call: str, room: Path) -> st
         folder = room.joinpath(str(number), *(part for part in Path(file).parent.parts if "=" in part))
         folder.mkdir(parents=True)
         files.append(str(folder / "rows.parquet"))
-        with name_file_in_errors(file, whole=True), _translate_arrow_errors():
+        with name_file_in_errors(file, whole=True):
             _write_fitting(Path(file), Path(files[-1]))
     fitting = parse_table(scan_call(connection, "parquet", replace(scan, files=tuple(files))))
-    casts = [
-        alias_as(exp.TryCast(this=column(name), to=exp.DataType.build(kind, dialect=DIALECT)), name)
-        for name, kind in columns
-    ]
+    kinds = [(name, exp.DataType.build(kind, dialect=DIALECT)) for name, kind in columns]
+    casts = [alias_as(exp.TryCast(this=column(name), to=kind), name) for name, kind in kinds]
     return f"({render_sql(exp.select(*casts).from_(fitting))})"
 
 
@@ -480,39 +475,31 @@ def _reads_values(connection: Connection, call: str, columns: Sequence[tuple[str
 
     A hash needs every value, where other functions may be answered by what the files state of them.
     """
-    read = [
-        exp.Max(this=exp.func("hash", column(name))) for name, kind in columns if "VARCHAR" in kind or "TIME" in kind
-    ]
-    ends = [exp.cast(exp.Literal.string(text), "TIME") for text in ("00:00:00", "24:00:00")]
-    hours = [exp.Between(this=column(name), low=ends[0], high=ends[1]) for name, kind in columns if kind == "TIME"]
-    items = [
-        alias_as(one, f"c{k}") for k, one in enumerate([*read, *(exp.CountIf(this=exp.not_(one)) for one in hours)])
-    ]
-    if not items:
+    names = [name for name, kind in columns if "VARCHAR" in kind or "TIME" in kind]
+    read: list[exp.Expr] = [exp.Max(this=exp.func("hash", column(name))) for name in names]
+    first, last = (exp.cast(exp.Literal.string(text), "TIME") for text in ("00:00:00", "24:00:00"))
+    hours = [exp.Between(this=column(name), low=first, high=last) for name, kind in columns if kind == "TIME"]
+    if not read:
         return True
+    items = [*read, *(exp.CountIf(this=exp.not_(one)) for one in hours)]
+    query = exp.select(*(alias_as(one, f"c{k}") for k, one in enumerate(items)))
     try:
-        rows = connection.rows(render_sql(exp.select(*items).from_(parse_table(call))))
+        rows = connection.rows(render_sql(query.from_(parse_table(call))))
     except PrivsqlError:
         return False
     return not any(rows[0][len(read) :])
 
 
 def _write_fitting(file: Path, written: Path) -> None:
-    """Write a Parquet file anew, of which every engine can read every value."""
-    categories = [field.name for field in pq.read_schema(file) if pa.types.is_dictionary(field.type)]
-    with pq.ParquetFile(file, read_dictionary=categories) as rows:  # else they are decoded, which fails
-        schema = fit_rows(pa.Table.from_batches([], rows.schema_arrow)).schema
-        with pq.ParquetWriter(written, schema) as writer:
-            for batch in rows.iter_batches():
-                writer.write_table(fit_rows(pa.Table.from_batches([batch])).cast(schema))
-
-
-@contextmanager
-def _translate_arrow_errors() -> Iterator[None]:
-    """Raise what Arrow says of a damaged file as privsql's error, without a value."""
+    """Write a copy of a Parquet file in which every engine can read every value."""
     try:
-        yield
-    except (pa.ArrowException, OSError) as error:
+        categories = [field.name for field in pq.read_schema(file) if pa.types.is_dictionary(field.type)]
+        with pq.ParquetFile(file, read_dictionary=categories) as rows:  # else they are decoded, which fails
+            schema = fit_rows(pa.Table.from_batches([], rows.schema_arrow)).schema
+            with pq.ParquetWriter(written, schema) as writer:
+                for batch in rows.iter_batches():
+                    writer.write_table(fit_rows(pa.Table.from_batches([batch])).cast(schema))
+    except (pa.ArrowException, OSError) as error:  # whose text may hold a value
         raise EngineError(HIDDEN) from error
 
 
@@ -571,38 +558,35 @@ class SQLiteFile:
             self._file.text_factory = decode_text
         with _translate_sqlite_errors():
             cursor = self._file.execute(query)
-            names = [column[0] for column in cursor.description]
+            names = [described[0] for described in cursor.description]
             twice = next((name for name in names if names.count(name) > 1), None)
             if twice is not None:
                 raise UsageError(f"two columns are called {twice!r}; rename one in source.query")
-            kinds = [pa.string()] * len(names) if as_text else list(self._column_types(query, names))
-            schema = pa.schema(list(zip(names, kinds, strict=True)))
+            kinds = dict.fromkeys(names, pa.string())
+            if not as_text:
+                typed = [exp.func("typeof", column(name)) for name in names]
+                within = cast("exp.Query", sqlglot.parse_one(query, dialect=SQLITE)).subquery("q")
+                met = self._file.execute(exp.select(*typed).distinct().from_(within).sql(SQLITE)).fetchall()
+                for at, name in enumerate(names):
+                    found = frozenset(row[at] for row in met) - {"null"}
+                    if found not in TYPES:
+                        raise UsageError(
+                            f"column {name!r} holds values of type {' and '.join(sorted(found))}, which can't be "
+                            "published as one; cast it in source.query"
+                        )
+                    kinds[name] = TYPES[found]
+            schema = pa.schema(kinds)
 
         def batches() -> Iterator[pa.RecordBatch]:
-            while rows := self._fetch_rows(cursor):
+            while True:
+                with _translate_sqlite_errors():
+                    rows = cursor.fetchmany(ROWS)
+                if not rows:
+                    return
                 columns = zip(*(map(_as_text, row) for row in rows) if as_text else rows, strict=True)
                 yield pa.RecordBatch.from_arrays(list(map(_as_array, columns, schema)), schema=schema)
 
         return pa.RecordBatchReader.from_batches(schema, batches())
-
-    def _column_types(self, query: str, names: Sequence[str]) -> Iterator[pa.DataType]:
-        """Yield the type of each column of a query by those of its values."""
-        kinds = [exp.func("typeof", exp.column(exp.to_identifier(name, quoted=True))) for name in names]
-        rows = cast("exp.Query", sqlglot.parse_one(query, dialect=SQLITE)).subquery("q")
-        met = self._file.execute(exp.select(*kinds).distinct().from_(rows).sql(SQLITE)).fetchall()
-        for at, name in enumerate(names):
-            found = frozenset(row[at] for row in met) - {"null"}
-            if found not in TYPES:
-                raise UsageError(
-                    f"column {name!r} holds values of type {' and '.join(sorted(found))}, which can't be published as "
-                    "one; cast it in source.query"
-                )
-            yield TYPES[found]
-
-    @staticmethod
-    def _fetch_rows(cursor: sqlite3.Cursor) -> list[tuple[Any, ...]]:
-        with _translate_sqlite_errors():
-            return cursor.fetchmany(ROWS)
 
 
 def _as_text(value: Any) -> str | None:

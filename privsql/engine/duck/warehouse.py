@@ -63,7 +63,7 @@ class DuckSession(DuckContainer):
     """A publisher's source, here or in a server, beside the releases that are made of it."""
 
     def __init__(self, connection: Connection, write_parquet: Callable[[Origin], list[Path]] | None = None) -> None:
-        """``write_parquet``: writes a table of Spark as Parquet files of this machine."""
+        """Use a connection; ``write_parquet`` writes a table of Spark as Parquet files on this machine."""
         super().__init__(connection)
         self._write_parquet = write_parquet
         self._sqlite: SQLiteFile | None = None
@@ -93,7 +93,9 @@ class DuckSession(DuckContainer):
             self._server = open_postgres(origin.address or "", origin.relation, origin.query, private=private)
             return
         if origin.opened is not None:
-            self._fetch_opened(name, origin, cast("DuckOpenDatabase", origin.opened))
+            opened = cast("DuckOpenDatabase", origin.opened)
+            with name_file_in_errors(_source_label(origin)), opened.stream_rows(origin) as (rows, columns):
+                self.store_rows(name, rows, columns, title="Reading the source")
             return
         if origin.kind == SPARK and self._write_parquet is not None:
             files = tuple(map(str, self._write_parquet(origin)))
@@ -107,14 +109,33 @@ class DuckSession(DuckContainer):
             self.register_arrow(FRAME, origin.data)
             self._create_source(render_sql(self._in_types(table(PREFIX + FRAME), origin)))
         else:
-            self._open_database(origin.path or Path())
+            path = origin.path or Path()
+            if not path.is_file():
+                folder = "is a folder, and no database; of Parquet files give it as source.file, with source.reader = 'parquet'"
+                raise EngineError(f"{path}: {folder if path.is_dir() else 'no such file'}")
+            if sniff_kind(path) == "sqlite":
+                self._sqlite = SQLiteFile(path)
+            else:
+                self.attach(path, HOME, read_only=True)
+                self._neighbours = HOME
         with name_file_in_errors(_source_label(origin), query=bool(origin.query)):
             if self._sqlite is not None:
-                self._mount_sqlite(name, self._sqlite, origin)
+                file, query = self._sqlite, origin.query
+                sql = one_select_of(query, SQLITE) if query else file.table_query(origin.relation or "")
+                if origin.types is None:
+                    self.store_rows(name, file.stream_rows(sql))
+                else:
+                    self.store_rows(TEXTS, file.stream_rows(sql, as_text=True))
+                    self.create_view(name, self._in_types(temp_table(TEXTS), origin).this)
             elif origin.query and origin.kind != SPARK:  # materialised: it might yield other rows when it is read again
                 self.create_from_sql(name, origin.query)
+            elif origin.scan is not None or origin.data is not None or origin.kind == SPARK:
+                self.create_view(name, all_rows(table("source", "temp")))
             else:
-                self.create_view(name, all_rows(_source_relation(origin)))
+                parsed = _parse_name(origin.relation)
+                in_server = origin.kind in ATTACHED and not parsed.db
+                place = (None, HOME) if in_server else (HOME, parsed.db or "main")
+                self.create_view(name, all_rows(table(parsed.name, *place)))
 
     def create_from_sql(self, name: str, query: str) -> None:
         """Materialise a SELECT in the SQL of where the source lies."""
@@ -130,9 +151,9 @@ class DuckSession(DuckContainer):
         self.connection.run(f"CREATE TEMP VIEW source AS SELECT * FROM {call}")
 
     def _open_files(self, scan: Scan, origin: Origin, call: str = "") -> None:
-        """Make files readable; a text is parsed once, and not by a view: that would read what the query expects.
+        """Make files readable as ``source``. CSV is stored: a view would parse only the columns of a query.
 
-        ``call``: reads them, if that is known.
+        ``call`` reads the files, if it is known already.
         """
         private = origin.types is not None
         typed = origin.kind == "csv" and private
@@ -152,37 +173,12 @@ class DuckSession(DuckContainer):
             self._create_source(render_sql(self._in_types(temp_table(TEXTS), origin)))
 
     def _in_types(self, rows: exp.Table, origin: Origin) -> exp.Subquery:
-        """The rows of a source in the types that its specification determines."""
+        """Return the query for the rows of a source in the types that its specification determines."""
         if origin.types is None:
             return all_rows(rows).subquery()
         options = origin.scan.options if origin.scan is not None else {}
         texts = origin.texts if origin.data is not None else None
         return type_columns(self, rows, origin.types(self), options, texts).subquery()
-
-    def _mount_sqlite(self, name: str, file: SQLiteFile, origin: Origin) -> None:
-        query = one_select_of(origin.query, SQLITE) if origin.query else file.table_query(origin.relation or "")
-        if origin.types is None:
-            self.store_rows(name, file.stream_rows(query))
-            return
-        self.store_rows(TEXTS, file.stream_rows(query, as_text=True))
-        self.create_view(name, self._in_types(temp_table(TEXTS), origin).this)
-
-    def _open_database(self, path: Path) -> None:
-        if not path.is_file():
-            folder = (
-                "is a folder, and no database; of Parquet files give it as source.file, with source.reader = 'parquet'"
-            )
-            raise EngineError(f"{path}: {folder if path.is_dir() else 'no such file'}")
-        if sniff_kind(path) == "sqlite":
-            self._sqlite = SQLiteFile(path)
-            return
-        self.attach(path, HOME, read_only=True)
-        self._neighbours = HOME
-
-    def _fetch_opened(self, name: str, origin: Origin, opened: DuckOpenDatabase) -> None:
-        """Store the rows of a table or query of a database that the caller has open, in their types there."""
-        with name_file_in_errors(_source_label(origin)), opened.stream_rows(origin) as (rows, columns):
-            self.store_rows(name, rows, columns, title="Reading the source")
 
     def list_collations(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
         """Return collations by column from the text of a table, as no type names them.
@@ -213,7 +209,7 @@ class DuckSession(DuckContainer):
     # are made here: no key leaves this machine.
 
     def create_view(self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None) -> None:
-        """Create a view; of a server's rows, a table."""
+        """Create a view; over a server's rows create a table."""
         if into is None and self._reads_server(query):
             self.create_table(name, query)
         else:
@@ -225,19 +221,17 @@ class DuckSession(DuckContainer):
         return super().list_fields(source)
 
     def _render_query(self, query: exp.Expr) -> str:
-        return super()._render_query(self._localize_query(query) if self._reads_server(query) else query)
-
-    def _reads_server(self, query: exp.Expr) -> bool:
-        return self._server is not None and any(map(_is_source, query.find_all(exp.Table)))
-
-    def _localize_query(self, query: exp.Expr) -> exp.Expr:
-        """Return a query for the same rows that reads relations of this machine alone."""
+        if not self._reads_server(query):
+            return super()._render_query(query)
         server = cast("PostgresSource", self._server)
         within = {one.alias for one in query.find_all(exp.CTE)}
         if all(_is_source(one) or one.name in within for one in query.find_all(exp.Table)):
             with suppress(EngineError):
-                return self._fetch_query(server, query)
-        return self._copy_columns(server, query)
+                return super()._render_query(self._fetch_query(server, query))
+        return super()._render_query(self._copy_columns(server, query))
+
+    def _reads_server(self, query: exp.Expr) -> bool:
+        return self._server is not None and any(map(_is_source, query.find_all(exp.Table)))
 
     def _fetch_query(self, server: PostgresSource, query: exp.Expr) -> exp.Select:
         """Run a query there; return a query for its rows, which can be read once, in their order and types."""
@@ -250,7 +244,12 @@ class DuckSession(DuckContainer):
                 yield from rows
 
         self.register_arrow(name, pa.RecordBatchReader.from_batches(rows.schema, batches()))
-        return exp.select(*map(_cast_field, columns)).from_(temp_table(name))
+        outputs = []
+        for one in columns:
+            wanted = Field(one.name, "HUGEINT") if one.type == "numeric" else one  # a sum of whole numbers has no width
+            known = one.is_published or wanted != one
+            outputs.append(cast_as(column(one.name), wanted) if known else column(one.name))
+        return exp.select(*outputs).from_(temp_table(name))
 
     def _copy_columns(self, server: PostgresSource, query: exp.Expr) -> exp.Expr:
         """Return the query over a copy of the columns of the source that it names; each copy is made once."""
@@ -281,16 +280,6 @@ def _source_label(origin: Origin) -> str:
     return f"source.{origin.kind}" if origin.path is None else str(origin.path)
 
 
-def _source_relation(origin: Origin) -> exp.Table:
-    """Return a table by its dotted name, whose parts may be quoted; ``source`` for files and tables in memory."""
-    if origin.scan is not None or origin.data is not None or origin.kind == SPARK:
-        return table("source", "temp")
-    parsed = _parse_name(origin.relation)
-    if origin.kind in ATTACHED and not parsed.db:
-        return table(parsed.name, schema=HOME)
-    return table(parsed.name, HOME, parsed.db or "main")
-
-
 def _parse_name(name: str | None) -> exp.Table:
     """Return a table by its dotted name."""
     try:
@@ -302,13 +291,6 @@ def _parse_name(name: str | None) -> exp.Table:
 
 def _is_source(one: exp.Table) -> bool:
     return one.name == PREFIX + SOURCE
-
-
-def _cast_field(field: Field) -> exp.Expr:
-    """Return a column in its type on the server; a sum of whole numbers has no width."""
-    wanted = Field(field.name, "HUGEINT") if field.type == "numeric" else field
-    known = field.is_published or wanted != field
-    return cast_as(column(field.name), wanted) if known else column(field.name)
 
 
 # Open databases -------------------------------------------------------------------------------------------------------
@@ -367,7 +349,7 @@ class DuckOpenDatabase(CopiedSchemas):
 
     @contextmanager
     def stream_rows(self, origin: Origin) -> Iterator[tuple[pa.RecordBatchReader, list[Field]]]:
-        """Yield the rows of a table or query, and its columns; what Arrow has no type for is text."""
+        """Yield the rows of a table or query, and its columns; a type that Arrow lacks comes as text."""
         rows = one_select(origin.query) if origin.query else render_sql(all_rows(_parse_name(origin.relation)))
         with DuckBorrowed(self._caller) as db:
             db.connection.run(f"USE {quote_identifier(self._name)}.{quote_identifier(self._schema)}")
@@ -377,14 +359,17 @@ class DuckOpenDatabase(CopiedSchemas):
                 hint = "; of a temporary table or DataFrame hand over con.table(..)" if "no table" in str(error) else ""
                 raise UsageError(f"{error}{hint}") from error
             columns = db.list_fields(temp_table(SOURCE))
-            with db.stream_batches(exp.select(*map(_send_column, columns)).from_(temp_table(SOURCE)), ROWS) as reader:
+            sent = [column(one.name) if one.is_published and "UUID" not in one.type
+                    else cast_as(column(one.name), Field(one.name, "VARCHAR")) for one in columns]  # fmt: skip
+            with db.stream_batches(exp.select(*sent).from_(temp_table(SOURCE)), ROWS) as reader:
                 yield reader, columns
 
 
 def find_open_database(caller: object, file: Path | None = None) -> DuckOpenDatabase | None:
-    """Return the database of a connection that is current, or is that file; None if it has no such file open.
+    """Return the current database of a connection, or a file that it has open; None if it does not have the file open.
 
-    ``UsageError`` for what is no open connection of DuckDB's.
+    Raises:
+        UsageError: The caller's object is no open connection of DuckDB's.
     """
     if not isinstance(caller, duckdb.DuckDBPyConnection):
         raise UsageError(f"connection: {type(caller).__name__} is no connection of DuckDB's; give duckdb.connect(..)")
@@ -401,9 +386,3 @@ def find_open_database(caller: object, file: Path | None = None) -> DuckOpenData
     if kind != "duckdb":
         raise UsageError(f"connection: database {current!r} is of {kind}; USE one of DuckDB's own")
     return DuckOpenDatabase(caller, current, Path(path) if path else None, schema)
-
-
-def _send_column(field: Field) -> exp.Expr:
-    """Return a column as it is sent by Arrow: as text unless both sides have the same type for it."""
-    has_type = field.is_published and "UUID" not in field.type
-    return column(field.name) if has_type else cast_as(column(field.name), Field(field.name, "VARCHAR"))
