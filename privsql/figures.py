@@ -58,7 +58,7 @@ def _count_decimals(error: float) -> int:
 
 
 def _round_to(value: object, decimals: int, rounding: str = ROUND_HALF_EVEN) -> object:
-    """Return a number as text with so many decimals; what is none, or not finite, as it is."""
+    """Return a number as text with so many decimals; any other value, and one that is not finite, as it is."""
     if not is_number(value) or not math.isfinite(value):
         return format_exact(value)
     if abs(float(value)) >= LARGEST or decimals > MOST:
@@ -95,7 +95,7 @@ def format_key(value: object) -> object:
 
 
 def format_figure(value: float | Decimal | None, digits: int = 3) -> str:
-    """Return a number of which no error is known: whole ones in full, others with so many digits; a dash for None.
+    """Return a number without a known error: whole ones in full, others with so many digits; a dash for None.
 
     >>> format_figure(12345), format_figure(0.0123456), format_figure(1234.56), format_figure(None)
     ('12,345', '0.0123', '1,235', '–')

@@ -56,7 +56,7 @@ class Key:
 
     @property
     def reference(self) -> str:
-        """Where the key comes from and a one-way digest, to tell keys apart in the publisher's ledger."""
+        """Return where the key comes from and its one-way digest, which tells keys apart in the publisher's ledger."""
         digest = hashlib.blake2b(b"reference", key=self.secret, digest_size=8, person=b"privsql").hexdigest()
         return f"{self.origin}:{digest}"
 
@@ -105,7 +105,7 @@ def random_token() -> str:
 
 
 def seed_key(seed: int) -> Key:
-    """Key for tests: anyone who knows the seed can repeat every random choice."""
+    """Return a key for tests: anyone who knows the seed can repeat every random choice."""
     return Key("seed", hashlib.blake2b(str(seed).encode(), digest_size=KEY_BYTES, person=b"privsql-seed").digest())
 
 

@@ -131,7 +131,7 @@ def html_bar(figure: tuple[object, object, object], ends: tuple[float, float], t
 
 
 def percent_along(value: object, ends: tuple[float, float]) -> float | None:
-    """Return where a figure lies between two ends, in percent; None for what is no figure."""
+    """Return where a figure lies between two ends, in percent; None if it is no number."""
     figure = _as_finite(value)
     if figure is None or not ends[1] > ends[0]:
         return None

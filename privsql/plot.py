@@ -250,7 +250,10 @@ def draw_inference(inferred: Any) -> LayerChart:
 
 
 def chart_bounds(rows: Sequence[tuple[str, float, float, float | None]]) -> LayerChart:
-    """Draw what may be believed and what can be: (value, bound, highest, share); by share where they are many."""
+    """Draw the bound and the highest belief of each value, over its share if there are many values.
+
+    ``rows`` are (value, bound, highest, share).
+    """
     alt = load_altair()
     rows = sorted(rows, key=lambda row: row[2], reverse=True)
     labels = distinct_labels([value for value, *_ in rows], LABEL)

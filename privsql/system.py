@@ -31,7 +31,7 @@ XDG_FOLDERS = {"STATE": ".local/state", "CACHE": ".cache"}
 
 
 def user_folder(kind: Literal["STATE", "CACHE"]) -> Path | None:
-    """Return privsql's folder of a user for such files; None where the user has no home."""
+    """Return privsql's folder for a user's files of this kind; None if the user has no home."""
     from pathlib import Path
 
     stated = Path(os.environ.get(f"XDG_{kind}_HOME", ""))  # a relative one is to be ignored
@@ -53,7 +53,7 @@ def is_users_file(status: os.stat_result) -> bool:
 
 
 def for_others(mode: int) -> int:
-    """Return the rights that others have to a file of such a mode; none where the mode does not tell."""
+    """Return the rights of other users in a file's mode; none on a system whose modes do not tell."""
     return mode & OTHERS if hasattr(os, "geteuid") else 0
 
 
@@ -91,7 +91,10 @@ def total_memory() -> int:
 class Extra:
     """The packages of ``pip install 'privsql[name]'`` that one purpose needs.
 
-    ``modules``: what has to be there. ``does``: what for, and by what, as the sentence about a missing one begins.
+    Attributes:
+        name: The name of the extra.
+        modules: The modules that must be installed.
+        does: The beginning of the message about a missing one: the purpose, and what serves it.
     """
 
     name: str

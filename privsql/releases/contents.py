@@ -187,7 +187,7 @@ class StoredRelease:
 
     @property
     def holder_file(self) -> Path | None:
-        """Return the file of which the release is a schema, to be attached too; None for any other release."""
+        """Return the file that holds the release as a schema, which must be attached too; None for other releases."""
         return None if self.target.schema is None else self.place
 
     @property
@@ -368,13 +368,21 @@ ENTRIES, BYTES = 100, 2**24  # of a manifest; sql/duckdb/extent stops behind so 
 def admit_release(
     db: Container, stored: StoredRelease, database: str, counts: Relations | None = None
 ) -> AttachedRelease:
-    """Return a release with the checks that it holds what its manifest states and no other table, view or metadata.
+    """Return a release, with the results of checking that it holds what its manifest states and nothing else.
 
-    A file is attached as ``database`` already. For a folder, and for a schema of a file that is attached under any
-    name, ``database`` is empty, and views in it show the tables if these are the stated ones. Nothing that the release
-    holds is evaluated: its manifest must be a plain table, and its view is compared as text. ``counts``: an engine that
-    has the rows of the tables in its own database ``release``, if ``db`` has not. Raises ``UsageError`` if there is no
-    manifest, ``EngineError`` for an invalid one.
+    Nothing that the release holds is evaluated: its manifest must be a plain table, and its views are compared as text.
+
+    Args:
+        db: A session that has attached the release's file as ``database``. For a folder, and for a schema of a file
+            that is attached under any name, ``database`` is empty; views of the tables are made there if they are as
+            stated.
+        stored: The release on disk.
+        database: The name of the release's database.
+        counts: An engine that has the rows of the tables in its own database ``release``; None if ``db`` has them.
+
+    Raises:
+        UsageError: There is no manifest.
+        EngineError: The manifest is invalid.
     """
     try:
         place = _locate_tables(db, stored, database)
@@ -472,9 +480,10 @@ def check_contents(release: AttachedRelease) -> list[CheckResult]:
 
 
 def _locate_tables(db: Container, stored: StoredRelease, database: str) -> tuple[str, str]:
-    """Return the database and the schema in which the tables lie; of a folder the manifest is made a table there.
+    """Return the database and the schema that hold the tables; of a folder, make the manifest a table there.
 
-    ``UsageError`` if there is no such schema or manifest.
+    Raises:
+        UsageError: There is no such schema or manifest.
     """
     if stored.is_folder:
         wrong = _attach_table(db, stored, MANIFEST, MANIFEST_COLUMNS, database)
@@ -522,7 +531,7 @@ def _read_manifest(db: Container, place: tuple[str, str], database: str) -> Atta
 
 
 def _read_contents(db: Container, place: tuple[str, str]) -> tuple[Columns, Sequence[Definition]]:
-    """Return what the manifest in (database, schema) states: the columns of all tables, and what lies beside them."""
+    """Read the manifest in (database, schema); return the columns of all tables, and the views and functions."""
     release = _read_manifest(db, place, place[0])
     return release.stated_tables, release.definitions
 

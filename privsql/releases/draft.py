@@ -67,10 +67,13 @@ class Draft:
         return self.folder / "spill"
 
     def commit(self, content: Path) -> None:
-        """Flush ``content`` to disk and move it to the target; a failure leaves what was there.
+        """Flush ``content`` to disk and move it to the target; a failure leaves the old target in place.
 
-        From now on others may read it, as far as the umask lets them. Raises ``UsageError`` if a target that may not be
-        replaced has come meanwhile, ``EngineError`` on trouble.
+        From then on others may read the release, as far as the umask lets them.
+
+        Raises:
+            UsageError: A target that may not be replaced has appeared meanwhile.
+            EngineError: The target can't be written.
         """
         try:
             for path in [*content.rglob("*"), content]:
@@ -229,10 +232,13 @@ def digest_table(db: Relations, rows: exp.Table) -> str:
 def enumerate_streams(
     columns: Iterable[pa.Array], inside: tuple[int, ...] = ()
 ) -> Iterator[tuple[tuple[int, ...], bytes | memoryview | np.ndarray[Any, Any]]]:
-    """Yield (place, bytes) of each stream of some columns: which values are NULL, then the lengths and the others.
+    """Yield (place, bytes) of each stream of some columns: which values are NULL, then the lengths, then the values.
 
-    The bytes of two arrays, one after the other, are the bytes of both in one array, however these lie in memory.
-    ``inside``: the place of the column whose items these are.
+    The bytes of two arrays, one after the other, are the bytes of both in one array, however they lie in memory.
+
+    Args:
+        columns: The columns, as arrays of Arrow.
+        inside: The place of the list column that holds these columns as its items.
     """
     for number, values in enumerate(columns):
         place, kind = (*inside, number), values.type

@@ -293,7 +293,7 @@ class Release:
             return self._answer_query(sql, sure, estimator, limits)
 
     def list_values(self, name: str, most: int = 1_000) -> list[str | None]:
-        """Texts of the values that a column has in the release, in the order of its type; of NULL None."""
+        """Return the texts of a column's values in the order of its type, None for NULL; at most ``most``."""
         with self._take_turn():
             return self.answers.list_values(name, most)
 
@@ -444,7 +444,7 @@ ORIGINAL, COPY = "made", "copy"  # the databases as which a release and its copy
 
 
 def list_relations(release: AttachedRelease) -> list[tuple[str, str]]:
-    """Return (kind, name) of what a release holds."""
+    """Return (kind, name) of every table, view and function of a release."""
     tables = [("table", name) for name in release.stated_tables]
     views = [("view", one.name) for one in release.definitions if isinstance(one, ViewDefinition)]
     functions = FUNCTIONS if any(isinstance(one, IntervalFunctions) for one in release.definitions) else ()
@@ -567,10 +567,12 @@ class SchemaDraft(Draft):
     """A draft of a release that becomes a schema of a database whose write-ahead log was replayed."""
 
     def commit(self, content: Path) -> None:
-        """Copy the release in database file ``content`` into its schema; a failure leaves what was there.
+        """Copy the release in database file ``content`` into its schema; a failure leaves the old schema in place.
 
-        Raises ``UsageError`` if something else lies there by now, ``EngineError`` on trouble, ``GuaranteeError`` if
-        the copy is not what was checked.
+        Raises:
+            UsageError: Something else has come into the schema meanwhile.
+            GuaranteeError: The copy differs from the release that was checked.
+            EngineError: The database can't be written.
         """
         target, schema = self.target, self.target.schema or MAIN
         release = describe_release(Target(content))
@@ -609,7 +611,7 @@ class StagedDraft(Draft):
         super().__exit__(*error)
 
     def commit(self, content: Path) -> None:
-        """Let the staged tables become the schema; as of ``SchemaDraft``, but what is replaced may be lost."""
+        """Let the staged tables become the schema; a failure may lose the release that they replace."""
         target = self.target
         former = list_relations(describe_release(target)) if self._replace and is_occupied(target) else []
         try:

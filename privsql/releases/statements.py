@@ -278,10 +278,10 @@ class SummaryLine(JsonObject):
 
 @dataclass(frozen=True)
 class ReleaseSummary(JsonObject):
-    """The lines by name.
+    """The summary of a release: its lines by name.
 
-    They state the promise, what a record is to a person, how many records are left out (if these are many), the
-    strongest attacker beyond the promise, errors, uniqueness, and other releases. A plan has the first ones.
+    The lines state the promise, what a record is to a person, how many records are left out (if these are many), the
+    strongest attacker beyond the promise, errors, uniqueness, and other releases. A plan has the first lines only.
     """
 
     json_keys = ("lines*",)
@@ -297,7 +297,7 @@ class ReleaseSummary(JsonObject):
         persons: Persons | None,
         counts: tuple[int | None, int | None],
     ) -> ReleaseSummary:
-        """Return what a plan can say, too.
+        """Return the lines that a plan has as well.
 
         Args:
             mechanism: The mechanism of the release.
@@ -373,7 +373,7 @@ def list_bounds(release: AttachedRelease, *, examined: bool = False) -> list[Ver
 
 
 def _protected_unit(persons: Persons | None) -> str:
-    """Return what a budget protects: a record, or a person of whom several records were taken."""
+    """Return the unit that a budget protects: a record, or a person with several records."""
     return "person" if persons is not None and persons.rule == "some" else "record"
 
 
@@ -508,7 +508,7 @@ def has_same_choice(manifest: Manifest, source: Records) -> bool:
 
 
 def matching_checks(release: AttachedRelease) -> list[Check]:
-    """Return the checks of what is published against all records of all persons, relation ``people``."""
+    """Return the checks of the published rows against all records of all persons, relation ``people``."""
     db, database, roles = release.db, release.database, release.manifest.roles
     if not roles.quasi_identifiers or not roles.sensitive:
         return []
@@ -572,10 +572,13 @@ def examine_release(
     spec: Spec | None = None,
     whole: bool = True,
 ) -> list[CheckResult]:
-    """Run all checks of a release that holds what it states and no more.
+    """Run all checks of a release whose contents are as stated.
 
-    ``source`` and ``spec``, of which it is, add the checks against the source; ``whole`` adds those that take long and
-    that publishing implies.
+    Args:
+        release: The release.
+        source: Its records, for the checks against the source; None to leave these out.
+        spec: The specification of the source.
+        whole: Whether to run the checks that take long as well, which publishing implies.
     """
     try:
         mechanism, manifest, checked = release.mechanism, release.manifest, release.checked

@@ -199,7 +199,7 @@ class FormQuestion:
 
 
 def parse_parameters(query: bytes) -> Pairs:
-    """Return the parameters of an address that say something; ``UsageError`` for what is no text, or for too many."""
+    """Return the parameters of an address that are not empty; ``UsageError`` if they are no text, or too many."""
     try:
         fields = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
     except (UnicodeDecodeError, ValueError) as error:

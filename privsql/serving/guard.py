@@ -82,7 +82,7 @@ class Guard:
         self._app, self._hosts, self._token, self._any_address, self._cookie = app, hosts, token, any_address, cookie
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer, or refuse in one line; ignore web sockets."""
+        """Pass a request on to the page, or refuse it in one line; ignore web sockets."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         if scope["type"] != "http":
@@ -100,7 +100,7 @@ class Guard:
         await (self._request_refusal(request) or self._token_response(request) or self._app)(scope, receive, dressed)
 
     def _request_refusal(self, request: Request) -> Response | None:
-        """Return a refusal for a request that nobody may send."""
+        """Return a refusal for a request that is not allowed; None for any other."""
         if request.method not in METHODS:
             return _plain_response(405, f"{' and '.join(METHODS)} alone are answered", Allow=", ".join(METHODS))
         if request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
@@ -341,11 +341,11 @@ class QueryQueue:
                 doing.add_done_callback(lambda one: one.cancelled() or one.exception())  # which Python would report
 
     def stop_running(self) -> None:
-        """End what is being answered; from a signal's handler, too."""
+        """Stop all running queries; a signal's handler may call this."""
         for stop in list(self._running):
             stop.set()
 
     def close(self) -> None:
-        """Answer no more, and wait for what is being answered."""
+        """Stop all queries, and wait until they have ended."""
         self.stop_running()
         self._pool.shutdown(wait=True, cancel_futures=True)

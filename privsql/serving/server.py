@@ -67,10 +67,17 @@ class Listener:
 
 
 def open_listener(host: str, port: int, *, token: bool = False, hosts: Sequence[str] = ()) -> Listener:
-    """Listen; make a token if other machines can connect, or if ``token`` is set.
+    """Open the server's socket, and make a token if other machines can connect or ``token`` is set.
 
-    ``hosts``: names alone, without a port. ``UsageError`` for a host that is none, ``EngineError`` for a port that is
-    taken.
+    Args:
+        host: The address to listen on.
+        port: The port; 0 for any free one.
+        token: Whether to make a token for this machine alone, too.
+        hosts: Further names of this machine, without a port.
+
+    Raises:
+        UsageError: A host is none.
+        EngineError: The port is taken.
     """
     names = tuple(_parse_host_name(name) for name in hosts)
     try:
@@ -152,12 +159,12 @@ class QueryServer(uvicorn.Server):  # type: ignore[misc]
         self.should_exit = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and report it."""
+        """Start the server and report that it is ready."""
         await super().startup(sockets=sockets)
         self._ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End; a second signal ends at once."""
+        """End the server once its queries have stopped; a second signal ends it at once."""
         self._queue.stop_running()
         self.force_exit = self.should_exit
         self.should_exit = True

@@ -262,7 +262,7 @@ class Site:
         self._served, self._queue, self._verified = served, queue, verified
 
     async def show_releases(self, request: Request) -> Response:
-        """Return the releases; of one alone its page."""
+        """Return the list of releases; with one release, redirect to its page."""
         if len(self._served) == 1:
             return RedirectResponse(f"/{next(iter(self._served))}", status_code=303)
         return HTMLResponse(render_page("serve/home.html", title="Releases", found=list(self._served.values())))

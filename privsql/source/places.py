@@ -206,9 +206,12 @@ def is_of_spark(value: object) -> bool:
 
 
 def as_frame(value: Any, *, discreet: bool = False) -> Frame:
-    """Read a table; ``UsageError`` for what is no table, or has columns whose names SQL can't distinguish.
+    """Read a table; ``UsageError`` if it is no table, or has columns whose names SQL can't distinguish.
 
-    ``discreet``: it may have no rows, and no message quotes the error of what makes a stream, which may hold a value.
+    Args:
+        value: The table.
+        discreet: Whether a release is private: the table may have no rows, and no message quotes an error of the
+            library that yields the rows, because it may hold a value.
     """
     if isinstance(value, Frame):
         return value

@@ -391,7 +391,7 @@ class TableRecords:
         return {name: (canonical_value(column(name), kind), kind) for name, kind in kinds.items()}
 
     def drop_relations(self) -> None:
-        """Forget ``records``, and what is packed."""
+        """Forget relation ``records`` and the packed records."""
         vars(self).pop("_ranked", None)
         self.db.drop("records")
         self._built_relations.discard("records")
@@ -479,9 +479,10 @@ def name_records(db: Relations, source: Source, records: exp.Table) -> dict[str,
 def count_persons(
     db: Warehouse, source: Source, records: exp.Table, keep: exp.Expr, choice: PersonChoice | None = None
 ) -> Persons | None:
-    """Return the figures on persons that a release states; None where no column names them.
+    """Return the figures on persons that a release states; None if no column names persons.
 
-    ``UsageError`` for records of nobody, and for persons with several records where these are refused.
+    Raises:
+        UsageError: A record names no person, or a person has several records and these are refused.
     """
     if source.person is None:
         return None

@@ -89,9 +89,11 @@ class Address:
         return self.label
 
     def make_target(self, schema: str | None, session: object | None) -> Target:
-        """Return the schema of the database, of which nothing is asked, or the folder.
+        """Return the target at this address, without connecting: the schema of the database, or the folder.
 
-        ``session``: of Spark, None for one of this machine's own.
+        Args:
+            schema: The schema; ignored for a folder.
+            session: A session of Spark; None for one of this machine's own.
         """
         from privsql.engine.open import find_folder, find_server_database
 
@@ -135,7 +137,7 @@ class Target:
 
     @property
     def has_no_file(self) -> bool:
-        """Return whether it is a schema of a database in memory, of which no other process knows, or of a server."""
+        """Return whether the target is a schema of a server, or of a database in memory."""
         return self.opened is not None and self.opened.file is None
 
     @property
@@ -195,7 +197,7 @@ def as_target(release: PathLike, connection: object | None = None) -> Target:
 
 
 def _text_of(place: object) -> str:
-    """Return the text of a path; nothing for what is none."""
+    """Return the text of a path; an empty text for any other value."""
     text = os.fspath(place) if isinstance(place, str | os.PathLike) else ""
     return text if isinstance(text, str) else ""
 
@@ -229,9 +231,10 @@ def refuse_address(place: object, what: str) -> None:
 
 
 def require_file_name(place: Any) -> Any:
-    """Return where a release is to be written, an ``Address`` as such.
+    """Return the place to write a release to; an address becomes an ``Address``.
 
-    ``UsageError`` for any other address, and for what is written as a table.
+    Raises:
+        UsageError: The place is another kind of address, or is written as a table.
     """
     text = _text_of(place)
     address = Address.parse(text)

@@ -43,7 +43,7 @@ def read_decimals(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
 
 
 def _read_list(value: Any) -> list[str | None] | None:
-    """Return the items of a list as texts; None for what is no list."""
+    """Return the items of a list as texts; None for any other value."""
     import pandas as pd
 
     items = value.tolist() if hasattr(value, "tolist") else value

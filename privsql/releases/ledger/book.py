@@ -95,7 +95,7 @@ class LedgerRequest:
 
     @property
     def promised_person(self) -> str | None:
-        """Return the column of persons of whom something is promised, with one record each; None for records."""
+        """Return the column of persons if the release has one record of each; None if it promises for records."""
         return None if self.spec["source"].get("persons") == "count" else self.person_column or None
 
     @property
@@ -462,7 +462,7 @@ def open_for_writing(db: EngineSession, path: Path) -> Iterator[Book]:
 
 
 def replay_wal(path: Path) -> None:
-    """Sweep what killed processes have left of a ledger; it takes in what they had written ahead."""
+    """Remove the unfinished files of killed processes, and take their last whole transaction into the ledger."""
     with suppress(EngineError):  # where it can't be written, it is read as it is
         if list_unfinished_keys(path):
             with lock_ledger(path, alone=True):

@@ -66,9 +66,13 @@ def choose_delta(parts: Iterable[Spending]) -> Fraction:
 
 @dataclass(frozen=True)
 class Budget:
-    """What earlier releases of some people have spent, what ``new`` would spend, and the caps on all of them.
+    """The budget of some people: what earlier releases and a new one spend, and the caps on their sum.
 
-    ``note``: why that is not the epsilon of the new release, in words.
+    Attributes:
+        earlier: What each earlier release has spent.
+        caps: All caps that hold for the sum.
+        new: What the new release would spend.
+        note: Why that differs from the epsilon of the new release, for messages.
     """
 
     earlier: tuple[Spending, ...]
@@ -78,7 +82,7 @@ class Budget:
 
     @property
     def cap(self) -> Cap | None:
-        """Return the cap of which least is left; None where there is none."""
+        """Return the cap with the least epsilon left; None if there is no cap."""
         return min(self.caps, key=lambda one: one.epsilon - self._add_up(self.earlier, one.delta), default=None)
 
     @property
@@ -98,7 +102,7 @@ class Budget:
 
     @staticmethod
     def _add_up(parts: Sequence[Spending], delta: Fraction) -> Fraction:
-        """Return the sum at a delta; at 0, where what has a rho has no epsilon, at the smallest delta of the parts."""
+        """Return the epsilon that releases spend together at a delta; 0 stands for the smallest delta of the parts."""
         return sum_spending(parts, delta or choose_delta(parts))
 
     def require_fitting(self, spell: Callable[..., str]) -> None:
@@ -128,7 +132,7 @@ class Budget:
 
 
 def _spell_remedy(spell: Callable[..., str], cap: Cap, epsilon: Fraction, delta: Fraction) -> str:
-    """Return the command that makes a cap so large; what the specification states would lower it again."""
+    """Return the command that raises a cap to ``epsilon``, with the specification's epsilon if that is lower."""
     at = ("--delta", fraction_text(delta)) if delta else ()
     lowers = cap.stated and epsilon > cap.epsilon
     return spell("cap", cap.population, fraction_text(epsilon), *at) + (

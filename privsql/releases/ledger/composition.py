@@ -223,15 +223,17 @@ class BudgetPublication(RecordedPublication):
         return Spending(composition.epsilon(params), composition.delta(params), composition.rho(params))
 
     def compare_earlier(self) -> None:
-        """Find what was spent, and the cap."""
+        """Read from the ledger what was spent, and the caps."""
         self.subjects = Subjects(self.db, self.source, self.request, chains=False)
         with open_for_reading(self.db, self.request.ledger_path) as book:
             self._take_budget(book)
 
     def require_covered(self) -> None:
-        """Spend the release's epsilon; what can be refused for other reasons is refused before.
+        """Spend the release's epsilon, after everything else that can be refused was checked.
 
-        ``InfeasibleError`` if it would spend more than is left, which nothing can allow.
+        Raises:
+            InfeasibleError: The release would spend more than is left. Nothing can allow that.
+            GuaranteeError: Earlier releases forbid this one.
         """
         self.request.spec.implementation.plan(self.db, self.source, self.request.spec.mechanism)
         self.subjects = Subjects(self.db, self.source, self.request, chains=False)
@@ -243,7 +245,7 @@ class BudgetPublication(RecordedPublication):
             self._spend_epsilon(book, crossing)
 
     def _take_budget(self, book: Book) -> None:
-        """Take what was spent and the caps from a book, attached."""
+        """Read from an attached book what was spent, and the caps."""
         stated = self.request.stated
         self.replaced = self.request.find_replaced(book)
         live = [one for one in book.live_entries if one != self.replaced or not self.frees_replaced]
@@ -332,7 +334,7 @@ class BudgetPublication(RecordedPublication):
         self._append_events([("made", {"number": self.entry.number, "digest": self.entry.digest})])
 
     def as_facts(self) -> dict[str, Any]:
-        """Return the facts with what is spent, this release included once it is written down."""
+        """Return the facts, with the epsilon that is spent. It includes this release once the ledger has it."""
         budget = self.budgets[0] if self.budgets else Budget((), self._list_caps(Book(), ()), self.spending)
         facts = {"epsilon": self.spending.epsilon, "spent": budget.spent if self.entry is None else budget.total}
         facts |= {"delta": budget.delta}
@@ -450,7 +452,7 @@ class GroupPublication(RecordedPublication):
 
     @property
     def frees_replaced(self) -> bool:
-        """Return whether what it replaces no longer counts: nobody has it, or it is the same release."""
+        """Return whether the replaced release no longer counts: nobody has it, or this release is the same."""
         again = self.book.releases.get(self.findings.again or 0)
         is_same = again is not None and self.replaced is not None and again.content == self.replaced.content
         return self.request.nobody_has_it or is_same
@@ -679,9 +681,10 @@ def make_choice(
 def repeat_choice(
     db: EngineSession, spec: Spec, release: Target | None, manifest: Manifest, key_path: Path | None
 ) -> PersonChoice | None:
-    """Return how a release has chosen, if a key at hand is the one: that of a key file, or else of the ledger.
+    """Return the choice of records that a release has made, if its key is in the key file or in the ledger.
 
-    Else a choice by another key, whose reference is not what the manifest states. None where none was made.
+    Otherwise return a choice by another key, whose reference is not the one that the manifest states. Return None if
+    the release publishes all records of each person.
     """
     if not spec.source.chooses_records:
         return None
@@ -703,9 +706,9 @@ def read_key(path: Path) -> Key:
 
 
 def _fetch_earlier_records(db: EngineSession, spec: Spec, path: Path | None, release: Target | None) -> pa.Table | None:
-    """Return (id, trace) of the records that releases of the population hold, those before ``release`` if it is given.
+    """Return (id, trace) of the records in releases of the population, or in those before ``release`` if it is given.
 
-    Withdrawn releases count, so that what was chosen can be found again from the same ledger later.
+    Withdrawn releases count, so that the same ledger gives the same choice again later.
     """
     if path is None or spec.source.id is None:
         return None

@@ -104,10 +104,14 @@ class CommonRecords:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a release and a source.
+    """What shows whether a release and a source hold the same people.
 
-    ``same_population``: they have a name of their population in common; ``named``: both have ids or persons;
-    ``spends``: one of the two spends a budget, which is a promise to every single person.
+    Attributes:
+        same_population: Whether the populations have a name in common.
+        named: Whether both have ids or persons.
+        spends: Whether one of the two spends a budget, which is a promise to every single person.
+        names: The ids and persons in common.
+        records: The records in common; None if they were not compared.
     """
 
     same_population: bool = False
@@ -119,10 +123,15 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Why two releases hold the same people, empty where they do not.
+    """The decision whether two releases hold the same people.
 
-    ``few``: the kinds of names of which they have some in common all the same. The words stand in releases, so they
-    hold no numbers of records.
+    The words stand in releases, so they hold no numbers of records.
+
+    Attributes:
+        why: The reason, for messages; empty if they hold different people.
+        kind: The names that show it, if names do.
+        assumed: Whether it is only assumed, because nothing shows that the people are different.
+        few: Names in common that are few enough to be chance.
     """
 
     why: str = ""

@@ -60,7 +60,7 @@ def _settle_entry(book: Book, entry: LedgerEntry) -> list[Event]:
 
 
 def make_arrival_events(entry: LedgerEntry) -> list[Event]:
-    """Return the events of a release that has come into place; what it replaces is withdrawn if nobody has that."""
+    """Return the events of a release that is now at its target; the one it replaced is withdrawn if nobody has it."""
     events: list[Event] = [] if entry.out else [("out", {"number": entry.number})]
     if entry.replaces is not None and entry.frees:
         events.append(make_withdrawal(entry.replaces, f"replaced by release {entry.number}"))
@@ -117,7 +117,7 @@ class PublicationRequest:
         return self.digest or digest_release(Target(path, None if self.spec.release.schema_ is None else MAIN))
 
     def find_replaced(self, book: Book) -> LedgerEntry | None:
-        """Return the release at the target, if the ledger has it; of several alike, the one with this target."""
+        """Return the ledger's entry of the release at the target: by its digest and, of several, by its path."""
         alike = [entry for entry in book.live_entries if self.replaces is not None and entry.digest == self.replaces]
         there = [entry for entry in alike if entry.target == self.stated.target]
         certain = there or (alike if len(alike) == 1 else [])
@@ -172,9 +172,9 @@ class Publication(ABC):
 
     @property
     def must_bind_key(self) -> bool:
-        """Return whether the key is one that must be bound to the records first, or these have to be hashed by it.
+        """Return whether the key must be bound to the records first.
 
-        One that is fresh, or follows from a ledger's key, serves these records alone; what is differentially private
+        A fresh key, and a key that follows from the ledger's, serves these records alone. Differentially private noise
         is drawn afresh.
         """
         is_repeatable = self.request.key is not None or self.source.order != "stream"
@@ -187,11 +187,11 @@ class Publication(ABC):
 
     @abstractmethod
     def compare_earlier(self) -> None:
-        """Compare with what was released, and write nothing."""
+        """Compare with earlier releases, and write nothing."""
 
     @abstractmethod
     def require_covered(self) -> None:
-        """Compare, refuse what no guarantee covers, and spend the budget of the release."""
+        """Compare with earlier releases, refuse a release that no guarantee covers, and spend the budget."""
 
     def read_tables(self, db: Relations, tables: Columns) -> None:  # noqa: B027 (only what can be made again)
         """Take the digest of the tables of the release, which lie in database ``release``."""
@@ -201,7 +201,7 @@ class Publication(ABC):
         """Write the release down, before it comes into place."""
 
     def record_refusal(self) -> None:
-        """Write down that what was spent has come to nothing."""
+        """Withdraw the entry of a release that was refused after its budget was spent."""
         if self.entry is not None:
             self._append_events([make_withdrawal(self.entry.number, "refused; what was drawn is spent")])
 
