@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     FindTypes = Callable[["Relations"], Mapping[str, str | None]]
     """The type of each column by its folded name; None: that which all of its values have."""
     ReadContents = Callable[
-        ["Container", tuple[str, str]], tuple[Mapping[str, Sequence[tuple[str, str]]], Sequence["Definition"]]
+        ["Container", str, str], tuple[Mapping[str, Sequence[tuple[str, str]]], Sequence["Definition"]]
     ]
-    """The tables (columns with their types) and views that a manifest in (database, schema) states."""
+    """The tables (columns with their types) and views that a manifest states, by its database and schema."""
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from rich.progress import Progress
@@ -171,7 +171,7 @@ class Relations(Protocol):
     def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
         """Materialise a query as table ``name``: temporary, or in the attached database ``into``.
 
-        Its rows keep the order of the query where ``keeps_order``. ``title``: of the step, for the progress bar.
+        The rows keep the order of the query if ``keeps_order``. ``title`` names the step for the progress bar.
         """
 
     def create_view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
@@ -272,7 +272,7 @@ class Container(OrderedRelations, Protocol):
     """Database files that are attached under a name: releases that grow, ledgers and caches."""
 
     def attach(self, path: Path, name: str, *, read_only: bool, strange: bool = False) -> None:
-        """Attach a database file under ``name``; ``strange``: what it says of its own columns is not believed."""
+        """Attach a database file under ``name``; of a ``strange`` one the statistics of columns are not believed."""
 
     def distrust_statistics(self) -> None:
         """Plan no query by what files say of their columns."""
@@ -290,9 +290,9 @@ class Container(OrderedRelations, Protocol):
         """Return the name under which a file is attached, which can be once; None for one that is not."""
 
     def list_objects(self, database: str, schema: str | None = None) -> list[tuple[str, str, str]]:
-        """Return all objects of an attached database: (kind, name, definition), sorted.
+        """Return all objects of an attached database or of one ``schema``: (kind, name, definition), sorted.
 
-        ``schema``: what lies in that one alone, by names without it.
+        The names of a schema's objects stand without the schema.
         """
 
     def find_schema(self, database: str, name: str) -> str | None:
@@ -313,9 +313,11 @@ class Container(OrderedRelations, Protocol):
     def replace_tables(
         self,
         database: str,
-        place: tuple[str, str],
         tables: Sequence[str],
         definitions: Sequence[Definition],
+        *,
+        into: str,
+        schema: str,
         former: Sequence[tuple[str, str]] = (),
     ) -> AbstractContextManager[None]:
         """Copy tables of database ``database`` into a schema, with views and functions, as a whole or not at all.
@@ -324,9 +326,10 @@ class Container(OrderedRelations, Protocol):
 
         Args:
             database: The database to copy from.
-            place: The database and the schema to copy to.
             tables: The tables to copy.
             definitions: The views and functions to make there.
+            into: The database to copy to.
+            schema: The schema to copy to.
             former: The objects (kind, name) that are dropped first.
 
         Raises:
@@ -402,10 +405,12 @@ class Stage(Relations, Protocol):
     """A private schema in which the tables of a release are made and checked, as those of database ``release``."""
 
     def commit(self, definitions: Sequence[Definition], former: Sequence[tuple[str, str]]) -> None:
-        """Let the tables and views become the release, the last table at last; ``former``: what goes before.
+        """Let the tables and views become the release, the last table at last, in place of ``former``.
 
-        ``UsageError`` if the target holds anything else. A failure leaves nothing that opens as a release, or what was
-        there.
+        A failure leaves nothing that opens as a release, or the old release.
+
+        Raises:
+            UsageError: The target holds anything else.
         """
 
 
@@ -419,9 +424,15 @@ class CountingDatabase(ReleaseDatabase, Protocol):
         """Yield the tables of a schema as those of database ``release``, and their names."""
 
     def open_stage(self, schema: str, last: str, owner: Path) -> AbstractContextManager[Stage]:
-        """Yield a stage for a schema, whose table ``last`` makes it a release; ``owner``: a folder that goes with it.
+        """Yield a stage for a schema.
 
-        ``UsageError`` while another publication is at work there.
+        Args:
+            schema: The schema that becomes the release.
+            last: The table that makes it a release.
+            owner: A folder that goes with this process.
+
+        Raises:
+            UsageError: Another publication is at work there.
         """
 
     def sweep_stage(self, schema: str, last: str) -> None:
@@ -473,7 +484,7 @@ PATIENCE = 1.0  # seconds before a bar appears
 
 
 class Reporter:
-    """Receives titles of steps and how far they are; this one says nothing. ``watched``: whether anybody looks."""
+    """Receives the titles of steps and how far they are. This one ignores them; ``watched`` tells whether one looks."""
 
     watched = False
 

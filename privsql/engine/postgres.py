@@ -42,19 +42,16 @@ ENGINE = RemoteDialect(
 
 def read_fields(schema: pa.Schema) -> list[Field]:
     """Return columns, with privsql's names of types, or the server's where there is none."""
-    return [Field(field.name, _type_name(field)) for field in schema]
-
-
-def _type_name(field: pa.Field) -> str:
-    metadata = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
-    kind: str = metadata.get("POSTGRESQL:type", str(field.type))
-    modifier = int(metadata.get("POSTGRESQL:typmod", -1))
-    if kind == "numeric" and modifier >= HEADER:
-        precision, scale = divmod(modifier - HEADER, 2**16)
-        return f"DECIMAL({precision},{scale})" if precision <= 38 and scale <= precision else kind
-    if kind.startswith("_") and kind[1:] in TYPES:
-        return f"{TYPES[kind[1:]]}[]"
-    return TYPES.get(kind, kind)
+    known = TYPES | {f"_{kind}": f"{name}[]" for kind, name in TYPES.items()}
+    fields = []
+    for one in schema:
+        metadata = one.metadata or {}
+        kind = metadata.get(b"POSTGRESQL:type", str(one.type).encode()).decode()
+        precision, scale = divmod(int(metadata.get(b"POSTGRESQL:typmod", -1)) - HEADER, 2**16)
+        if kind == "numeric" and 0 <= precision <= 38 and scale <= precision:
+            kind = f"DECIMAL({precision},{scale})"
+        fields.append(Field(one.name, known.get(kind, kind)))
+    return fields
 
 
 # Server ---------------------------------------------------------------------------------------------------------------
@@ -68,7 +65,7 @@ EARLIEST = {32: (pa.int32(), -2_440_588), 64: (pa.int64(), -2_440_588 * 24 * 60 
 
 
 class PostgresServer:
-    """One session, with texts in UTC; ``private``: whether values neither show in messages nor are refused."""
+    """One session, with texts in UTC. If it is ``private``, values do not show in messages and are not refused."""
 
     private = False
 
@@ -104,7 +101,7 @@ class PostgresServer:
 
     @contextmanager
     def in_transaction(self, mode: str = "", end: str = "COMMIT") -> Iterator[None]:
-        """Make all changes inside or none; ``mode``: of the transaction; ``end``: COMMIT, or ROLLBACK to make none."""
+        """Make all changes inside, or none; ``mode`` is the transaction's, and ``end`` may be ROLLBACK to make none."""
         self.run_statement(f"BEGIN {mode}")
         try:
             yield
@@ -117,9 +114,9 @@ class PostgresServer:
     def ingest_table(
         self, name: str, data: pa.Table | pa.RecordBatchReader, place: str, schema: str | None = None
     ) -> None:
-        """Make a table ``name``, written ``place`` in SQL; decimals keep their width.
+        """Make a table ``name``, which SQL writes as ``place``; decimals keep their width.
 
-        ``schema``: in which it is made; None for a temporary one.
+        It is made in ``schema``, or is temporary without one.
         """
         fields = data.schema
         with translate_postgres_errors(), self._connection.cursor() as cursor:
@@ -185,7 +182,7 @@ def _read_finite(field: pa.Field, values: pa.Array, *, private: bool) -> pa.Arra
 
 @contextmanager
 def translate_postgres_errors(*, discreet: bool = False) -> Iterator[None]:
-    """Raise ADBC's errors as privsql's, one line each; ``discreet``: without what they say of a value."""
+    """Raise ADBC's errors as privsql's, one line each; if ``discreet``, without the server's text."""
     try:
         yield
     except MISTAKES as error:
@@ -207,7 +204,7 @@ class PostgresSource:
     """Relation ``source`` of one session, which reads the server as it was at one moment, and writes nothing."""
 
     def __init__(self, server: PostgresServer, source: str) -> None:
-        """Use a session; ``source``: the SELECT of the relation."""
+        """Use a session; ``source`` is the SELECT of the relation."""
         self._server, self._source = server, source
 
     def close(self) -> None:
@@ -232,7 +229,7 @@ class PostgresSource:
 
 
 def open_postgres(address: str, relation: str | None, query: str | None, *, private: bool = False) -> PostgresSource:
-    """Return a publisher's table or view by its dotted name, or what a SELECT yields; ``private``: as of a server."""
+    """Return a publisher's table or view by its dotted name, or the rows of a SELECT, in a session of its own."""
     named = all_rows(exp.to_table(relation, dialect=POSTGRES)).sql(POSTGRES) if relation else ""
     source = named or one_select(query or "", POSTGRES)
     server = PostgresServer(address, SOURCE_URI, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")  # of one moment
@@ -352,26 +349,26 @@ class PostgresSchemas(RemoteSchemas):
             self.server.run_statement(f"CREATE SCHEMA {exp.to_identifier(name, quoted=True).sql(POSTGRES)}")
         super().create_schema(name, into=into)
 
-    def _drop_object(self, kind: str, name: str, place: tuple[str, str]) -> None:
+    def _drop_object(self, kind: str, name: str, *, into: str, schema: str) -> None:
         if kind != "function":
-            self.server.run_statement(f"DROP {kind} {_write_name(name, place[1])}")
+            self.server.run_statement(f"DROP {kind} {_write_name(name, schema)}")
             return
         for routine in (name, f"{FINAL}{name}"):  # the latter belongs to the former
-            self.server.run_statement(f"DROP ROUTINE IF EXISTS {_write_name(routine, place[1])}")
+            self.server.run_statement(f"DROP ROUTINE IF EXISTS {_write_name(routine, schema)}")
 
-    def _copy_table(self, rows: exp.Table, place: tuple[str, str]) -> None:
+    def _copy_table(self, rows: exp.Table, *, into: str, schema: str) -> None:
         """Copy a table into a schema of the server, and read it again."""
-        name, columns, written = rows.name, self.list_fields(rows), _write_name(rows.name, place[1])
+        name, columns, written = rows.name, self.list_fields(rows), _write_name(rows.name, schema)
         _require_short([name, *(one.name for one in columns)])
         if any(NANOSECONDS in one.type for one in columns):
             raise UsageError(f"Postgres has no type for {NANOSECONDS} in table {name!r}; cast it in source.query")
         with self.stream_batches(exp.select(*map(_send_column, columns)).from_(rows), BATCH) as batches:
-            self.server.ingest_table(name, batches, written, place[1])
+            self.server.ingest_table(name, batches, written, schema)
         for one in columns:
             if "UUID" in one.type:
                 shown, kind = column(one.name).sql(POSTGRES), one.type.lower()
                 self.server.run_statement(f"ALTER TABLE {written} ALTER {shown} TYPE {kind} USING {shown}::{kind}")
-        self.fetch_table(place[1], name, columns, into=place[0])
+        self.fetch_table(schema, name, columns, into=into)
 
     def define_objects(self, definitions: Sequence[Definition], *, into: str, schema: str | None = None) -> None:
         if into != STAGE or schema is None:

@@ -214,12 +214,11 @@ class SparkSchemas(RemoteSchemas):
 
     def fetch_table(self, schema: str, name: str, columns: Sequence[Field], *, into: str) -> None:
         first = not super().list_objects(into, schema)  # the manifest, by which the rest is read
-        self._copy_rows(schema, name, columns, (into, schema), filled=self._rows or first)
+        self._copy_rows(self.read_table(schema, name), name, columns, into, schema, filled=self._rows or first)
 
     def _copy_rows(
-        self, schema: str, name: str, columns: Sequence[Field], place: tuple[str, str], *, filled: bool
+        self, frame: DataFrame, name: str, columns: Sequence[Field], into: str, schema: str, *, filled: bool
     ) -> None:
-        frame = self.read_table(schema, name)
         with (
             temporary_folder(masked=False) as folder,
             SparkRelease(self.session, {name: frame}, folder if shares_files(self.session, folder) else None) as there,
@@ -229,29 +228,30 @@ class SparkSchemas(RemoteSchemas):
                 refuse_more(name, frame, FETCHED if there.spill is None else ONE_MACHINE)
             query = rows.order_by(*map(column, PLACES)) if filled else rows.limit(0)
             with there.stream_batches(query, BATCH) as batches:
-                self.store_rows(name, batches, columns, into=place[0], schema=place[1])
+                self.store_rows(name, batches, columns, into=into, schema=schema)
 
     @contextmanager
     def replace_tables(
         self,
         database: str,
-        place: tuple[str, str],
         tables: Sequence[str],
         definitions: Sequence[Definition],
+        *,
+        into: str,
+        schema: str,
         former: Sequence[tuple[str, str]] = (),
     ) -> Iterator[None]:
         owner = next(path for path, called in self._attached.items() if called == database).parent
-        with SparkStage(self, place[1], tables[-1], owner) as stage:
-            self.create_schema(place[1], into=STAGE)
+        with SparkStage(self, schema, tables[-1], owner) as stage:
+            self.create_schema(schema, into=STAGE)
             for name in tables:
                 data = as_spark_types(self.arrow(all_rows(table(name, database)).limit(FETCHED + 1)))
                 if data.num_rows > FETCHED:
                     raise UsageError(f"{name} has more than {FETCHED:,} rows; read the source with Spark")
                 with translate_spark_errors():
                     frame = self.session.createDataFrame(data, schema=from_arrow_schema(data.schema)).coalesce(1)
-                stage.write_table(name, frame)
-                columns = self.list_fields(table(name, database))
-                self._copy_rows(stage.schema, name, columns, place, filled=True)
+                columns, staged = self.list_fields(table(name, database)), stage.write_table(name, frame)
+                self._copy_rows(staged, name, columns, into, schema, filled=True)
             yield
             stage.commit(definitions, former)
 

@@ -385,15 +385,16 @@ def admit_release(
         EngineError: The manifest is invalid.
     """
     try:
-        place = _locate_tables(db, stored, database)
-        release = _read_manifest(db, place, database)
+        holder, schema = _locate_tables(db, stored, database)
+        release = _read_manifest(db, holder, schema, database)
     except PrivsqlError as error:
         raise type(error)(f"{stored.target} is not a release of privsql: {error}") from error
     if stored.target.schema is not None:
-        wrong = _compare_contents(release, place, db.list_objects(*place) if stored.objects is None else stored.objects)
+        objects = db.list_objects(holder, schema) if stored.objects is None else stored.objects
+        wrong = _compare_contents(release, holder, schema, objects)
         if not wrong:  # the rest of its database is not examined
             for name in release.stated_tables:
-                db.create_view(name, all_rows(table(name, *place)), into=database)
+                db.create_view(name, all_rows(table(name, holder, schema)), into=database)
             db.define_objects(release.views, into=database)
         counted = release if counts is None else release.counted_by(counts)
         counted.checks.extend(_run_contents_checks(counted, lambda: wrong))
@@ -475,8 +476,8 @@ def view_script(release: AttachedRelease, folder: Path) -> str:
 
 def check_contents(release: AttachedRelease) -> list[CheckResult]:
     """Run the checks on which all others stand, up to the first that does not hold."""
-    place, objects = (release.database, MAIN), release.db.list_objects
-    return _run_contents_checks(release, lambda: _compare_contents(release, place, objects(release.database)))
+    database, objects = release.database, release.db.list_objects
+    return _run_contents_checks(release, lambda: _compare_contents(release, database, MAIN, objects(database)))
 
 
 def _locate_tables(db: Container, stored: StoredRelease, database: str) -> tuple[str, str]:
@@ -505,14 +506,13 @@ def _run_contents_checks(release: AttachedRelease, wrong: Callable[[], list[str]
     return holds + run_checks(release.db, more)
 
 
-def _read_manifest(db: Container, place: tuple[str, str], database: str) -> AttachedRelease:
-    """Read the manifest from a plain table of its two columns that is not too large."""
-    stated = list_definitions(db, {MANIFEST: MANIFEST_COLUMNS}, schema=place[1])
-    listed = db.list_relations(place[0])
-    present = {(kind, name): text for kind, schema, name, text in listed if schema == place[1]}
+def _read_manifest(db: Container, holder: str, schema: str, database: str) -> AttachedRelease:
+    """Read the manifest from a plain table in a schema of ``holder``; return the release as ``database``."""
+    stated = list_definitions(db, {MANIFEST: MANIFEST_COLUMNS}, schema=schema)
+    present = {(kind, name): text for kind, place, name, text in db.list_relations(holder) if place == schema}
     if not stated.items() <= present.items():
         raise UsageError(f"it has no table {MANIFEST}; 'privsql publish' makes releases")
-    rows = table(MANIFEST, *place)
+    rows = table(MANIFEST, holder, schema)
     entries, length = db.rows(fill("duckdb/extent", {"table": rows}))[0]
     if entries > ENTRIES or length > BYTES:
         raise EngineError("its manifest is too large")
@@ -530,9 +530,9 @@ def _read_manifest(db: Container, place: tuple[str, str], database: str) -> Atta
     return release
 
 
-def _read_contents(db: Container, place: tuple[str, str]) -> tuple[Columns, Sequence[Definition]]:
-    """Read the manifest in (database, schema); return the columns of all tables, and the views and functions."""
-    release = _read_manifest(db, place, place[0])
+def _read_contents(db: Container, database: str, schema: str) -> tuple[Columns, Sequence[Definition]]:
+    """Read the manifest in a schema; return the columns of all tables, and the views and functions."""
+    release = _read_manifest(db, database, schema, database)
     return release.stated_tables, release.definitions
 
 
@@ -555,17 +555,18 @@ def _find_numbers_beyond(release: AttachedRelease) -> list[str]:
 
 
 def _compare_contents(
-    release: AttachedRelease, place: tuple[str, str], objects: Sequence[tuple[str, str, str]]
+    release: AttachedRelease, database: str, schema: str, objects: Sequence[tuple[str, str, str]]
 ) -> list[str]:
     """Compare tables, columns, types and views with the stated ones; return a line for each difference.
 
     Args:
         release: The release, for what it states.
-        place: A database and a schema of it; with schema main the whole database is compared.
+        database: The database that holds the tables.
+        schema: The schema that holds them; with schema main the whole database is compared.
         objects: What lies there, as (kind, name, definition).
     """
     db, expected = release.db, release.stated_tables
-    kinds = list_definitions(db, expected, release.definitions, schema=place[1])
+    kinds = list_definitions(db, expected, release.definitions, schema=schema)
     present = {(kind, name): text for kind, name, text in objects}
     wrong = [f"{kind} {name!r} does not belong here" for kind, name in sorted(present.keys() - kinds.keys())]
     wrong += [f"{kind} {name!r} is missing" for kind, name in sorted(kinds.keys() - present.keys())]
@@ -573,7 +574,7 @@ def _compare_contents(
         if present.get((kind, name), text) != text:
             wrong.append(f"{kind} {name!r} is defined otherwise")
             if kind == "table":
-                wrong += _compare_columns(name, expected[name], db.list_fields(table(name, *place)))
+                wrong += _compare_columns(name, expected[name], db.list_fields(table(name, database, schema)))
     return wrong
 
 

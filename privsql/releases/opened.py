@@ -162,9 +162,14 @@ RELEASE = "release"  # the database as which a release is attached
 def attach_release(
     target: Target, attach: Sequence[Path] = (), options: Options | None = None, *, in_place: bool = False
 ) -> Iterator[tuple[LockedSession, AttachedRelease]]:
-    """Attach a release and check what it holds; ``attach``: files of an analyst's own that may be read, too.
+    """Attach a release and check what it holds.
 
-    ``in_place``: where an engine counts it where it lies, ``db`` of the release is that, and the session has no rows.
+    Args:
+        target: Where the release lies.
+        attach: Files of an analyst's own that may be read as well.
+        options: How the verb runs.
+        in_place: Whether an engine that can count the release where it lies becomes its ``db``. The session that is
+            yielded has no rows then.
     """
     catalog = target.catalog if in_place else None
     if catalog is not None:
@@ -455,7 +460,9 @@ def copy_tables(
     db: Container,
     release: AttachedRelease,
     original: str,
-    place: tuple[str, str],
+    *,
+    into: str,
+    schema: str,
     former: Sequence[tuple[str, str]] = (),
 ) -> None:
     """Copy the release in database ``original`` into a schema, as a whole or not at all.
@@ -464,15 +471,17 @@ def copy_tables(
         db: The session that has attached both databases.
         release: The release, for its tables and views.
         original: The database that holds it.
-        place: The database and the schema to copy to.
-        former: The objects (kind, name) of the place that are dropped first.
+        into: The database to copy to.
+        schema: The schema to copy to.
+        former: The objects (kind, name) of the schema that are dropped first.
 
     Raises:
-        UsageError: The place holds anything else.
+        UsageError: The schema holds anything else.
         GuaranteeError: The copy has another digest.
     """
-    with db.replace_tables(original, place, list(release.stated_tables), release.definitions, former):
-        if digest_schema(db, *place) != digest_schema(db, original, MAIN):
+    tables = list(release.stated_tables)
+    with db.replace_tables(original, tables, release.definitions, into=into, schema=schema, former=former):
+        if digest_schema(db, into, schema) != digest_schema(db, original, MAIN):
             raise GuaranteeError("the copy differs from what was checked; nothing written")
 
 
@@ -494,7 +503,7 @@ def _write_file(file: Path, release: AttachedRelease, to: Path) -> None:
     with open_scratch() as db:
         db.attach(file, ORIGINAL, read_only=True, strange=True)
         db.attach(to, COPY, read_only=False)
-        copy_tables(db, release, ORIGINAL, (COPY, MAIN))
+        copy_tables(db, release, ORIGINAL, into=COPY, schema=MAIN)
         db.detach(COPY)
 
 
@@ -554,8 +563,8 @@ def require_rights(target: Target) -> None:
     schema = target.schema or MAIN
     try:
         with target.sink.open_for_writing() as (db, database):
-            place = database, db.find_schema(database, schema) or schema
-            with db.replace_tables(ORIGINAL, place, (), [TRIED]):
+            schema = db.find_schema(database, schema) or schema
+            with db.replace_tables(ORIGINAL, (), [TRIED], into=database, schema=schema):
                 raise _TriedError
     except _TriedError:
         pass
@@ -582,7 +591,8 @@ class SchemaDraft(Draft):
             original = unique_name(ORIGINAL)
             db.attach(content, original, read_only=True)
             try:
-                copy_tables(db, release, original, (database, db.find_schema(database, schema) or schema), former)
+                there = db.find_schema(database, schema) or schema
+                copy_tables(db, release, original, into=database, schema=there, former=former)
             except UsageError as error:
                 raise UsageError(f"{target}: {error}; nothing written") from error
         if new:

@@ -374,20 +374,21 @@ class DuckContainer(DuckRelations):
     def replace_tables(
         self,
         database: str,
-        place: tuple[str, str],
         tables: Sequence[str],
         definitions: Sequence[Definition],
+        *,
+        into: str,
+        schema: str,
         former: Sequence[tuple[str, str]] = (),
     ) -> Iterator[None]:
-        into, schema = place
         with self._replacing(schema):
             self.create_schema(schema, into=into)
             for kind, name in sorted(former, reverse=True):  # views before their tables
-                self._drop_object(kind, name, place)
+                self._drop_object(kind, name, into=into, schema=schema)
             for kind, name, _ in self.list_objects(into, schema):
                 raise UsageError(f"there is {kind} {name!r}")
             for name in tables:
-                self._copy_table(table(name, database), place)
+                self._copy_table(table(name, database), into=into, schema=schema)
             self.define_objects(definitions, into=into, schema=schema)
             yield
 
@@ -395,12 +396,12 @@ class DuckContainer(DuckRelations):
         """Make all changes inside in a schema, or none of them."""
         return self.in_transaction()
 
-    def _drop_object(self, kind: str, name: str, place: tuple[str, str]) -> None:
-        self.connection.run(f"DROP {kind} {render_sql(table(name, *place))}")
+    def _drop_object(self, kind: str, name: str, *, into: str, schema: str) -> None:
+        self.connection.run(f"DROP {kind} {render_sql(table(name, into, schema))}")
 
-    def _copy_table(self, rows: exp.Table, place: tuple[str, str]) -> None:
+    def _copy_table(self, rows: exp.Table, *, into: str, schema: str) -> None:
         """Copy a table into a schema of another database."""
-        self.create_table(rows.name, all_rows(rows), into=place[0], schema=place[1])
+        self.create_table(rows.name, all_rows(rows), into=into, schema=schema)
 
     def list_relations(self, database: str) -> list[tuple[str, str, str, str]]:
         rows = self.rows(fill("duckdb/listed", {"database": exp.Literal.string(database)}))
@@ -477,7 +478,7 @@ class RemoteSchemas(DuckContainer, ABC):
         if not all(one.is_published for one in columns):
             raise UsageError(f"table {having!r} has a column of another type")
         self.fetch_table(schema, having, columns, into=into)
-        tables, definitions = read(self, (into, schema))
+        tables, definitions = read(self, into, schema)
         for name in [name for name in tables if name != having and ("table", name) in present]:
             stated = [Field(*one) for one in tables[name]]
             strange = {one.name for one in self.list_columns(schema, name)} - {one.name for one in stated}

@@ -320,7 +320,7 @@ class DuckBorrowed(DuckContainer):
         """Copy the tables of a schema of the caller's; return all of its objects."""
         objects = self.list_objects(database, schema)
         for name in [name for kind, name, _ in objects if kind == "table"]:
-            self._copy_table(table(name, database, schema), (into, schema))
+            self._copy_table(table(name, database, schema), into=into, schema=schema)
         return objects
 
     def close(self) -> None:
