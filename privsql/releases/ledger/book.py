@@ -148,7 +148,7 @@ class LedgerEntry(LedgerRequest, Outcome):
 
     @staticmethod
     def from_request(request: LedgerRequest, **fields: Any) -> LedgerEntry:
-        """Return the entry of a request; ``fields``: all that it does not say."""
+        """Return the entry of a request; ``fields`` are the fields that the request does not have."""
         made = datetime.now(UTC).isoformat(timespec="seconds")
         return LedgerEntry(**vars(request), made=made, **fields)
 

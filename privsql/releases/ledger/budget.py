@@ -33,9 +33,9 @@ class Spending:
 
 @dataclass(frozen=True)
 class Cap:
-    """The most that the releases of a population may spend together. Everything is converted at its delta.
+    """The most that the releases of a population may spend together, converted at the cap's delta.
 
-    ``stated``: whether the specification of the new release sets or lowers it.
+    ``stated`` tells whether the specification of the new release sets or lowers the cap.
     """
 
     population: str
@@ -108,7 +108,7 @@ class Budget:
     def require_fitting(self, spell: Callable[..., str]) -> None:
         """Raise ``InfeasibleError`` if the new release exceeds a cap; the message has the command that allows it.
 
-        ``spell``: returns a command on the ledger, of its words.
+        ``spell`` returns a command on the ledger from its words.
         """
         for cap in self.caps:
             needed = self.new.delta if cap.delta else max(one.delta for one in (*self.earlier, self.new))

@@ -316,7 +316,7 @@ class BudgetPublication(RecordedPublication):
             delta=fraction_text(spending.delta),
             rho=None if spending.rho is None else fraction_text(spending.rho),
             rows=self.subjects.rows,
-            counters=self.subjects.names.counters,
+            counters=self.subjects.counters,
         )
         events: list[Event] = [self.entry.as_event()]
         cap = next((one for one in budget.caps if one.stated), None)
@@ -361,8 +361,14 @@ PREFIX = "put a prefix before them in source.query"
 class LedgerFindings:
     """The ledger's verdict on a publication.
 
-    ``same``: numbers of the earlier releases of these people; ``chain``: a guarantee covers them and this one;
-    ``again``: the release that this one repeats; ``refusal``: why nothing covers them, None if something does.
+    Attributes:
+        fresh: How many of the records are in no earlier release.
+        same: The numbers of the earlier releases of these people.
+        chain: Whether a guarantee covers these releases and this one.
+        again: The release that this one repeats; None if it repeats none.
+        composes: What the releases and this one guarantee together, in words.
+        refusal: Why nothing covers them; None if something does.
+        budgets: The numbers of the releases of these people that spend a budget.
     """
 
     fresh: int
@@ -565,7 +571,7 @@ class GroupPublication(RecordedPublication):
                 composes=self.findings.composes,
                 allowed=self.findings.refusal is not None,
                 rows=self.subjects.rows,
-                counters=self.subjects.names.counters,
+                counters=self.subjects.counters,
                 digest=digest,
                 records=self.source.records - held,
                 fresh=self.findings.fresh - held,

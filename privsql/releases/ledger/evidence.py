@@ -38,8 +38,12 @@ SURE = 31  # -2 ln(1e-6 / 4): by Bernstein's inequality one of four tests is bey
 class CommonNames:
     """Ids or persons that two releases have in common.
 
-    ``names``: how many the release with fewer of them has; ``tells``: who has another name is another person;
-    ``are_counters``: in both they could be mere numbering.
+    Attributes:
+        kind: Whether these are ids or persons.
+        common: How many are in both releases.
+        names: How many the release with fewer of them has.
+        tells: Whether a person with another name is another person.
+        are_counters: Whether they could be mere numbering in both releases.
     """
 
     kind: Kind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -78,12 +78,18 @@ def make_withdrawal(number: int, why: str) -> Event:
 
 @dataclass(frozen=True)
 class PublicationRequest:
-    """A publication: where its ledger lies (None: nowhere), its key if its publisher names one, and what it may do.
+    """A publication as it is asked for.
 
-    ``allow``: no guarantee need cover it and what was published before; ``replaces``: digest of the release at its
-    target, which counts as received unless ``nobody_has_it``; ``choice``: how one record of each person is chosen, if
-    that is decided elsewhere; ``repeat``: only the same may replace it; ``digest``: of the release, where no file
-    becomes it.
+    Attributes:
+        spec: Its specification.
+        path: Its ledger; None for no ledger.
+        key: The publisher's key; None for a fresh one, or one that follows from the ledger's.
+        allow: Whether it may be published if no guarantee covers it and earlier releases.
+        replaces: The digest of the release at its target.
+        choice: How one record of each person is chosen, if that is decided elsewhere.
+        repeat: Whether only the same release may replace the one at its target.
+        nobody_has_it: Whether nobody has received the release at its target, which counts as received otherwise.
+        digest: The digest of the release, if no file becomes it.
     """
 
     spec: Spec
@@ -128,7 +134,16 @@ class PublicationRequest:
 class Publication(ABC):
     """A publication in progress, with an engine that has its source.
 
-    ``statements``: what the release must state; ``few``: other populations' releases with which a few names are common.
+    Attributes:
+        db: The engine.
+        source: The records.
+        request: The request.
+        statements: What the release must state of other releases.
+        few: Releases of other populations with a few names in common, each with these names.
+        entry: The ledger's entry of the release, once it is written down.
+        replaced: The entry of the release that it replaces.
+        changes: The ids of records that have changed since an earlier release, each with its fate.
+        fresh_key: The key of random choices without a publisher's key.
     """
 
     db: EngineSession
@@ -229,20 +244,17 @@ class Publication(ABC):
         finally:
             if self.entry is not None and out:
                 self._append_events(make_arrival_events(self.entry))
-            elif self.entry is not None and not _is_there(self.entry, self.request.spec.target):
-                self._append_events([make_withdrawal(self.entry.number, "never came into place")])
+            elif self.entry is not None:
+                target, there = self.request.spec.target, True
+                with suppress(PrivsqlError):  # a release whose place is unknown counts as out
+                    there = is_occupied(target) and digest_release(target) == self.entry.digest
+                if not there:
+                    self._append_events([make_withdrawal(self.entry.number, "never came into place")])
 
     def _append_events(self, events: list[Event]) -> None:
         if events:
             with open_for_writing(self.db, self.request.ledger_path) as book, self.db.in_transaction():
                 write_events(self.db, book, *events)
-
-
-def _is_there(entry: LedgerEntry, target: Target) -> bool:
-    try:
-        return is_occupied(target) and digest_release(target) == entry.digest
-    except PrivsqlError:
-        return True  # a release whose place is unknown counts as out
 
 
 @dataclass
