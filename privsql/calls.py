@@ -167,7 +167,7 @@ def as_confidence(confidence: float) -> float:
 def refuse_unknown_keywords(keywords: Iterable[str], names: Iterable[str], verb: str | Callable[..., Any]) -> None:
     """Raise ``UsageError`` for a keyword that a verb does not have, with the one that is written most alike.
 
-    ``verb``: its name; or itself, whose own parameters it has, too.
+    ``verb`` is its name, or the function itself, whose own parameters are known as well.
     """
     possible = set(names)
     for name in keywords:

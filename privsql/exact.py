@@ -55,11 +55,18 @@ def fraction_text(value: Fraction) -> str:
             rest //= prime
             power += 1
         digits = max(digits, power)
-    if rest != 1 or digits > MAX_DIGITS:
-        return str(value)
+    return str(value) if rest != 1 or digits > MAX_DIGITS else decimal_text(value, digits)
+
+
+def decimal_text(value: Fraction, digits: int) -> str:
+    """Return a rational as a decimal of so many digits after the point, which must hold it exactly.
+
+    >>> decimal_text(Fraction(-1, 50), 2)
+    '-0.02'
+    """
     scaled = str(abs(value.numerator) * 10**digits // value.denominator).rjust(digits + 1, "0")
-    decimal_text = f"{scaled[: len(scaled) - digits]}.{scaled[len(scaled) - digits :]}" if digits else scaled
-    return f"-{decimal_text}" if value < 0 else decimal_text
+    text = f"{scaled[:-digits]}.{scaled[-digits:]}" if digits else scaled
+    return f"-{text}" if value < 0 else text
 
 
 LONG_FRACTION = re.compile(r"[0-9]+/[0-9]{7,}")

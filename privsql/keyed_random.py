@@ -47,7 +47,7 @@ class Chooser(Protocol):
 class Key:
     """A secret key and where it came from; its bytes do not show in ``repr``.
 
-    ``fresh``: drawn for one use and kept nowhere, so that nothing else was or will be made with it.
+    A ``fresh`` key was drawn for one use and is kept nowhere. So nothing else was or will be made with it.
     """
 
     origin: Origin
@@ -68,9 +68,10 @@ class Key:
         return Key(self.origin, digest.digest())
 
     def word(self, *purpose: object, bits: int = 128) -> pa.Table:
-        """Return one row, ``word``: so many bits for one purpose, for an engine that hashes with them.
+        """Return a table with one ``word``: a number of bits for one purpose, for an engine that hashes with them.
 
-        In base 64, 22 characters for 128: with it and a few numbers a text still fits into one block of SHA-256.
+        In base 64, 128 bits have 22 characters. With them and a few numbers a text still fits into one block of
+        SHA-256.
         """
         import pyarrow as pa
 

@@ -86,10 +86,16 @@ def html_table(
     width: int = WIDTH,
     labelled: bool = False,
 ) -> Html:
-    """Return a table with at most ``most`` rows, and a line for what is left out; nothing where there are no rows.
+    """Return a table with at most ``most`` rows, and a line for the rest; an empty text without rows.
 
-    ``numeric``: the places of columns of numbers, by default those that hold nothing else; ``number``: of all rows.
-    ``labelled``: every cell names its column, for a narrow page that shows cells one below the other.
+    Args:
+        head: The names of the columns.
+        rows: The rows.
+        numeric: The places of columns of numbers; None for those that hold nothing else.
+        number: How many rows there are; None for those given.
+        most: How many rows are shown.
+        width: The most characters of a cell.
+        labelled: Whether every cell names its column, for a narrow page that shows cells one below the other.
     """
     shown = rows[:most]
     if numeric is None:
@@ -116,7 +122,7 @@ def html_table(
 def html_bar(figure: tuple[object, object, object], ends: tuple[float, float], texts: Sequence[object] = ()) -> Html:
     """Return an interval (low, estimate, high) on a line between two ends: a stroke, and a mark for the estimate.
 
-    ``texts``: the three as they are read out.
+    ``texts`` are the three as they are read out.
     """
     low, estimate, high = (percent_along(one, ends) for one in figure)
     texts = texts or figure

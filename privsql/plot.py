@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class PlottedScore(Protocol):
-    """Answers of one estimator beside the true ones; ``summary``: errors, and by band of true answers in ``bands``."""
+    """Answers of one estimator beside the true ones; ``summary`` has errors, in ``bands`` by size of the answer."""
 
     @property
     def truth(self) -> Sequence[float]: ...
@@ -78,7 +78,7 @@ def draw_picture(draw: Callable[[Content], Any], content: Content) -> Any:
 
 
 def style_chart(chart: Any, size: int = 10) -> Any:
-    """Return a chart in the colours of all, without a frame; ``size``: of its letters, in pixels."""
+    """Return a chart in the colours of all charts, without a frame, with letters of ``size`` pixels."""
     text, quiet, line = INKS["text"], INKS["quiet"], INKS["line"]
     chart = chart.configure_view(stroke=None).configure_title(color=text, subtitleColor=quiet, anchor="start")
     letters = {"titleColor": text, "labelFontSize": size, "titleFontSize": size + 1}
@@ -164,7 +164,7 @@ def chart_estimates(pairs: Sequence[Pair], width: int = NARROW + 40) -> LayerCha
 
 
 def draw_attacks(attacked: Any) -> VConcatChart:
-    """Draw how sure adversaries are of their best guess, and certainty by known records; ``attacked``: has findings."""
+    """Draw how sure adversaries are of their best guess, and their certainty by the number of known records."""
     alt = load_altair()
     findings = [one for one in attacked.findings if one.mean is not None and one.unit != "columns"]
     means = "bar: on average; line: at most; circle: how often it is right; dashed: the most common value"
@@ -301,7 +301,7 @@ def chart_curve(rows: Sequence[tuple[str, Mapping[str, float | None]]]) -> Layer
 
 
 def chart_structure(rows: Sequence[tuple[str, float]], head: tuple[str, str]) -> Chart:
-    """Draw numbers by name as bars; ``head``: the titles of both."""
+    """Draw numbers by name as bars; ``head`` has the titles of both."""
     alt = load_altair()
     labels = distinct_labels([name for name, _ in rows], LABEL)
     data = [{"name": label, "number": number} for label, (_, number) in zip(labels, rows, strict=True)]

@@ -265,7 +265,7 @@ class Folder:
     """A folder of this process's own; ``path`` is its place. ``with`` gives that, and removes the folder at the end."""
 
     def __init__(self, prefix: str, parent: Path, *, masked: bool = True) -> None:
-        """Make the folder; ``masked``: all new files are private as long as it exists. ``OSError`` if it can't be."""
+        """Make the folder; if ``masked``, new files are private while it exists. ``OSError`` if it can't be made."""
         self._held = ExitStack()
         for _ in range(TRIES):
             self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
@@ -325,9 +325,9 @@ def sweep_folders(prefix: str, parent: Path, first: Callable[[Path], object] = b
 
 @contextmanager
 def temporary_folder(*, masked: bool = True) -> Iterator[Path]:
-    """Yield a folder among the temporary files of the system, and remove it; ``masked``: as in ``Folder``.
+    """Yield a folder among the temporary files of the system, and remove it at the end.
 
-    Raises ``EngineError`` if there is no room for one.
+    ``masked`` makes all new files of the process private meanwhile. Raises ``EngineError`` if the folder can't be made.
     """
     parent = Path(tempfile.gettempdir())
     sweep_folders(ROOM, parent)

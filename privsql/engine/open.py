@@ -53,7 +53,7 @@ def open_scratch() -> EngineSession:
 
 
 class FileSink:
-    """A ``Sink``: a database file, which is made where there is none."""
+    """A database file as a ``Sink``; it is made if it is missing."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -81,7 +81,7 @@ def find_open_database(caller: object, file: Path | None = None) -> ReleaseDatab
 
 
 def find_folder(address: str, session: object | None) -> ReleaseDatabase:
-    """Return what lies at the address of a folder; ``session``: of Spark, None for one of this machine's own."""
+    """Return the database at the address of a folder; without a session of Spark this machine's own is started."""
     folder: ReleaseDatabase = _load_spark("spark_release").find_catalog(session, address)
     return folder
 
@@ -104,9 +104,15 @@ def open_locked(
 ) -> Iterator[LockedSession]:
     """Yield a session for files that others made.
 
-    ``attached``: database files by the names under which they are attached, read-only; None: an empty database in
-    memory. ``readable``: files that may be attached or scanned besides. ``home``: the database of tables that name
-    none. Raises ``EngineError`` for a file that can't be read.
+    Args:
+        attached: Database files by the names under which they are attached, read-only; None for an empty database in
+            memory.
+        readable: Further files that may be attached or scanned.
+        home: The database of tables that name none.
+        options: How the verb runs.
+
+    Raises:
+        EngineError: A file can't be read.
     """
     with (
         temporary_folder(masked=False) as spill,

@@ -182,7 +182,17 @@ def connect_session(address: str) -> Iterator[SparkSession]:
     try:
         with warnings.catch_warnings(), translate_spark_errors():
             warnings.simplefilter("ignore")  # of what is raised as well
-            session = _create_remote_session(address)
+            from pyspark.sql.connect.client.retries import DefaultPolicy
+            from pyspark.sql.connect.session import SparkSession as Distant
+
+            # pyspark's common class would make every later session a remote one
+            session = cast("SparkSession", Distant.builder.remote(address).create())
+            session.client.set_retry_policies([DefaultPolicy(max_retries=CALLS)])
+            try:
+                _configure_session(session)
+            except BaseException:
+                session.client.close()
+                raise
     except (ImportError, PrivsqlError) as error:
         why = "pyspark[connect] is not installed" if isinstance(error, ImportError) else str(error)
         raise EngineError(f"{place}: {why}") from error
@@ -190,20 +200,6 @@ def connect_session(address: str) -> Iterator[SparkSession]:
         yield session
     finally:
         session.stop()
-
-
-def _create_remote_session(address: str) -> SparkSession:
-    """Make the session by its own class: pyspark's common one would make every later session a remote one."""
-    from pyspark.sql.connect.client.retries import DefaultPolicy
-    from pyspark.sql.connect.session import SparkSession as Distant
-
-    session = cast("SparkSession", Distant.builder.remote(address).create())
-    session.client.set_retry_policies([DefaultPolicy(max_retries=CALLS)])
-    try:
-        return _configure_session(session)
-    except BaseException:
-        session.client.close()
-        raise
 
 
 def require_trusted_session(session: object) -> SparkSession:
@@ -326,7 +322,7 @@ _NUMBERS = itertools.count()  # of what stores relations in this process: severa
 
 
 class SparkRelations:
-    """Relations of one session; ``spill``: a folder that the workers see, or None."""
+    """Relations of one session; ``spill`` is a folder that the workers see, or None."""
 
     keeps_order = False
     tables: Collection[str] = ()  # those of a release that are meant where no database is named
@@ -497,7 +493,7 @@ class SparkWarehouse(SparkRelations):
     """Relations beside a publisher's table."""
 
     def __init__(self, session: SparkSession, here: Path, options: Options | None = None) -> None:
-        """Use a session; ``here``: a folder for files that are fetched, and stored where workers see it."""
+        """Use a session; folder ``here`` takes fetched files, and stored relations if the workers see it."""
         super().__init__(session, here if shares_files(session, here) else None, options)
         self._here = here
         self._write: Callable[[str, DataFrame], DataFrame] | None = None  # of a table of the release

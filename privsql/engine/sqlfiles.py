@@ -184,11 +184,11 @@ def fill(name: str, holes: Mapping[str, Hole]) -> exp.Query:
     A list hole stands where a list may stand (SELECT, GROUP BY, ORDER BY) and may be empty. Fillings are checked, too.
     """
     tree = parse_file(name).copy()
-    for key, filling in () if name.startswith("duckdb/") else holes.items():
+    for hole, filling in () if name.startswith("duckdb/") else holes.items():
         foreign = set().union(*map(unfit_nodes, [filling] if isinstance(filling, exp.Expr) else filling))
         if foreign:
             wrong = ", ".join(sorted(foreign))
-            raise ValueError(f"sql/{name}.sql: hole {key} is filled with what is outside the portable subset: {wrong}")
+            raise ValueError(f"sql/{name}.sql: hole {hole} is filled with what is outside the portable subset: {wrong}")
     unused = set(holes)
     nodes = list_nodes(tree)  # once: that takes longer than all that is done on the way
     for node in nodes:
@@ -482,7 +482,7 @@ class ReservedColumns:
 class Roles:
     """Quasi-identifiers and sensitive columns, in the order of the specification.
 
-    ``orders``: by column the labels of a type that has an order of its own, in that order.
+    ``orders`` has by column the labels of a type with an order of its own, in that order.
     """
 
     quasi_identifiers: tuple[Field, ...]

@@ -187,9 +187,15 @@ def is_occupied(target: Target) -> bool:
 def digest_tables(
     db: Relations, tables: Iterable[str], database: str, schema: str | None = None, *, ordered: bool = True
 ) -> str:
-    """Return SHA-256 of tables by their names; ``ordered``: with the order in which their rows are stored.
+    """Return SHA-256 of tables by their names.
 
-    Without it the digest is the same on every engine. Doubles, whose texts engines do not share, are left out then.
+    Args:
+        db: The engine that has the tables.
+        tables: Their names.
+        database: The database that holds them.
+        schema: Their schema; None for the first one.
+        ordered: Whether the order of the stored rows counts. If not, the digest is the same on every engine. Doubles,
+            whose texts engines do not share, are left out then.
     """
     digest = digest_table if ordered else _sum_rows
     digests = {name: digest(db, table(name, database, schema)) for name in sorted(tables)}

@@ -101,7 +101,7 @@ NEAR = 0.001  # shares of records that differ by less may do so because of anoth
 
 @dataclass(frozen=True)
 class MeasuredFacts(JsonObject):
-    """Facts, learning risk and bounds as the tables of a release give them."""
+    """Facts, learning risk and bounds, measured on the tables of a release."""
 
     json_keys = ("facts*", "learning_risk", "bounds", "summary")
 
@@ -263,9 +263,9 @@ HASHES = 2**64  # different ones
 
 @dataclass(frozen=True)
 class SummaryLine(JsonObject):
-    """One line for people, with its ``figures`` by name.
+    """One line for people, with its figures by name.
 
-    ``standing``: ``PROMISED``, ``BEYOND``, ``MEASURED`` or ``LEFT_OUT``.
+    ``standing`` is ``PROMISED``, ``BEYOND``, ``MEASURED`` or ``LEFT_OUT``.
     """
 
     json_keys = ("text", "standing", "figures*")
@@ -331,9 +331,13 @@ class ReleaseSummary(JsonObject):
     ) -> ReleaseSummary:
         """Return the summary of a release whose checks hold.
 
-        ``bounds``: of its mechanism; ``learning``: the finding of the attacker who learns; ``errors``: (estimate,
-        error, whether that is the largest one possible or else the expected one) of typical counts; ``measured``:
-        whether these were looked for.
+        Args:
+            release: The release.
+            bounds: The bounds of its values.
+            learning: The finding of the attacker who trains on the release; None if it was not measured.
+            errors: For typical counts (estimate, error, whether it is the largest possible error, not the expected
+                one).
+            measured: Whether learning and errors were looked for.
         """
         manifest, hint = release.manifest, "" if measured else "; 'privsql attack' measures it"
         together = manifest.together
@@ -365,7 +369,10 @@ class ReleaseSummary(JsonObject):
 
 
 def list_bounds(release: AttachedRelease, *, examined: bool = False) -> list[VerifiedBound]:
-    """Return the bounds of a release by its tables; ``examined``: ``examine_release`` has just named what they read."""
+    """Measure the bounds of a release on its tables.
+
+    ``examined`` tells that ``examine_release`` has just made the relations that the bounds read.
+    """
     if not examined:
         release.checked.name_tables()
         release.mechanism.checks(release.checked)

@@ -31,11 +31,20 @@ AMOUNTS = {"avg": "Average", "sum": "Sum"}
 
 @dataclass(frozen=True)
 class FormColumn:
-    """A column of a release: ``values`` are those that it shows, in order; none where there are too many.
+    """A column of a release as the form shows it.
 
-    ``whole``: it has bins or groups of values, which are asked for as a whole; ``by_value``: whether an answer can have
-    a line for each value; ``left_out``: values that no field can hold (empty, very long, or with control characters),
-    which can be asked for in SQL.
+    Attributes:
+        number: Its place among the columns.
+        name: Its name.
+        type: Its type.
+        kind: How its values are entered.
+        values: The values that the form shows, in order; none if there are too many.
+        sensitive: Whether it is sensitive.
+        nulls: Whether it may hold NULL.
+        note: A remark on its values.
+        whole: Whether it has bins or groups, which are asked for as a whole.
+        by_value: Whether an answer can have a line for each value.
+        left_out: How many values no field can hold: empty, very long, or with control characters. SQL can ask for them.
     """
 
     number: int
@@ -80,9 +89,15 @@ RECORDS = FormMeasure(COUNT, "How many records")
 
 @dataclass(frozen=True)
 class ReleaseForm:
-    """All that can be chosen. ``items``: of a release of item sets, whose one column holds them.
+    """All that can be chosen on the form of a release.
 
-    ``certain``: whether the bounds of the literature's formula hold the true count for sure.
+    Attributes:
+        name: The name of the release.
+        columns: Its columns; of item sets the one that holds the items.
+        measures: The figures that can be asked for.
+        items: The items of a release of item sets; None for other releases.
+        certain: Whether the bounds of the literature's formula are sure to hold the true count.
+        estimators: The estimators that can be chosen.
     """
 
     name: str
@@ -172,7 +187,7 @@ Pairs = list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class ColumnCondition:
-    """The condition on one column: values, or a range; ``nulls``: one of ``NULLS``, or nothing."""
+    """The condition on one column: values, or a range. ``nulls`` is one of ``NULLS``, or empty."""
 
     values: tuple[str, ...] = ()
     low: str = ""

@@ -70,10 +70,13 @@ POLICY = (
 
 
 class Guard:
-    """Refuses requests before the page. ``hosts``: allowed names, in small letters; ``token``: None if none is needed.
+    """Refuses requests before they reach the page.
 
-    ``any_address``: allow any IP address, as it listens on all of the machine; ``cookie``: the name of the token's
-    cookie, another one for each page of a machine, as browsers ignore ports.
+    Attributes:
+        hosts: The allowed host names, in small letters.
+        token: The token that a request needs; None if it needs none.
+        any_address: Whether any IP address is allowed, because the server listens on all addresses of the machine.
+        cookie: The name of the token's cookie. Each server of a machine has another, because browsers ignore ports.
     """
 
     def __init__(
@@ -111,7 +114,11 @@ class Guard:
             )
         if not self._is_called(request.headers.getlist("host")):
             return _plain_response(403, NOT_HERE)
-        return None if _is_own(request) else _plain_response(403, CROSS)
+        origin = request.headers.get("origin")  # of this page, or of no page
+        own = (None, *(f"{kind}://{request.headers['host']}" for kind in ("http", "https")))
+        if request.headers.get("sec-fetch-site", "none") not in OWN_SITES or origin not in own:
+            return _plain_response(403, CROSS)
+        return None
 
     def _is_called(self, hosts: list[str]) -> bool:
         if len(hosts) != 1:
@@ -157,14 +164,6 @@ class Guard:
         pairs = [pair for pair in parse_parameters(request.scope["query_string"]) if pair[0] != TOKEN]
         path = "/" + request.scope["raw_path"].decode("ascii").lstrip("/")  # never another machine's
         return RedirectResponse(path + (f"?{join_parameters(pairs)}" if pairs else ""), status_code=303)
-
-
-def _is_own(request: Request) -> bool:
-    """Return True for a request that comes from this page, or from no page."""
-    if request.headers.get("sec-fetch-site", "none") not in OWN_SITES:
-        return False
-    origin = request.headers.get("origin")
-    return origin is None or origin in {f"{kind}://{request.headers['host']}" for kind in ("http", "https")}
 
 
 def is_ip_address(name: str) -> bool:

@@ -36,7 +36,7 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class Listener:
-    """The open socket of the server. ``hosts``: further names of it; ``token``: None if none is needed."""
+    """The open socket of the server; ``hosts`` are further names of it, and ``token`` is None if none is needed."""
 
     host: str
     socket: socket.socket

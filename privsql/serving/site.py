@@ -239,7 +239,7 @@ BROKEN = "this failed, and should not have; the terminal says more"
 
 
 def make_site(served: Mapping[str, ReleasePool], queue: QueryQueue, *, verified: bool) -> Starlette:
-    """Return the page over some releases; ``verified``: whether these were checked when it began."""
+    """Return the page over some releases; ``verified`` tells whether they were checked at the start."""
     pages = Site(served, queue, verified=verified)
     routes = [
         Route("/", pages.show_releases),

@@ -42,7 +42,7 @@ SAME = {"utf8": "utf-8", "utf16": "utf-16", "latin1": "latin-1", "iso-8859-1": "
 
 
 class Csv(BaseModel):
-    """Options of a CSV file, by DuckDB's names. None of them skips lines that can't be read."""
+    """Options of a CSV file that DuckDB would guess otherwise. None of them skips lines that can't be read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -152,7 +152,7 @@ class Frame:
         return list(self.table.columns if self.in_spark else self.table.column_names)
 
     def list_remarks(self, names: Iterable[str], *, queried: bool) -> list[str]:
-        """Return the warnings on columns that are published; ``queried``: on all, since a query may read any."""
+        """Return the warnings on columns that are published; if ``queried``, on all, which a query may read."""
         wanted = set(map(fold_name, names))
         remarks = [text for name, text in self.remarks if queried or name is None or fold_name(name) in wanted]
         return [*remarks, *(f"column {name!r} {why}; it is left out" for name, why in self.left_out.items())]
@@ -183,7 +183,7 @@ class Frame:
         return self._read[items]
 
     def refuse_unreadable(self, names: Iterable[str], *, queried: bool) -> None:
-        """Raise ``UsageError`` if one of these columns can't be read; ``queried``: they are those of a query."""
+        """Raise ``UsageError`` if one of these columns can't be read; if ``queried``, a query reads them."""
         index = dict.fromkeys(self.index, "is of the index, which is no column; df.reset_index() makes it one")
         wrong = {fold_name(name): why for name, why in (({} if queried else index) | dict(self.left_out)).items()}
         present = set(map(fold_name, self.column_names))
@@ -279,18 +279,13 @@ def _read_stream(value: Any) -> pa.Table:
         held.append(batch)
         size += batch.nbytes
         if size > HELD and os.name == "posix":
-            return _map_batches(reader.schema, chain(held, reader))
-    return pa.Table.from_batches(held, reader.schema)
-
-
-def _map_batches(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:
-    """Write batches to a private file, map it into memory and take its name away."""
-    import pyarrow as pa
-
-    with temporary_folder() as folder:
+            break
+    else:
+        return pa.Table.from_batches(held, reader.schema)
+    with temporary_folder() as folder:  # whose end takes the file's name away
         path = str(folder / "rows.arrow")
-        with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, schema) as writer:
-            for batch in batches:
+        with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, reader.schema) as writer:
+            for batch in chain(held, reader):
                 writer.write_batch(batch)
         return pa.ipc.open_stream(pa.memory_map(path)).read_all()
 

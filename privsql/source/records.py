@@ -78,8 +78,17 @@ def prepare_table(
 ) -> TableRecords:
     """Mount the source, apply the NULL policy and count the sensitive values.
 
-    ``choice``: which record of each person is taken (None: by a fresh key); ``types``: as of ``mount_persons``.
-    Raises ``UsageError`` for columns or NULL that can't be published, ``EngineError`` for files that can't be read.
+    Args:
+        db: The engine that reads the source.
+        source: The source.
+        columns: The roles of its columns.
+        choice: Which record of each person is taken; None chooses by a fresh key.
+        types: Finds the types of columns that no record may decide.
+        listed: The public list of sensitive values; None if the records determine them.
+
+    Raises:
+        UsageError: A column, or NULL in it, can't be published.
+        EngineError: A file can't be read.
     """
     mounted = mount_persons(db, source, types)
     calendar = next((name for name, bins in columns.bins.items() if bins.unit or bins.prefix), None)
@@ -292,10 +301,19 @@ def prepare_sets(
 ) -> SetRecords:
     """Mount the source, apply the NULL policy, find the universe and count the sets.
 
-    ``choice``: which record of each person is taken, where persons are named; ``types``: as of ``mount_persons``.
-
     Items outside the universe are dropped, as NULL is. An item that stands twice in a list counts once. So no record is
-    refused. Raises ``UsageError`` for unknown columns and types.
+    refused.
+
+    Args:
+        db: The engine that reads the source.
+        source: The source.
+        columns_: The columns of the item sets.
+        universe: The items that may be published.
+        choice: Which record of each person is taken; None if the source names no persons.
+        types: Finds the types of columns that no record may decide.
+
+    Raises:
+        UsageError: A column is unknown, or its type can't be published.
     """
     mounted = mount_persons(db, source, types)
     known = index_names(db.list_fields(mounted))
@@ -345,11 +363,17 @@ def _item_type(column_: Field, *, is_list: bool) -> str:
 def prepare_records(
     db: Warehouse, spec: Spec, *, for_ledger: bool = False, choice: PersonChoice | None = None
 ) -> Records:
-    """Mount and count the source; ``for_ledger``: with names by which a ledger knows records and persons.
+    """Mount and count the source of a specification.
 
-    ``choice``: by which one record of each person is taken (None: by a fresh key).
-    Raises ``UsageError`` for columns that are unknown or can't be published, and NULL where it is refused;
-    ``EngineError`` for files that can't be read.
+    Args:
+        db: The engine that reads the source.
+        spec: The specification.
+        for_ledger: Whether to add the names by which a ledger knows records and persons.
+        choice: Which record of each person is taken; None chooses by a fresh key.
+
+    Raises:
+        UsageError: A column is unknown or can't be published, or NULL is refused in it.
+        EngineError: A file can't be read.
     """
     mechanism, source = spec.implementation, spec.source.model_copy(update={"frame": spec.frame})
     shape, types = mechanism.shape, determine_types(spec)

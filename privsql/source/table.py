@@ -32,6 +32,7 @@ from privsql.engine.sqlfiles import (
     temp_table,
 )
 from privsql.errors import GuaranteeError, UsageError, suggest_name
+from privsql.exact import decimal_text
 from privsql.model.bins import DIGITS, fits_type, number_range
 from privsql.model.hashing import derive_record_key, derive_stream_key, hash_columns, hash_records, source_changed_error
 from privsql.model.packing import CountedSource, PackedRecords, RankedRecords, pack_records
@@ -183,12 +184,10 @@ def read_listed(field: Field, value: exp.Expr, listed: ListedValues) -> exp.Expr
 
 def _number_literal(number: Fraction | Decimal, kind: str) -> exp.Expr:
     """Return a number as a constant of a type, which holds it exactly (``fits_type``)."""
-    exact, scale = Fraction(number), 0
-    while (exact * 10**scale).denominator != 1:
-        scale += 1
-    digits = str(abs(int(exact * 10**scale))).rjust(scale + 1, "0")
-    text = f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits
-    return exp.cast(exp.Literal.string(f"{'-' if exact < 0 else ''}{text}"), kind, dialect=DIALECT)
+    exact, digits = Fraction(number), 0
+    while (exact * 10**digits).denominator != 1:
+        digits += 1
+    return exp.cast(exp.Literal.string(decimal_text(exact, digits)), kind, dialect=DIALECT)
 
 
 # Table ----------------------------------------------------------------------------------------------------------------
@@ -297,7 +296,7 @@ class TableRecords:
         self._built_relations.add("records")
 
     def coded_records(self, *, ordered: bool) -> exp.Query:
-        """Return quasi-identifiers and rank of the sensitive value of every record; ``ordered``: in canonical order."""
+        """Return quasi-identifiers and rank of the sensitive value of every record, sorted if ``ordered``."""
         coded = self._coded_query(self.roles.qi_columns("r"))
         if not ordered:
             return coded
@@ -343,7 +342,12 @@ class TableRecords:
         return self.reading.keep
 
     def query_names(self, *, follow: bool, values: bool) -> exp.Query:
-        """Return a query for the names of records and persons; ``follow``: with a digest of each published record."""
+        """Return the query for the names of records and persons.
+
+        Args:
+            follow: Whether to add a digest of each published record, by which it is followed.
+            values: Whether to add its sensitive value.
+        """
         roles = self.roles
         fields = dict(zip((*roles.qi_keys, *roles.sa_keys), roles.columns, strict=True))
         if not follow:

@@ -205,7 +205,7 @@ def _text_of(place: object) -> str:
 def as_targets(
     releases: Iterable[PathLike] | PathLike | None, what: str, connection: object | None = None
 ) -> list[Target]:
-    """Return the targets of several releases; one may stand alone. ``connection``: as of ``as_target``."""
+    """Return the targets of several releases, as ``as_target`` does; one may stand alone."""
     as_paths(releases, what)
     several = (releases,) if isinstance(releases, str | os.PathLike) else releases or ()
     return [as_target(one, connection) for one in several]

@@ -13,10 +13,7 @@ import pyarrow as pa
 
 
 def read_untyped(values: Any, *, as_lists: bool) -> pa.Array:
-    """Return a column as texts, or as lists of texts, whatever its values are.
-
-    ``values``: of pandas, or a column of Arrow that has no type.
-    """
+    """Return a column of pandas, or one of Arrow without a type, as texts or as lists of texts."""
     if isinstance(values, pa.ChunkedArray):
         return values.cast(pa.string())
     import pandas as pd

@@ -152,7 +152,7 @@ VERSION = duckdb.__version__
 
 
 class Connection:
-    """A connection of its own to an instance of its own, in memory; ``discreet``: no error of it shows a value."""
+    """A connection to a DuckDB of its own, in memory; if it is ``discreet``, no error of it shows a value."""
 
     discreet = False
 
@@ -333,7 +333,7 @@ def interrupt_on_signal(*ducks: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 @contextmanager
 def translate_duck_errors(*, discreet: bool = False) -> Iterator[None]:
-    """Raise DuckDB's errors as privsql's, one line each; ``discreet``: without the value that is wrong."""
+    """Raise DuckDB's errors as privsql's, one line each; if ``discreet``, without the value that is wrong."""
     try:
         yield
     except duckdb.InterruptException as error:
@@ -353,7 +353,7 @@ def translate_duck_errors(*, discreet: bool = False) -> Iterator[None]:
 
 @contextmanager
 def name_file_in_errors(path: Path | str, *, query: bool = False, whole: bool = False) -> Iterator[None]:
-    """Name the file in errors, and say what a lock means; ``whole``: any error is the file's."""
+    """Name the file in errors, and say what a lock means; if ``whole``, any error is the file's."""
     try:
         yield
     except EngineError as error:

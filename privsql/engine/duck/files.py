@@ -284,9 +284,9 @@ WHOLE_NUMBER = r"\s*[+-]?[0-9]+(\.0*)?\s*"
 
 
 def scan_texts(connection: Connection, scan: Scan, room: Path) -> str:
-    """Return the SELECT of all columns of CSV files as text; ``EngineError`` as of ``scan_call``.
+    """Return the SELECT of all columns of CSV files as text; ``EngineError`` as ``scan_call`` raises it.
 
-    ``room``: a folder for texts that are written anew, which is there until the SELECT has run.
+    Files that are not UTF-8 are written anew to folder ``room``, which must exist until the SELECT has run.
     """
     files, options = _looked_up(connection, scan), dict(scan.options)
     headers = [_read_header(connection, file, options) for file in files]
@@ -450,9 +450,9 @@ def cast_text(value: exp.Expr, kind: str, options: Mapping[str, Any]) -> exp.Exp
 
 
 def fit_parquet(connection: Connection, scan: Scan, call: str, room: Path) -> str:
-    """Return what reads the files of ``call``: itself if it can read every value, or them written anew in ``room``.
+    """Return the call that reads Parquet files: ``call`` if it can read every value, or one for copies in ``room``.
 
-    The columns have the same types. What lies at an address stays as it is.
+    The columns keep their types. Files at an address are not copied.
     """
     columns = [(row[0], row[1]) for row in connection.rows(f"DESCRIBE {_select_all(call)}")]
     if any(map(url_scheme, scan.files)) or _reads_values(connection, call, columns):
@@ -550,9 +550,10 @@ class SQLiteFile:
         return all_rows(table(parsed.name, schema=parsed.db)).sql(SQLITE)
 
     def stream_rows(self, query: str, *, as_text: bool = False) -> pa.RecordBatchReader:
-        """Return the rows of a SELECT; ``UsageError`` for columns whose values are of several types, or bytes.
+        """Return the rows of a SELECT, every value as a text if ``as_text``.
 
-        ``as_text``: every value is a text, whatever it is.
+        Raises:
+            UsageError: A column holds values of several types, or bytes.
         """
         if as_text:
             self._file.text_factory = decode_text
