@@ -17,6 +17,7 @@ from privsql.engine.database import IntervalFunctions
 from privsql.engine.duck.container import STAGE, CopiedSchemas, Objects, RemoteSchemas
 from privsql.engine.remote import BATCH, RemoteDialect, as_tuples, call_function, temporary_name, write_view
 from privsql.engine.sqlfiles import Field, all_rows, cast_as, column, one_select, write_intervals
+from privsql.engine.values import numeric_digits
 from privsql.errors import HIDDEN, EngineError, UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ TYPES = {
     "text": "VARCHAR", "varchar": "VARCHAR", "date": "DATE", "time": "TIME", "timestamp": "TIMESTAMP",
     "timestamptz": "TIMESTAMP WITH TIME ZONE", "uuid": "UUID",
 }  # fmt: skip
-HEADER = 4  # added to precision and scale of a numeric type, as the server keeps them
 ENGINE = RemoteDialect(
     "Postgres", POSTGRES, frozenset({"Bracket", "Collate"}), lambda node: node, exp.to_identifier("C", quoted=True)
 )
@@ -45,12 +45,9 @@ def read_fields(schema: pa.Schema) -> list[Field]:
     known = TYPES | {f"_{kind}": f"{name}[]" for kind, name in TYPES.items()}
     fields = []
     for one in schema:
-        metadata = one.metadata or {}
-        kind = metadata.get(b"POSTGRESQL:type", str(one.type).encode()).decode()
-        precision, scale = divmod(int(metadata.get(b"POSTGRESQL:typmod", -1)) - HEADER, 2**16)
-        if kind == "numeric" and 0 <= precision <= 38 and scale <= precision:
-            kind = f"DECIMAL({precision},{scale})"
-        fields.append(Field(one.name, known.get(kind, kind)))
+        kind = (one.metadata or {}).get(b"POSTGRESQL:type", str(one.type).encode()).decode()
+        digits = numeric_digits(one) if kind == "numeric" else None
+        fields.append(Field(one.name, f"DECIMAL({digits[0]},{digits[1]})" if digits else known.get(kind, kind)))
     return fields
 
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 LAST_MOMENT, DAY = 9_223_372_022_399_999_999, 86_400_000_000  # in microseconds
 LAST_DATE = 2**31 - 2  # in days
+TYPMOD, MOST_DIGITS = 4, 38  # what Postgres adds to precision and scale of a numeric type; of a number of the engine's
 MICROSECONDS = {"s": 10**6, "ms": 10**3, "us": 1}
 
 
@@ -23,6 +24,12 @@ def fit_rows(rows: pa.Table) -> pa.Table:
 def fit_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column in which every engine can read every value."""
     return pa.chunked_array([_fit(chunk) for chunk in [*column.chunks, pa.array([], column.type)]])
+
+
+def numeric_digits(field: pa.Field) -> tuple[int, int] | None:
+    """Return precision and scale of a ``numeric(p, s)`` of Postgres, as ADBC states them; None without such."""
+    precision, scale = divmod(int((field.metadata or {}).get(b"POSTGRESQL:typmod", -1)) - TYPMOD, 2**16)
+    return (precision, scale) if scale <= precision <= MOST_DIGITS else None
 
 
 def decode_text(value: bytes | None) -> str | None:

@@ -106,7 +106,6 @@ class Csv(BaseModel):
 # ``Frame.by_value``.
 
 HELD = 2**28  # bytes of a stream that stay in memory
-TYPMOD, MOST_DIGITS = 4, 38  # what Postgres adds to precision and scale of a numeric type; of a number of the engine's
 UNTYPED = ("object", "category")  # types of pandas whose values are of any type
 READ = ("arrow.uuid", "arrow.json")  # extensions of Arrow that the engine knows
 STREAM, ARRAY = "__arrow_c_stream__", "__arrow_c_array__"
@@ -241,6 +240,7 @@ def _frame_from_arrow(value: Any, kind: str, *, discreet: bool) -> Frame:
     import pyarrow as pa
 
     from privsql.engine.open import translate_errors
+    from privsql.engine.values import numeric_digits
 
     try:
         with translate_errors():  # a query of the engine's is run now
@@ -256,11 +256,13 @@ def _frame_from_arrow(value: Any, kind: str, *, discreet: bool) -> Frame:
     columns: list[Any] = []
     given: dict[str, Any] = {}
     for one, column in zip(table.schema, table.columns, strict=True):
-        digits = _numeric_type(one)
-        if pa.types.is_null(one.type) or digits is not None:
-            given[one.name] = column if digits is None else (column, digits)
-        with suppress(pa.ArrowInvalid):  # of NaN
-            column = column if digits is None else column.cast(pa.string()).cast(digits)
+        if pa.types.is_null(one.type):
+            given[one.name] = column
+        elif _is_numeric(one.type) and (digits := numeric_digits(one)) is not None:  # ADBC brings it as texts
+            kind = pa.decimal128(*digits)
+            given[one.name] = (column, kind)
+            with suppress(pa.ArrowInvalid):  # of NaN
+                column = column.cast(pa.string()).cast(kind)
         columns.append(column)
     return _make_frame(table.column_names, columns, {}, [], given)
 
@@ -288,15 +290,6 @@ def _read_stream(value: Any) -> pa.Table:
             for batch in chain(held, reader):
                 writer.write_batch(batch)
         return pa.ipc.open_stream(pa.memory_map(path)).read_all()
-
-
-def _numeric_type(field: pa.Field) -> pa.DataType | None:
-    """Return the type of a ``numeric(p, s)`` of Postgres, which ADBC brings as texts; None for any other type."""
-    import pyarrow as pa
-
-    digits = int((field.metadata or {}).get(b"POSTGRESQL:typmod", -1)) - TYPMOD
-    fits = _is_numeric(field.type) and 0 < digits >> 16 <= MOST_DIGITS
-    return pa.decimal128(digits >> 16, digits & 0x7FF) if fits else None
 
 
 def _is_numeric(kind: pa.DataType) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from sqlglot import exp
@@ -213,6 +213,9 @@ class SetRecords:
     known_by: Mapping[str, exp.Expr] = field(default_factory=dict)
     history: History = field(default_factory=History)
     _built_relations: set[str] = field(default_factory=set)
+    order: ClassVar[Order] = "stream"  # no single record is assigned
+    packed: ClassVar[None] = None  # sets are no integers
+    has_ids: ClassVar[bool] = False  # nor followed one by one
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
@@ -225,19 +228,9 @@ class SetRecords:
         """Return the number of published records, with those without items."""
         return self.source_records - self.suppressed
 
-    @property
-    def order(self) -> Order:
-        """Return ``stream``, since no single record is assigned."""
-        return "stream"
-
     def bind_key(self, key: Key) -> Key:
         """Return the key: noise is fresh, whatever the records are."""
         return key
-
-    @property
-    def packed(self) -> None:
-        """Return None: sets are no integers."""
-        return
 
     def sort_records(self) -> None:
         """Make ``contents``: every set, item by item."""
@@ -263,11 +256,6 @@ class SetRecords:
         self.db.drop(SECRET)
         hashes = sets["hash"].to_numpy().astype(np.uint64)
         return iter([(scatter_bits(place_hashes(hashes, 0)), sets["records"].to_numpy().astype(np.int64))])
-
-    @property
-    def has_ids(self) -> bool:
-        """Return whether records are followed one by one; sets are not."""
-        return False
 
     @property
     def keep_predicate(self) -> exp.Expr:
