@@ -187,7 +187,7 @@ def _unknown_keyword(name: str, names: set[str], verb: str | Callable[..., Any])
 
 @contextmanager
 def pause_collection() -> Iterator[None]:
-    """Collect no garbage meanwhile: most of what a query makes lasts until its answer is there."""
+    """Collect no garbage inside: most objects that a query makes live until its answer is there."""
     was_running = gc.isenabled()
     gc.disable()
     try:

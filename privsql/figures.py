@@ -19,11 +19,11 @@ def is_number(value: object) -> TypeGuard[int | float | Decimal]:
 
 
 def format_estimate(estimate: object, error: object, low: object, high: object) -> list[object]:
-    """Return an estimate, its standard error, low and high as texts; what is no number stays as it is.
+    """Return an estimate, its standard error, low and high as texts; a value that is no number stays as it is.
 
     Two significant digits of the error decide how many digits all four have. Without an error, a quarter of the
-    distance between the bounds takes its place, and these are certain: they are rounded outwards, never beyond the
-    point. An estimate that has neither has four significant digits. What is exact is shown in full.
+    distance between the bounds takes its place. These bounds are certain: they are rounded outwards, never beyond the
+    point. An estimate with neither has four significant digits. Exact numbers are shown in full.
 
     >>> format_estimate(180.73, 16.31, 149.0, 214.0), format_estimate(0.0793, 0.0061, 0.0671, 0.0915)
     (['181', '16', '149', '214'], ['0.0793', '0.0061', '0.0671', '0.0915'])

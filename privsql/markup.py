@@ -159,6 +159,6 @@ def _as_finite(value: object) -> float | None:
 
 
 def html_page(title: object, *parts: str) -> str:
-    """Return what a notebook shows: a title over tables (``html_table``) and lines of text."""
+    """Return the HTML of a notebook's cell: a title over tables (``html_table``) and lines of text."""
     blocks = (part if isinstance(part, Html) else f"<p>{clean_text(part, LINE)}</p>" for part in parts)
     return f'<div class="privsql">{STYLE}<p><b>{html_cell(title, WIDE)}</b></p>{"".join(blocks)}</div>'

@@ -58,9 +58,9 @@ ERROR = "mean error / true answer"
 
 
 def save_picture(draw: Callable[[Content], Any], content: Content, to: Path | None) -> None:
-    """Write what a function of this module draws, if a file is named: a PNG or an SVG, by its ending.
+    """Draw a chart by a function of this module and write it to a PNG or SVG file, if one is named.
 
-    Raises ``EngineError`` if it can't be written.
+    Raises ``EngineError`` if the file can't be written.
     """
     if to is None:
         return
@@ -205,7 +205,7 @@ def chart_adversaries(findings: Sequence[Any], width: int = 220) -> LayerChart:
 
 
 def _draw_corruption(points: Sequence[dict[str, Any]]) -> LayerChart:
-    """Draw how sure an adversary is who knows others in a bucket, in theory and as it was measured."""
+    """Draw how sure an adversary is who knows other records of a bucket, in theory and as measured."""
     alt = load_altair()
     base = make_chart(points, WIDE, HEIGHT // 2).properties(title="Corruption: an attacker who knows other values")
     base = base.encode(alt.X("known:Q", title="other records of the bucket that are known").axis(tickMinStep=1))
@@ -277,7 +277,7 @@ def chart_bounds(rows: Sequence[tuple[str, float, float, float | None]]) -> Laye
 
 
 def chart_curve(rows: Sequence[tuple[str, Mapping[str, float | None]]]) -> LayerChart:
-    """Draw what thresholds promise and are predicted to give: (threshold, figures), figures by name."""
+    """Draw the promised and the predicted figures of thresholds: (threshold, figures by name)."""
     alt = load_altair()
     names = {
         "highest_belief": "attacker who finds a record (promised)",

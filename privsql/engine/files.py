@@ -61,7 +61,7 @@ def url_scheme(name: str) -> str:
 
 
 def redact_secrets(text: str) -> str:
-    """Return a text without what the addresses in it may keep secret.
+    """Return a text without the secrets of addresses in it: user, password and query.
 
     >>> redact_secrets("no answer from 'https://me:secret@host/a.csv?token=1'")
     "no answer from 'https://host/a.csv'"
@@ -108,7 +108,7 @@ def default_release_name(name: str) -> str:
 
 
 def _address_path(name: str) -> str:
-    """Return an address without what comes before and after its path."""
+    """Return the path of an address; a path as it is."""
     return redact_secrets(name).partition("://")[2] if url_scheme(name) else name
 
 
@@ -132,7 +132,7 @@ def explain_disguise(file: Path, kind: str, compression: str | None) -> str:
 
 
 def sniff_kind(file: Path) -> str:
-    """Return the kind of ``MAGIC`` as which a file begins; empty for others, and for one that can't be read."""
+    """Return the kind of a file by its first bytes (``MAGIC``); empty if none fits or it can't be read."""
     try:
         with file.open("rb") as opened:
             begun = opened.read(16)
@@ -145,9 +145,10 @@ def sniff_kind(file: Path) -> str:
 
 
 def find_files(names: Sequence[str]) -> list[Path]:
-    """Return the files of this machine that names mean, none twice; a file's own name is no pattern.
+    """Return the files of this machine that names mean, each once; a file's own name is no pattern.
 
-    Raises ``EngineError`` where there is none, and where two names lead to the same file.
+    Raises:
+        EngineError: A name means no file, or two names mean the same file.
     """
     files = [file for name in names for file in _files_of(name)]
     places: dict[str, Path] = {}
@@ -298,9 +299,9 @@ class Folder:
 
 
 def sweep_folders(prefix: str, parent: Path, first: Callable[[Path], object] = bool) -> None:
-    """Remove the folders whose processes are gone; none that is not one's own, and none for which ``first`` fails.
+    """Remove this user's folders whose processes are gone, unless ``first`` fails for one.
 
-    A folder that somebody else has put there, or a link to one, is not looked into.
+    Folders of other users, and links to folders, are not opened.
     """
     folders = []
     with suppress(OSError), os.scandir(parent) as entries:
@@ -340,7 +341,7 @@ def temporary_folder(*, masked: bool = True) -> Iterator[Path]:
 
 
 def _taken(folder: Path, flags: int = 0) -> int | None:
-    """Return the open lock of a folder, held alone; None where another process has it, or has removed the folder."""
+    """Lock a folder and return the lock's descriptor; None if another process has it, or removed the folder."""
     lock = folder / LOCK
     try:
         descriptor = system.open_descriptor(lock, os.O_RDWR | flags)
@@ -380,7 +381,7 @@ def unused_name(name: str, others: Iterable[str]) -> str:
 
 
 def fold_name(name: str) -> str:
-    """Return a name for comparison: SQL engines take ASCII letters in either case for the same, and no others."""
+    """Return a name for comparison. SQL engines ignore the case of ASCII letters, and of no others."""
     return name.translate(UPPER)
 
 

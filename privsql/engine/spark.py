@@ -87,7 +87,7 @@ ENGINE = RemoteDialect("Spark", SPARK, HASH_FUNCTIONS, _translate_node, COLLATIO
 
 
 def type_name(kind: spark.DataType) -> str:
-    """Return a type by the name that ``privsql.engine.sqlfiles`` has for it; as Spark says it if there is none.
+    """Return a type by its name in ``privsql.engine.sqlfiles``, or Spark's own name without one.
 
     >>> type_name(spark.DecimalType(10, 2)), type_name(spark.ArrayType(spark.IntegerType()))
     ('DECIMAL(10,2)', 'INTEGER[]')
@@ -225,7 +225,7 @@ def require_ansi_mode(session: SparkSession) -> SparkSession:
 
 
 def shares_files(session: SparkSession, folder: Path) -> bool:
-    """Return True if what the session's workers write into a folder is there for this machine to read; they try it.
+    """Return True if this machine sees the files that the session's workers write into a folder; they try it.
 
     Workers that do not see the folder, or may not write into it, leave files out, or fail.
     """
@@ -255,9 +255,9 @@ def count_written(folder: Path) -> int:
 
 
 def write_counted(frame: DataFrame, folder: Path, **options: str) -> None:
-    """Write rows as a folder of Parquet; ``EngineError`` unless this machine sees all that workers have written.
+    """Write rows as a folder of Parquet; ``EngineError`` unless this machine sees all rows that workers have written.
 
-    A worker that came later may be one that does not see the folder, and what it writes would be missing.
+    A worker that joins late may not see the folder. Its rows would be missing.
     """
     if is_local(frame.sparkSession):
         frame.write.options(**options).parquet(file_address(folder))

@@ -119,7 +119,7 @@ class SparkSchemas(RemoteSchemas):
         self.session, self._rows = session, rows
 
     def run_statement(self, sql: str) -> list[tuple[Any, ...]]:
-        """Run a statement and fetch what it yields."""
+        """Run a statement and fetch its rows."""
         with translate_spark_errors():
             return [tuple(row) for row in self.session.sql(sql).collect()]
 
@@ -398,7 +398,7 @@ class SparkStage(SparkRelease):
             self._schemas.drop_schema(self.schema)
 
     def sweep(self) -> None:
-        """Remove what a killed publication has left; ``UsageError`` while another one is at work there."""
+        """Remove the stage of a killed publication; ``UsageError`` while another one is at work there."""
         if self._schemas.find_schema(STAGE, self.schema) is None:
             return
         host, _, folder = self._schemas.read_comment(self.schema).partition(" ")
@@ -410,7 +410,7 @@ class SparkStage(SparkRelease):
         self._schemas.drop_schema(self.schema)
 
     def _clear_target(self, *, switching: bool) -> None:
-        """Remove tables that were not renamed; where the last one is not there, all others of the stage, too."""
+        """Remove copied tables that were not renamed; if the last table is missing, remove the renamed ones as well."""
         present = {name: kind for kind, name, _ in self._schemas.list_objects(STAGE, self._target) if kind != "comment"}
         staged = self._schemas.list_tables(self.schema)
         names = [f"{NEW}{name}" for name in staged] + (staged if switching and self._last not in present else [])
@@ -461,7 +461,7 @@ class SparkStage(SparkRelease):
             raise
 
     def _copy_table(self, name: str) -> None:
-        """Copy a table beside what lies in the target; ``GuaranteeError`` if the copy has other rows."""
+        """Copy a table into the target under another name; ``GuaranteeError`` if the copy has other rows."""
         names = [one.name for one in self._schemas.list_columns(self.schema, name)]
         rows = exp.select(*map(column, names)).from_(table(name, RELEASE)).order_by(*map(column, PLACES))
         copy = self._schemas.write_frame(self._target, f"{NEW}{name}", self._frame(rows))
@@ -473,7 +473,7 @@ class SparkStage(SparkRelease):
 
 
 class SparkCatalog(CopiedSchemas):
-    """The catalog of a session that a caller has, or with ``folder`` what lies there."""
+    """The catalog of a caller's session, or with ``folder`` the release in that folder."""
 
     file: Path | None = None
     label, counts = SPARK, True

@@ -356,7 +356,7 @@ def any_of(conditions: Sequence[exp.Expr]) -> exp.Expr:
 
 
 def _join_evenly(join: Callable[..., exp.Expr], conditions: Sequence[exp.Expr]) -> exp.Expr:
-    """Join many conditions in the middle, so that those of a thousand columns lie no deeper than engines go."""
+    """Join conditions as a balanced tree, so that a thousand of them are not too deep for an engine."""
     if len(conditions) <= SIDE_BY_SIDE:
         return join(*conditions)
     middle = len(conditions) // 2
@@ -523,30 +523,30 @@ class Roles:
 
     @property
     def by_sa(self) -> ReservedColumns:
-        """Return those of a table that holds the sensitive columns."""
+        """Return the reserved columns of a table that holds the sensitive columns."""
         return ReservedColumns(self.sensitive)
 
     @property
     def by_all(self) -> ReservedColumns:
-        """Return those of a table that holds both."""
+        """Return the reserved columns of a table that holds both."""
         return ReservedColumns(self.columns)
 
     @property
     def qi_keys(self) -> tuple[str, ...]:
-        """q0, q1, .."""
+        """Return the internal names of the quasi-identifiers: q0, q1, .."""
         return tuple(f"q{i}" for i in range(len(self.quasi_identifiers)))
 
     @property
     def sa_keys(self) -> tuple[str, ...]:
-        """s0, s1, .."""
+        """Return the internal names of the sensitive columns: s0, s1, .."""
         return tuple(f"s{i}" for i in range(len(self.sensitive)))
 
     def qi_columns(self, table: str | None = None) -> list[exp.Expr]:
-        """q0, q1, .."""
+        """Return the quasi-identifiers by their internal names: q0, q1, .."""
         return [column(key, table) for key in self.qi_keys]
 
     def sa_columns(self, table: str | None = None) -> list[exp.Expr]:
-        """s0, s1, .."""
+        """Return the sensitive columns by their internal names: s0, s1, .."""
         return [column(key, table) for key in self.sa_keys]
 
     def qi_out(self, table: str | None = None) -> list[exp.Expr]:
@@ -580,11 +580,11 @@ def cast_as(value: exp.Expr, field: Field) -> exp.Expr:
 
 
 def canonical_value(value: exp.Expr, kind: str) -> exp.Expr:
-    """Return the value as it is published: what compares equal is the same.
+    """Return the value in the form that is published, in which equal values are identical.
 
-    Equal values that are stored differently would keep the order that they had before, in which a record's sensitive
-    value stands, and would tell it. Text goes there and back: a collation of the source would merge values, and keep an
-    order of its own. Doubles have two zeros and many NaN.
+    Equal values with different forms could show the order of the source, in which a record's sensitive value stands.
+    Text is encoded and decoded: a collation of the source would merge values, and has an order of its own. Doubles have
+    two zeros and many NaN.
     """
     if kind == "VARCHAR":
         encoded = exp.Anonymous(this="encode", expressions=[exp.cast(value, "VARCHAR")])

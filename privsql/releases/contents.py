@@ -182,7 +182,7 @@ class StoredRelease:
 
     @property
     def database_file(self) -> Path | None:
-        """Return the file to attach as the release; None for a folder and a schema, which views show."""
+        """Return the file to attach as the release; None for a folder or a schema, whose tables are shown by views."""
         return None if self.is_folder or self.target.schema is not None else self.place
 
     @property
@@ -421,7 +421,7 @@ def state_file(path: Path) -> StatedFile:
 
 
 def _compare_files(release: AttachedRelease, stored: StoredRelease) -> list[str]:
-    """Return the entries of a folder that its manifest does not state, and those whose bytes are others."""
+    """Return a line for each entry of a folder that the manifest does not state, or that has other bytes."""
     stated, present, tables = release.manifest.files, stored.parts, release.stated_tables
     present.pop(f"{MANIFEST}{ENDING}", None)
     strange = [*stored.strange, *(name for name in stored.files if name not in tables)]
@@ -475,7 +475,7 @@ def view_script(release: AttachedRelease, folder: Path) -> str:
 
 
 def check_contents(release: AttachedRelease) -> list[CheckResult]:
-    """Run the checks on which all others stand, up to the first that does not hold."""
+    """Run the checks that all other checks rely on, up to the first that fails."""
     database, objects = release.database, release.db.list_objects
     return _run_contents_checks(release, lambda: _compare_contents(release, database, MAIN, objects(database)))
 

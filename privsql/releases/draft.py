@@ -218,10 +218,10 @@ def _sum_rows(db: Relations, rows: exp.Table) -> str:
 
 
 def digest_table(db: Relations, rows: exp.Table) -> str:
-    """Return the number of rows of a table and BLAKE2b over them, in their order, wherever the engine cuts them.
+    """Return the number of rows of a table and BLAKE2b over them in their order, however the engine batches them.
 
-    A column consists of streams of bytes, such as the lengths of its texts. Each stream is hashed by itself, so it
-    does not matter where one batch of rows ends and the next one begins.
+    A column consists of streams of bytes, such as the lengths of its texts. Each stream is hashed by itself, so it does
+    not matter where one batch of rows ends and the next one begins.
     """
     number, streams = 0, dict[tuple[int, ...], Any]()
     with db.stream_batches(all_rows(rows), BATCH) as batches:

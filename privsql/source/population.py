@@ -37,11 +37,11 @@ SAYS_NOTHING = {
 
 
 def name_population(source: Source) -> tuple[str, ...]:
-    """Return the names of the population of a source, none where nothing says whom its table is about.
+    """Return the names of the population of a source; none if nothing says whom its table is about.
 
-    It is the publisher's name for it, or the folder and file without dates and endings, or catalog.schema.table: of
-    several files every one, of a query every table that it reads. Two sources with one name in common have the same
-    population.
+    It is the publisher's name for it. Otherwise it is the folder and file without dates and endings, for each of
+    several files, or catalog.schema.table, for each table that a query reads. Two sources with one name in common have
+    the same population.
     """
     if source.population is not None:
         return (source.population,)

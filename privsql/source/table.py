@@ -515,10 +515,11 @@ def reduce_persons(
     keep: exp.Expr,
     choice: PersonChoice,
 ) -> None:
-    """Make relation ``source`` of the records of every person that ``choice`` takes, of those that are kept if any is.
+    """Make relation ``source`` of the records that ``choice`` takes of every person.
 
-    Records that an earlier release holds come first, then those with the smallest hashes by the choice's key, which
-    stands in a relation and never in a statement's text. Raises ``GuaranteeError`` if a person has more afterwards.
+    Records that are suppressed are taken only from a person with no others. Records that an earlier release holds come
+    first, then those with the smallest hashes by the choice's key. The key stands in a relation, never in a statement's
+    text. Raises ``GuaranteeError`` if a person has more records afterwards than ``choice`` allows.
     """
     names, fields = name_records(db, source, records), db.list_fields(records)
     person, name = names["person"], names.get("id")

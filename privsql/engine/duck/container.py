@@ -106,7 +106,7 @@ class DuckRelations:
         return [Field(row[0], row[1]) for row in self.connection.rows(f"DESCRIBE {sql}")]
 
     def reserve_memory(self, size: int, what: str) -> None:
-        """Without a limit, that of the engine holds: four fifths of the machine's memory."""
+        """Leave memory to arrays; without a limit, the engine's own holds: four fifths of the machine's memory."""
         if self._limit is None:
             number, unit = self.rows(fill("duckdb/memory", {}))[0][0].split()
             self._limit = int(float(number) * UNITS[unit])
@@ -214,7 +214,7 @@ class DuckRelations:
 
     @contextmanager
     def _use_database(self, database: str, schema: str | None = None) -> Iterator[None]:
-        """Let names that say no database mean those of ``database``. Else none is current but the session's own."""
+        """Let names without a database mean those of ``database`` inside; outside they mean the session's own."""
         self.connection.run(f"USE {quote_identifier(database)}" + (f".{quote_identifier(schema)}" if schema else ""))
         try:
             yield
@@ -454,7 +454,7 @@ class RemoteSchemas(DuckContainer, ABC):
 
     @abstractmethod
     def state_definition(self, schema: str, stated: Definition) -> dict[tuple[str, str], str]:
-        """Return the objects of a view, or of functions, as they are written down there; nothing if it holds none."""
+        """Return the objects of a view or functions as the database writes them down; none if it can't hold any."""
 
     def at_one_moment(self) -> AbstractContextManager[None]:
         """Read everything inside as it is now, where the database can do so."""
@@ -469,9 +469,9 @@ class RemoteSchemas(DuckContainer, ABC):
         return sorted(self.describe_schema(schema))
 
     def copy_release(self, database: str, schema: str, having: str, read: ReadContents, into: str) -> Objects:
-        """Copy the stated tables of a schema, and views and functions that are as stated; return all of its objects.
+        """Copy the stated tables of a schema, and its views and functions if they are as stated; return all objects.
 
-        Those that were copied have the definitions of the copy.
+        Copied objects have the definitions of the copy.
         """
         present = {(kind, name): text for kind, name, text in self.list_objects(database, schema)}
         columns = self.list_columns(schema, having)

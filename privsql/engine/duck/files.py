@@ -60,7 +60,7 @@ def load_extension(
 
 
 def load_for_address(connection: Connection, name: str) -> None:
-    """Load what an address needs; nothing for a path."""
+    """Load the extension that an address needs; a path needs none."""
     start = url_scheme(name)
     if start:
         load_extension(connection, REMOTE[start], redact_secrets(name), "copy the file to this machine")
@@ -313,9 +313,9 @@ def scan_texts(connection: Connection, scan: Scan, room: Path) -> str:
 
 
 def _write_unicode(file: str, options: dict[str, Any], room: Path) -> str:
-    """Return a file as UTF-8 in which bytes that are no text are U+FFFD: itself, or written anew in ``room``.
+    """Return a CSV file in UTF-8: the file itself, or a copy in ``room`` with U+FFFD for bytes that are no text.
 
-    What lies at an address, or needs an extension, stays as it is.
+    A file at an address, or in an encoding that needs an extension, is not copied.
     """
     encoding, packing = options.get("encoding", ENCODINGS[0]), options.get("compression", "detect")
     if url_scheme(file) or encoding not in ENCODINGS:
@@ -471,9 +471,9 @@ def fit_parquet(connection: Connection, scan: Scan, call: str, room: Path) -> st
 
 
 def _reads_values(connection: Connection, call: str, columns: Sequence[tuple[str, str]]) -> bool:
-    """Return whether DuckDB can read each value of columns of texts and points in time.
+    """Return whether DuckDB can read each value of the columns of texts and points in time.
 
-    A hash needs every value, where other functions may be answered by what the files state of them.
+    A hash reads every value. Other functions may be answered from the file's statistics.
     """
     names = [name for name, kind in columns if "VARCHAR" in kind or "TIME" in kind]
     read: list[exp.Expr] = [exp.Max(this=exp.func("hash", column(name))) for name in names]

@@ -333,7 +333,7 @@ class DuckBorrowed(DuckContainer):
 
 
 class DuckOpenDatabase(CopiedSchemas):
-    """A database of a caller's connection; names that say no schema mean those of ``schema`` first."""
+    """A database of a caller's connection; a name without a schema is looked up in ``schema`` first."""
 
     def __init__(self, caller: duckdb.DuckDBPyConnection, name: str, file: Path | None, schema: str) -> None:
         super().__init__()

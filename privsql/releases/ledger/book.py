@@ -70,7 +70,7 @@ class LedgerRequest:
 
     @staticmethod
     def from_spec(spec: Spec) -> LedgerRequest:
-        """Return what a specification asks for."""
+        """Return the request of a specification."""
         parts: dict[str, Any] = json.loads(spec.model_dump_json(exclude=LEFT_OUT))
         parts["source"] = spec.source.model_dump(mode="json", include=STORED, exclude_none=True)
         return LedgerRequest(
@@ -111,7 +111,7 @@ class LedgerRequest:
 
     @property
     def unit(self) -> Unit | None:
-        """Return what its budget protects; None where releases compose otherwise."""
+        """Return the unit that its budget protects; None if it spends none."""
         composition = self.composition
         return composition.unit if isinstance(composition, BudgetComposition) else None
 
@@ -174,7 +174,7 @@ class LedgerEntry(LedgerRequest, Outcome):
 
     @property
     def spending(self) -> Spending | None:
-        """Return what the release spends; None where releases compose otherwise."""
+        """Return what the release spends; None if it spends no budget."""
         if self.epsilon is None:
             return None
         return Spending(Fraction(self.epsilon), Fraction(self.delta), None if self.rho is None else Fraction(self.rho))
@@ -186,7 +186,7 @@ class LedgerEntry(LedgerRequest, Outcome):
 
     @property
     def label(self) -> str:
-        """Return what messages call the release: its number, name and mechanism."""
+        """Return the release's name in messages: its number, name and mechanism."""
         return f"release {self.number} ({self.name}, {self.mechanism})"
 
 
@@ -265,11 +265,11 @@ class Book:
         return [entry for entry in self.entries if not entry.withdrawn]
 
     def list_of_population(self, population: Sequence[str]) -> list[LedgerEntry]:
-        """Return the releases of a population, those that were withdrawn among them."""
+        """Return the releases of a population, withdrawn ones included."""
         return [entry for entry in self.entries if entry.is_of(population)]
 
     def find_other_ledger(self, population: Sequence[str]) -> Path | None:
-        """Return the other ledger in which the releases of a population stand, the last one that was named."""
+        """Return the latest other ledger that holds releases of a population; None if there is none."""
         others = [path for of, path in self.elsewhere.items() if is_same_population(of, population)]
         return others[-1] if others else None
 
@@ -278,9 +278,9 @@ class Book:
         return [self.caps[name.casefold()] for name in population if name.casefold() in self.caps]
 
     def find_budget(self, population: Sequence[str]) -> Budget:
-        """Return what all releases of a population spend, of the unit that spent most, with its caps.
+        """Return what all releases of a population spend, for the unit that spent most, with its caps.
 
-        Withdrawn releases count: their noise was drawn.
+        Withdrawn releases count, because their noise was drawn.
         """
         units: dict[Unit | None, list[Spending]] = {}
         for one in self.list_of_population(population):
@@ -309,7 +309,7 @@ PAUSE = 0.02  # seconds between two tries
 
 
 def path_of(spec: Spec) -> Path | None:
-    """Return the ledger that a publication is written down in; None where it is switched off."""
+    """Return the ledger that records a publication; None if the specification switches it off."""
     ledger = spec.ledger
     if ledger is None:
         return default_path()
@@ -400,7 +400,7 @@ def _open_lock(path: Path) -> int:
 
 
 def _tighten_modes(path: Path) -> None:
-    """Take away the rights of others that a copy has left."""
+    """Remove other users' rights to the ledger's files, which a copy may have."""
     for file in (path, log_of(path)):
         try:
             mode = file.stat().st_mode

@@ -18,7 +18,10 @@ NOTHING = Fraction(0)
 
 @dataclass(frozen=True)
 class Spending:
-    """What one release spends: (epsilon, delta), and ``rho`` where it is zero-concentrated, as all with a delta are."""
+    """What one release spends: epsilon, delta, and rho.
+
+    ``rho`` is None for pure epsilon. A release with a delta is zero-concentrated differentially private and has a rho.
+    """
 
     epsilon: Fraction
     delta: Fraction = NOTHING

@@ -193,7 +193,7 @@ def refuse_exposed(stated: LedgerRequest, entries: Sequence[LedgerEntry], path: 
 
 
 def require_names(spec: Spec) -> None:
-    """Raise ``UsageError`` for a cap on what the publisher spends on people whom nothing names."""
+    """Raise ``UsageError`` if a population has a cap and neither ids nor persons name its people."""
     if spec.source.id is None and spec.source.person is None:
         raise UsageError(
             "a budget needs source.id or source.person: otherwise a copy of the source, as another population and with "
@@ -260,7 +260,7 @@ class BudgetPublication(RecordedPublication):
             require_names(self.request.spec)
 
     def _list_budgets(self, book: Book, sharing: Sequence[LedgerEntry]) -> list[Budget]:
-        """Return the budget of this release's unit, and that of values where the release protects presence beside one.
+        """Return the budget of this release's unit, and that of values if the release protects presence beside them.
 
         Raises:
             GuaranteeError: A budget of values has no delta, and a release here has one.
@@ -283,7 +283,7 @@ class BudgetPublication(RecordedPublication):
         return [Budget(tuple(presence), caps, new), *([of_values] if crossing else [])]
 
     def _list_caps(self, book: Book, sharing: Sequence[LedgerEntry]) -> tuple[Cap, ...]:
-        """Return the caps of this population, as its specification sets or lowers them, and of those that share it."""
+        """Return the caps of this population, as its specification sets them, and of populations that share people."""
         stated, ledger = self.request.stated, self.request.spec.ledger
         caps = dict.fromkeys(cap for one in (stated, *sharing) for cap in book.list_caps(one.population))
         if ledger is None or ledger.epsilon is None:
@@ -427,7 +427,7 @@ class GroupPublication(RecordedPublication):
             self._require_allowed("; ".join([self.findings.refusal.words, *self._list_remedies()]))
 
     def _list_remedies(self) -> list[str]:
-        """Return what the publisher can do instead, beside the last release."""
+        """Return what the publisher can do instead of this publication."""
         last = self._list_entries(self.findings.same)[-1]
         verdict, remedies = self.verdicts[last.number], []
         if self.changes:
@@ -473,7 +473,7 @@ class GroupPublication(RecordedPublication):
     # What the ledger says ---
 
     def _assess_book(self, book: Book) -> LedgerFindings:
-        """Return what an attached book says of this publication."""
+        """Return the verdict of an attached book on this publication."""
         replaced = self.replaced if self.request.nobody_has_it else None
         alike = self._judge_entries([entry for entry in book.live_entries if entry != replaced])
         budgets = tuple(entry.number for entry in alike if entry.epsilon is not None)
@@ -496,7 +496,7 @@ class GroupPublication(RecordedPublication):
         return replace(found, composes=f"composition allowed by the publisher: {refusal.words}", refusal=refusal)
 
     def _cover_chain(self, same: Sequence[LedgerEntry]) -> str | None:
-        """Return what the releases and this one guarantee together; None unless they agree and name their groups."""
+        """Return what the releases and this one guarantee together; None if they disagree, or have no ids."""
         stated, params = self.request.stated, self.request.spec.mechanism
         composition = self.request.spec.implementation.composition
         if not isinstance(composition, GroupComposition) or not self.subjects.named:
@@ -593,7 +593,7 @@ class GroupPublication(RecordedPublication):
 
 
 def make_publication(db: EngineSession, source: Records, request: PublicationRequest) -> Publication:
-    """Return a publication and what its ledger asks of it."""
+    """Return a publication of the class that its mechanism's composition and ledger need."""
     if request.path is None:
         return UnrecordedPublication(db, source, request)
     private = isinstance(request.spec.implementation.composition, BudgetComposition)
@@ -601,7 +601,7 @@ def make_publication(db: EngineSession, source: Records, request: PublicationReq
 
 
 def find_ledger(db: EngineSession, spec: Spec) -> Path | None:
-    """Return the ledger in which releases of a population stand, else that of its specification; None without one."""
+    """Return the ledger that holds the releases of a population, else that of the specification; None without one."""
     path = path_of(spec)
     if path is None:
         return None
@@ -618,10 +618,10 @@ def find_ledger(db: EngineSession, spec: Spec) -> Path | None:
 
 
 def prepare_ledger(db: EngineSession, spec: Spec) -> Path | None:
-    """Return the ledger in which a release is written down, and note in the user's own where that is.
+    """Return the ledger that records a release, and note its place in the user's own ledger.
 
-    Releases of one population stand in one ledger: raises ``UsageError`` if earlier ones stand in another one, and if
-    nothing says whom the source is about.
+    Raises:
+        UsageError: Earlier releases of the population stand in another ledger, or the source names no population.
     """
     path = path_of(spec)
     if path is None:
@@ -669,10 +669,13 @@ def require_ledger(spec: Spec | None, database: Path | None = None, *, exists: b
 def make_choice(
     db: EngineSession, request: PublicationRequest, *, publishing: bool, otherwise: Key | None = None
 ) -> PersonChoice | None:
-    """Return how a publication chooses; None unless it publishes one record of each person.
+    """Return how a publication chooses records; None if it publishes all records of each person.
 
-    The ledger's secret is made only in ``publishing``; a plan before the first release chooses by the key
-    ``otherwise``, or a fresh one.
+    Args:
+        db: An engine.
+        request: The publication.
+        publishing: Whether to make the ledger's secret if there is none. A plan does not.
+        otherwise: The key of a plan before the first release; None for a fresh one.
     """
     spec, path = request.spec, request.path
     if not spec.source.chooses_records or request.choice is not None:

@@ -60,7 +60,13 @@ class CommonNames:
 
 @dataclass(frozen=True)
 class TableSample:
-    """Records with small hashes: how many, how many different ones, and how many of these stand 1, 2, 3, 4 times."""
+    """The records of a table with small hashes.
+
+    Attributes:
+        records: How many they are.
+        different: How many different ones they are.
+        often: How many of the different ones stand 1, 2, 3 and 4 times.
+    """
 
     records: int
     different: int
@@ -78,14 +84,14 @@ class CommonRecords:
 
     @property
     def exceed_chance(self) -> bool:
-        """Return whether more different records are common than those of two samples of one population."""
+        """Return whether more different records are in common than two samples of one population would have."""
         if not (self.ours.records and self.theirs.records):
             return False
         sides = (self.ours, self.theirs), (self.theirs, self.ours)
         return self.are_equal or any(self._has_few_new(*side, terms) for side in sides for terms in TERMS)
 
     def _has_few_new(self, new: TableSample, known: TableSample, terms: int) -> bool:
-        """Return whether fewer different records of ``new`` are not in ``known`` than chance would leave out.
+        """Return whether ``new`` has fewer different records outside ``known`` than chance would leave.
 
         A sample of n records has N1, N2, .. different ones that stand once, twice, .. In a second sample of t n records
         of the same population, so many different ones are expected that the first one has not:
@@ -95,7 +101,7 @@ class CommonRecords:
         An even number of terms expects too few, since x - x^2/2 + .. - x^2k/(2k)! <= 1 - e^-x. Of d different ones the
         variance of their number is u (1 - u / d), and that of the estimate at most t^2 N1 + t^4 N2 + .. By Bernstein's
         inequality x less than expected has at most the chance exp(-x^2 / 2 (variance + x / 3)). Both directions are
-        asked, because records that somebody has doubled look frequent in one of the two tables alone.
+        tested, because records that somebody has doubled look frequent in one of the two tables alone.
         """
         ratio = Fraction(new.records, known.records)
         powers = [(ratio**times, number) for times, number in enumerate(known.often[:terms], 1)]
@@ -187,8 +193,8 @@ class RecordSummary:
 class RecordSketch:
     """The smallest hashes of records, (k,) ascending, and how many records have each (k,).
 
-    What stands equally often is a set: the numbers have no divisor in common, so that a table of which every record
-    stands twice has the sketch of the table itself.
+    The numbers of records have no common divisor. So a table in which every record stands twice has the sketch of the
+    table itself.
     """
 
     hashes: NDArray[np.int64]
@@ -212,7 +218,7 @@ class RecordSketch:
 
     @staticmethod
     def collect_there(db: Relations, hashed: exp.Query) -> RecordSketch:
-        """Collect hashes (high, low) where they are: what comes here is no longer than a sketch."""
+        """Collect hashes (high, low) in the engine that has them; only a sketch of them is fetched."""
         db.create_table("record_hashes", hashed, title="Hashing the records")
         hashes = temp_table("record_hashes")
         total = sum_hashes(db, hashes)
@@ -240,7 +246,7 @@ class RecordSketch:
         return pa.table({"hash": self.hashes, "records": self.records})
 
     def sample_below(self, limit: int) -> TableSample:
-        """Return what stands below a limit."""
+        """Return the sample of records with hashes below a limit."""
         counts = self.records[: np.searchsorted(self.hashes, min(limit, WHOLE - 1))]
         often = (int((counts == times).sum()) for times in range(1, 5))
         return TableSample(int(counts.sum()), len(counts), tuple(often))

@@ -163,7 +163,7 @@ class Publication(ABC):
 
     @property
     def frees_replaced(self) -> bool:
-        """Return whether what it replaces no longer counts, after ``require_covered``."""
+        """Return whether the replaced release no longer counts; call it after ``require_covered``."""
         return self.request.nobody_has_it
 
     @property
@@ -177,7 +177,7 @@ class Publication(ABC):
 
     @property
     def warnings(self) -> list[str]:
-        """Return what the publisher should know of other populations."""
+        """Return warnings of names in common with other populations."""
         return [
             f"{names.common} of {names.names:,} {names.kind} are in {entry.label}, too, of another population: few "
             "enough to be chance, and the release says so; if these are the same people, say source.population = "

@@ -49,7 +49,7 @@ NAMED_BY: dict[Kind, str] = {"ids": "id", "persons": "person"}  # the columns of
 
 
 def is_numbering(least: str, greatest: str) -> bool:
-    """Return whether names between two of them could be mere numbering, if all hold the letters that these do.
+    """Return whether names from ``least`` to ``greatest`` could be mere numbering, if all hold the same letters.
 
     >>> is_numbering("p-0001", "p-0999"), is_numbering("1f3a", "9be0"), is_numbering("1f3a", "1f3a")
     (True, False, False)
