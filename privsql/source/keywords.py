@@ -201,11 +201,10 @@ def _read_keyword(name: str, value: Any) -> Iterable[tuple[tuple[str, ...], Any]
         raise UsageError(f"set: {type(value).__name__} is not a table of sections, such as {{'release': {{..}}}}")
     if name == "set":
         for section, keys in value.items():
-            yield from (
-                (((section, key), one) for key, one in keys.items())
-                if isinstance(keys, Mapping)
-                else [((section,), keys)]
-            )
+            if isinstance(keys, Mapping):
+                yield from (((section, key), one) for key, one in keys.items() if one is not None)
+            else:
+                yield (section,), keys
     elif name == "bins" and isinstance(value, Mapping):
         yield from (((*NAMED[name], column), one) for column, one in value.items())
     else:

@@ -107,7 +107,7 @@ def test_a_setting_that_does_not_fit_is_refused(
     damage(tmp_path, path, value)
     spec = tmp_path / "first.toml"
     done = run("publish", spec, "--seed", 7, "--to", tmp_path / "again.duckdb")
-    remedy = f'"privsql ledger withdraw 1 --database {tmp_path / "l.duckdb"}"'
+    remedy = f'"privsql ledger withdraw 1 --ledger {tmp_path / "l.duckdb"}"'
     refused(done, 1, "fails its check" if value == [[401]] else f"if nobody has received that release, run {remedy}")
     assert not (tmp_path / "again.duckdb").exists()
     succeeded("ledger", "withdraw", 1, "--ledger", tmp_path / "l.duckdb")
