@@ -778,7 +778,7 @@ def test_a_csv_source_with_a_bad_line(tmp_path: Path) -> None:
 def test_an_existing_release_needs_replace(place: Path) -> None:
     succeeded("publish", place / "spec.toml")
     before, file = (place / "ill.duckdb").read_bytes(), (place / "ill.duckdb").stat().st_ino
-    refused(run("publish", place / "spec.toml"), 2, "ill.duckdb", "--replace")
+    refused(run("publish", place / "spec.toml"), 2, "ill.duckdb", "option replace")
     assert (place / "ill.duckdb").read_bytes() == before
     succeeded("publish", place / "spec.toml", "--replace")  # the same release may have the same bytes
     assert (place / "ill.duckdb").stat().st_ino != file

@@ -128,8 +128,7 @@ def test_a_release_of_which_nothing_was_kept_is_refused(empty: Path) -> None:
         "no item set was kept",
         "larger epsilon",
         "fewer items",
-        "--set",
-        "mechanism.allow_empty=true",
+        "mechanism.allow_empty = true",
         "is spent",
     )
     assert not (empty / "none.duckdb").exists()

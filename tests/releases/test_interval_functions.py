@@ -209,7 +209,8 @@ def measure_coverage(
             "release.name": "people",
             "seed": seed,
         }
-        privsql.publish(people, to=release, **by_keys({**how, "mechanism.": mechanism, "ledger.off": True}))  # type: ignore[arg-type]
+        chosen = {f"mechanism.{name}": value for name, value in mechanism.items()}
+        privsql.publish(people, to=release, **by_keys({**how, **chosen, "ledger.off": True}))
         with duckdb.connect(str(release), read_only=True) as db:
             db.execute("CREATE TEMP TABLE counted AS SELECT *, 1 AS one FROM people")
             for condition in large.CONDITIONS:

@@ -187,7 +187,9 @@ def test_a_repeat_gives_the_same_release(office: Office) -> None:
 def test_what_may_only_grow_may_not_change(office: Office, statement: str, words: list[str]) -> None:
     office.publish()
     office.sql(statement)
-    refused(run(*office.arguments()), 1, "records of earlier releases may not change", *words, "--allow-composition")
+    refused(
+        run(*office.arguments()), 1, "records of earlier releases may not change", *words, "option allow_composition"
+    )
     assert not office.made[-1].exists()
     assert len(office.entries()) == 1
 
@@ -206,7 +208,7 @@ def test_new_records_alone_are_published_after_a_deletion(office: Office) -> Non
     assert (office.folder / "changed.csv").read_text(encoding="utf-8").split() == ["id,fate", "4,deleted"]
     assert (office.folder / "changed.csv").stat().st_mode & 0o777 == 0o600
     refused(run(*plan, office.folder / "changed.csv"), 4, "exists")
-    refused(run(*plan, office.folder / "more.csv", "--algorithms"), 2, "--changed")
+    refused(run(*plan, office.folder / "more.csv", "--algorithms"), 2, "option changed")
     query = 'database = "office.duckdb"\nquery = "SELECT * FROM people WHERE id > 900"\nid = "id"'
     assert office.publish(source=query)["published"] == 4
 
@@ -226,7 +228,7 @@ def test_composition_is_refused_or_recorded(office: Office) -> None:
     office.publish()
     refused(run(*office.arguments(mechanism='kind = "permute"\nk = 2\ne = 2')), 1, "no guarantee covers both")
     bucketized = {"mechanism": 'kind = "bucketize"\nthreshold = 0.5'}
-    refused(run(*office.arguments(**bucketized)), 1, "release 1 (pay, permute)", "--allow-composition")
+    refused(run(*office.arguments(**bucketized)), 1, "release 1 (pay, permute)", "option allow_composition")
     office.publish("--allow-composition", **bucketized)
     notes = succeeded("verify", office.made[-1], "--json").json["notes"]
     assert any("composition allowed by the publisher" in note for note in notes)
@@ -311,7 +313,7 @@ def test_the_ledger_is_private_and_not_in_the_release(office: Office) -> None:
 @pytest.mark.slow
 def test_a_failed_release_leaves_the_ledger_as_it_was(office: Office) -> None:
     office.publish()
-    refused(run("publish", office.spec(), "--to", office.made[0]), 2, "--replace")
+    refused(run("publish", office.spec(), "--to", office.made[0]), 2, "option replace")
     office.hire(SALARIES[1])
     folder = office.folder / "missing" / "x.duckdb"
     refused(run("publish", office.spec(), "--to", folder), 4, "missing")

@@ -282,13 +282,15 @@ def _counts(shown: Any) -> list[str]:
 def test_leaving_out_where_the_ledger_lies_is_noticed(place: Path) -> None:
     publish(spec(place, ledger=f'{CAP}\ndatabase = "own.db"'))
     for ledger in ("", '[ledger]\ndatabase = "third.db"'):
-        refused(run("publish", spec(place, ledger=ledger), "--replace"), 2, "own.db", "--ledger", "PRIVSQL_LEDGER")
+        refused(
+            run("publish", spec(place, ledger=ledger), "--replace"), 2, "own.db", "ledger.database or PRIVSQL_LEDGER"
+        )
         succeeded("plan", spec(place, ledger=ledger))
     refused(run("publish", spec(place, 2, ledger='[ledger]\ndatabase = "own.db"'), "--replace"), 3, "1.5 is left")
     goods = 'file = "goods.parquet"'
     publish(spec(place, source=goods))
     elsewhere = spec(place, source=goods, ledger='[ledger]\ndatabase = "own.db"')
-    refused(run("publish", elsewhere, "--replace"), 2, "ledger.duckdb", "--ledger")
+    refused(run("publish", elsewhere, "--replace"), 2, "ledger.duckdb", "ledger.database")
 
 
 @pytest.mark.slow

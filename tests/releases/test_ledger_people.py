@@ -99,7 +99,7 @@ def test_without_an_id_any_earlier_release_of_the_source_counts(
     office.publish(source=f"{TABLE}\n{ids[0]}")
     office.hire(SALARIES[1])
     again = office.arguments(source=f"{TABLE}\n{ids[1]}")
-    refused(run(*again), 1, "release 1 (pay,", "without source.id", "--allow-composition", "ledger withdraw 1")
+    refused(run(*again), 1, "release 1 (pay,", "without source.id", "option allow_composition", "ledger withdraw 1")
     assert not office.made[-1].exists()
     succeeded(*again, "--allow-composition")
     (stated,) = manifest(office.made[-1])["composition"]

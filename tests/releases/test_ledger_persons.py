@@ -41,7 +41,7 @@ def test_other_visits_of_the_same_persons_are_no_others(mechanism: str, ids: lis
     office = hospital(tmp_path, mechanism)
     office.publish(source=source(ids[0], where="id < 100"))
     office.sql(VISITS.format(100, 1, 7))
-    refused(run(*office.arguments(source=source(ids[1], where="id > 100"))), 1, "--allow-composition")
+    refused(run(*office.arguments(source=source(ids[1], where="id > 100"))), 1, "option allow_composition")
     assert not office.made[-1].exists()
 
 

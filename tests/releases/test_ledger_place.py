@@ -308,7 +308,9 @@ def test_trying_several_settings_over_one_release_stays_easy(mechanism: str, tmp
     path = office.spec(mechanism=another)
     refused(run("publish", path, "--to", tmp_path / "other.duckdb"), 1, "no guarantee covers both")
     over = ["publish", path, "--to", office.made[0], "--replace"]
-    refused(run(*over), 1, "no guarantee covers both", "if nobody has received that one, --nobody-has-it withdraws it")
+    refused(
+        run(*over), 1, "no guarantee covers both", "if nobody has received that one, option nobody_has_it withdraws it"
+    )
     done = succeeded(*over, "--nobody-has-it")
     assert "release 1, which it replaces, is withdrawn" in " ".join(done.out.split())
     assert [(entry["withdrawn"], entry["composes"]) for entry in office.entries()] == [

@@ -108,5 +108,5 @@ def test_exact_counts_over_a_private_release_are_refused(tmp_path: Path) -> None
     path = specification(tmp_path, columns='categories = ["sex"]', release='to = "r.duckdb"', mechanism=CELLS)
     succeeded("publish", path)
     over = ["publish", tmp_path / "people.parquet", *FLAGS, "--to", tmp_path / "r.duckdb", "--replace"]
-    refused(run(*over), 1, "exact counts of records", "--allow-composition")
+    refused(run(*over), 1, "exact counts of records", "option allow_composition")
     succeeded(*over, "--nobody-has-it")

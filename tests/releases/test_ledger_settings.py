@@ -148,7 +148,7 @@ def test_a_job_that_runs_twice_gives_the_same_release_or_stops(tmp_path: Path) -
     elsewhere = run("publish", spec, "--repeat", "--seed", 7, "--ledger", tmp_path / "other.duckdb")
     refused(elsewhere, 2, "are recorded in")
     assert tables(release) == first
-    refused(run("publish", spec, "--replace", "--seed", 7), 1, "release 2", "--nobody-has-it withdraws it")
+    refused(run("publish", spec, "--replace", "--seed", 7), 1, "release 2", "option nobody_has_it withdraws it")
     succeeded("publish", spec, "--replace", "--nobody-has-it", "--seed", 7)
 
 

@@ -162,7 +162,7 @@ def test_nothing_else_is_replaced_or_read(house: Path) -> None:
     assert ("main", "people") in before
     succeeded("publish", house / "spec.toml", "--seed", 3, "--replace")
     assert held(house) == before
-    refused(run("publish", house / "spec.toml", "--seed", 4), 2, "exists; give --replace")
+    refused(run("publish", house / "spec.toml", "--seed", 4), 2, "exists; option replace")
     refused(
         run("publish", house / "spec.toml", "--seed", 4, "--replace", "--set", "release.schema=other"),
         2,

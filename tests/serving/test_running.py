@@ -107,7 +107,7 @@ def test_wrong_wishes_are_one_line(release: Path, tmp_path: Path, monkeypatch: p
     refused(run("serve", tmp_path / "nothing.duckdb"), 4, "nothing.duckdb")
     with pytest.raises(UsageError, match="at least one release"):
         privsql.serve([])
-    refused(run("serve", release, "--port", 0, "--token", "--open"), 2, "--open would show the token")
+    refused(run("serve", release, "--port", 0, "--token", "--open"), 2, "option open would show the token")
     with pytest.raises(UsageError, match="at_once 0"):
         privsql.serve(release, at_once=0)
     monkeypatch.setattr(system, "find_spec", lambda name: None if name == "starlette" else find_spec(name))

@@ -294,5 +294,5 @@ def test_only_questions_with_such_true_answers_count(small: Path) -> None:
     assert (
         privsql.evaluate([small], queries=8, true_answers=(None, -1))[0].evaluated.as_json()["baseline"]["queries"] == 0
     )
-    refused(run("evaluate", small, "--true-answers", "20:5"), 2, "--true-answers", "above")
+    refused(run("evaluate", small, "--true-answers", "20:5"), 2, "true_answers", "above")
     refused(run("evaluate", small, "--true-answers", "many"), 2, "100:5000")

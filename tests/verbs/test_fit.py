@@ -297,7 +297,7 @@ def test_where_there_is_no_model(folder: Path, tmp_path: Path, monkeypatch: pyte
     api.publish(filled, to=tmp_path / "p.duckdb", sensitive="points", mechanism="permute", k=2, e=2, **by_keys(roles))
     refused(run("fit", tmp_path / "p.duckdb"), 2, "permute")
     monkeypatch.setenv("PRIVSQL_CACHE", "off")
-    refused(run("fit", folder / "t.duckdb", "--from", folder / "t.json"), 2, "PRIVSQL_CACHE", "--to")
+    refused(run("fit", folder / "t.duckdb", "--from", folder / "t.json"), 2, "PRIVSQL_CACHE", "option to")
 
 
 @pytest.mark.slow

@@ -196,7 +196,7 @@ def test_codes_are_categories_where_the_publisher_says_so(tmp_path: Path) -> Non
         "--set",
         "ledger.off=true",
     ]
-    refused(run("plan", table, *given), 2, "permute", "bins", "--set", "columns.categorical=true")
+    refused(run("plan", table, *given), 2, "permute", "bins", "columns.categorical = true")
     succeeded("plan", table, *given, "--set", "columns.categorical=true")
     for sensitive in ("'v' || i % 501", "i % 500"):
         succeeded("plan", write(tmp_path / "others.parquet", NUMBERS.format(sensitive=sensitive)), *given)

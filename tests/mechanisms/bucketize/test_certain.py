@@ -30,9 +30,7 @@ def spec(folder: Path, mechanism: str = RULE, sql: str = TWO, **parts: str) -> P
 @pytest.mark.slow
 def test_a_rule_that_reaches_1_is_refused_with_values_and_people_and_a_flag_allows_it(tmp_path: Path) -> None:
     file, release = spec(tmp_path), tmp_path / "ill.duckdb"
-    refused(
-        run("publish", file), 3, "well (", "records)", "--set", "mechanism.allow_certain=true", "a threshold below 1,"
-    )
+    refused(run("publish", file), 3, "well (", "records)", "mechanism.allow_certain = true", "a threshold below 1,")
     assert not release.exists()
     planned = succeeded("plan", file, "--json").json
     assert "well" in planned["not_allowed"]

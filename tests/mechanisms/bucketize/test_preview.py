@@ -94,10 +94,14 @@ def test_plan_predicts_only_where_a_model_is_fitted() -> None:
     facts = plan_people(5_000)
     assert 0.3 < facts["learning_belief"] < 0.9
     assert 0.01 < facts["count_error"] < 0.2
-    for other in (plan_people(150), plan_people(2_000, fake_values=1)):
+    for other in (plan_people(150), plan_people(2_000, **{"mechanism.fake_values": 1})):
         assert "learning_belief" not in other
         assert "count_error" not in other
-    grouped = plan_people(5_000, groups={"indoors": {"values": ["1", "2"], "threshold": "1/2"}}, algorithm="two-size")
+    grouped = plan_people(
+        5_000,
+        algorithm="two-size",
+        **{"mechanism.groups": {"indoors": {"values": ["1", "2"], "threshold": "1/2"}}},
+    )
     assert 0.3 < grouped["learning_belief"] < 0.9
     assert "count_error" not in grouped  # answers are linear
 
@@ -137,7 +141,7 @@ def test_a_curve_has_each_threshold_as_its_own_plan_predicts_it() -> None:
     with pytest.raises(api.UsageError, match="curve: give one threshold"):
         api.curve(
             people,
-            threshold={"source.query": "SELECT job, 0.5 FROM source"},
+            threshold={"query": "SELECT job, 0.5 FROM source"},
             **by_keys({**keywords, "ledger.off": True}),
         )
     with pytest.raises(api.UsageError, match="curve: this mechanism"):

@@ -365,12 +365,12 @@ def test_settings_that_mean_nothing_are_refused(keywords: dict[str, Any], words:
 def test_a_stated_setting_is_published_and_verified(tmp_path: Path) -> None:
     values = np.repeat([f"x{i}" for i in range(1, 15)], example_420().counts)
     table = pa.table({"age": np.arange(50) % 7, "disease": values})
-    asked = {"kind": "bucketize", "threshold": "2*f + 0.05", "setting": "9x4, 1x14"}
-    roles = {"sensitive": "disease", "qi": "age", "ledger.off": True}
-    done = privsql.publish(table, to=tmp_path / "t.duckdb", **by_keys({**roles, "mechanism.": asked}))
+    asked = {"threshold": "2*f + 0.05", "mechanism.setting": "9x4, 1x14"}
+    asked |= {"sensitive": "disease", "qi": "age", "ledger.off": True}
+    done = privsql.publish(table, to=tmp_path / "t.duckdb", **by_keys(asked))
     assert (done.facts["setting"], done.facts["algorithm"]) == ({"4": 9, "14": 1}, "setting")
     assert privsql.verify(done, done.spec).ok
-    names = [row.algorithm for row in privsql.algorithms(table, **by_keys({**roles, "mechanism.": asked})).rows]
+    names = [row.algorithm for row in privsql.algorithms(table, **by_keys(asked)).rows]
     assert names == [*ALGORITHMS, "setting"]
 
 

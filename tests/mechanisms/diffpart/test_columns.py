@@ -358,7 +358,7 @@ def test_noise_is_opendps_unless_there_is_a_seed(place: Path) -> None:
     succeeded("publish", place / "spec.toml", "--replace")
     assert manifest(place / "people.duckdb")["facts"]["noise"] == "opendp"
     assert succeeded("verify", place / "people.duckdb", "--source", place / "spec.toml", "--json").json["ok"]
-    refused(run("publish", place / "spec.toml", "--replace", "--key-file", place / "key"), 2, "--key-file")
+    refused(run("publish", place / "spec.toml", "--replace", "--key-file", place / "key"), 2, "option key_file")
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ def test_noise_is_opendps_unless_there_is_a_seed(place: Path) -> None:
     }
     succeeded("publish", place / "spec.toml", "--replace")
     assert rows(place / "shop.duckdb", "SELECT size FROM privsql_tree") != first
-    refused(run("publish", place / "spec.toml", "--replace", "--key-file", place / "key"), 2, "--key-file")
+    refused(run("publish", place / "spec.toml", "--replace", "--key-file", place / "key"), 2, "option key_file")
 
 
 @pytest.mark.slow

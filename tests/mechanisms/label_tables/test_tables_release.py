@@ -248,7 +248,7 @@ def test_presence_beside_a_value_is_allowed_and_both_releases_say_so(
     (first, columns), (second, second_columns) = both if tables_first else both[::-1]
     succeeded("publish", wanted(tmp_path, first, "one", columns))
     again = wanted(tmp_path, second, "two", second_columns)
-    refused(run("publish", again), 1, "twice the epsilon", "presence is no longer promised", "--allow-composition")
+    refused(run("publish", again), 1, "twice the epsilon", "presence is no longer promised", "option allow_composition")
     succeeded("publish", again, "--allow-composition")
     assert "twice the epsilon" in " ".join(composed(tmp_path / "two.duckdb"))
 
@@ -260,7 +260,7 @@ def test_values_epsilons_add_up_and_presence_counts_twice(tmp_path: Path) -> Non
     second = succeeded("publish", wanted(tmp_path, TABLES.format("0.5"), "two"), "--json").json
     assert second["ledger"]["spent"] == "1.5"
     third = wanted(tmp_path, CELLS, "three", cells)
-    refused(run("publish", third), 1, "presence is no longer promised", "--allow-composition")
+    refused(run("publish", third), 1, "presence is no longer promised", "option allow_composition")
     done = succeeded("publish", third, "--allow-composition", "--json").json
     assert done["ledger"]["spent"] == "1"
     assert "twice the epsilon" in " ".join(composed(tmp_path / "three.duckdb"))
@@ -303,7 +303,7 @@ def test_presence_beside_exact_counts_is_said(order: tuple[str, str], tmp_path: 
     columns = {CELLS: 'categories = ["sex", "disease"]', BUCKETS: f'{COLUMNS}\nnulls = {{disease = "value"}}'}
     succeeded("publish", wanted(tmp_path, order[0], "one", columns[order[0]]))
     second = wanted(tmp_path, order[1], "two", columns[order[1]])
-    refused(run("publish", second), 1, "exact counts of records", "--allow-composition")
+    refused(run("publish", second), 1, "exact counts of records", "option allow_composition")
     succeeded("publish", second, "--allow-composition")
     assert "exact counts of records" in " ".join(composed(tmp_path / "two.duckdb"))
 

@@ -524,7 +524,7 @@ def test_an_empty_table_and_one_record_are_published(tmp_path: Path) -> None:
     for number in (0, 1):
         write(tmp_path / "people.parquet", f"{PEOPLE} LIMIT {number}")
         done = run("publish", spec(tmp_path), "--replace", "--seed", 1)
-        refused(done, 3, "noise", "--set", "mechanism.allow_empty=true", "errs by about")
+        refused(done, 3, "noise", "mechanism.allow_empty = true", "errs by about")
         succeeded("publish", spec(tmp_path), "--replace", "--seed", 1, "--set", "mechanism.allow_empty=true")
         assert succeeded("verify", tmp_path / "people.duckdb", "--json").json["ok"]
         assert succeeded("verify", tmp_path / "people.duckdb", "--source", tmp_path / "spec.toml", "--json").json["ok"]

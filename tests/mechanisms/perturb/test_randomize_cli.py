@@ -210,7 +210,7 @@ def test_one_key_gives_other_choices_for_another_amplification(place: Path) -> N
 @pytest.mark.slow
 def test_a_release_is_replaced_only_if_asked(place: Path) -> None:
     succeeded("publish", place / "pp.toml")
-    refused(run("publish", place / "pp.toml"), 2, "exists", "--replace")
+    refused(run("publish", place / "pp.toml"), 2, "exists", "option replace")
     succeeded("publish", place / "pp.toml", "--replace")
 
 

@@ -308,8 +308,7 @@ def test_nothing_is_invented(tmp_path: Path) -> None:
         run("publish", spec(tmp_path, mechanism=asked), "--seed", 3),
         3,
         "would be noise",
-        "--set",
-        "mechanism.allow_empty=true",
+        "mechanism.allow_empty = true",
     )
     done = succeeded("publish", spec(tmp_path, mechanism=f"{asked}\nallow_empty = true"), "--seed", 3)
     assert "of 100 items were not measured" in " ".join(done.err.split())
