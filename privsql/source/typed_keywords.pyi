@@ -15,6 +15,27 @@ from privsql.keyed_random import Key
 Number: TypeAlias = int | float | Decimal | Fraction | str  # exact: a float is the decimal that it prints
 Names: TypeAlias = str | Sequence[str]
 Value: TypeAlias = Number | Sequence[Any] | Mapping[str, Any]  # a table, or its short form
+Algorithm: TypeAlias = Literal[
+    "anatomy",
+    "one-size",
+    "two-size",
+    "multi-size",
+    "optimal",
+    "informative",
+    "setting",
+    "marginals",
+    "diffpart",
+    "nested",
+    "exact",
+    "reapply-last",
+    "reapply-all",
+    "up",
+    "pp",
+    "pp-paper",
+    "tables",
+    "views",
+    "basic",
+]
 
 class SourceKeys(TypedDict, total=False):
     database: PathLike
@@ -65,27 +86,7 @@ class LedgerKeys(TypedDict, total=False):
 
 class MechanismKeys(TypedDict, total=False):
     kind: Literal["bucketize", "contingency", "permute", "randomize", "setvalued"]
-    algorithm: Literal[
-        "anatomy",
-        "one-size",
-        "two-size",
-        "multi-size",
-        "optimal",
-        "informative",
-        "setting",
-        "marginals",
-        "diffpart",
-        "nested",
-        "exact",
-        "reapply-last",
-        "reapply-all",
-        "up",
-        "pp",
-        "pp-paper",
-        "tables",
-        "views",
-        "basic",
-    ]
+    algorithm: Algorithm
     threshold: Value | Number
     components: Mapping[str, Value]
     groups: Mapping[str, Value]
@@ -146,27 +147,7 @@ class Planning(TypedDict, total=False):
     qi: Names
     bins: Mapping[str, Value]
     mechanism: Literal["bucketize", "contingency", "permute", "randomize", "setvalued"]
-    algorithm: Literal[
-        "anatomy",
-        "one-size",
-        "two-size",
-        "multi-size",
-        "optimal",
-        "informative",
-        "setting",
-        "marginals",
-        "diffpart",
-        "nested",
-        "exact",
-        "reapply-last",
-        "reapply-all",
-        "up",
-        "pp",
-        "pp-paper",
-        "tables",
-        "views",
-        "basic",
-    ]
+    algorithm: Algorithm
     threshold: Value | Number
     epsilon: Number
     delta: Number

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
-from support.commands import FLAGS, PEOPLE, ROLES, refused, run, specification, succeeded, write
+from support.commands import PEOPLE, ROLES, refused, run, specification, succeeded, write
 from support.loops import rest_slow
 
 if TYPE_CHECKING:
@@ -177,13 +177,6 @@ def test_what_a_release_holds_does_not_steer_a_terminal(tmp_path: Path) -> None:
         assert not set(HOSTILE[0] + HOSTILE[4] + HOSTILE[-1]) & set(one.out + one.err)
     assert "\\x1b[2J" in printed[1].out
     assert "\\u202e" in printed[3].err
-
-
-@pytest.mark.slow
-def test_publish_from_flags_says_what_json_says(tmp_path: Path) -> None:
-    source = write(tmp_path / "people.parquet", PEOPLE.format(n=100))
-    done = succeeded("publish", source, *FLAGS, "--to", tmp_path / "r.duckdb", "--json")
-    assert done.json["release"] == str(tmp_path / "r.duckdb")
 
 
 # What a shell asks ---

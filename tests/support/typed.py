@@ -53,6 +53,10 @@ def write_types() -> str:
     """Return the text of the file."""
     sections = read_sections(json.loads(schema()))
     parts = [HEAD]
+    for key, hint in sections["mechanism"].items():
+        if "\n" in hint:  # a long list has a name
+            parts.append(f"{key.title()}: TypeAlias = {hint}\n")
+            sections["mechanism"][key] = key.title()
     for section, keys in sections.items():
         parts.append(write_class(f"{section.title()}Keys", keys))
     parts.append(write_class("Settings", {section: f"{section.title()}Keys" for section in sections}))
@@ -109,4 +113,4 @@ def join_literals(hints: list[str]) -> str:
     """Return one literal of all values."""
     values = dict.fromkeys(value for hint in hints for value in hint[len("Literal[") : -1].split(", "))
     text = f"Literal[{', '.join(values)}]"
-    return text if len(text) < 100 else "Literal[\n" + "".join(f"        {value},\n" for value in values) + "    ]"
+    return text if len(text) < 100 else "Literal[\n" + "".join(f"    {value},\n" for value in values) + "]"

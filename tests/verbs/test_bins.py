@@ -94,20 +94,6 @@ def test_manifest_and_verify_say_it_and_questions_are_whole(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_flags_are_the_same_as_a_specification(tmp_path: Path) -> None:
-    source = people(tmp_path)
-    flags = [
-        "--qi", "age,since,city", "--sensitive", "disease", "--threshold", "0.5",
-        "--bins", "age=15", "--bins", "since=quarter",
-        "--set", 'columns.levels.city={ Paris = "FR", Lyon = "FR" }', "--set", "columns.others.city=rest",
-        "--to", tmp_path / "flags.duckdb",
-    ]  # fmt: skip
-    succeeded("publish", source, *flags, "--seed", 1, "--set", "ledger.off=true")
-    succeeded("publish", asked(tmp_path, "bucketize"), "--seed", 1)
-    assert tables(tmp_path / "flags.duckdb") == tables(tmp_path / "ill.duckdb")
-
-
-@pytest.mark.slow
 @each(
     ("bins", "words"),
     [

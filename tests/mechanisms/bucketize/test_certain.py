@@ -97,12 +97,3 @@ def test_ordinary_releases_and_proposals_need_no_flag(tmp_path: Path) -> None:
     succeeded("publish", tmp_path / "proposed.toml", "--to", tmp_path / "r.duckdb")
     write(tmp_path / "people.parquet", TWO)
     assert "allow_certain" not in succeeded("init", tmp_path / "people.parquet", "--sensitive", "disease").out
-
-
-def test_the_flag_goes_with_mechanisms_that_have_it(tmp_path: Path) -> None:
-    file = spec(tmp_path, 'kind = "permute"\nk = 2\ne = 1', columns='quasi_identifiers = ["sex"]\nsensitive = "age"')
-    refused(
-        run("publish", file, "--set", "mechanism.allow_certain=true"),
-        2,
-        "mechanism.allow_certain: this",
-    )

@@ -463,29 +463,6 @@ def test_a_table_with_no_records_asks_for_no_bounds(tmp_path: Path) -> None:
     refused(run("plan", asking(tmp_path, CANCER)), 3, "no records")
 
 
-def test_flags_ask_for_the_same(tmp_path: Path) -> None:
-    write(tmp_path / "people.parquet", PATIENTS)
-    group = 'cancer={ column = "disease", threshold = 0.3, values = [["lung", "skin"], "colon"] }'
-    roles = ["--qi", "age,sex", "--sensitive", "disease,stage", "--threshold", "1/4", "--algorithm", "two-size"]
-    extra = [
-        "--set",
-        "columns.nulls.disease=value",
-        "--set",
-        f"mechanism.groups.{group}",
-        "--set",
-        "mechanism.components.stage=1/2",
-    ]
-    shown = succeeded("plan", tmp_path / "people.parquet", *roles, *extra, "--json").json
-    assert [one["name"] for one in shown["bounds"]] == [
-        "stage = 1",
-        "stage = 2",
-        "stage = 3",
-        "stage = 4",
-        "cancer",
-        "cancer.1",
-    ]
-
-
 def test_nothing_is_published_that_breaks_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A layout that forgets the groups is found in the database, before there is a release."""
     whole = publish.make_layout
