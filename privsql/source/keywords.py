@@ -98,7 +98,8 @@ def parse_setting(text: str) -> tuple[tuple[str, ...], Any]:
     """
     match = SETTING.fullmatch(text)
     if match is None:
-        raise UsageError(f"{text!r} is not a setting; write section.key=value, with the keys of a specification")
+        shown = redact_secrets(text)
+        raise UsageError(f"{shown!r} is not a setting; write section.key=value, with the keys of a specification")
     parts = (one.strip("\"'") for one in re.findall(PART, match[1]))
     return tuple(parts), parse_toml_value(match[2].strip())
 
@@ -130,7 +131,7 @@ def nest_settings(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def suggest_setting(option: str) -> str:
-    """Return how to set the key that an unknown option is called like; empty where there is none.
+    """Return how to set the key that has the name of an unknown option; empty where there is none.
 
     >>> suggest_setting("--rho1")
     'no such option: --rho1; set this key with --set mechanism.rho1=..'
@@ -202,9 +203,9 @@ def _read_keyword(name: str, value: Any) -> Iterable[tuple[tuple[str, ...], Any]
     if name == "set":
         for section, keys in value.items():
             if isinstance(keys, Mapping):
-                yield from (((section, key), one) for key, one in keys.items() if one is not None)
+                yield from (((str(section), str(key)), one) for key, one in keys.items() if one is not None)
             else:
-                yield (section,), keys
+                yield (str(section),), keys
     elif name == "bins" and isinstance(value, Mapping):
         yield from (((*NAMED[name], column), one) for column, one in value.items())
     else:
