@@ -651,7 +651,9 @@ def _change(data: dict[str, Any], changes: Changes, base: Path) -> dict[str, Any
     if changes.get(("ledger", "off")) is True:
         data["ledger"] = {}
     if isinstance(to, str | Path) and (form := changes.get(("release", "format"))) is not None:
-        data = assign(data, ("release", "to"), Path(to).with_suffix("" if form == "parquet" else ".duckdb"))
+        before = _get(data, "release", "format") or ("duckdb" if Path(to).suffix else "parquet")
+        ending = "" if form == "parquet" else ".duckdb"
+        data = assign(data, ("release", "to"), to if form == before else Path(to).with_suffix(ending))
     for path, value in changes.items():
         data = assign(data, path, value)
     return join_paths(data, HERE)

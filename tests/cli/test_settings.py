@@ -164,9 +164,10 @@ def test_where_a_release_and_its_ledger_lie(tmp_path: Path) -> None:
     assert changed(file).target.path == tmp_path / "people_release.duckdb"
     assert changed(file, "--set", "release.name=other").target.path == tmp_path / "other_release.duckdb"
     assert changed(file, "--format", "parquet").target.path == tmp_path / "people_release"
-    file = specification(tmp_path, release='to = "out.duckdb"')
+    file = specification(tmp_path, release='to = "out.db"')
     for start in (file, load(file)):
         assert as_spec(start, {"format": "parquet"}).target.path == tmp_path / "out"
+        assert as_spec(start, {"format": "duckdb"}).target.path == tmp_path / "out.db"
         assert as_spec(start, {"to": "r.duckdb"}).target.path == Path("r.duckdb")
         assert as_spec(start, {"ledger": "own.db"}).ledger == Ledger(database=Path("own.db"))
     file.write_text(file.read_text(encoding="utf-8") + "[ledger]\ndatabase = 'a.db'\n", encoding="utf-8")
