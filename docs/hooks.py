@@ -11,7 +11,7 @@ from mkdocs.structure.files import File
 from typer.main import get_command
 
 from privsql import _ALIASES, _HOMES
-from privsql.cli.app import ALL_KEY, PROGRAM, app
+from privsql.cli.app import PROGRAM, app
 
 ROOT = Path(__file__).parent.parent
 WHOLE = {"index.md": "README.md", "security.md": "SECURITY.md", "changelog.md": "CHANGELOG.md"}
@@ -55,7 +55,6 @@ def command_line() -> str:
         for name in top.list_commands(context):
             verb = top.get_command(context, name)
             with verb.make_context(f"{PROGRAM} {name}", [], resilient_parsing=True) as inner:
-                inner.meta[ALL_KEY] = True
                 shown.append((name, verb.get_help(inner)))
     parts = [f"## {PROGRAM} {name}".rstrip() + f"\n\n```text\n{text}\n```" for name, text in shown]
     return "\n\n".join(["# Command line", *parts]) + "\n"
