@@ -313,6 +313,7 @@ def test_wrong_keywords_are_one_line(people: pd.DataFrame, wrong: dict[str, Any]
         lambda spec, release: privsql.query(release),
         lambda spec, release: privsql.export(release),
         lambda spec, release: privsql.evaluate(release),
+        lambda spec, release: privsql.evaluate([spec], "random"),
         lambda spec, release: privsql.attack(),
         lambda spec, release: privsql.build([1]),
         lambda spec, release: privsql.Spec(source=1),

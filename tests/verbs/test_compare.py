@@ -146,7 +146,7 @@ def test_suppression_needs_a_constant_threshold(skewed: Path) -> None:
 @pytest.mark.slow
 def test_compare_is_a_function_of_the_library(skewed: Path) -> None:
     given = [(name, privsql.load(skewed / f"{name}.toml")) for name in ("up", "pp")]
-    found = privsql.evaluate(given, privsql.Workload(queries=40), seed=1)
+    found = privsql.evaluate(given, workload=privsql.Workload(queries=40), seed=1)
     errors = {one.name: one.evaluated.scores["baseline"].summary()["mean_relative_error"] for one in found}
     assert errors["pp"] <= errors["up"] * 1.5
 
