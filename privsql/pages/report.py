@@ -178,7 +178,7 @@ class Report(Outcome):
         for adversary in self.broken:
             yield f"A PROMISE IS BROKEN: {adversary.adversary}: {'; '.join(adversary.notes) or 'see the page'}"
         if verbose and self.learnt is not None:
-            yield self.learnt.summary.as_table()
+            yield from self.learnt.summary.show()
             yield self.learnt.verdict
             tables = list_tables(self.learnt, self.manifest.published)
             yield from (tables[name] for name in ("bounds", "adversaries", "sizes"))

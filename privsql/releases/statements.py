@@ -24,11 +24,11 @@ from privsql.mechanisms.registry import get_mechanism
 from privsql.model.arrays import largest_transport
 from privsql.model.checks import BROKEN, Check, CheckResult, VerifiedBound, differ_from_spec, run_checks
 from privsql.model.records import Records, describe_persons
-from privsql.outcomes import Cell, JsonObject, Table, pairs
+from privsql.outcomes import Cell, JsonObject, Outcome, Part, pairs
 from privsql.source.table import describe_coarsening, in_bins
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from privsql.engine.database import Relations
     from privsql.mechanisms.base import Mechanism
@@ -277,7 +277,7 @@ class SummaryLine(JsonObject):
 
 
 @dataclass(frozen=True)
-class ReleaseSummary(JsonObject):
+class ReleaseSummary(Outcome):
     """The summary of a release: its lines by name.
 
     The lines state the promise, what a record is to a person, how many records are left out (if these are many), the
@@ -363,9 +363,9 @@ class ReleaseSummary(JsonObject):
         """Return (title, text) of every line."""
         return [(one.title, one.text) for one in self.lines.values()]
 
-    def as_table(self) -> Table:
-        """Return the lines for people, each with its standing."""
-        return pairs((one.title, Cell(one.text, one.standing)) for one in self.lines.values())
+    def show(self, *, verbose: bool = False) -> Iterator[Part]:
+        """Yield the lines, each with its standing."""
+        yield pairs((one.title, Cell(one.text, one.standing)) for one in self.lines.values())
 
 
 def list_bounds(release: AttachedRelease, *, examined: bool = False) -> list[VerifiedBound]:

@@ -108,7 +108,7 @@ class Attacked(Outcome):
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
         """Yield the summary, if there is one, and a row for each adversary with its promise."""
         if self.summary is not None:
-            yield self.summary.as_table()
+            yield from self.summary.show()
         yield tabulate_findings(self.findings, known=self.source)
         yield LEGEND
         yield self.verdict

@@ -177,7 +177,7 @@ class Published(Outcome):
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
         """Yield the summary, the lines, and of a plan, or with ``verbose``, the table of what the mechanism states."""
         if self.summary is not None:
-            yield self.summary.as_table()
+            yield from self.summary.show()
         yield pairs(self.list_lines(verbose=verbose))
         head, *rows = (self.stated.tabulate() if verbose or self.release is None else []) or [()]
         if rows:

@@ -88,7 +88,7 @@ class Verified(Outcome):
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
         """Yield the summary and the checks that do not hold; with ``verbose`` all, what is stated, and bounds."""
         if self.recomputed is not None:
-            yield self.recomputed.summary.as_table()
+            yield from self.recomputed.summary.show()
         listed = [
             (
                 one.name,
