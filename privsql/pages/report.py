@@ -193,7 +193,6 @@ class Report(Outcome):
 # The tables and charts of a release whose checks hold.
 
 MOST_SHOWN_ROWS = 200  # rows of a table
-SIZES = "Answers by size, from the release alone"
 DRAWN = 30  # bars of a picture
 SMALL, SEVERAL = 50, 5  # records of an answer that is worth a sentence, and how many answers such a size has
 OURS, THEIRS = ESTIMATORS["reconstructed"], ESTIMATORS["baseline"]
@@ -206,7 +205,7 @@ def list_tables(learnt: VerifiedFacts, published: int | None) -> dict[str, Table
 
     ``published``: the number of records, where it is stated.
     """
-    compared, known, curve = learnt.compared, learnt.compared is not None, learnt.curve
+    compared, known = learnt.compared, learnt.compared is not None
     stated = published if any(one.records is not None for one in learnt.bounds) else None
     theirs = any(one.bounds is not None for one in learnt.foreseen)
     bounds = ["value", "bound", "reached", *([] if stated is None else ["share of the records"])]
@@ -219,17 +218,18 @@ def list_tables(learnt: VerifiedFacts, published: int | None) -> dict[str, Table
     measured = ["estimator", "true answer, records", "answers", "mean error", "median error", "within its interval"]
     thresholds = ["threshold", "highest belief, promised", "belief of the learning attacker, predicted"]
     thresholds += ["error of a count of 200 to 1,000, predicted", "refused"]
-    singly = ["true answer", "estimate", "low", "high"]
-    shown = learnt.bounds[:MOST_SHOWN_ROWS]
-    tables = (
-        ("bounds", "Bounds that were verified", bounds, [_bound_row(one, stated) for one in shown], 1),
-        ("adversaries", "Adversaries", adversaries, [_adversary_row(one, known=known) for one in learnt.findings], 2),
-        ("sizes", SIZES, sizes, [_size_row(one, theirs=theirs) for one in learnt.foreseen], 1),
-        ("measured", "Errors beside the true answers", measured, _measured_rows(compared) if compared else [], 2),
-        ("pairs", "Some answers singly", singly, [_pair_row(*one) for one in compared.pairs] if compared else [], 0),
-        ("curve", "Other thresholds", thresholds, _curve_rows(curve), 1),
-    )
-    return {name: Table(head, rows, range(first, 6), title) for name, title, head, rows, first in tables}
+    shown = [_bound_row(one, stated) for one in learnt.bounds[:MOST_SHOWN_ROWS]]
+    findings = [_adversary_row(one, known=known) for one in learnt.findings]
+    foreseen = [_size_row(one, theirs=theirs) for one in learnt.foreseen]
+    pairs = [_pair_row(*one) for one in compared.pairs] if compared else []
+    return {
+        "bounds": Table(bounds, shown, range(1, 4), "Bounds that were verified"),
+        "adversaries": Table(adversaries, findings, range(2, 6), "Adversaries"),
+        "sizes": Table(sizes, foreseen, range(1, 6), "Answers by size, from the release alone"),
+        "measured": Table(measured, _measured_rows(compared), range(2, 6), "Errors beside the true answers"),
+        "pairs": Table(("true answer", "estimate", "low", "high"), pairs, range(4), "Some answers singly"),
+        "curve": Table(thresholds, _curve_rows(learnt.curve), range(1, 4), "Other thresholds"),
+    }
 
 
 def shape_contents(learnt: VerifiedFacts, published: int | None) -> dict[str, object]:
@@ -413,9 +413,9 @@ def _pair_row(true: float, estimate: float, low: float | None, high: float | Non
     return [format_exact(true), *(format_figure(None) if one is None else one for one in (figures[0], *figures[2:]))]
 
 
-def _measured_rows(compared: TruthComparison) -> list[Row]:
+def _measured_rows(compared: TruthComparison | None) -> list[Row]:
     rows: list[Row] = []
-    for name, score in compared.scores.items():
+    for name, score in compared.scores.items() if compared else ():
         for band in (*score["bands"], {**score, "low": None}):
             label = "all" if band["low"] is None else band_label(band)
             errors = [_format_error(band[key]) for key in ("mean_relative_error", "median_relative_error")]
