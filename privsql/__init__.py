@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from privsql.verbs.attack import Attacked, attack, summarize
     from privsql.verbs.evaluate import evaluate
     from privsql.verbs.export import export
+    from privsql.verbs.fit import FittedModel, fit
     from privsql.verbs.init import init
     from privsql.verbs.ledger import cap, ledger, withdraw
-    from privsql.verbs.publish import FittedModel, Published, fit, plan, publish
+    from privsql.verbs.publish import Published, plan, publish
     from privsql.verbs.query import query
     from privsql.verbs.report import report
     from privsql.verbs.serve import serve
@@ -49,7 +50,8 @@ _HOMES = {
     "verbs.export": ("export",),
     "verbs.init": ("init",),
     "verbs.ledger": ("cap", "ledger", "withdraw"),
-    "verbs.publish": ("FittedModel", "Published", "fit", "plan", "publish"),
+    "verbs.fit": ("FittedModel", "fit"),
+    "verbs.publish": ("Published", "plan", "publish"),
     "verbs.query": ("query",),
     "verbs.report": ("report",),
     "verbs.serve": ("serve",),

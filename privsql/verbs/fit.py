@@ -1,0 +1,137 @@
+"""``fit`` fits a model to a release, which makes its answers more precise."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from privsql.calls import as_optional_path
+from privsql.engine.database import options_from
+from privsql.errors import EngineError, InfeasibleError, UsageError
+from privsql.outcomes import Outcome, Part, pairs
+from privsql.releases.fitted import (
+    ModelParameters,
+    NumberedRecords,
+    draw_rows,
+    restore_from,
+    state_parameters,
+    store_model,
+)
+from privsql.releases.opened import open_release
+from privsql.source.targets import as_target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Unpack
+
+    import pyarrow as pa
+
+    from privsql.answers.bucket_model import BucketModel
+    from privsql.calls import PathLike
+    from privsql.engine.database import Options, RunKeywords
+    from privsql.model.arrays import ReleaseArrays
+
+DRAWN = "values drawn by a model of a release: no row says which value a record has"
+
+
+@dataclass(frozen=True)
+class FittedModel(Outcome):
+    """A model that was made, or taken in.
+
+    ``stored``: its file in the user's cache, None where there is no cache; ``to``: that of its parameters; ``rows``:
+    that of rows that it drew; ``belief``: how sure it is of its best guess of a record's value on average, calibrated
+    on buckets that it was not fitted to; ``fitted_share``: of the records, in as many whole buckets as memory holds.
+    """
+
+    title = "A model of a release"
+
+    release: Path
+    records: int
+    seconds: float
+    belief: float
+    stored: Path | None
+    to: Path | None
+    rows: Path | None = None
+    fitted_share: float = 1.0
+
+    def show(self, *, verbose: bool = False) -> Iterator[Part]:
+        """Yield where the model is stored, and what it says of records."""
+        part = "" if self.fitted_share == 1 else f", fitted to {self.fitted_share:.0%} of these, which memory holds"
+        lines = {
+            "attacker": f"the model's best guess of a record's value is right in about {self.belief:.0%} of cases; "
+            "anyone who has the release can fit it",
+            "model": f"of {self.records:,} records{part}, {self.seconds:,.1f} s",
+            "stored": str(self.stored) if self.stored else "no; the cache is switched off",
+            "parameters": str(self.to) if self.to else None,
+            "drawn rows": str(self.rows) if self.rows else None,
+        }
+        yield pairs((name, text) for name, text in lines.items() if text is not None)
+
+
+def fit(
+    release: PathLike,
+    *,
+    to: PathLike | None = None,
+    rows: PathLike | None = None,
+    parameters: PathLike | None = None,
+    **how: Unpack[RunKeywords],
+) -> FittedModel:
+    """Fit a model to a release and store it in the user's cache, where every verb finds it.
+
+    ``to``: write its parameters as well, to be handed on; ``parameters``: take such a file in instead of fitting;
+    ``rows``: write the records with one value each that the model drew, as Parquet, for tools that read rows.
+
+    What is stored is computed anew from the release and the parameters. The model is also the strongest attacker by
+    learning that privsql knows: anybody who has the release can fit it. Raises ``UsageError`` where there is nothing to
+    fit, for parameters of another release, and where nothing would be stored; ``InfeasibleError`` for a release that
+    gets none.
+    """
+    target, given = as_target(release, how.get("connection")), as_optional_path(parameters, "parameters")
+    file, rows_file, clock = as_optional_path(to, "to"), as_optional_path(rows, "rows"), time.monotonic()
+    for one in (file, rows_file):
+        if one is not None and one.exists():
+            raise UsageError(f"{one} exists; choose another path")
+    if rows_file is not None and rows_file.suffix != ".parquet":
+        raise UsageError(f"{rows_file}: rows need a new file that ends in .parquet")
+    with options_from(how, fit) as options, open_release(target, options=options) as (_, attached):
+        arrays = attached.read_arrays()
+        records = NumberedRecords.find(attached)
+        digest = records.digest()
+        stated = None if given is None else ModelParameters.read(given)
+        model = _make_model(arrays, digest, options) if stated is None else restore_from(stated, arrays, digest)
+        stated = stated or state_parameters(attached.manifest.name, digest, model)
+        stored = store_model(arrays, model, stated)
+        if stored is None and file is None:
+            raise UsageError("the cache is switched off (PRIVSQL_CACHE); give option to")
+        if file is not None:
+            stated.write(file)
+        if rows_file is not None:
+            drawn = draw_rows(model, records, attached.manifest.roles, attached.database)
+            _write_rows(drawn, rows_file)
+        figures = model.belief, stored, file, rows_file, model.interval.fitted_share
+    return FittedModel(target.path, len(arrays.bucket), time.monotonic() - clock, *figures)
+
+
+def _write_rows(drawn: pa.Table, file: Path) -> None:
+    """Write rows as Parquet; ``EngineError`` where that fails."""
+    import pyarrow.parquet as pq
+
+    try:
+        pq.write_table(drawn.replace_schema_metadata({"privsql": DRAWN}), file)
+    except OSError as error:
+        raise EngineError(f"{file}: {error.strerror or error}") from error
+
+
+def _make_model(arrays: ReleaseArrays, digest: str, options: Options) -> BucketModel:
+    """Fit the model; ``InfeasibleError`` where that does not converge."""
+    from privsql.answers.bucket_model import estimate_cost, fit_bucket_model
+
+    report = options.report
+    seconds, _ = estimate_cost(arrays)
+    report.start_step(f"Fitting the model, about {seconds:,.0f} s")
+    model = fit_bucket_model(arrays, digest, lambda done: report.update(100 * done))
+    if not model.converged:
+        raise InfeasibleError("the fit of a model to this release does not converge; its answers are linear")
+    return model
