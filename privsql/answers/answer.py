@@ -251,10 +251,9 @@ class Answer(Outcome):
         if verbose:
             yield self.sql
             yield self.formula
-        several, marks = len(self.figures) > 1, self.empty_marks
-        ends, hidden = (
-            {one.at + part for one in self.figures for part in parts if several} for parts in ((1,), (2, 3))
-        )
+        marks, joined = self.empty_marks, self.figures if len(self.figures) > 1 else ()
+        ends = {one.at + 1 for one in joined}  # of several figures, low and high stand in the place of the error
+        hidden = {one.at + part for one in joined for part in (2, 3)}
         shown = [at for at in range(len(self.columns)) if at not in hidden]
         columns = ["low to high" if at in ends else self.columns[at] for at in shown]
         rows = []
@@ -262,7 +261,7 @@ class Answer(Outcome):
             cells = [f"{_or_dash(row[at + 1])} to {_or_dash(row[at + 2])}" if at in ends else row[at] for at in shown]
             rows.append([*cells, *marks[number : number + 1]])
         columns += ["may be empty"] if marks else []
-        yield Table(columns, rows, range(len(columns)), wide=several)
+        yield Table(columns, rows, range(len(columns)), wide=bool(joined))
         yield self.interval
         if not self.certain:
             yield f"estimator: {self.estimator}"
