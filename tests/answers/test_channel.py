@@ -37,11 +37,12 @@ from privsql.engine.open import open_scratch
 from privsql.engine.sqlfiles import table
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import layout
-from privsql.mechanisms.bucketize.layout import draw_bids, runs_from_entries
+from privsql.mechanisms.bucketize.layout import runs_from_entries
 from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting
 from privsql.mechanisms.bucketize.parameters import Layout
 from privsql.mechanisms.bucketize.plan import find_plan
 from support.channels import assert_same, questions, random_channel, textbook
+from support.layouts import draw_bids
 from support.loops import each
 
 LAYOUTS = get_args(Layout)

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from privsql.mechanisms.bucketize.layout import make_layout
 from privsql.mechanisms.bucketize.model import Plan, Setting
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from privsql.keyed_random import Shuffler
     from privsql.mechanisms.bucketize.layout import BucketRuns, Pieces
-    from privsql.mechanisms.bucketize.model import Ints
+    from privsql.mechanisms.bucketize.model import Bids, GroupTree, Ints
 
     Table = NDArray[np.int64]
 
@@ -26,6 +29,11 @@ def random_plan(rng: np.random.Generator) -> Plan:
     shares = rng.dirichlet(np.full(rng.integers(1, 16), 0.6))
     columns = [rng.multinomial(size * buckets, shares) for size, buckets in setting.items]
     return Plan("optimal", setting, np.array(columns, dtype=np.int64).T)
+
+
+def draw_bids(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupTree] = ()) -> Bids:
+    """For each value in turn the buckets of its records, in uniformly random order (n,)."""
+    return make_layout(plan, layout, noise, trees).draw_places(noise)
 
 
 def counted(pieces: Pieces, buckets: int) -> Table:

@@ -132,10 +132,6 @@ class Entries:
         rows, kinds = self.shape
         return np.bincount(self.rows, minlength=rows).astype(int), np.bincount(self.kinds, minlength=kinds).astype(int)
 
-    def select_entries(self, chosen: Ints) -> Entries:
-        """Return some of the entries."""
-        return Entries(self.rows[chosen], self.kinds[chosen], self.shape)
-
 
 def scale_chances(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Floats:
     """Scale the odds of ``chances`` (E,) by a factor for each row and each kind, until sums are as given.

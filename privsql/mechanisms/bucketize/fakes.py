@@ -19,7 +19,7 @@ from privsql.engine.sqlfiles import Roles, alias_as, table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.bucketize.fake_law import Entries, Floats, scale_chances, times_listed
-from privsql.mechanisms.bucketize.layout import BucketRuns, draw_bids
+from privsql.mechanisms.bucketize.layout import BucketRuns, make_layout
 from privsql.mechanisms.bucketize.model import Bids, BucketProblem, Ints, Plan, Setting
 from privsql.mechanisms.bucketize.parameters import CertaintyFacts, FakeFacts
 
@@ -154,7 +154,8 @@ def make_weights(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Int
     lengths = entries.lengths[1]
     integers = np.where((of_kinds == lengths)[entries.kinds], ONE, 0)
     free = np.flatnonzero(((of_kinds > 0) & (of_kinds < lengths))[entries.kinds])
-    rest, part = of_rows - entries.sum_amounts(integers)[0].astype(np.int64) // ONE, entries.select_entries(free)
+    rest = of_rows - entries.sum_amounts(integers)[0].astype(np.int64) // ONE
+    part = Entries(entries.rows[free], entries.kinds[free], entries.shape)
     if ((rest < 0) | (rest > part.lengths[0])).any() or ((of_kinds < 0) | (of_kinds > lengths)).any():
         return None
     if len(free):
@@ -326,7 +327,7 @@ def hide_values(plan: Plan, counts: Ints, sigma: int, layout: str, noise: Shuffl
     codes = np.repeat(np.arange(len(counts)), listed.allocation.sum(axis=1))
     for attempt in range(TRIES):
         tried = layout if attempt < LAYOUT_TRIES else "blocks"
-        bids = draw_bids(listed, tried, noise)
+        bids = make_layout(listed, tried, noise).draw_places(noise)
         numbers, first = [], 0  # buckets of one size lie in random order, whatever the layout
         for buckets in plan.setting.buckets:
             numbers.append(first + noise.permutation(buckets))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # rho_S(X) the most records of values in X that the bounds allow in one bucket of size S (``GroupTree.rank``).
 
 Flags = NDArray[np.bool_]
-BITS = 30  # of the numbers that the solver is given
+BITS = 30  # of the numbers that the solver is given, which fit its 32
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,6 @@ class FlowNetwork:
         while True:
             shift = max(0, left.bit_length() - bits)
             room, back = (np.minimum(part >> shift, 1 << bits) for part in (capacity - flow, flow))
-            if int(max(room.max(initial=0), back.max(initial=0))) > np.iinfo(np.int32).max:
-                raise OverflowError("a capacity does not fit the solver's 32 bits")
             solution = scipy.sparse.csgraph.maximum_flow(self._residual_graph(room, back), self.source, self.sink)
             flow += np.asarray(solution.flow[self.tails, self.heads]).astype(np.int64) << shift
             if not shift:

@@ -641,8 +641,3 @@ def make_layout(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupT
 
     widths = [[buckets] if in_one else block_widths(buckets, coarser=coarser) for buckets in plan.setting.buckets]
     return lay_out_evenly(plan, widths, noise, draw_line)
-
-
-def draw_bids(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupTree] = ()) -> Bids:
-    """Return for each value in turn the buckets of its records, in uniformly random order (n,)."""
-    return make_layout(plan, layout, noise, trees).draw_places(noise)

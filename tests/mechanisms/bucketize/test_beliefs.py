@@ -18,10 +18,10 @@ import privsql
 from privsql.errors import InfeasibleError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize.implied import PlannedAssignment, imply_beliefs
-from privsql.mechanisms.bucketize.layout import draw_bids
 from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting
 from privsql.mechanisms.bucketize.plan import find_plan
 from support.commands import PEOPLE, manifest, refused, rows, run, specification, succeeded, write
+from support.layouts import draw_bids
 from support.loops import rest_slow
 from support.tampering import failed, rewrite, with_facts
 

@@ -19,12 +19,13 @@ from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import group_flows, layout
 from privsql.mechanisms.bucketize.bounds import GroupBound
 from privsql.mechanisms.bucketize.group_flows import FlowNetwork, TreePair, allocate_values
-from privsql.mechanisms.bucketize.layout import assign_across, draw_bids
+from privsql.mechanisms.bucketize.layout import assign_across
 from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting, make_families
 from privsql.mechanisms.bucketize.optimal import Relaxation
 from privsql.mechanisms.bucketize.plan import ALGORITHMS, find_plan, find_violation
 from support.effort import share
 from support.enumeration import Enumerator
+from support.layouts import draw_bids
 from support.loops import rest_slow
 from support.settings import every_setting, loss_of
 

@@ -17,9 +17,9 @@ from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import fakes
 from privsql.mechanisms.bucketize.fake_law import Entries, times_listed
 from privsql.mechanisms.bucketize.fakes import find_too_frequent
-from privsql.mechanisms.bucketize.layout import draw_bids
 from privsql.mechanisms.bucketize.model import Plan, Setting
 from support.enumeration import FALSE_ALARM, Enumerator
+from support.layouts import draw_bids
 from support.loops import rest_slow
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from privsql.keyed_random import seed_key, system_key
 from privsql.mechanisms.bucketize import layout as blocks
 from privsql.mechanisms.bucketize import search
 from privsql.mechanisms.bucketize.group_flows import allocate_values
-from privsql.mechanisms.bucketize.layout import draw_bids
 from privsql.mechanisms.bucketize.model import BucketProblem, Plan, Setting
 from privsql.mechanisms.bucketize.parameters import Layout
 from privsql.mechanisms.bucketize.plan import ALGORITHMS, find_plan, find_violation
 from support.enumeration import Enumerator
+from support.layouts import draw_bids
 from support.loops import each, rest_slow
 
 if TYPE_CHECKING:
