@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
@@ -36,6 +36,23 @@ if TYPE_CHECKING:
 
 TINY = 1e-30  # no division by 0
 GOLDEN, TURN = 2654435769, 2**32  # number * GOLDEN mod TURN spreads any run of numbers evenly
+
+
+@dataclass(frozen=True)
+class StoredLists:
+    """The rows of ST, as stored.
+
+    Attributes:
+        buckets: The numbers of the buckets, rising (B,).
+        rank: The rank of each row's bucket among these (E,).
+        code: The value of each row (E,).
+        count: How often the bucket lists it (E,).
+    """
+
+    buckets: Ints
+    rank: Ints
+    code: Ints
+    count: Ints
 
 
 class BucketAttackView(AttackView):
@@ -97,8 +114,8 @@ class BucketAttackView(AttackView):
         return 1.0 if view.sample is None else view.sample / max(1, view.manifest.published_records)
 
     @cached_property
-    def listed_entries(self) -> tuple[Ints, Ints, Ints]:
-        """Return the bucket, the code and the count of every row of ST, as stored."""
+    def lists(self) -> StoredLists:
+        """Return the rows of ST."""
         listed = exp.select(*self.roles.by_sa.select_columns("bid", "count"), *self.roles.sa_in())
         self.db.create_view("a_st", listed.from_(table("st", self.given.database)))
         holes: Holes = {
@@ -110,8 +127,8 @@ class BucketAttackView(AttackView):
             "filter": self._attacked_filter("bid"),
         }
         rows = self.db.arrow(fill("attack/composition", holes))
-        bid, code, records = (rows[name].to_numpy().astype(np.int64) for name in ("bid", "code", "records"))
-        return bid, code, records
+        bid, code, count = (rows[name].to_numpy().astype(np.int64) for name in ("bid", "code", "records"))
+        return StoredLists(*np.unique(bid, return_inverse=True), code, count)
 
     @cached_property
     def _stated_values(self) -> Any:
@@ -155,42 +172,36 @@ class BucketAttackView(AttackView):
         return stated
 
     @cached_property
-    def listed_buckets(self) -> tuple[Ints, Ints]:
-        """Return the numbers of the buckets of ST, and the rank of the bucket of each of its rows."""
-        return np.unique(self.listed_entries[0], return_inverse=True)
-
-    @cached_property
     def listed_counts(self) -> scipy.sparse.csr_array:
         """Return how often each bucket lists each value (buckets, m)."""
-        (_, code, count), (buckets, rank) = self.listed_entries, self.listed_buckets
-        return scipy.sparse.csr_array((count, (rank, code)), shape=(len(buckets), len(self.bounds)))
+        entries, shape = (self.lists.rank, self.lists.code), (len(self.lists.buckets), len(self.bounds))
+        return scipy.sparse.csr_array((self.lists.count, entries), shape=shape)
 
     @cached_property
     def broken_buckets(self) -> Ints:
         """Return the buckets in which a value exceeds its threshold, or a group of values its bound."""
-        buckets, stated = self.listed_buckets[0], self.group_bounds
+        stated = self.group_bounds
         together = self.listed_counts @ incidence_matrix(stated, len(self.bounds)).T
         held = scipy.sparse.hstack((self.listed_counts, together), format="coo")
         sizes, size = np.unique(self.listed_counts.sum(axis=1), return_inverse=True)
         most = floor_thresholds([*self.thresholds, *(one.threshold for one in stated)], sizes)
         bucket, bound = held.coords
-        return np.unique(buckets[bucket[held.data > most[bound, size[bucket]]]])
+        return np.unique(self.lists.buckets[bucket[held.data > most[bound, size[bucket]]]])
 
     @cached_property
     def _record_buckets(self) -> tuple[Ints, Ints]:
         """Return the rank of every record's bucket among those of ST, and |g| of each of these."""
         buckets, rows, sizes = np.unique(self.record_parts, return_inverse=True, return_counts=True)
         listed = self.listed_counts.sum(axis=1)
-        if not np.array_equal(buckets, self.listed_buckets[0]) or (listed != sizes + self.fake_count).any():
+        if not np.array_equal(buckets, self.lists.buckets) or (listed != sizes + self.fake_count).any():
             raise GuaranteeError("QIT and ST do not agree on the buckets; verify the release")
         return rows, sizes
 
     @cached_property
     def size_classes(self) -> list[tuple[Ints, Ints]]:
         """Return for each size the rows (b, size) and the codes (b, size + sigma), both in stored order."""
-        (_, code, count), (_, sizes) = self.listed_entries, self._record_buckets
-        order = np.argsort(self.listed_buckets[1], kind="stable")
-        members, slots = self.record_order, np.repeat(code[order], count[order])
+        sizes, order = self._record_buckets[1], np.argsort(self.lists.rank, kind="stable")
+        members, slots = self.record_order, np.repeat(self.lists.code[order], self.lists.count[order])
         starts, rows_and_codes = np.cumsum(sizes) - sizes, []
         for size in np.unique(sizes).tolist():
             of_size = np.flatnonzero(sizes == size)
@@ -243,14 +254,15 @@ class BucketAttackView(AttackView):
     @cached_property
     def release_arrays(self) -> ReleaseArrays:
         """Return QIT and ST for a model: record i is row ``record_order``[i]."""
-        (_, code, count), (_, listed) = self.listed_entries, self.listed_buckets
-        entries, fields = np.lexsort((code, listed)), zip(self.roles.quasi_identifiers, self.levels, strict=True)
+        lists, fields = self.lists, zip(self.roles.quasi_identifiers, self.levels, strict=True)
+        entries = np.lexsort((lists.code, lists.rank))
         columns = {
             field.name: level[self.record_order].astype(np.float64 if is_number(field.type) else np.int64)
             for field, level in fields
         }
-        bucket, lists = self._record_buckets[0][self.record_order], (listed[entries], code[entries], count[entries])
-        return ReleaseArrays(columns, bucket, *lists, values=list(self.value_labels))
+        stored = lists.rank[entries], lists.code[entries], lists.count[entries]
+        bucket = self._record_buckets[0][self.record_order]
+        return ReleaseArrays(columns, bucket, *stored, values=list(self.value_labels))
 
     @cached_property
     def record_order(self) -> Ints:
@@ -475,7 +487,7 @@ def attack_by_person(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
     if not several.any():
         return [Finding(unit="persons", notes=("no person has several records that can be found",))]
     person = np.unique(person[several], return_inverse=True)[1]
-    bucket, code = np.searchsorted(scene.listed_buckets[0], part[several]), code[several]
+    bucket, code = np.searchsorted(scene.lists.buckets, part[several]), code[several]
     step = max(1, CHUNK // len(scene.bounds))
     tops, above, right = [], [], []
     for start in range(0, int(person[-1]) + 1, step):
