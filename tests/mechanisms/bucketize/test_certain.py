@@ -65,7 +65,7 @@ def test_a_threshold_that_is_written_as_1_says_so_itself(tmp_path: Path, thresho
         file = spec(
             tmp_path,
             f'algorithm = "two-size"\nthreshold = {threshold}',
-            source='database = "clinic.duckdb"\ntable = "source"',
+            source='database = "clinic.duckdb"\ntable = "source"\npopulation = "people"',
         )
     assert "not_allowed" not in succeeded("plan", file, "--json").json
     succeeded("publish", file)
