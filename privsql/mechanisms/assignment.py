@@ -179,12 +179,13 @@ class RankAssignment:
         }
         return fill("portable/dealt", holes)
 
-    def read_numbers(self, assigned: exp.Query) -> NDArray[np.int64]:
-        """Return the number of every named record in canonical order (n,); -1 for records that are left out."""
-        numbered = self._db.arrow(assigned)
-        every = np.full(self._source.records, -1, dtype=np.int64)
-        every[numbered["pos"].to_numpy()] = numbered["number"].to_numpy()
-        return every
+    def store_numbers(self, segments: Segments) -> None:
+        """Keep the numbers of named records in canonical order (n,), for the ledger; -1 for those that are left out."""
+        if self._source.has_ids:
+            numbered = self._db.arrow(self.query_assigned(segments, [column("pos", "r")]))
+            every = np.full(self._source.records, -1, dtype=np.int64)
+            every[numbered["pos"].to_numpy()] = numbered["number"].to_numpy()
+            self._source.history.groups = every
 
     def drop_relations(self) -> None:
         """Drop the relations."""

@@ -91,12 +91,10 @@ def write_ranked(db: Relations, source: Records, layout: Pieces, key: Key) -> No
     """
     roles = source.roles
     assignment = RankAssignment(db, source, key, RecordParts(np.array(source.counts, dtype=np.int64)))
-    if source.has_ids:
-        source.history.groups = assignment.read_numbers(
-            assignment.query_assigned(layout.make_segments(), [column("pos", "r")])
-        )
+    segments = layout.make_segments()
+    assignment.store_numbers(segments)
     codes = [] if db.keeps_order else [alias_as(exp.cast(column("part", "r"), "INTEGER"), "code")]
-    numbered = assignment.query_assigned(layout.make_segments(), [*roles.qi_columns("r"), *codes]).subquery("dealt")
+    numbered = assignment.query_assigned(segments, [*roles.qi_columns("r"), *codes]).subquery("dealt")
     assigned = exp.select("*", alias_as(column("number"), "bid")).from_(numbered)
     if db.keeps_order:
         _write_qit(db, roles, assigned.subquery())

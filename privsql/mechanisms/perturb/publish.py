@@ -163,8 +163,7 @@ def write_ranked(db: Relations, source: Records, parts: Ints, subtables: Sequenc
     code, sub_table = np.nonzero(parts.T)
     ends = np.cumsum(parts.T, axis=1)[code, sub_table]
     segments = Segments(code, ends - parts[sub_table, code], ends, sub_table, step=0)
-    if source.has_ids:
-        source.history.groups = dealing.read_numbers(dealing.query_assigned(segments, [column("pos", "r")]))
+    dealing.store_numbers(segments)
     other = np.array([-(-line * one.gamma.denominator // one.weight) for one in subtables])
     keep = line - (np.array([one.size for one in subtables]) - 1) * other
     db.register_arrow("steps", pa.table({"sub_table": np.arange(len(subtables)), "keep": keep, "other": other}))
