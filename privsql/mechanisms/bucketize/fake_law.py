@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 # Lists ----------------------------------------------------------------------------------------------------------------
 # How often each value is listed where buckets list values that nobody there has.
@@ -100,8 +102,6 @@ def apportion_times(weights: list[int], total: int, most: int) -> list[int]:
 # for each value until both are right (iterative proportional fitting). Of all chances with these sums, these are the
 # nearest in entropy.
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 ROUNDS, NEAR = 500, 1e-7  # of the scaling of chances to their sums; how near is near enough
 LEAST, TINY = 1e-3, 1e-30  # no chance starts at 0 or 1; no division by 0
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 from sqlglot import exp
 
 from privsql.answers.channel import LARGE, Channel, observe_counts, reconstruct
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Relations
     from privsql.keyed_random import Shuffler
+    from privsql.mechanisms.bucketize.group_flows import Flags
 
     Find = Callable[[BucketProblem], Plan]
 
@@ -136,8 +136,6 @@ def _try_sizes(problem: BucketProblem, sigma: int, find: Find) -> tuple[Plan, li
 # through the kinds, each walked in the one or in the other direction by a fair coin. Up is as likely as down for every
 # entry at every bit, whatever happened before, so chances are kept. (Gandhi, Khuller, Parthasarathy, Srinivasan 2006
 # round along paths one after the other; halving is for arrays, as Alon 2003 halves regular bipartite graphs.)
-
-Flags = NDArray[np.bool_]
 
 BITS = 24
 ONE = 1 << BITS

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Twosize --------------------------------------------------------------------------------------------------------------
+# Two sizes ------------------------------------------------------------------------------------------------------------
 # One and two bucket sizes: the best setting in closed form (paper, sections 4.1, 4.2 and 5.1).
 #
 # For sizes S1 < S2 the list Gamma(S1, S2) of all (b1, b2) with S1 b1 + S2 b2 = n is (b1 - t d1, b2 + t d2), t = 0, 1,
