@@ -265,10 +265,7 @@ class Pieces:
         return bids
 
     def rank_places(self) -> Bids:
-        """Return for each value in turn the buckets of its ranks (n,).
-
-        This takes 32 bits, and almost always no division: few pieces fill their buckets more than twice.
-        """
+        """Return for each value in turn the buckets of its ranks (n,)."""
         ends = np.cumsum(self.hi - self.lo)
         bids = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.int32)
         at = 0
@@ -280,10 +277,7 @@ class Pieces:
             first = self.shift[part] % width
             within = np.arange(int(ends[last - 1]) - begin, dtype=np.int32)
             within -= np.repeat((ends[part] - lengths - begin - first).astype(np.int32), lengths)
-            widths = np.repeat(width.astype(np.int32), lengths)
-            np.subtract(within, widths, out=within, where=within >= widths)
-            if (lengths + first > 2 * width).any():
-                within %= widths
+            within %= np.repeat(width.astype(np.int32), lengths)
             within += np.repeat(self.start[part].astype(np.int32), lengths)
             bids[begin : int(ends[last - 1])] = within
             at = last
