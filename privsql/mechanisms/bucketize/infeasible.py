@@ -75,8 +75,11 @@ def explain_infeasible(
         reason += f"; {unplaced:,} records find no place in buckets of nearly one size"
 
     # What would work: wider bounds or thresholds, larger buckets, another algorithm.
-    limits = _offer_limits(problem, exists, details)
-    offers = [limits] if limits else []
+    offers = []
+    limits = _offer_limits(problem, exists)
+    if limits is not None:
+        offers.append(limits[0])
+        details |= limits[1]
     if worst is None:
         wider = np.unique(np.array([problem.largest * k // 4 for k in (5, 6, 8, 12, 16)])).tolist()
         usable = (replace(problem, largest=one) for one in wider if one > problem.largest)
@@ -97,10 +100,11 @@ def _find_too_frequent(problem: BucketProblem, bounds: Sequence[GroupBound]) -> 
     return worst if worst is not None and problem.find_frequency(worst) > worst.threshold else None
 
 
-def _offer_limits(problem: BucketProblem, exists: PlanTest, details: dict[str, object]) -> str | None:
+def _offer_limits(problem: BucketProblem, exists: PlanTest) -> tuple[str, dict[str, object]] | None:
     """Return the nearest bound of one set of values that works, else of all sets, else of all values and sets.
 
-    What it finds is added to ``details``.
+    Returns:
+        The offer, and its details for an error; None if no bounds work.
     """
 
     def exists_with(bound: GroupBound, threshold: Fraction) -> bool:
@@ -113,20 +117,20 @@ def _offer_limits(problem: BucketProblem, exists: PlanTest, details: dict[str, o
     for one in tightest[:MOST_NAMED]:
         wider = _nearest_feasible(partial(exists_with, one), one.threshold)
         if wider is not None:
-            details |= {"group": one.name, "nearest_group": {one.name: fraction_text(wider)}}
-            return f"{fraction_text(wider)} for {one.name!r}"
+            text = fraction_text(wider)
+            return f"{text} for {one.name!r}", {"group": one.name, "nearest_group": {one.name: text}}
     if tightest:
         shift = _nearest_feasible(lambda by: exists(problem.raise_limits(by, values=False)), Fraction(0))
         if shift is not None:
-            details |= {"nearest_group_shift": fraction_text(shift)}
-            return f"raise bounds of groups by {fraction_text(shift)}"
+            text = fraction_text(shift)
+            return f"raise bounds of groups by {text}", {"nearest_group_shift": text}
     shift = _nearest_feasible(lambda by: exists(problem.raise_limits(by)), Fraction(0))
     if shift is None:
         return None
+    text = fraction_text(shift)
     raised = (fraction_text(min(Fraction(1), f + shift)) for f in problem.thresholds[:MOST_NAMED])
-    nearest = {problem.label(i): text for i, text in enumerate(raised)}
-    details |= {"nearest_shift": fraction_text(shift), "nearest": nearest}
-    return f"raise thresholds by {fraction_text(shift)}"
+    nearest = {problem.label(i): value for i, value in enumerate(raised)}
+    return f"raise thresholds by {text}", {"nearest_shift": text, "nearest": nearest}
 
 
 def _nearest_feasible(feasible: Callable[[Fraction], bool], start: Fraction) -> Fraction | None:
