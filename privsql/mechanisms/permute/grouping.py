@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 # records is fine if it has >= k distinct ranks and its least rank is <= reach[its largest rank].
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-SAFE = 2**62  # differences of integers below this fit into 64 bits
 
 
 @dataclass(frozen=True)
@@ -56,17 +56,8 @@ class Axis:
 
 def make_axis(units: Sequence[int], k: int, e: int) -> Axis:
     """Return the axis of rising distinct integers ``units`` (D,) under (k,e), with ``e`` in the same unit."""
-    exact = [int(u) for u in units]
-    if exact and max(abs(exact[0]), abs(exact[-1]), e) < SAFE:
-        array = np.array(exact, dtype=np.int64)
-        return Axis(exact, np.searchsorted(array, array - e, side="right") - 1, k)
-    reach = np.empty(len(exact), dtype=np.int64)
-    j = -1
-    for i, u in enumerate(exact):
-        while j + 1 <= i and u - exact[j + 1] >= e:
-            j += 1
-        reach[i] = j
-    return Axis(exact, reach, k)
+    reach = [bisect_right(units, u - e) - 1 for u in units]
+    return Axis(list(units), np.array(reach, dtype=np.int64), k)
 
 
 def find_ends(groups: Ints, ranks: Ints, number: int) -> tuple[Ints, Ints]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from privsql.mechanisms.permute.grouping import Ints
     from privsql.mechanisms.permute.parameters import Permute, PermuteFacts
     from privsql.model.records import Records
-
-TABLE = 2**26  # a table of groups x values with more numbers is not made to count in
 
 
 def publish_release(db: Relations, source: Records, params: Permute, key: Key) -> PermuteFacts:
@@ -109,25 +108,17 @@ def _write_qit(db: Relations, source: Records, dealt: exp.Query, *, is_sorted: b
 def tabulate_contents(groups: Ints, codes: Ints) -> pa.Table:
     """Return (bid, code, records) by group and code, from the group and the value of every record (n,)."""
     values = int(codes.max(initial=-1)) + 1
-    cells = groups * values + codes
-    if (int(groups.max(initial=-1)) + 1) * values <= TABLE:
-        counted = np.bincount(cells)
-        result = np.flatnonzero(counted)
-        records = counted[result]
-    else:
-        result, records = np.unique(cells, return_counts=True)
-    columns = {"bid": result // values, "code": result % values, "records": records}
+    cells, records = np.unique(groups * values + codes, return_counts=True)
+    columns = {"bid": cells // values, "code": cells % values, "records": records}
     return pa.table({name: column.astype(np.int32) for name, column in columns.items()})
 
 
 def shuffle_within_groups(groups: Ints, codes: Ints, noise: Shuffler) -> NDArray[np.int32]:
     """Return the values (n,) in uniformly random order within every group (thesis, Definition 4)."""
-    rising = bool((groups[1:] >= groups[:-1]).all())
-    order = slice(None) if rising else np.argsort(groups, kind="stable")
+    order = np.argsort(groups, kind="stable")
     dealt = codes.astype(np.int32)
-    run, begin = dealt[order], 0
-    for end in np.cumsum(np.bincount(groups)).tolist():
+    run = dealt[order]
+    for begin, end in pairwise([0, *np.cumsum(np.bincount(groups)).tolist()]):
         noise.shuffle(run[begin:end])
-        begin = end
     dealt[order] = run
     return dealt

@@ -47,12 +47,6 @@ class Scale:
     step: Fraction | None
     is_time: bool
 
-    def whole_steps(self, e: Extent) -> int:
-        """Return e in whole steps, rounded up. Widths are whole steps, so they compare with it exactly."""
-        if self.step is None:
-            raise ValueError("floats have no step")
-        return math.ceil(e.amount / self.step)
-
     @property
     def sql_step(self) -> Fraction:
         """Return the width that 1 stands for in SQL (``width_expression``)."""
@@ -121,7 +115,7 @@ def on_axis(values: pa.Array, scale: Scale, e: Extent) -> tuple[list[int], int, 
         units = [int(value) for value in values.to_pylist()]
     else:  # decimals, which may not fit into 64 bits
         units = [int(Fraction(value) / scale.step) for value in values.to_pylist()]
-    return units, scale.whole_steps(e), scale.step
+    return units, math.ceil(e.amount / scale.step), scale.step  # widths are whole steps: they compare exactly
 
 
 def as_integers(values: NDArray[np.float64], e: Fraction) -> tuple[list[int], int]:
@@ -190,7 +184,8 @@ def narrow_condition(field: Field, e: Extent, low: exp.Expr, high: exp.Expr) -> 
         is_less = exp.LT(this=rounded.copy(), expression=least)
         is_equal = exp.EQ(this=rounded.copy(), expression=least.copy())
         return exp.or_(is_less, exp.and_(is_equal, exp.LT(this=error, expression=exp.Literal.number(0))))
-    steps, decimal = scale.whole_steps(e), DECIMAL.fullmatch(field.type)  # as ``width_expression`` writes them
+    # Widths are whole steps, as ``width_expression`` writes them, so they compare with e rounded up to these.
+    steps, decimal = math.ceil(e.amount / scale.step), DECIMAL.fullmatch(field.type)
     if decimal:
         least = _cast(exp.Literal.string(fraction_text(steps * scale.step)), f"DECIMAL(38,{decimal[2]})")
     else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from privsql.engine.sqlfiles import Field
 from privsql.mechanisms.permute import answers
 from privsql.mechanisms.permute.answers import ChosenValues, MatchingRecords
 from privsql.mechanisms.permute.parameters import parse_extent
-from privsql.mechanisms.permute.scale import find_scale
+from privsql.mechanisms.permute.scale import find_scale, on_axis
 from support.commands import refused, rows, run, specification, succeeded, write
 from support.firm import COLUMNS, asked
 from support.loops import each
@@ -467,6 +468,7 @@ def arrays(
 def test_widths_are_shown_in_the_columns_unit() -> None:
     assert find_scale([Field("day", "DATE")], parse_extent("30 days")).format_width(Fraction(86400 * 45)) == "45 days"
     assert find_scale([Field("pay", "DECIMAL(9,2)")], parse_extent("0.5")).format_width(Fraction(3, 2)) == "1.5"
-    hour = parse_extent("1 hour")
-    assert find_scale([Field("at", "TIMESTAMP")], hour).whole_steps(hour) == 3600 * 10**6
-    assert find_scale([Field("age", "INTEGER")], parse_extent(1)).whole_steps(parse_extent("3/2")) == 2
+    hour, half = parse_extent("1 hour"), parse_extent("3/2")
+    moments = pa.array([0], pa.timestamp("us"))
+    assert on_axis(moments, find_scale([Field("at", "TIMESTAMP")], hour), hour)[1] == 3600 * 10**6
+    assert on_axis(pa.array([7]), find_scale([Field("age", "INTEGER")], half), half)[1] == 2
