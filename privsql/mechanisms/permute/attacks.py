@@ -80,17 +80,11 @@ class PermutedView(AttackView):
 
     @cached_property
     def channel(self) -> Channel:
-        """Return the channel that shows how many records of every group meet a question.
+        """Return the channel that shows how many records of every group meet a question, if it ``is_small``.
 
         M_ig is the share of value i that lies in group g.
-
-        Raises:
-            UsageError: The release is too large.
         """
         held = self.group_contents
-        if not self.is_small:
-            size = f"{held.groups:,} groups and {held.values:,} values"
-            raise UsageError(f"a release of {size} is too large for this estimator")
         mean = held.sparse_table.toarray().T / np.maximum(held.value_totals, 1)[:, None]
         return GroupChannel(mean, np.diag(held.group_sizes.astype(np.float64)), held.value_totals.astype(np.float64))
 

@@ -40,11 +40,6 @@ class GroupingHistory:
     ranks: Ints  # (n,) rank of every record's value, rising
     groups: Ints  # (m, n) group in every earlier release; -1 where the record was not in it
 
-    @property
-    def is_new(self) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-        """Return whether each record (n,) is in no earlier release."""
-        return np.asarray(self.groups[-1] < 0) if len(self.groups) else np.ones(len(self.ranks), dtype=bool)
-
 
 def arrange_records(ranks: Ints, groups: Ints) -> Ints:
     """Return an order of the records (n,), ``ranks`` rising, in which groups that were intervals are intervals.
@@ -101,15 +96,13 @@ class Grouping:
 def group_nested(axis: Axis, old: Spans, new: Arrivals, *, restrained: bool = True) -> Grouping:
     """Group the next release; if it is not ``restrained``, by the least sum (max - min) alone.
 
-    The new records as a whole must be fine, or none: they can't be published otherwise by anyone.
+    The new records as a whole must be fine: nobody can publish them otherwise.
     """
-    if not len(new.ranks):
-        return _number_groups(old, new, np.arange(len(old.low)), np.zeros(0, dtype=np.int64))
     base = _disjoint_groups(old)
     held = Spans(old.low[base], old.high[base], old.records[base])
     # Elements: old groups with the new values inside them, and the other new values, side by side in rising order.
     within = np.searchsorted(held.low, new.ranks, side="right") - 1
-    inside = (within >= 0) & (new.ranks <= held.high[np.maximum(within, 0)]) if len(held.low) else within >= 0
+    inside = (within >= 0) & (new.ranks <= held.high[np.maximum(within, 0)])
     lone = new.ranks[~inside]
     order = np.argsort(np.concatenate((held.low, lone)), kind="stable")
     low, high = (np.concatenate((ends, lone))[order] for ends in (held.low, held.high))
@@ -142,7 +135,14 @@ def group_nested(axis: Axis, old: Spans, new: Arrivals, *, restrained: bool = Tr
             count += len(join.starts)
     group_old = np.arange(len(old.low)) + 2 * (len(base) + len(new.ranks))  # numbers of their own
     group_old[base] = group_held
-    return _number_groups(old, new, group_old, group_new)
+    # Numbers 0, 1, .. by lowest, then highest value, then the first of the old groups.
+    every = np.concatenate((group_old, group_new))
+    _, first, group = np.unique(every, return_index=True, return_inverse=True)
+    lowest, _ = find_ends(group, np.concatenate((old.low, new.ranks)), len(first))
+    _, highest = find_ends(group, np.concatenate((old.high, new.ranks)), len(first))
+    number = np.empty(len(first), dtype=np.int64)
+    number[np.lexsort((first, highest, lowest))] = np.arange(len(first))
+    return Grouping(number[group[: len(group_old)]], number[group[len(group_old) :]])
 
 
 def _disjoint_groups(old: Spans) -> Ints:
@@ -164,17 +164,6 @@ def _disjoint_groups(old: Spans) -> Ints:
         else:
             i -= 1
     return np.asarray(order[chosen[::-1]])
-
-
-def _number_groups(old: Spans, new: Arrivals, group_old: Ints, group_new: Ints) -> Grouping:
-    """Number the groups 0, 1, .. by lowest, then highest value, then the first of their old groups."""
-    every = np.concatenate((group_old, group_new))
-    _, first, group = np.unique(every, return_index=True, return_inverse=True)
-    low, _ = find_ends(group, np.concatenate((old.low, new.ranks)), len(first))
-    _, high = find_ends(group, np.concatenate((old.high, new.ranks)), len(first))
-    number = np.empty(len(first), dtype=np.int64)
-    number[np.lexsort((first, high, low))] = np.arange(len(first))
-    return Grouping(number[group[: len(group_old)]], number[group[len(group_old) :]])
 
 
 # Reapply --------------------------------------------------------------------------------------------------------------
@@ -440,16 +429,16 @@ def group_release(history: GroupingHistory, algorithm: Algorithm) -> Ints:
         InfeasibleError: All records together are not fine.
         UsageError: The algorithm can't serve.
     """
-    fresh = history.is_new
     if not len(history.groups):
         starts = static_optimum(history.axis)
         if starts is None:
             raise InfeasibleError("all records together do not have k distinct sensitive values with max - min >= e")
         return np.asarray(label_records(starts, len(history.axis.units))[history.ranks])
-    if not history.axis.is_fine(history.ranks[fresh]):
-        return np.asarray(history.groups[-1])
+    last, ranks = history.groups[-1], history.ranks
+    fresh = last < 0
+    if not history.axis.is_fine(ranks[fresh]):
+        return np.asarray(last)
     if algorithm == "nested":
-        last, ranks = history.groups[-1], history.ranks
         low, high = find_ends(last[~fresh], ranks[~fresh], int(last.max()) + 1)
         values, records = np.unique(ranks[fresh], return_counts=True)
         spans = Spans(low, high, np.bincount(last[~fresh], minlength=len(low)))
@@ -459,10 +448,10 @@ def group_release(history: GroupingHistory, algorithm: Algorithm) -> Ints:
         group[fresh] = result.new[np.searchsorted(values, ranks[fresh])]
         return group
     if algorithm == "reapply-all":
-        if len(history.ranks) > MOST:
+        if len(ranks) > MOST:
             raise UsageError(
                 f"algorithm 'reapply-all' compares all releases with each other and takes at most {MOST} "
-                f"records, not {len(history.ranks)}; 'exact' finds the same groups"
+                f"records, not {len(ranks)}; 'exact' finds the same groups"
             )
         starts = reapply(history)
     else:
@@ -471,4 +460,4 @@ def group_release(history: GroupingHistory, algorithm: Algorithm) -> Ints:
             starts = group_exactly(seen)
         except ValueError as error:
             raise UsageError(f"algorithm {algorithm!r}: {error}; use 'nested'") from error
-    return history.groups[-1] if starts is None else label_records(starts, len(history.ranks))
+    return last if starts is None else label_records(starts, len(ranks))

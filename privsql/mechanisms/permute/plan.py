@@ -70,15 +70,11 @@ def find_optimum(measured: MeasuredAxis, source: Records, params: Permute) -> li
     )
 
 
-def group_records(measured: MeasuredAxis, source: Records, params: Permute, starts: list[int]) -> tuple[Ints, Ints]:
-    """Return value and group of every record (n,), by rising value; the group is -1 for records that are held back.
-
-    The first release takes the static optimum, which begins at ``starts``.
-    """
+def group_records(measured: MeasuredAxis, source: Records, params: Permute) -> tuple[Ints, Ints]:
+    """Return value and group of every record (n,), by rising value; the group is -1 for records that are held back."""
     codes = np.repeat(np.arange(len(source.counts), dtype=np.int64), source.counts)
-    if not source.history.releases:
-        return codes, np.asarray(label_records(starts, len(measured.axis.units))[codes])
-    needed = source.history.releases if params.algorithm in ("exact", "reapply-all") else 1
+    releases = source.history.releases
+    needed = releases if params.algorithm in ("exact", "reapply-all") else min(1, releases)
     earlier = source.history.earlier_groups(needed, source.records)
     if params.algorithm == "nested":  # it works on values and groups, in whatever order records lie
         return codes, group_release(GroupingHistory(measured.axis, codes, earlier), params.algorithm)
@@ -97,7 +93,7 @@ def plan_release(db: Relations, source: Records, params: Permute) -> GroupFacts:
     starts = find_optimum(measured, source, params)
     if source.history.releases:
         source.sort_records()
-        codes, groups = group_records(measured, source, params, starts)
+        codes, groups = group_records(measured, source, params)
         return state_release(measured, codes, groups, source.labels)
     codes = np.arange(len(source.counts), dtype=np.int64)
     return _state_groups(measured, codes, label_records(starts, len(codes)), source.counts, source.labels)

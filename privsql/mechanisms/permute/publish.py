@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 def publish_release(db: Relations, source: Records, params: Permute, key: Key) -> PermuteFacts:
     """Make ``qit``, ``st`` and ``privsql_values`` in database ``release``; return the facts."""
     measured = measure_axis(db, source, params.k, params.e)
-    codes, groups = group_records(measured, source, params, find_optimum(measured, source, params))
+    find_optimum(measured, source, params)  # refuses what no release can hold
+    codes, groups = group_records(measured, source, params)
     roles, counts = source.roles, source.counts
     published = np.flatnonzero(groups >= 0)  # the others are held back
     if len(published) == len(codes):

@@ -429,7 +429,8 @@ def test_unrestrained_no_union_of_old_groups_and_fine_new_records_beats_nested(
 
 def unrestrained(history: GroupingHistory) -> Ints:
     """Nested by the sum of (max - min) alone."""
-    last, fresh, ranks = history.groups[-1], history.is_new, history.ranks
+    last, ranks = history.groups[-1], history.ranks
+    fresh = last < 0
     if not history.axis.is_fine(ranks[fresh]):
         return last
     old = [ranks[last == g] for g in range(int(last.max()) + 1)]
