@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from operator import not_
 from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
@@ -15,15 +16,7 @@ from privsql.model.universes import OTHER, ListedValues
 MOST_VALUES = 500
 DIGITS = 6  # an epsilon that follows from odds has so many behind the point
 TABLES_ALONE = {"epsilon", "values", "null_is_value", "frequencies", "threshold"}
-OF_TABLES, OF_RECORDS = {*TABLES_ALONE, "rho1", "rho2"}, {"rho1", "rho2", "delta", "objective", "gamma_from"}
-
-
-def _is_empty(value: object) -> bool:
-    return not value
-
-
-def _is_true(value: object) -> bool:
-    return value is True
+RECORDS_ALONE = {"delta", "objective", "gamma_from"}
 
 
 class Randomize(Parameters):
@@ -54,15 +47,15 @@ class Randomize(Parameters):
     )
     values: tuple[str, ...] = Field(
         default=(),
-        exclude_if=_is_empty,
+        exclude_if=not_,
         description="With tables: the public list of sensitive values; all else counts as 'other'.",
     )
     null_is_value: bool = Field(
-        default=True, exclude_if=_is_true, description="With tables: NULL is one more value; false: it is 'other', too."
+        default=True, exclude_if=bool, description="With tables: NULL is one more value; false: it is 'other', too."
     )
     frequencies: dict[str, Share] = Field(
         default_factory=dict,
-        exclude_if=_is_empty,
+        exclude_if=not_,
         description="With tables: declared shares of values; never compared with the records.",
     )
     threshold: Rule | None = Field(default=None, description="With tables: the same, over declared frequencies.")
@@ -79,7 +72,7 @@ class Randomize(Parameters):
 
     @model_validator(mode="after")
     def _require_consistent(self) -> Randomize:
-        foreign = OF_RECORDS - OF_TABLES if self.algorithm == "tables" else TABLES_ALONE
+        foreign = RECORDS_ALONE if self.algorithm == "tables" else TABLES_ALONE
         for name in sorted(foreign & self.model_fields_set):
             if getattr(self, name) != type(self).model_fields[name].get_default(call_default_factory=True):
                 raise ValueError(f"{name} can't be combined with algorithm = {self.algorithm!r}")
