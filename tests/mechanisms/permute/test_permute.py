@@ -146,9 +146,9 @@ def best(values: Sequence[int], k: int, e: int, allowed: Callable[[list[list[int
         ("1/3", Fraction(1, 3), "1/3"),
         ("2e3", 2000, "2000"),
         ("30 days", 30 * 86400, "30 days"),
-        ("1 week 2 days", 9 * 86400, "1 week 2 days"),
-        ("1.5 Hours", 5400, "1.5 hours"),
-        ("250 milliseconds", Fraction(1, 4), "250 milliseconds"),
+        ("1 week 2 days", 9 * 86400, "9 days"),
+        ("1.5 Hours", 5400, "1 hour 30 minutes"),
+        ("250 milliseconds", Fraction(1, 4), "0.25 seconds"),
     ],
 )
 def test_a_range_is_read_exactly(given: object, amount: Fraction, shown: str) -> None:
