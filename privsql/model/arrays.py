@@ -38,7 +38,7 @@ def as_doubles(numbers: pa.Array | pa.ChunkedArray, null: float = np.nan) -> Rea
 
 
 def round_copies(weights: Reals) -> Ints:
-    """How many records stand for each weight: rounded so that no running total is off by more than 1/2.
+    """Round weights to numbers of records so that no running total is off by more than 1/2.
 
     Negative weights, which noise makes, count as 0.
     """
@@ -47,9 +47,13 @@ def round_copies(weights: Reals) -> Ints:
 
 
 def largest_transport(supply: Ints, demand: Ints, ways: tuple[Ints, Ints], room: Ints) -> int:
-    """Return how much of what is supplied (n,) meets demands (m,) at most, in whole numbers: an integral flow.
+    """Return the largest integral flow from supplies to demands.
 
-    ``ways``: from which supply to which demand something can go, so much of it as each has ``room``.
+    Args:
+        supply: What each of n sources has.
+        demand: What each of m sinks takes.
+        ways: The source and the sink of each edge.
+        room: The capacity of each edge.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_flow
@@ -65,11 +69,15 @@ def largest_transport(supply: Ints, demand: Ints, ways: tuple[Ints, Ints], room:
 
 @dataclass(frozen=True)
 class ReleaseArrays:
-    """A release's tables: n records bucket by bucket, and K values by their codes.
+    """The tables of a release: n records bucket by bucket, and K values by their codes.
 
-    ``columns``: each quasi-identifier (n,), a column of numbers as floats with NaN for NULL, any other as whole codes.
-    ``bucket`` (n,): the number of each record's bucket, 0, 1, .. in order. ``listed_bucket``, ``listed_value`` and
-    ``listed_count`` (entries,): what the buckets list, by bucket. ``values`` (K,): labels.
+    Attributes:
+        columns: Each quasi-identifier (n,): numbers as floats with NaN for NULL, all others as codes.
+        bucket: The number of each record's bucket (n,), ascending from 0.
+        listed_bucket: The bucket of each entry of the lists (entries,), ascending.
+        listed_value: The code of its value (entries,).
+        listed_count: How often the bucket lists it (entries,).
+        values: The labels of the values (K,).
     """
 
     columns: dict[str, NDArray[Any]]

@@ -83,7 +83,7 @@ class Bins(BaseModel):
 
     @property
     def stated_numbers(self) -> tuple[Decimal, ...]:
-        """All that it states: the column's type has to hold these."""
+        """Return all numbers that it states, which the column's type has to hold."""
         return (self.origin, *self.edges, *([] if self.width is None else [self.width]))
 
     def begins_at(self, value: Fraction | Decimal | date | datetime) -> bool:
@@ -115,7 +115,9 @@ def is_decimal(text: str) -> bool:
 
 
 def number_range(kind: str) -> tuple[Fraction, Fraction, int]:
-    """The least and the greatest number of a type, and its digits behind the point; ``ValueError`` for other types.
+    """Return the least and the greatest number of a type, and its digits behind the point.
+
+    Raises ``ValueError`` for types that hold no exact numbers.
 
     >>> number_range("TINYINT"), number_range("DECIMAL(4,2)")[1]
     ((Fraction(-128, 1), Fraction(127, 1), 0), Fraction(9999, 100))

@@ -48,9 +48,13 @@ BROKEN = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionEr
 
 @dataclass(frozen=True)
 class Check:
-    """A named check: a query for offending rows, or a function that lists what is wrong, or makes the query.
+    """A named check.
 
-    Once it has run, ``compared`` says what was compared, and ``limit`` what it can't tell, which everyone should know.
+    Attributes:
+        name: What holds if it finds nothing.
+        query: A query for offending rows, or a function that lists what is wrong or makes such a query.
+        compared: Says what was compared, once the check has run.
+        limit: Says what the check can't tell, once it has run.
     """
 
     name: str
@@ -82,10 +86,14 @@ NO_BELIEF = "-"  # found of a value that has no bound
 
 @dataclass(frozen=True)
 class VerifiedBound(JsonObject):
-    """A bound that was verified: what of, the bound, and how far the release goes, as its tables say; exact texts.
+    """A bound that was verified; numbers are exact texts.
 
-    ``records``: how many published records have the value, where the release states that; ``belief``: whether bound and
-    found are probabilities.
+    Attributes:
+        value: What is bounded.
+        bound: The bound.
+        found: How far the release goes, as its tables say.
+        records: How many published records have the value, where the release states that.
+        belief: Whether bound and found are probabilities.
     """
 
     json_keys = ("value", "bound", "found", "records?")
@@ -153,7 +161,7 @@ ONE = exp.Literal.number(1)
 
 
 def in_order(relation: exp.Table, columns: Sequence[str], *, strict: bool) -> exp.Query:
-    """Rows of a published table that lie out of canonical order; ``strict``: equal rows are a fault too.
+    """Return the query for rows of a table that lie out of canonical order; ``strict``: equal rows are a fault too.
 
     NULL is the largest. The first column that differs tells, which is three times as fast as rows as values; a CASE of
     many columns is no deeper than that of one.
@@ -199,8 +207,15 @@ F = TypeVar("F", bound=Facts)
 
 @dataclass(frozen=True)
 class CheckedRelease(Generic[P, F]):
-    """A release for its checks: ``params`` is what it states, and its tables, which lie in ``database`` (None: the
-    current one), are views ``v_<name>`` with names inside.
+    """A release for its checks, which read its tables as views ``v_<name>`` with privsql's names of columns.
+
+    Attributes:
+        db: The engine that has the tables.
+        manifest: What the release states of itself.
+        params: The parameters that it states.
+        facts: The facts that it states.
+        database: Where the tables lie; None: in the current database.
+        tables: Their columns.
     """
 
     db: Relations
@@ -212,12 +227,12 @@ class CheckedRelease(Generic[P, F]):
 
     @property
     def roles(self) -> Roles:
-        """The published columns."""
+        """Return the published columns."""
         return self.manifest.roles
 
     @property
     def algorithm(self) -> str:
-        """The algorithm that the release states."""
+        """Return the algorithm that the release states."""
         return self.manifest.algorithm
 
     def name_tables(self) -> None:
@@ -264,8 +279,9 @@ class CheckedRelease(Generic[P, F]):
         return self.view(hole)
 
     def compare_values(self, weight: exp.Expr, *, fewer: bool = False) -> exp.Query:
-        """Return the query for sensitive values of which ST and the source have not equally many; ``fewer``: of which
-        ST has more.
+        """Return the query for sensitive values that ST and the source hold unequally often.
+
+        ``fewer``: ST may hold them less often.
         """
         source = temp_table("domain"), column("records")
         return compare_rows(self.roles.sa_columns(), source, (self.view("st"), weight), fewer=fewer)
@@ -273,9 +289,13 @@ class CheckedRelease(Generic[P, F]):
     def compare_people(
         self, source: Records, view: str, *, fewer: bool = False, number: str = "0"
     ) -> Callable[..., list[str] | exp.Query]:
-        """Return what compares quasi-identifiers of a table in the same way: equal as integers, else by a query.
+        """Return a check that a table and the source hold the same quasi-identifiers: as integers, else by a query.
 
-        ``number``: a column of the table with which another check reads them, too.
+        Args:
+            source: The records.
+            view: The table's view.
+            fewer: Whether the table may hold them less often.
+            number: A column of the table that another check reads beside them, so that they are read once.
         """
         columns = self.roles.qi_columns()
         rows = [exp.select(*columns, one).from_(self.view(view)) for one in dict.fromkeys((number, "0"))]

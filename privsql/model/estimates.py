@@ -29,11 +29,16 @@ def find_weakest(grounds: Iterable[RestsOn]) -> RestsOn:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The group's values and the estimate; ``std_error`` is None where it is not known.
+    """One row of an answer: a group and what is estimated of it. All four figures are None where SQL answers NULL.
 
-    ``low`` and ``high`` bound the true answer: with certainty where the baseline formula is used, else with the
-    confidence that was asked for. All four are None where SQL would answer NULL. ``least``: the fewest records that a
-    sum, a mean or the like is of, as sure as its bounds are; None for a count, whose ``low`` it is.
+    Attributes:
+        group: The values of the group.
+        estimate: The estimate.
+        std_error: Its standard error; None where it is not known.
+        low: The lower bound of the true answer, certain or at the confidence that was asked for.
+        high: The upper bound.
+        least: The fewest records that a sum or a mean is of, as sure as its bounds; None for a count, whose ``low``
+            says it.
     """
 
     group: tuple[Any, ...]
@@ -45,29 +50,29 @@ class Estimate:
 
     @property
     def is_fixed(self) -> bool:
-        """Return True where nothing is open but whether any record qualifies; bounds may differ by rounding."""
+        """Return whether the bounds are equal up to rounding: only whether any record qualifies can be open."""
         return self.std_error == 0 and are_equal(self.low, self.high)
 
     @property
     def is_of_some(self) -> bool:
-        """Return True if it is a count, or of at least one record, as far as its bounds are sure."""
+        """Return whether the figure is a count, or is surely of at least one record."""
         return self.least is None or self.least >= 1
 
 
 def are_equal(low: Number | None, high: Number | None) -> bool:
-    """Return True for two bounds that differ at most by what the division of doubles leaves; texts have bounds, too."""
+    """Return whether two bounds are equal up to the rounding of a division. Bounds may be texts, too."""
     if isinstance(low, Number) and isinstance(high, Number):
         return math.isclose(low, high, rel_tol=ROUNDED)
     return low == high
 
 
 def exact_estimate(group: tuple[Any, ...], value: Number | None) -> Estimate:
-    """An estimate that is the true answer."""
+    """Return the estimate that is the true answer."""
     return Estimate(group, value, None if value is None else 0.0, value, value)
 
 
 def as_whole_count(one: Estimate) -> Estimate:
-    """A count of which there is no doubt as the whole number that it is, whatever was made of it by adding doubles."""
+    """Round a count whose bounds are equal to its whole number; sums of doubles may be slightly off."""
     if one.estimate is None or not one.is_fixed:
         return one
     value = float(one.estimate)
@@ -75,7 +80,7 @@ def as_whole_count(one: Estimate) -> Estimate:
 
 
 def as_number(value: Any) -> Number:
-    """A number of the engine's as it is: whole ones as such, however large, and decimals with all their digits.
+    """Return a number of the engine without loss: integers of any size, and decimals with all their digits.
 
     >>> as_number(2**80 + 1), as_number(Decimal("12.50")), as_number(True)
     (1208925819614629174706177, Decimal('12.50'), 1.0)
@@ -94,7 +99,7 @@ def decimal_scale(kind: str) -> int | None:
 
 
 def as_decimal(value: Number, scale: int) -> Decimal:
-    """A number as the decimal with so many digits behind the point that is next to it.
+    """Round a number to a decimal with ``scale`` digits behind the point.
 
     >>> as_decimal(12.5, 2), as_decimal(0.1 + 0.2, 2)
     (Decimal('12.50'), Decimal('0.30'))
@@ -103,5 +108,5 @@ def as_decimal(value: Number, scale: int) -> Decimal:
 
 
 def same_nan(value: Any) -> Any:
-    """The value, with every NaN the same object: groups are told apart by equality, and SQL has one NaN."""
+    """Return the value, or the one NaN for any NaN: groups are compared by equality, and SQL has a single NaN."""
     return math.nan if isinstance(value, float) and math.isnan(value) else value

@@ -28,8 +28,13 @@ class ReleasePromises(JsonObject):
 class Structure:
     """A part of what a release is made of, such as its buckets by size.
 
-    ``rows``: texts and numbers under ``head``, the first of each its name; ``drawn``: the column of numbers that a
-    picture shows, None where that tells nothing; ``more``: rows that were left out.
+    Attributes:
+        title: Its name.
+        said: What it is, in a sentence.
+        head: The names of the columns.
+        rows: Texts and numbers, the first of each row its name.
+        drawn: The column of numbers that a picture shows; None where a picture tells nothing.
+        more: How many rows were left out.
     """
 
     title: str
@@ -51,14 +56,14 @@ MOST_STRUCTURE_ROWS = 60  # rows of a structure that are shown
 def make_structure(
     title: str, sentence: str, head: tuple[str, ...], rows: list[tuple[Any, ...]], drawn: int | None = None
 ) -> Structure:
-    """A part with as many rows as a reader can use."""
+    """Return a part with as many rows as a reader can use."""
     return Structure(
         title, sentence, head, tuple(rows[:MOST_STRUCTURE_ROWS]), drawn, max(0, len(rows) - MOST_STRUCTURE_ROWS)
     )
 
 
 def by_range(numbers: list[int], parts: int = 8) -> list[tuple[str, int]]:
-    """Numbers counted in at most so many ranges of about one length on a logarithmic scale, (range, how many).
+    """Count numbers in at most ``parts`` ranges of about equal length on a logarithmic scale: (range, how many).
 
     >>> by_range([1, 2, 2, 3])
     [('1', 1), ('2', 2), ('3', 1)]

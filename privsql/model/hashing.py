@@ -40,7 +40,7 @@ BATCH = 122_880  # records that are read and written at a time: a row group of D
 
 
 def source_changed_error() -> GuaranteeError:
-    """The source holds other records than those that were counted."""
+    """Return the error for a source that holds other records than those that were counted."""
     return GuaranteeError("the source changed while it was read; nothing written")
 
 
@@ -80,13 +80,13 @@ def hash_texts(texts: Iterable[str], word: str) -> Hashes:
 
 @dataclass
 class RecordSum:
-    """How many records there are, and sums of 64 bits of their hashes h and of s(h), which no order changes."""
+    """The number of records, and the sums of their hashes h and of s(h) modulo 2^64, in any order."""
 
     records: int = 0
     sums: tuple[int, int] = (0, 0)
 
     def add_hashes(self, hashes: Hashes, times: Ints | None = None) -> None:
-        """Add hashes, each of so many records (None: one)."""
+        """Add hashes; ``times``: how many records have each (None: one)."""
         weights = np.ones(1, np.uint64) if times is None else times.astype(np.uint64)
         self.records += len(hashes) if times is None else int(times.sum())
         first, second = (int((part * weights).sum()) for part in (hashes, scatter_bits(hashes)))
@@ -258,7 +258,7 @@ def hash_records(
     fields: Mapping[str, Field],
     key: Key,
 ) -> exp.Query:
-    """``columns`` (of r) of the records, and ``h``: 60 bits of SHA-256 of a subkey and the texts of ``fields``.
+    """Return a query for ``columns`` (of r) of the records, and ``h``, 60 bits of SHA-256 of a subkey and their texts.
 
     The subkey stands in relation ``secret``, which is never part of a statement's text. Hashes are the same on every
     engine; ``UsageError`` for columns of which no text is.
@@ -275,7 +275,7 @@ def hash_records(
 
 
 def derive_stream_key(hashed: Iterable[Hashes], key: Key) -> Key:
-    """The key for records in the engine's order alone: from their number and the sums of their exact hashes by it."""
+    """Derive the key for records in the engine's order, from their number and the sums of their exact hashes."""
     total = RecordSum()
     for hashes in hashed:
         total.add_hashes(hashes)
@@ -283,7 +283,7 @@ def derive_stream_key(hashed: Iterable[Hashes], key: Key) -> Key:
 
 
 def derive_record_key(db: Relations, records: exp.Expr, key: Key) -> Key:
-    """The key for records in portable order alone: from their number and the sum of their hashes."""
+    """Derive the key for records in portable order, from their number and the sum of their hashes."""
     number, total = db.rows(fill("portable/fingerprint", {"hashed": records}))[0]
     db.drop("secret")
     return key.derive_key("records", int(number), int(total))

@@ -58,8 +58,13 @@ DIGITS_OF_RELEASE = 16  # of its SHA-256
 class Composed(BaseModel):
     """A statement on other releases of the same people.
 
-    ``releases``: how many earlier ones it is about; ``release`` and ``date``: the first digits of the SHA-256 of the
-    last of them, and when it was made; ``together``: the epsilon of all releases, rounded up, at ``delta``.
+    Attributes:
+        reason: What it says; ``REASONS`` has it in words.
+        releases: How many earlier releases it is about.
+        release: The first digits of the SHA-256 of the last of them.
+        date: When that was made.
+        together: The epsilon that all releases spend, rounded up, at ``delta``.
+        cap: The most that may be spent; None if there is no cap.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -104,7 +109,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class StatedRisk(BaseModel):
-    """The quick estimate of what learning from a release leads to: shares of the records that were attacked."""
+    """The quick estimate of what an attacker learns from a release, as shares of the records that were attacked."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -117,9 +122,11 @@ MOST_BESIDE = 100  # other releases that one names
 
 
 class OtherRelease(BaseModel):
-    """Another release: when it was made, as far as the publisher's ledger knows, and what this one has to do with it.
+    """Another release, which this one replaces or shares a few ids or persons with.
 
-    This one replaces it, or has a few ids or persons in common with it.
+    Attributes:
+        made: When it was made; None if the publisher's ledger does not know it.
+        relation: What this one has to do with it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -177,36 +184,36 @@ class Manifest(BaseModel):
 
     @property
     def published_records(self) -> int:
-        """The stated number; 0 where none is stated."""
+        """Return the stated number of published records; 0 where none is stated."""
         return self.published or 0
 
     @property
     def roles(self) -> Roles:
-        """The published columns."""
+        """Return the published columns."""
         orders = {name: tuple(labels) for name, labels in self.orders.items()}
         return Roles(tuple(self.quasi_identifiers), tuple(self.sensitive), orders)
 
     @property
     def together(self) -> list[str]:
-        """What is stated of this release and others together, in words."""
+        """Return what is stated of this release and others together, in words."""
         return [*map(str, self.composition), *map(str, self.beside)]
 
     @property
     def words(self) -> dict[str, str]:
-        """The publisher's own words, by what they are: all texts of a release that nothing else in it determines."""
+        """Return the publisher's own words by what they name: all texts that nothing else in the release determines."""
         words = {"name": self.name, "columns": ", ".join(field.name for field in self.roles.columns)}
         if groups := self.parameters.get("groups"):
             words["groups of values"] = ", ".join(groups)
         return words | {str(name): text for name, text in self.wording.items()}
 
     def as_table(self) -> pa.Table:
-        """(key, value): one row per entry, values as JSON."""
+        """Return the table (key, value) of the entries, values as JSON."""
         entries = self.model_dump(mode="json")
         return pa.table({"key": list(entries), "value": [json.dumps(value) for value in entries.values()]})
 
     @staticmethod
     def from_rows(rows: Iterable[tuple[Any, ...]]) -> Manifest:
-        """The manifest from its table; ``EngineError`` if it is not one, or written in another way than by privsql."""
+        """Read the manifest from its table; ``EngineError`` if it is damaged, or was not written by privsql."""
         try:
             written = [tuple(row) for row in rows]
             entries = {key: json.loads(value, **_NUMBERS) for key, value in written}
@@ -241,7 +248,7 @@ def _has_fitting_types(manifest: Manifest) -> bool:
 
 
 def _require_format(entries: Mapping[str, Any]) -> None:
-    """``EngineError`` for a manifest of another format than that of this version."""
+    """Raise ``EngineError`` for a manifest of another format than that of this version."""
     stated = entries.get("format")
     if isinstance(stated, int) and stated != FORMAT:
         raise EngineError(

@@ -49,14 +49,19 @@ ABSENT = np.uint64(2**64 - 1)  # stands for a value that there is none of
 
 @dataclass(frozen=True)
 class PackedColumn:
-    """The different values of a column in canonical order (k,), NULL last; their texts, and the records of each.
+    """The k different values of a column in canonical order, NULL last.
 
-    ``shift``: the bits of a record's integer to the right of this column's.
+    Attributes:
+        values: The values (k,).
+        texts: The texts of the values, a list for each column of the publisher's that stands in it.
+        exact_texts: Texts that differ wherever values do.
+        records: How many records have each value (k,).
+        shift: How many bits of a record's integer lie to the right of this column's.
     """
 
     values: pa.Array
-    texts: tuple[tuple[str, ...], ...]  # one list for each column of the publisher's that stands in it
-    exact_texts: tuple[tuple[str, ...], ...]  # the same, which differ wherever values do
+    texts: tuple[tuple[str, ...], ...]
+    exact_texts: tuple[tuple[str, ...], ...]
     records: Ints
     shift: int = 0
 
@@ -85,7 +90,10 @@ class PackedColumn:
 
     @cached_property
     def _placed(self) -> tuple[int, Hashes] | None:
-        """The least value, and by what a value is above it its rank, shifted; None where that is no short table."""
+        """Return the least value, and a table of shifted ranks by the distance from it.
+
+        None where the column holds no integers, or the table would be long.
+        """
         if not pa.types.is_integer(self.values.type):
             return None
         numbers = [one for one in self.values.to_pylist() if one is not None]
@@ -119,7 +127,7 @@ class RankedRecords:
 def _hash_ranks(
     columns: Iterable[PackedColumn], word: str, places: Sequence[int] | None, *, exact: bool
 ) -> Iterator[Hashes]:
-    """Yield of every column the hashes of its ranks (2^bits,)."""
+    """Yield for each column the hashes of its ranks (2^bits,)."""
     following = iter(count() if places is None else places)
     for one in columns:
         by_rank = np.zeros(2**one.bits, dtype=np.uint64)
@@ -234,7 +242,7 @@ class PackedRecords:
 def _stream_words(
     words: NDArray[np.uint64], columns: Mapping[str, tuple[int, int, pa.Array | None]]
 ) -> pa.RecordBatchReader:
-    """Return columns by name: those bits of words, from a shift on, or the values of which they are the ranks."""
+    """Return columns by name: each is some bits of the words, or the values whose ranks these bits are."""
     numbers = {name: _as_numbers(values) for name, (*_, values) in columns.items()}
     kinds = [
         pa.int32() if one is None else one.type if numbers[name] is not None else pa.dictionary(pa.int32(), one.type)
@@ -279,14 +287,14 @@ def _join_tables(tables: Iterator[tuple[int, Hashes]]) -> Iterator[tuple[int, Ha
 
 
 def count_pairs(pairs: Hashes, room: int) -> tuple[Ints, Ints, Ints]:
-    """Return of sorted pairs every different one, as both of its numbers, and how often it occurs: (k,) each."""
+    """Return first numbers, second numbers and frequencies of the k different pairs among sorted ones, (k,) each."""
     begins = np.flatnonzero(np.append(True, pairs[1:] != pairs[:-1])[: len(pairs)])
     first, second = pairs[begins] >> np.uint64(room), extract_bits(pairs[begins], 0, 2**room)
     return first.view(np.int64), second, np.diff(begins, append=len(pairs))
 
 
 def extract_bits(words: NDArray[np.uint64], shift: int, numbers: int) -> NDArray[np.int64]:
-    """Return of words the bits from ``shift`` on that ``numbers``, a power of 2, take."""
+    """Return numbers below ``numbers``, a power of 2, that lie in the bits of words from ``shift`` on."""
     ranks = words >> np.uint64(shift)
     ranks &= np.uint64(numbers - 1)
     return ranks.view(np.int64)

@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class History:
-    """The publisher's ledger on earlier releases of the records, and its entry for this one.
+    """What the publisher's ledger says of earlier releases of the records, and will say of this one.
 
-    ``releases``: how many of them a guarantee has to take in; ``fetch``: the records' groups in so many of the last
-    ones; ``groups``: the group of every record in this release (n,), -1 where it waits, None where there are none.
-    ``setting``: what the search of an earlier release by the same request found, and then that of this one;
-    ``withdraw``: the command that withdraws that release.
+    Attributes:
+        releases: How many earlier releases a guarantee has to take in.
+        fetch: Reads the records' groups in the given number of last releases.
+        groups: The group of each record in this release (n,), -1 where it waits; None if there are no groups.
+        setting: What the search of an earlier release by the same request found; in the end, that of this one.
+        withdraw: The command that withdraws that earlier release.
     """
 
     releases: int = 0
@@ -44,7 +46,7 @@ class History:
     withdraw: str = ""
 
     def earlier_groups(self, last: int, records: int) -> NDArray[np.int64]:
-        """Group of each of so many ``records`` in the ``last`` releases (last, n), -1 where it was not in one."""
+        """Return the groups of n ``records`` in the ``last`` releases (last, n), -1 where one was not in a release."""
         if self.fetch is None or not last:
             return np.zeros((0, records), dtype=np.int64)
         return self.fetch(last)
@@ -63,11 +65,13 @@ CHOICE = r"^(system|key-file|seed):[0-9a-f]{16}$"
 
 
 class Persons(BaseModel):
-    """The rule for persons with several records: there are none, one or some of each are published, or all are.
+    """The rule for persons with several records.
 
-    ``most``: how many records one has, or that are taken of one at most. Where all are published, ``several``: how many
-    persons have several. Where some are, ``choice``: a one-way digest of the key that chose, so that its holder knows
-    it again.
+    Attributes:
+        rule: There are none (``refuse``), one or some of each are published, or all are (``count``).
+        several: How many persons have several records, where all are published.
+        most: How many records a person has at most, or how many are taken at most.
+        choice: A one-way digest of the key that chose, by which its holder knows it again.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

@@ -18,9 +18,12 @@ QUASI, SENSITIVE, SETS = "quasi-identifiers", "sensitive columns", "items LIST" 
 
 @dataclass(frozen=True)
 class ReleaseTable:
-    """A table of a release: its columns in order, privsql's as ``name TYPE``, the publisher's as ``QUASI`` and
-    ``SENSITIVE``; of item sets LIST and ITEM are the types of a set and of an item, and a set's column has the
-    publisher's name. ``view``: what checks call it.
+    """A table of a release.
+
+    Attributes:
+        columns: The columns in order: privsql's own as ``name TYPE``, the publisher's as ``QUASI``, ``SENSITIVE`` or
+            ``SETS``. LIST and ITEM are the types of an item set and of an item.
+        view: The name under which checks read it, if it is not its own.
     """
 
     columns: tuple[str, ...]

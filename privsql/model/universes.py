@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 class Universe(BaseModel):
     """The items that a record may hold, in the order in which the taxonomy groups them.
 
-    A public list of ``items``, or a ``query`` whose first column lists them; or ``data``: those that occur, which tells
-    of an item in a single record that it occurs, and is no part of the guarantee.
+    Attributes:
+        items: A public list.
+        query: A query whose first column lists them.
+        data: Whether those that occur are listed. This tells that an item occurs, even in a single record, and is no
+            part of the guarantee.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,19 +48,19 @@ class Universe(BaseModel):
 
     @property
     def source_count(self) -> int:
-        """How many sources are given; one is needed."""
+        """Return how many sources are given; one is needed."""
         return (self.items is not None) + (self.query is not None) + self.data
 
     @property
     def listed_type(self) -> str | None:
-        """The type of the values that are listed here; None where a query or the records list them."""
+        """Return the type of the values that are listed here; None where a query or the records list them."""
         from privsql.engine.sqlfiles import infer_type
 
         return None if self.items is None else infer_type(self.items)
 
     @property
     def listing(self) -> tuple[str, bool] | None:
-        """The query that lists the values, if one does; and whether those that its second column names are none."""
+        """Return the query that lists the values, if one does, and whether its second column excludes some."""
         return None if self.query is None else (self.query, False)
 
     @model_validator(mode="before")
@@ -86,9 +89,9 @@ NO_BINS = Fraction(0), Fraction(0)
 
 
 def find_unlisted(kind: str, known: Collection[str], bins: tuple[Fraction, Fraction] = NO_BINS) -> str | None:
-    """Return the text of a value of a type that is not among those ``known``; None where these are all that there are.
+    """Return the text of a value of a type that is not ``known``; None where all of its values are.
 
-    ``bins``: where those of a number begin and end, which are known, too.
+    ``bins``: the range of numbers that are known besides.
 
     >>> find_unlisted("TINYINT", ["0", "1"]), find_unlisted("DECIMAL(3,2)", ["0.00"]), find_unlisted("DATE", [])
     ('2', '0.01', '0001-01-01')
