@@ -54,11 +54,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Figure:
-    """The interval and confidence of one aggregate function, or of arithmetic of such.
+    """An aggregate function, or arithmetic of several, in an answer.
 
-    ``at``: the column of the value; ``std_error``, ``low`` and ``high`` are the next three. ``touching``: records of
-    the source that are not in the release and could meet its question; ``if_any``: what it rests on where there is any
-    record to measure.
+    Attributes:
+        name: The name of its column.
+        at: The place of the estimate; ``std_error``, ``low`` and ``high`` are the next three columns.
+        rests_on: What it rests on.
+        touching: How many records of the source that are not in the release could meet its question.
+        if_any: What it rests on if there is any record to measure.
     """
 
     name: str
@@ -68,7 +71,7 @@ class Figure:
     if_any: RestsOn = "interval"
 
     def read_row(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Estimate, standard error, low and high in a row."""
+        """Return estimate, standard error, low and high in a row."""
         return row[self.at : self.at + 4]
 
     def explain(self, confidence: float) -> str:
@@ -163,7 +166,7 @@ class Answer(Outcome):
         return [] if alike else ["yes" if one else "" for one in self.may_be_empty]
 
     def by_group(self) -> dict[tuple[Any, ...], tuple[Any, Any, Any]]:
-        """Estimate, low and high of every group; ``UsageError`` where there are several figures."""
+        """Return estimate, low and high of each group; ``UsageError`` if there are several figures."""
         if len(self.figures) != 1:
             raise UsageError("ask for one COUNT, SUM or AVG")
         one = self.figures[0]
@@ -216,7 +219,7 @@ class Answer(Outcome):
 
     @property
     def group_places(self) -> list[int]:
-        """The places of the columns that are no figures."""
+        """Return the places of the columns that are no figures."""
         inside = {one.at + part for one in self.figures for part in range(4)}
         return [at for at in range(len(self.columns)) if at not in inside]
 
@@ -379,11 +382,11 @@ class Answers(ABC):
 
     @property
     def item_labels(self) -> tuple[str, ...]:
-        """Texts of the items that a record can hold; none of them where records hold no items."""
+        """Return the texts of the items that a record can hold; none where records hold no items."""
         return ()
 
     def list_values(self, name: str, most: int) -> list[str | None]:
-        """Texts of the values that a column has in the release, in the order of its type; that of NULL is None.
+        """Return the texts of a column's values in the release, in the order of its type; None for NULL.
 
         A column whose values are in bins has those at which a bin begins.
         """

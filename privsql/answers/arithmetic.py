@@ -39,9 +39,16 @@ NUMBERS = {exp.DataType.Type[name] for name in ("DOUBLE", "FLOAT", "DECIMAL")}
 
 @dataclass(frozen=True)
 class AggregateEstimate:
-    """Bounds of an aggregate function for a group; ``high`` counts ``missing`` records more than the release.
+    """The figures of an aggregate function for a group.
 
-    ``null``: whether it may be NULL, since there may be no record that it is of.
+    Attributes:
+        estimate: The estimate, from the release.
+        std_error: Its standard error; None where it is not known.
+        low: The lower bound.
+        high: The upper bound; it counts the ``missing`` records, which are not in the release.
+        certain: Whether the bounds are certain.
+        missing: How many records that are not in the release could count.
+        null: Whether it may be NULL, because it may be of no record.
     """
 
     estimate: float
@@ -131,7 +138,7 @@ def compute_slopes(node: exp.Expr, values: Mapping[int, float]) -> tuple[float, 
 
 
 def _apply_operator(node: exp.Expr, left: float, right: float) -> tuple[float, float, float]:
-    """Value and slopes in both operands."""
+    """Return the value of an operator, and its slopes in both operands."""
     if isinstance(node, exp.Add):
         return left + right, 1.0, 1.0
     if isinstance(node, exp.Sub):

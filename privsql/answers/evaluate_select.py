@@ -60,9 +60,14 @@ EVERYONE = AggregateCall(Measure(), None, "COUNT(*)")
 
 @dataclass(frozen=True)
 class AggregateColumn:
-    """Result of an aggregate function: its value and its figures by group; ``if_any``: what these rest on where there
-    is any record to measure; records of the source that are not in the release and could meet its question; ``kind``:
-    the value's type, empty for an estimate.
+    """The results of an aggregate function.
+
+    Attributes:
+        values: Its value by group.
+        estimates: Its figures by group.
+        if_any: What the figures rest on if there is any record to measure.
+        touching: How many records that are not in the release could meet its question.
+        kind: The type of the values; empty for estimates.
     """
 
     values: dict[Key, Any]
@@ -134,7 +139,7 @@ class SelectEvaluation:
 
 @dataclass(frozen=True)
 class GroupedBy:
-    """A SELECT's aggregate functions by one set of groups; ``group_keys``: of the rows that the answer has."""
+    """The aggregate functions of a SELECT by one grouping set."""
 
     asking: SelectEvaluation
     scope: Scope

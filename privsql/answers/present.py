@@ -44,10 +44,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class QuestionLimits:
-    """``seconds`` that the engine may take for a question, and ``rows`` that its groups could give.
+    """The limits of a question.
 
-    Where a row has several aggregate functions each counts as a row: it is a question of its own.
-    ``stop`` ends a question at once: nobody waits for it any more.
+    Attributes:
+        seconds: How long the engine may take.
+        rows: The most rows that its groups may give. Each aggregate function of a row counts, as a question of its own.
+        stop: Ends the question at once when nobody waits for it any more.
     """
 
     seconds: float
@@ -101,8 +103,13 @@ Rows = list[tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Cell:
-    """Estimate, standard error, low and high in a row; what they rest on, and would if there were surely any record to
-    measure; ``may_be_null``: whether there may be none.
+    """What a row says of an output.
+
+    Attributes:
+        figures: Estimate, standard error, low and high.
+        rests_on: What they rest on.
+        if_any: What they rest on if there is any record to measure.
+        may_be_null: Whether there may be no such record.
     """
 
     figures: tuple[Any, ...]
@@ -112,7 +119,7 @@ class Cell:
 
 
 class AnswerBuilder:
-    """A SELECT's answer; ``fields``: names and types of its columns, as the engine would have them on the source."""
+    """Builds the answer of a SELECT; ``fields``: its columns as the engine would have them on the source."""
 
     def __init__(self, asking: SelectEvaluation, fields: Sequence[Field]) -> None:
         self._asking, self._fields = asking, fields
@@ -132,7 +139,7 @@ class AnswerBuilder:
     # Columns ---
 
     def name_columns(self) -> tuple[tuple[str, ...], tuple[Figure, ...]]:
-        """Names of the columns, and the figures among them; ``UsageError`` for two of one name."""
+        """Return the names of the columns, and the figures among them; ``UsageError`` for two of one name."""
         names: list[str] = []
         figures = []
         shown = [output for output in self._outputs if output.aggregate_numbers and not output.bound]
@@ -220,7 +227,7 @@ class AnswerBuilder:
 
     @cached_property
     def _evaluated_rows(self) -> Rows:
-        """Rank, and the value of every output, of the rows that remain, in order."""
+        """Return rank and outputs of the rows that remain, in order."""
         db, statement = self._asking.db, self._asking.statement
         groups = [f"g_{i}" for i in range(len(statement.scope.groups))]
         with self._store_rows() as stored:
@@ -405,7 +412,7 @@ def join_items(
 
 
 def _combine_cell(output: Output, by: GroupedBy, key: tuple[Any, ...], value: Any) -> Cell:
-    """Arithmetic of aggregate functions in a group, which is ``value`` there."""
+    """Return what arithmetic of aggregate functions gives in a group, where its value is ``value``."""
     columns = [by.columns[i] for i in output.aggregate_numbers]
     rests = find_weakest(one.rests_on for one in columns)
     unknown = arithmetic.find_unknown_error(output.expression) is not None
@@ -445,7 +452,7 @@ def _combine_cell(output: Output, by: GroupedBy, key: tuple[Any, ...], value: An
 
 
 def _as_whole(cell: Cell) -> Cell:
-    """Figures of a whole number of which there is no doubt as such: what is made of counts is a double before."""
+    """Turn exact figures that are whole numbers into integers; arithmetic of counts gives doubles."""
     value, _, *ends = cell.figures
     doubt = not isinstance(value, float) or not value.is_integer() or abs(value) >= EXACT or ends != [value, value]
     return cell if doubt else replace(cell, figures=(int(value), cell.figures[1], int(value), int(value)))
@@ -471,7 +478,7 @@ def _build_type(kind: str) -> exp.DataType:
 
 
 def _as_array(values: list[Any]) -> pa.Array:
-    """Values of one column as an Arrow array; integers beyond 64 bits as decimals."""
+    """Return the values of a column as an Arrow array; integers beyond 64 bits become decimals."""
     try:
         return pa.array(values)
     except (OverflowError, pa.ArrowInvalid):
@@ -479,7 +486,7 @@ def _as_array(values: list[Any]) -> pa.Array:
 
 
 def _read_moments(kind: str, values: list[Any]) -> list[Any]:
-    """Points in time as Python's own where it knows all of them, else as text."""
+    """Parse points in time where Python knows all of them; else keep their texts."""
     reader = READERS.get(kind)
     if reader is None:
         return values

@@ -325,7 +325,7 @@ class _CountedCase:
 
 
 class _AggregateReader:
-    """The aggregate functions of a query with its names resolved, each once.
+    """Reads the aggregate functions of a query whose names are resolved, each once.
 
     Attributes:
         asked: The functions that have to be asked for; the k-th is column ``a_k`` of an answer.
@@ -603,7 +603,14 @@ def _check_condition(node: exp.Expr, name: str) -> None:
 
 @dataclass(frozen=True)
 class UnionParts:
-    """The queries that UNION ALL joins, and what is made of their rows: (place, descending) pairs, LIMIT, OFFSET."""
+    """The queries that UNION ALL joins.
+
+    Attributes:
+        queries: Their texts.
+        order: The columns by which all rows are sorted, as pairs (place, whether the largest comes first).
+        limit: The most rows; None for all.
+        offset: How many rows are left out first.
+    """
 
     queries: tuple[str, ...]
     order: tuple[tuple[int, bool], ...] = ()
@@ -655,7 +662,13 @@ FORM = "unnest({}) AS item and COUNT(*) by GROUP BY item, with WHERE on records,
 
 @dataclass(frozen=True)
 class ItemGroups:
-    """A count of records by item: whether the item comes first, the condition on records, and ORDER BY and LIMIT."""
+    """A count of records by item.
+
+    Attributes:
+        item_first: Whether the item stands before the count.
+        where: The condition on records.
+        rows: ORDER BY, LIMIT and OFFSET; it has no queries.
+    """
 
     item_first: bool
     where: exp.Expr | None

@@ -1,4 +1,4 @@
-"""What of an analyst's SQL is understood: functions of rows, clauses, numbers, and how text becomes a tree."""
+"""The SQL that is understood: the permitted functions and clauses, and how a text becomes a tree."""
 
 from __future__ import annotations
 
@@ -99,12 +99,12 @@ ORDERED = "ordered"  # marks a cast that no analyst wrote: of a column to its ow
 
 
 def keep_text(item: exp.Expr) -> None:
-    """Let ``as_written`` give an expression as it is written now, whatever its names become."""
+    """Keep the text of an expression for ``as_written``, also when its names change."""
     item.meta[WRITTEN] = item.sql(dialect=DIALECT)
 
 
 def forget_positions(root: exp.Expr) -> None:
-    """Drop from a tree all but what ``as_written`` needs: the rest is most of what a copy costs."""
+    """Drop the marks of a tree that ``as_written`` does not need; they are most of what a copy costs."""
     for node in root.walk():
         node._meta = {key: node.meta[key] for key in (WRITTEN, ORDERED) if node.meta.get(key)} or None
 
@@ -205,7 +205,7 @@ CHAINS = (exp.And, exp.Or, exp.Add, exp.Sub, exp.Mul)  # are written without goi
 
 @contextmanager
 def refuse_bad_text(sql: str) -> Iterator[None]:
-    """Raise ``UsageError`` for what is no text, or too much of it."""
+    """Raise ``UsageError`` for a query that is no text, no Unicode, or nested too deeply."""
     if not isinstance(sql, str):
         raise UsageError(f"the query must be text, not {type(sql).__name__}")
     try:

@@ -108,7 +108,7 @@ class Measure:
 
     @property
     def empty_figures(self) -> tuple[float | None, float | None, float | None, float | None]:
-        """Estimate, std_error, low and high where no record can match: 0 for a count, NULL else, as in SQL."""
+        """Return estimate, std_error, low and high where no record can match: 0 for a count, else NULL, as in SQL."""
         return (0.0, 0.0, 0.0, 0.0) if self.kind in COUNTS else (None, None, None, None)
 
 
@@ -171,7 +171,7 @@ class CountQuery:
         return replace(self, terms={**self.terms, "qi": terms})
 
     def join_lookups(self, qit: exp.Table) -> exp.Expr:
-        """QIT, with the columns of the lookups beside its own."""
+        """Return QIT with the columns of the lookups beside its own."""
         if not self.lookups:
             return qit
         joined = exp.select(exp.Column(this=exp.Star(), table=exp.to_identifier("qit"))).from_(qit.copy().as_("qit"))
@@ -308,7 +308,7 @@ class Output:
 
     @cached_property
     def aggregate_numbers(self) -> tuple[int, ...]:
-        """Numbers of the aggregate functions in it."""
+        """Return the numbers of the aggregate functions in it."""
         return list_aggregate_numbers(self.expression)
 
     @cached_property
@@ -319,7 +319,7 @@ class Output:
 
 
 def list_aggregate_numbers(expression: exp.Expr) -> tuple[int, ...]:
-    """Numbers of the aggregates that an expression over an answer is about."""
+    """Return the numbers of the aggregate functions in an expression over an answer."""
     names = (item.name for item in expression.find_all(exp.Column))
     return tuple(dict.fromkeys(int(name[2:]) for name in names if name.startswith("a_")))
 
@@ -364,7 +364,7 @@ class Lookups(Protocol):
 
 
 def group_terms(query: CountQuery, side: Side) -> list[tuple[str, exp.Expr]]:
-    """Grouping columns and terms of one side, as (name, expression); groups are named g_0.. in the query's order."""
+    """Return groups and terms of one side, as (name, expression); groups are named g_0.. in the query's order."""
     groups = [(f"g_{i}", g.expression) for i, g in enumerate(query.groups) if g.side == side]
     return [*groups, *query.terms[side]]
 
@@ -375,7 +375,7 @@ def select_terms(query: CountQuery, side: Side) -> list[exp.Expr]:
 
 
 def side_holes(query: CountQuery) -> Holes:
-    """Return what holes of SQL have of both sides: their terms and filters, what is asked of both, and the groups."""
+    """Return the holes for both sides: their terms and filters, the predicate over both, and the groups."""
     holes: Holes = {"predicate": query.predicate or exp.true()}
     holes["groups"] = [column(f"g_{i}") for i in range(len(query.groups))]
     for side, filters in query.filters.items():
@@ -384,13 +384,13 @@ def side_holes(query: CountQuery) -> Holes:
 
 
 def condition_holes(query: CountQuery) -> Holes:
-    """Return what holes of SQL have of the records that meet a condition on quasi-identifiers, by group and term."""
+    """Return the holes for records that meet the conditions on quasi-identifiers, by group and term."""
     keys = [expression for _, expression in group_terms(query, "qi")]
     return {"terms": select_terms(query, "qi"), "keys": keys, "filter": all_of(query.filters["qi"])}
 
 
 def observation_holes(query: CountQuery) -> Holes:
-    """Return what they have of these records, counted by where a release lists their values, and of their amounts."""
+    """Return the holes for counting such records, and adding up their amounts, where a release lists their values."""
     groups, amount = [column(name) for name, _ in group_terms(query, "qi")], query.measure.amount
     totals = [alias_as(exp.Sum(this=amount), "amounts")] if amount else []
     return condition_holes(query) | {"groups": groups, "totals": totals, "amounts": [column("amounts")] * len(totals)}

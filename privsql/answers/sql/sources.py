@@ -58,7 +58,13 @@ TOO_LARGE = "the query is too large once its {} written out; split it"
 
 @dataclass(frozen=True)
 class QueryTable:
-    """A table of the query: its alias, what its columns are, by name, and what messages call it."""
+    """A table of the query.
+
+    Attributes:
+        alias: The name by which the query calls it.
+        columns: What each of its columns stands for, by name.
+        label: The name that messages use.
+    """
 
     alias: str
     columns: Mapping[str, exp.Expr]
@@ -66,7 +72,7 @@ class QueryTable:
 
     @cached_property
     def folded(self) -> dict[str, exp.Expr]:
-        """Return what its columns are, by folded name."""
+        """Return the columns by folded name."""
         return {fold_name(name): one for name, one in self.columns.items()}
 
     def explain_missing(self, name: str) -> UsageError:
@@ -293,9 +299,13 @@ LOOKUP_CLAUSES = {"expressions", "from_", "where", "distinct", "group", "having"
 
 @dataclass
 class QueryReader:
-    """Reads queries to one release, in place: its name and columns, and the tables that may be joined to it.
+    """Reads queries to one release, in place.
 
-    ``check`` refuses what may not stand in the clauses of a query over rows.
+    Attributes:
+        release: The name of the release.
+        roles: Its columns.
+        lookups: The tables that may be joined to it.
+        check: Refuses what may not stand in the clauses of a query over rows.
     """
 
     release: str
@@ -421,7 +431,7 @@ class QueryReader:
         return any(map(self._is_release, query.find_all(exp.Table)))
 
     def _join_answered(self, select: exp.Select, join: exp.Join, inner: exp.Select) -> None:
-        """Put the rows of an answered query in WHERE, which is joined on its groups: the largest ones, for tools."""
+        """Put the rows of a count query that is joined on its groups in WHERE; tools ask so for the largest groups."""
         alias = join.this.alias_or_name
         parts = list(split_parts(join.args.get("on")))
         names = [fold_name(item.alias_or_name or item.output_name) for item in inner.expressions]
@@ -721,7 +731,7 @@ def merge_outer(outer: exp.Select, inner: exp.Select) -> exp.Select:
 def _sum_results(
     outer: exp.Select, inner: exp.Select, results: Mapping[str, exp.Expr], calls: Sequence[exp.Expr]
 ) -> bool:
-    """Turn sums of counts and sums into those of fewer groups, in place, where a query asks for no others.
+    """Turn sums of counts and of sums into counts and sums of fewer groups, in place; return whether all are such.
 
     ``SUM(n)`` becomes ``n``, whose name still stands for the inner aggregate.
     """
