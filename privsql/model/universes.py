@@ -33,11 +33,8 @@ if TYPE_CHECKING:
 class Universe(BaseModel):
     """The items that a record may hold, in the order in which the taxonomy groups them.
 
-    Attributes:
-        items: A public list.
-        query: A query whose first column lists them.
-        data: Whether those that occur are listed. This tells that an item occurs, even in a single record, and is no
-            part of the guarantee.
+    A public list of ``items``; a ``query`` whose first column lists them; or ``data``: those that occur. The last tells
+    that an item occurs, even in a single record, and is no part of the guarantee.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
