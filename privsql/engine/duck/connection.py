@@ -6,10 +6,9 @@ import re
 import signal
 import threading
 import time
-from collections import OrderedDict
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
@@ -18,40 +17,10 @@ from privsql.engine.files import PACKED, redact_secrets
 from privsql.errors import HIDDEN, EngineError, LateError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sized
+    from collections.abc import Callable, Iterator, Mapping
     from types import FrameType
 
     import pyarrow as pa
-
-    Result = TypeVar("Result", bound=Sized)
-
-# Memory ---------------------------------------------------------------------------------------------------------------
-# What a session was told before, so that it need not be asked again: a few results, the oldest ones forgotten.
-
-MOST = 100_000  # rows that a session keeps in all; a result of more than a tenth of them is not kept
-OWN = 10  # rows that a result counts beside its own
-
-
-class ResultCache:
-    """The latest results of queries. A caller must not change a result."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._held = most, 0
-        self._found: OrderedDict[tuple[str, str], Sized] = OrderedDict()
-
-    def get(self, key: tuple[str, str], ask: Callable[[], Result]) -> Result:
-        """Return what ``ask`` gives for a kind of question and its text."""
-        if key in self._found:
-            self._found.move_to_end(key)
-            return cast("Result", self._found[key])
-        result = ask()
-        if len(result) + OWN <= self._most // 10:
-            self._found[key] = result
-            self._held += len(result) + OWN
-        while self._held > self._most:
-            self._held -= len(self._found.popitem(last=False)[1]) + OWN
-        return result
-
 
 # Remedies -------------------------------------------------------------------------------------------------------------
 # By pattern of an error of DuckDB the line that stands for it: what is wrong, and what works instead. {0}, {1}: groups

@@ -8,9 +8,8 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import contextmanager, nullcontext
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import sqlglot
@@ -18,7 +17,7 @@ from sqlglot import exp
 
 from privsql import system
 from privsql.engine.database import FUNCTIONS, IntervalFunctions
-from privsql.engine.duck.connection import MOST, VERSION, Connection, ResultCache, name_file_in_errors, one_select
+from privsql.engine.duck.connection import VERSION, Connection, name_file_in_errors, one_select
 from privsql.engine.files import ROOM, Folder, fold_name, url_scheme
 from privsql.engine.sqlfiles import (
     DIALECT,
@@ -31,7 +30,6 @@ from privsql.engine.sqlfiles import (
     concat_texts,
     fill,
     first_characters,
-    list_nodes,
     qualify_tables,
     render_sql,
     table,
@@ -42,15 +40,13 @@ from privsql.engine.sqlfiles import (
 from privsql.errors import EngineError, PrivsqlError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence, Sized
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
     from threading import Event
 
     from privsql.engine.database import Definition, Options, ReadContents
     from privsql.engine.duck.connection import Settings
     from privsql.engine.sqlfiles import Holes
-
-    Result = TypeVar("Result", bound=Sized)
 
 # Relations ------------------------------------------------------------------------------------------------------------
 # ``Relations`` of ``privsql.engine.database``: named relations of a session, made from trees or put from arrays.
@@ -97,10 +93,7 @@ class DuckRelations:
         return DuckRelations(self.connection.open_sibling())
 
     def list_fields(self, source: exp.Expr) -> list[Field]:
-        return self._describe_query(all_rows(source) if isinstance(source, exp.Table) else source)
-
-    def _describe_query(self, query: exp.Expr) -> list[Field]:
-        return self._describe_sql(self._render_query(query))
+        return self._describe_sql(self._render_query(all_rows(source) if isinstance(source, exp.Table) else source))
 
     def _describe_sql(self, sql: str) -> list[Field]:
         return [Field(row[0], row[1]) for row in self.connection.rows(f"DESCRIBE {sql}")]
@@ -289,8 +282,12 @@ class DuckContainer(DuckRelations):
             wrong.append(f"{size:,} bytes, of which {length:,} are its headers and blocks")
         if any(page.strip(b"\0") for page in pages):
             wrong.append("bytes behind the entries of its headers")
-        tables = [(schema, one) for kind, schema, one, _ in self.list_relations(name) if kind == "table"]
-        counted = self.connection.rows(_deleted_query(name, *tables)) if tables else []
+        queries = []
+        for kind, schema, one, _ in self.list_relations(name):
+            stored = table(one, name, schema)
+            texts = {"called": exp.Literal.string(render_sql(stored)), "name": exp.Literal.string(one)}
+            queries += [fill("duckdb/deleted", {"table": stored, **texts})] if kind == "table" else []
+        counted = self.rows(union_all(queries)) if queries else []
         return wrong + [f"{deleted:,} deleted rows of {one!r}" for one, deleted in counted if deleted]
 
     def detach(self, name: str) -> None:
@@ -326,7 +323,7 @@ class DuckContainer(DuckRelations):
 
     def list_objects(self, database: str, schema: str | None = None) -> Objects:
         objects = []
-        for kind, name, text, place in self.connection.rows(_objects_query(database)):
+        for kind, name, text, place in self.rows(fill("duckdb/objects", {"database": exp.Literal.string(database)})):
             if schema is not None:
                 name = name.removeprefix(f"{schema}.")
             if schema is not None and (place != schema or (kind, name) == ("schema", schema)):
@@ -342,7 +339,8 @@ class DuckContainer(DuckRelations):
 
     def list_schemas(self, database: str) -> list[str]:
         """Return the schemas of an attached database but its first, main."""
-        return [name for kind, name, *_ in self.connection.rows(_objects_query(database)) if kind == "schema"]
+        objects = self.rows(fill("duckdb/objects", {"database": exp.Literal.string(database)}))
+        return [name for kind, name, *_ in objects if kind == "schema"]
 
     def find_schema(self, database: str, name: str) -> str | None:
         listed = ["main", *self.list_schemas(database)]
@@ -569,23 +567,6 @@ def escape_pattern(path: str) -> str:
     return "".join(f"[{character}]" if character in "*?[" else character for character in path)
 
 
-@lru_cache(maxsize=256)
-def _objects_query(database: str) -> str:
-    """Return the statement that lists the objects of a database; opening a release asks it every time."""
-    return render_sql(fill("duckdb/objects", {"database": exp.Literal.string(database)}))
-
-
-@lru_cache(maxsize=256)
-def _deleted_query(database: str, *tables: tuple[str, str]) -> str:
-    """Return the statement that counts the rows of stored tables, (schema, name), that are deleted and still there."""
-    queries = []
-    for schema, name in tables:
-        stored = table(name, database, schema)
-        texts = {"called": exp.Literal.string(render_sql(stored)), "name": exp.Literal.string(name)}
-        queries.append(fill("duckdb/deleted", {"table": stored, **texts}))
-    return render_sql(union_all(queries))
-
-
 # Locked ---------------------------------------------------------------------------------------------------------------
 # ``Locked`` of ``privsql.engine.database``: files that others made, in a session that can reach nothing else.
 #
@@ -600,40 +581,11 @@ SECONDS = 30.0  # that a copy of what may be a view may take
 
 
 class DuckLockedSession(DuckContainer):
-    """Files of others. Tables of a tree that name no database are those of database ``home``.
+    """Files of others. Tables of a tree that name no database are those of database ``home``."""
 
-    Where that is a file (``read_only``), what reads nothing else has the same answer again, and is asked once.
-    """
-
-    def __init__(self, connection: Connection, home: str, *, read_only: bool) -> None:
+    def __init__(self, connection: Connection, home: str) -> None:
         super().__init__(connection)
-        self._home, self._memory = home, ResultCache(MOST if read_only else 0)
-
-    def rows(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        return list(self._cached_result("rows", query, lambda sql: self.connection.rows(sql, values), values))
-
-    def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
-        return self._cached_result("arrow", query, lambda sql: self.connection.arrow(sql, values), values)
-
-    def _describe_query(self, query: exp.Expr) -> list[Field]:
-        return list(self._cached_result("columns", query, self._describe_sql))
-
-    def list_relations(self, database: str) -> list[tuple[str, str, str, str]]:
-        relations = super().list_relations
-        if database != self._home:
-            return relations(database)
-        return list(self._memory.get(("relations", database), lambda: relations(database)))
-
-    def _cached_result(
-        self, kind: str, query: exp.Expr, ask: Callable[[str], Result], values: Mapping[str, Any] | None = None
-    ) -> Result:
-        """Return the result of a query, from memory if it reads nothing but the database ``home``."""
-        tree = qualify_tables(query, self._home)
-        read = [one for one in list_nodes(tree) if isinstance(one, exp.Table)]
-        named = all(isinstance(one.this, exp.Identifier) for one in read)
-        plain = not values and named and {one.catalog for one in read} - {""} == {self._home}  # those of WITH have none
-        sql = render_sql(tree)
-        return self._memory.get((kind, sql), lambda: ask(sql)) if plain else ask(sql)
+        self._home = home
 
     def _render_query(self, query: exp.Expr) -> str:
         return render_sql(qualify_tables(query, self._home))
@@ -667,7 +619,7 @@ def open_locked_session(
     memory = min(int(SHARE * system.total_memory()), READING_BASE + PER_BYTE * size)
     limits: Settings = {"memory_limit": f"{memory}B", "max_temp_directory_size": f"{SPILL * memory}B"}
     connection = Connection(limits | options.engine_settings(spill), options.report)
-    db = DuckLockedSession(connection, home, read_only=attached.get(home) is not None)
+    db = DuckLockedSession(connection, home)
     allowed = [str(one) for path in files for one in (path, log_of(path))]
     both = dict.fromkeys([*allowed, *map(escape_pattern, allowed)])  # a reader opens what its pattern meets
     try:
