@@ -359,10 +359,6 @@ class ReleaseSummary(Outcome):
         }
         return ReleaseSummary(lines)
 
-    def list_rows(self) -> list[tuple[str, str]]:
-        """Return (title, text) of every line."""
-        return [(one.title, one.text) for one in self.lines.values()]
-
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
         """Yield the lines, each with its standing."""
         yield pairs((one.title, Cell(one.text, one.standing)) for one in self.lines.values())

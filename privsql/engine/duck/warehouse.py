@@ -111,10 +111,8 @@ class DuckSession(DuckContainer):
         else:
             path = origin.path or Path()
             if not path.is_file():
-                folder = (
-                    "is a folder, and no database; give folders of Parquet files as source.file, with source.reader"
-                )
-                raise EngineError(f"{path}: {folder if path.is_dir() else 'no such file'}")
+                what = "is a folder, and no database; give folders of Parquet files as source.file, with source.reader"
+                raise EngineError(f"{path}: {what if path.is_dir() else 'no such file'}")
             if sniff_kind(path) == "sqlite":
                 self._sqlite = SQLiteFile(path)
             else:
