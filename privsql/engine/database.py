@@ -581,14 +581,11 @@ class BarReporter(Reporter):
 
     watched = True
 
-    def __init__(self, show: Callable[[], Progress]) -> None:
-        self._show = show
-        self._begun = time.monotonic()
-        self._counted = False
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._begun, self._counted = progress, time.monotonic(), False
 
     def start_step(self, title: str) -> None:
-        progress = self._show()
-        progress.reset(progress.tasks[0].id, total=None, description=title)
+        self._progress.reset(self._progress.tasks[0].id, total=None, description=title)
         self._counted = False
         self.update_statement(-1)
 
@@ -601,11 +598,10 @@ class BarReporter(Reporter):
 
     def _move_bar(self, percent: float | None) -> None:
         """Move the bar, and show it if it is time."""
-        progress = self._show()
         if percent is not None:
-            progress.update(progress.tasks[0].id, total=100, completed=percent)
-        if time.monotonic() > self._begun + PATIENCE and not progress.live.is_started:
-            progress.start()
+            self._progress.update(self._progress.tasks[0].id, total=100, completed=percent)
+        if time.monotonic() > self._begun + PATIENCE and not self._progress.live.is_started:
+            self._progress.start()
 
 
 def report_steps(report: Reporter, items: Iterable[Item], number: int) -> Iterator[Item]:
@@ -630,6 +626,6 @@ def open_reporter(*, enabled: bool | None = None) -> Iterator[Reporter]:
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
     progress.add_task("", total=None)
     try:
-        yield BarReporter(lambda: progress)
+        yield BarReporter(progress)
     finally:
         progress.stop()

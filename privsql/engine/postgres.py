@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from privsql.engine.database import IntervalFunctions
 from privsql.engine.duck.container import STAGE, CopiedSchemas, Objects, RemoteSchemas
-from privsql.engine.remote import BATCH, RemoteDialect, as_tuples, call_function, temporary_name, write_view
+from privsql.engine.remote import BATCH, RemoteDialect, as_tuples, call_function, temporary_name
 from privsql.engine.sqlfiles import Field, all_rows, cast_as, column, one_select, write_intervals
 from privsql.engine.values import numeric_digits
 from privsql.errors import HIDDEN, EngineError, UsageError
@@ -35,9 +35,7 @@ TYPES = {
     "text": "VARCHAR", "varchar": "VARCHAR", "date": "DATE", "time": "TIME", "timestamp": "TIMESTAMP",
     "timestamptz": "TIMESTAMP WITH TIME ZONE", "uuid": "UUID",
 }  # fmt: skip
-ENGINE = RemoteDialect(
-    "Postgres", POSTGRES, frozenset({"Bracket", "Collate"}), lambda node: node, exp.to_identifier("C", quoted=True)
-)
+ENGINE = RemoteDialect("Postgres", POSTGRES, frozenset({"Bracket", "Collate"}), exp.to_identifier("C", quoted=True))
 
 
 def read_fields(schema: pa.Schema) -> list[Field]:
@@ -377,7 +375,7 @@ class PostgresSchemas(RemoteSchemas):
                 continue
             _require_short([one.name])
             place, comment = _write_name(one.name, schema), exp.Literal.string(one.comment).sql(POSTGRES)
-            self.server.run_statement(f"CREATE VIEW {place} AS {write_view(ENGINE, one, schema)}")
+            self.server.run_statement(f"CREATE VIEW {place} AS {ENGINE.write_view(one, schema)}")
             self.server.run_statement(f"COMMENT ON VIEW {place} IS {comment}")
 
     def fetch_table(self, schema: str, name: str, columns: Sequence[Field], *, into: str) -> None:
@@ -402,7 +400,7 @@ class PostgresSchemas(RemoteSchemas):
         begin = exp.Literal.string(self._read_value(state)).sql(POSTGRES)  # a server may have a longer state
         bodies = write_intervals(functions.records, functions.skew, **STATE_SUMS)
         for name in ("low", "high"):
-            final, body = _write_name(f"{FINAL}{name}", schema), ENGINE.render_sql(bodies[name], lambda _: None)
+            final, body = _write_name(f"{FINAL}{name}", schema), ENGINE.render_sql(bodies[name])
             self.server.run_statement(
                 f"CREATE FUNCTION {final} (sums float8[]) RETURNS float8 "
                 f"LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN {body}"
@@ -423,7 +421,7 @@ class PostgresSchemas(RemoteSchemas):
             holder = exp.select("CAST(nspname AS TEXT)").from_("pg_namespace").where("oid = pg_my_temp_schema()")
             objects = self.describe_schema(self._read_value(holder))
             return {(kind, name): text for kind, name, text in objects if kind in ("aggregate", "function")}
-        self.server.run_statement(f"CREATE TEMP VIEW {STATED} AS {write_view(ENGINE, stated, schema)}")
+        self.server.run_statement(f"CREATE TEMP VIEW {STATED} AS {ENGINE.write_view(stated, schema)}")
         view = exp.cast(exp.Literal.string(STATED), exp.DataType.build("regclass", udt=True))
         text = self._read_value(exp.select(call_function("pg_get_viewdef", view)))
         self.server.run_statement(f"DROP VIEW {STATED}")

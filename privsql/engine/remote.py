@@ -75,20 +75,27 @@ ALIKE = frozenset(
 
 @dataclass(frozen=True)
 class RemoteDialect:
-    """An engine's name, sqlglot's name of its dialect, its own functions and kinds, and how it writes a node."""
+    """The SQL of an engine other than DuckDB.
+
+    Attributes:
+        name: The engine's name in messages.
+        dialect: Its dialect by sqlglot's name.
+        allowed: Its own functions and kinds of nodes.
+        collation: The collation by which texts compare as their bytes do.
+    """
 
     name: str
     dialect: str
     allowed: frozenset[str]
-    says: Callable[[exp.Expr], exp.Expr]
-    collation: exp.Expr  # by which texts compare as their bytes do
+    collation: exp.Expr
 
-    def render_sql(self, tree: exp.Expr, place: Callable[[exp.Table], str | None]) -> str:
+    def render_sql(self, tree: exp.Expr, place: Callable[[exp.Table], str | None] | None = None) -> str:
         """Return the SQL of a tree.
 
         Args:
             tree: The tree.
-            place: Returns the name of a table in that engine; None for the table's own name.
+            place: Returns the name of a table in that engine, or None for the table's own name. Without it all tables
+                have their own names.
 
         Raises:
             EngineError: The tree is outside the portable subset.
@@ -99,19 +106,20 @@ class RemoteDialect:
             raise EngineError(f"{self.name} can't run what is outside the portable subset: {wrong}")
         copied = tree.copy()
         for table in list(copied.find_all(exp.Table)):
-            named = place(table)
+            named = place(table) if place is not None else None
             if named is not None:
                 for part in ("catalog", "db"):
                     table.set(part, None)
                 table.set("this", exp.to_identifier(named, quoted=True))
         for node in reversed(list(copied.walk())):  # what is inside first
-            node.replace(self._translate_node(node))
+            node.replace(self.translate_node(node))
         try:
             return copied.sql(dialect=self.dialect, comments=False, unsupported_level=ErrorLevel.RAISE, copy=False)
         except UnsupportedError as error:
             raise EngineError(f"{self.name}: {error}") from error
 
-    def _translate_node(self, node: exp.Expr) -> exp.Expr:
+    def translate_node(self, node: exp.Expr) -> exp.Expr:
+        """Return a node as the engine writes it."""
         match node:
             case exp.DataType(this=exp.DType.INT128):
                 return exp.DataType.build("DECIMAL(38, 0)")
@@ -121,17 +129,16 @@ class RemoteDialect:
                 node.set("this", exp.cast(node.this, "DOUBLE"))
             case exp.Anonymous() if node.name.lower() == "decode":  # of encoded text: without a collation of its own
                 return exp.Collate(this=node.expressions[0].expressions[0], expression=self.collation.copy())
-        return self.says(node)
+        return node
 
-
-def write_view(engine: RemoteDialect, view: ViewDefinition, schema: str) -> str:
-    """Return the SELECT of a view over the tables of a schema, in an engine's SQL."""
-    query = qualify_tables(view.query, schema)
-    for one in query.find_all(exp.Table):
-        if one.catalog:
-            one.set("db", one.args["catalog"])
-            one.set("catalog", None)
-    return engine.render_sql(query, lambda _: None)
+    def write_view(self, view: ViewDefinition, schema: str) -> str:
+        """Return the SELECT of a view over the tables of a schema."""
+        query = qualify_tables(view.query, schema)
+        for one in query.find_all(exp.Table):
+            if one.catalog:
+                one.set("db", one.args["catalog"])
+                one.set("catalog", None)
+        return self.render_sql(query)
 
 
 def temporary_name(table: exp.Table) -> str | None:

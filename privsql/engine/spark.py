@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 SPARK = "spark"
 RELEASE = "release"  # the database whose tables become files
 INSIDE = "release_"  # before the names of these tables in a session
+PLAIN = "UTF8_BINARY"  # the collation of bytes
 HASH_FUNCTIONS = frozenset({"concat", "concat_ws", "conv", "md5", "sha2", "shiftrightunsigned", "substring"})
 TYPES: dict[type[spark.DataType], str] = {
     spark.ByteType: "TINYINT",
@@ -71,19 +72,21 @@ TYPES: dict[type[spark.DataType], str] = {
 MISSING = (exp.DType.UUID, exp.DType.TIME, exp.DType.UTINYINT, exp.DType.USMALLINT, exp.DType.UINT, exp.DType.UBIGINT)
 
 
-def _translate_node(node: exp.Expr) -> exp.Expr:
-    """Return a node as Spark writes it."""
-    match node:
-        case exp.DataType(this=kind) if kind in MISSING:
-            raise EngineError(f"Spark has no type {node.sql(dialect='duckdb')}; cast the column in the source's query")
-        case exp.Anonymous() if node.name.lower() == "regexp_replace":
-            *arguments, replacement = node.expressions
-            node.set("expressions", [*arguments, exp.Literal.string(replacement.name.replace("\\", "$"))])
-    return node
+class SparkDialect(RemoteDialect):
+    """Spark's SQL."""
+
+    def translate_node(self, node: exp.Expr) -> exp.Expr:
+        match node:
+            case exp.DataType(this=kind) if kind in MISSING:
+                kind_there = node.sql(dialect="duckdb")
+                raise EngineError(f"Spark has no type {kind_there}; cast the column in the source's query")
+            case exp.Anonymous() if node.name.lower() == "regexp_replace":
+                *arguments, replacement = node.expressions
+                node.set("expressions", [*arguments, exp.Literal.string(replacement.name.replace("\\", "$"))])
+        return super().translate_node(node)
 
 
-COLLATION = exp.var("UTF8_BINARY")
-ENGINE = RemoteDialect("Spark", SPARK, HASH_FUNCTIONS, _translate_node, COLLATION)
+ENGINE = SparkDialect("Spark", SPARK, HASH_FUNCTIONS, exp.var(PLAIN))
 
 
 def type_name(kind: spark.DataType) -> str:
@@ -484,7 +487,6 @@ class SparkRelations:
 FETCHED = 5_000_000  # records in one message to the driver: at 200 bytes the 1 GB that Spark allows by default
 COPIED = "this copies them to one machine"
 UNSEEN = "its workers do not see the release's folder, so the rows pass this machine's memory"
-PLAIN = "UTF8_BINARY"  # the collation of bytes
 FIRST = "part-00000.parquet"
 WRITTEN = {"compression": "zstd"}
 

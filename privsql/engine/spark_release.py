@@ -14,7 +14,7 @@ from sqlglot import exp
 from privsql.engine.database import ONE_MACHINE, Definition, Options, ViewDefinition
 from privsql.engine.duck.container import STAGE, CopiedSchemas, Objects, RemoteSchemas
 from privsql.engine.files import temporary_folder
-from privsql.engine.remote import BATCH, write_view
+from privsql.engine.remote import BATCH
 from privsql.engine.spark import (
     ENGINE,
     FETCHED,
@@ -171,7 +171,7 @@ class SparkSchemas(RemoteSchemas):
 
     def make_view(self, schema: str, view: ViewDefinition) -> None:
         """Make a view with its comment."""
-        defined = f"COMMENT {_write_text(view.comment)} AS {write_view(ENGINE, view, schema)}"
+        defined = f"COMMENT {_write_text(view.comment)} AS {ENGINE.write_view(view, schema)}"
         self.run_statement(f"CREATE VIEW {_write_name(schema, view.name)} {defined}")
 
     def name_schemas(self) -> list[str]:
@@ -209,7 +209,7 @@ class SparkSchemas(RemoteSchemas):
     def state_definition(self, schema: str, stated: Definition) -> dict[tuple[str, str], str]:
         """Return a view as it is written down there; Spark's SQL makes no aggregate functions."""
         if self.has_views and isinstance(stated, ViewDefinition):
-            return {("view", stated.name): write_view(ENGINE, stated, schema)}
+            return {("view", stated.name): ENGINE.write_view(stated, schema)}
         return {}
 
     def fetch_table(self, schema: str, name: str, columns: Sequence[Field], *, into: str) -> None:

@@ -18,7 +18,7 @@ def shown() -> tuple[BarReporter, Task]:
     """A bar, and what it shows."""
     progress = Progress(disable=True)
     progress.add_task("", total=None)
-    return BarReporter(lambda: progress), progress.tasks[0]
+    return BarReporter(progress), progress.tasks[0]
 
 
 def test_a_statement_moves_a_step_that_nobody_counts(shown: tuple[BarReporter, Task]) -> None:

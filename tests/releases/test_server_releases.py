@@ -187,7 +187,7 @@ def test_the_command_line(ward: Path, tmp_path: Path, schema: str) -> None:
     with privsql.open(at(schema)) as release:
         assert [tuple(row.values()) for row in outcomes[-1].json["rows"]] == release.query(QUESTION).rows
     outcomes += [
-        succeeded("verify", at(schema, "--verbose"), "--json"),
+        succeeded("verify", at(schema), "--verbose", "--json"),
         succeeded("verify", at(schema), "--source", ward / "people.parquet"),
         succeeded("attack", at(schema), "--json"),
         succeeded("evaluate", at(schema), "--source", ward / "people.parquet", "--queries", 10, "--json"),
