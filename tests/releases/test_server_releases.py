@@ -198,7 +198,7 @@ def test_the_command_line(ward: Path, tmp_path: Path, schema: str) -> None:
         run("query", at("nowhere"), QUESTION),
         succeeded("ledger", "--ledger", ledger, "--json"),
     ]
-    refused(outcomes[-5], 2, f"{place} exists; give --replace")
+    refused(outcomes[-5], 2, f"{place} exists; option replace publishes over it")
     refused(outcomes[-4], 2, "write the schema behind the address")
     refused(outcomes[-3], 2, "takes one release")
     refused(outcomes[-2], 2, "there is no schema 'nowhere'")
