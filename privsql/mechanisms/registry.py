@@ -35,11 +35,11 @@ KINDS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "setvalued": {
         "privsql.mechanisms.views.mechanism.ItemViews": ("views", "basic"),
-        "privsql.mechanisms.views.mechanism.ItemDiffPart": ("diffpart",),
+        "privsql.mechanisms.diffpart.mechanism.ItemDiffPart": ("diffpart",),
     },
     "contingency": {
         "privsql.mechanisms.marginals.mechanism.Marginals": ("marginals",),
-        "privsql.mechanisms.marginals.mechanism.ColumnDiffPart": ("diffpart",),
+        "privsql.mechanisms.diffpart.mechanism.ColumnDiffPart": ("diffpart",),
     },
 }
 DEFAULT = next(iter(KINDS))  # where a specification names none

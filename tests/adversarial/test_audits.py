@@ -19,12 +19,12 @@ from mechanisms.diffpart import test_sets as sets
 from mechanisms.marginals.test_marginals import rule as marginal_rule
 from mechanisms.views import test_views as chosen_sets
 from privsql.dp_random import OpenDPNoise
-from privsql.mechanisms.diffpart.tree import grow_tree
+from privsql.mechanisms.diffpart.growth import grow_tree
+from privsql.mechanisms.diffpart.tree import make_columns_rule
 from privsql.mechanisms.label_tables.publish import measure_tables
 from privsql.mechanisms.label_tables.rule import PublicCodes, TablesRule
-from privsql.mechanisms.marginals.checks import make_rule
-from privsql.mechanisms.marginals.plan import measure_marginals
-from privsql.mechanisms.views import plan as measuring
+from privsql.mechanisms.marginals.publish import measure_marginals
+from privsql.mechanisms.views.publish import measure_views
 from support.enumeration import FALSE_ALARM
 from support.loops import rest_slow
 
@@ -64,7 +64,7 @@ def baskets(with_one: bool, noise: Any, rng: np.random.Generator) -> list[int]:
 def people(with_one: bool, noise: Any, rng: np.random.Generator) -> list[int]:
     """Contingency: the leaves, all that is counted on the way to them, and how many parts there are."""
     records = [*[(0, 0)] * (3 + with_one), (1, 0)]
-    rule = make_rule(cells.asked(1, tau=1, tau_cells=1))
+    rule = make_columns_rule(cells.asked(1, tau=1, tau_cells=1))
     tree = grow_tree(cells.table(records, cells.TINY), cells.TINY, rule, noise, rng)
     leaves = int(tree.size[tree.leaf].sum())
     return [leaves, int(tree.size.sum()), len(tree.size) // 2]
@@ -73,7 +73,7 @@ def people(with_one: bool, noise: Any, rng: np.random.Generator) -> list[int]:
 def views(with_one: bool, noise: Any, _: np.random.Generator) -> list[int]:
     """Item sets by views: the records with the target's item if it was chosen, whether it was, and all records."""
     records = [*[{0, 1}] * (3 + with_one), {2}]
-    choice, tables = measuring.measure_views(chosen_sets.sets(records, 22), sets.asked(1, algorithm="views"), [], noise)
+    choice, tables = measure_views(chosen_sets.sets(records, 22), sets.asked(1, algorithm="views"), [], noise)
     place = choice.codes.tolist().index(0) if 0 in choice.codes else None
     held = 0 if place is None else int(np.moveaxis(tables[1].counts, place, 0)[1].sum())
     return [held, STEPS * (place is not None), int(tables[0].counts)]

@@ -32,7 +32,7 @@ from privsql.engine.open import open_engine
 from privsql.mechanisms.dp.noisy_tables import sum_cells
 from privsql.mechanisms.marginals import domains as of_tables
 from privsql.mechanisms.views import evaluation as of_sets
-from privsql.mechanisms.views.evaluation import WeightedSets
+from privsql.mechanisms.views.item_sets import WeightedSets, read_sets
 from privsql.model.estimates import Estimate
 from privsql.releases.opened import Release
 from privsql.source.records import prepare_records
@@ -201,7 +201,7 @@ def noise(spec: Spec, queries: int, how: str) -> dict[str, Any]:
     epsilon = float(spec.mechanism.epsilon)  # type: ignore[attr-defined]
     with beside(spec) as place:
         if place.source.roles.hold_sets:
-            made = Sets(of_sets.read_sets(place.source), tuple(place.source.labels), how, epsilon)
+            made = Sets(read_sets(place.source), tuple(place.source.labels), how, epsilon)
             return place.measured(made, _nothing, queries)
         tables = Tables(place.db.run_select, spec.name, place.columns, how, epsilon)
         found = place.measured(Answers(), tables.answer, queries)

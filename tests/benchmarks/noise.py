@@ -21,7 +21,7 @@ from tests.benchmarks.answering import Said
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from privsql.mechanisms.views.evaluation import WeightedSets
+    from privsql.mechanisms.views.item_sets import WeightedSets
 
 WIDEST = {"every cell": None, "all marginals": 3, "every set": None, "all small sets": 4}  # columns or items
 MANY = 8  # from which on a sum of Laplace variables is taken to be normal for its interval

@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsql.errors import InfeasibleError
-from privsql.mechanisms.diffpart.tree import require_remaining
-from privsql.mechanisms.marginals.parameters import TreeFacts
-from privsql.mechanisms.views.evaluation import WeightedSets
-from privsql.mechanisms.views.parameters import ItemSetTreeFacts
+from privsql.mechanisms.diffpart.parameters import CellTreeFacts, ItemSetTreeFacts
+from privsql.mechanisms.diffpart.publish import require_remaining
+from privsql.mechanisms.views.item_sets import WeightedSets
 from support import shop as shop_
 from support import town as people
 from support.commands import manifest, refused, rows, run, succeeded, write
@@ -86,7 +85,7 @@ def test_both_kinds_warn_in_their_own_words() -> None:
     """An item set is no cell."""
     none = ItemSetTreeFacts.model_construct(item_sets=0, estimated_records=0, kept_records=0)
     assert none.list_warnings() == ["no item set was kept: every count is 0; a larger epsilon keeps more"]
-    facts = TreeFacts.model_construct(cells=3, estimated_records=100, kept_records=49)
+    facts = CellTreeFacts.model_construct(cells=3, estimated_records=100, kept_records=49)
     assert facts.list_warnings() == [
         "more was pruned (about 51 records) than kept (49): sums of counts are too small; a larger epsilon keeps more"
     ]

@@ -33,7 +33,7 @@ from privsql.mechanisms.bucketize.parameters import (
     FakeFacts,
 )
 from privsql.mechanisms.bucketize.plan import plan_buckets, plan_facts, spread_left_out
-from privsql.mechanisms.dp.mechanism import write_release_table
+from privsql.mechanisms.dp.tables import write_release_table
 from privsql.model.hashing import source_changed_error
 
 if TYPE_CHECKING:

@@ -1,41 +1,32 @@
-"""Publish a DiffPart tree as tables, answer from its leaves, describe it, and attack it."""
+"""Write a tree and its taxonomy as tables, read them back, and describe them."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from fractions import Fraction
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from privsql.answers.estimate import count_interval
-from privsql.attacks.suite import Adversary, AttackContext
-from privsql.dp_random import deviation_of, noise_scale, variance_of
-from privsql.engine.sqlfiles import all_rows, column, fill, table
-from privsql.errors import UsageError
+from privsql.dp_random import deviation_of, noise_scale
+from privsql.engine.sqlfiles import Field, Holes, alias_as, all_rows, column, fill, table
 from privsql.exact import fraction_text
-from privsql.mechanisms.base import F, P
-from privsql.mechanisms.diffpart.tree import PartitionTree, Taxonomy, make_taxonomy
-from privsql.mechanisms.dp import mechanism as private
-from privsql.mechanisms.dp.mechanism import DAMAGED, KNOWS, MEMBERSHIP, make_membership_finding, refuse_damaged
-from privsql.model.estimates import Estimate, same_nan
+from privsql.mechanisms.diffpart.tree import Ints, PartitionTree, Taxonomy, make_taxonomy
+from privsql.mechanisms.dp.tables import write_release_table
+from privsql.mechanisms.views.tables import TABLES, UNIVERSE
 from privsql.model.explanations import Structure, make_structure
 from privsql.model.parameters import LARGEST_EPSILON
-from privsql.model.tables import ReleaseTable
+from privsql.model.tables import SENSITIVE, SETS, ReleaseTable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from sqlglot import exp
 
-    from privsql.answers.sql.question import CountQuery
-    from privsql.attacks.scene import AttackView, Finding, ReleaseView
     from privsql.engine.database import Relations
-    from privsql.mechanisms.diffpart.tree import Ints
-    from privsql.model.checks import Check, CheckedRelease
+    from privsql.mechanisms.marginals.parameters import Contingency
+    from privsql.mechanisms.views.parameters import SetValued
     from privsql.model.manifest import Manifest
 
 # Tables ---------------------------------------------------------------------------------------------------------------
@@ -79,8 +70,8 @@ def tree_table(tree: PartitionTree) -> pa.Table:
 
 def write_tree(db: Relations, tree: PartitionTree, taxonomy: Taxonomy, names: Sequence[str | None]) -> None:
     """Write both tables; ``names``: of the taxonomy's nodes."""
-    private.write_release_table(db, TREE, tree_table(tree))
-    private.write_release_table(db, TAXONOMY, taxonomy_table(taxonomy, names))
+    write_release_table(db, TREE, tree_table(tree))
+    write_release_table(db, TAXONOMY, taxonomy_table(taxonomy, names))
 
 
 def _by_code(codes: Ints, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -155,99 +146,6 @@ def as_integers(column: pa.ChunkedArray, missing: int) -> Ints:
     return result
 
 
-# Answers --------------------------------------------------------------------------------------------------------------
-# The paper's answers: sums of the published counts.
-
-FORMULA = (
-    "estimate = sum of the counts of the published {leaves} that meet the condition (Chen et al. 2011); the interval "
-    "is that of their noise, and its upper end allows for all records whose part was pruned"
-)
-
-
-class TreeAnswers(private.PrivateAnswers):
-    """An open release of a tree; both estimators are the paper's sum, whose error is that of the noise."""
-
-    formulas: ClassVar[Mapping[str, str]]
-
-    @cached_property
-    def release_taxonomy(self) -> tuple[Taxonomy, list[str | None]]:
-        """The release's taxonomy, and the names of its nodes."""
-        nodes = self._read_table(TAXONOMY, "node")
-        with refuse_damaged():
-            return read_taxonomy(nodes, sets=self._roles.hold_sets), nodes["value"].to_pylist()
-
-    @cached_property
-    def release_tree(self) -> PartitionTree:
-        """The release's tree."""
-        with refuse_damaged():
-            return read_tree(self._read_table(TREE, "part"), self.release_taxonomy[0])
-
-    @cached_property
-    def _count_variances(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Variance of the noise of each part's count, (T,); of no meaning for the root."""
-        tree = self.release_tree
-        return np.array([variance_of(one) for one in tree.budgets] or [0.0])[tree.spent]
-
-    @abstractmethod
-    def _matching_query(self, query: CountQuery) -> exp.Query:
-        """The groups, part and count of every published leaf that meets the condition."""
-
-    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        """The SQL that reads the release for an answer, and the formula in words."""
-        return self._matching_query(query), self.formulas[estimator]
-
-    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """The answer's rows, one per group that a published leaf has."""
-        groups: dict[tuple[Any, ...], list[tuple[int, int]]] = {} if query.groups else {(): []}
-        for *group, part, count in self._db.rows(self._matching_query(query)):
-            key = tuple(same_nan(value) for value in group)
-            groups.setdefault(key, []).append((-1 if part is None else part, count or 0))
-        pairs = {group: np.array(rows, dtype=np.int64).reshape(-1, 2) for group, rows in groups.items()}
-        return [self.make_estimate(group, one[:, 0], one[:, 1], confidence) for group, one in pairs.items()]
-
-    @cached_property
-    def _pruned_records(self) -> tuple[float, float]:
-        """The records that are in no leaf, at least 0, and the variance of their number."""
-        tree = self.release_tree
-        counted = (tree.parent == 0) | tree.leaf
-        pruned = max(tree.counted_records - tree.published_records, 0)
-        return float(pruned), float(self._count_variances[counted].sum())
-
-    def make_estimate(self, group: tuple[Any, ...], parts: Ints, counts: Ints, confidence: float) -> Estimate:
-        """The estimate of a group from the leaves that meet it; without an interval where there are none."""
-        if not len(parts):
-            return Estimate(group, 0.0, None, None, None)
-        if not 0 < parts.min() <= parts.max() < len(self.release_tree):
-            raise UsageError(f"{DAMAGED}: a count belongs to no part of the tree")
-        result, error = float(counts.sum()), float(np.sqrt(self._count_variances[parts].sum()))
-        pruned, more = self._pruned_records
-        low, _ = count_interval(result, error, confidence)
-        _, high = count_interval(result + pruned, float(np.hypot(error, np.sqrt(more))), confidence)
-        return Estimate(group, result, error, min(low, result), max(high, result, 0.0))
-
-
-# Membership -----------------------------------------------------------------------------------------------------------
-# Membership: whether a person's record is in a differentially private release at all.
-#
-# The adversary knows every other record, so it knows each true count but for this one record, and gives presence even
-# odds. A noisy size y of scale s is e^(+1/s) or e^(-1/s) times as likely with the record as without it, and the record
-# counts once on every part of one path of the tree. Where the way of dividing a part was chosen with budget c, the
-# choice is at most e^c times as likely. The belief is therefore at most 1/(1 + exp(-sum 1/s - sum c)) along the path,
-# whatever the noise was; differential privacy promises that this is at most e^epsilon/(1 + e^epsilon).
-
-
-def attack_leaves(view: ReleaseView, unit: str) -> list[Finding]:
-    """The belief about a record of each published leaf, for the most telling noise."""
-    rows = view.db.rows(fill("attack/paths", {"tree": table(TREE, view.database)}))
-    params, leaves = view.manifest.parameters, []
-    below = {None: 0.0}  # what the way to a part's own parts says, with the choice of how it is divided
-    for each_part, parent, width, choice, leaf in rows:  # parents come before their parts
-        exponent = below[parent] + (1 / float(width) if width else 0.0)
-        below[each_part] = exponent + (float(Fraction(choice)) if choice else 0.0)
-        leaves += [params.get("max_records", 1) * exponent] if leaf else []
-    return [make_membership_finding(params, leaves, unit)]
-
-
 # Explanations ---------------------------------------------------------------------------------------------------------
 # A tree for people: how many partitions were kept at every level, and how much noise their counts have.
 
@@ -289,30 +187,44 @@ def _noise_range(noise: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> st
     return f"{least:.3g}" if most - least < 0.005 * most else f"{least:.3g} to {most:.3g}"
 
 
-# The mechanism --------------------------------------------------------------------------------------------------------
+# DiffPart -------------------------------------------------------------------------------------------------------------
+
+SET_TABLES = {
+    "itemsets": ReleaseTable(("part INTEGER", SETS, "count BIGINT")),
+    UNIVERSE: TABLES[UNIVERSE],
+    **TREE_TABLES,
+}
 
 
-class DiffPart(private.PrivateMechanism[P, F]):
-    """DiffPart: records are partitioned again and again, and parts with small noisy counts are dropped.
+# DiffPart -------------------------------------------------------------------------------------------------------------
 
-    Chen et al. 2011. The parts make a tree. Subclasses partition item sets, or the records of a table.
-    """
+CELL_TABLES = {"cells": ReleaseTable(("part INTEGER", SENSITIVE, "count BIGINT")), **TREE_TABLES}
 
-    leaves: ClassVar[str]
-    """What the parts that are divided no further are called, in the plural."""
 
-    def long_checks(self, release: CheckedRelease[P, F]) -> list[Check]:
-        """Return no further checks: ``checks`` goes through every part of the tree."""
-        return []
+def weigh_cells(manifest: Manifest) -> exp.Query:
+    """The view whose sums of weights are the paper's answers."""
+    columns: list[exp.Expr] = [column(field.name) for field in manifest.sensitive]
+    count, weight = (manifest.roles.by_sa.column_name(name) for name in ("count", "weight"))
+    holes: Holes = {"rows": table("cells"), "columns": columns, "weight": alias_as(column(count), weight)}
+    return fill("contingency/synthetic", holes)
 
-    def adversaries(self) -> tuple[Adversary[AttackView], ...]:
-        """Return the attacker who knows every other record and asks whether the last one is in the table."""
-        return (Adversary(MEMBERSHIP, KNOWS, promised=True, attack=self.attack_membership),)
 
-    def attack_membership(self, learnt: AttackContext[AttackView]) -> list[Finding]:
-        """Find the belief in a record of each published leaf, by the counts and choices on its path of the tree."""
-        return attack_leaves(learnt.view, self.leaves)
+def list_set_facts(params: SetValued, tree: PartitionTree, taxonomy: Taxonomy) -> dict[str, Any]:
+    """Return what the manifest states of a tree."""
+    return tree.facts | {
+        "items": len(taxonomy.values(0)),
+        "inner_nodes": int(taxonomy.inner[-1]),
+        "item_sets": len(tree.leaves),
+        "universe_is_public": not params.universe.data,
+    }
 
-    def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
-        """Return the levels of the tree: the parts kept, those not divided further, and the noise of their counts."""
-        return tree_structure(db, manifest)
+
+def list_cell_facts(
+    params: Contingency, fields: Sequence[Field], tree: PartitionTree, taxonomy: Taxonomy
+) -> dict[str, Any]:
+    """Return what the manifest states of a tree over some columns."""
+    return tree.facts | {
+        "values": int((taxonomy.height == 0).sum()),
+        "cells": len(tree.leaves),
+        "not_covered": params.not_covered(field.name for field in fields),
+    }

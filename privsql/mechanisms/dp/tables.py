@@ -1,370 +1,39 @@
-"""Publish noisy tables, and estimate figures of sums over their cells."""
+"""Publish noisy tables, read them back, and describe them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
-from itertools import chain, combinations
-from math import ceil, prod
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from privsql.answers.bucket_model import fit_gamma
-from privsql.dp_random import PURE, NoiseLaw, SeededGaussian, SeededNoise, deviation_of
-from privsql.engine.sqlfiles import all_rows, column, table
+from privsql.dp_random import PURE, NoiseLaw, deviation_of
+from privsql.engine.sqlfiles import all_rows, column, table, temp_table
 from privsql.exact import fraction_text
-from privsql.mechanisms.dp.joint_model import JointModel, Model, fixed_draw, merge_values
-from privsql.mechanisms.dp.mechanism import write_release_table
-from privsql.mechanisms.dp.noisy_tables import (
-    POSSIBLE,
-    CellSums,
-    NoisyTable,
-    measure_table,
-    sum_by_group,
-    sum_cells,
-    sum_places,
-)
+from privsql.mechanisms.dp.noisy_tables import NoisyTable
 from privsql.model.explanations import Structure
 from privsql.model.explanations import make_structure as part
 from privsql.model.parameters import LARGEST_EPSILON
 from privsql.model.tables import ReleaseTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
+
+    from sqlglot import exp
 
     from privsql.engine.database import Relations
-    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Reals
     from privsql.model.manifest import Manifest
 
-    ErrorScale = list[list[float]]  # beta, and the least and the largest features
 
-# Figures --------------------------------------------------------------------------------------------------------------
-# Sums over cells of a model's tables, each with the variance of its error.
-#
-# What is known of an error before anything is rehearsed: the estimate is made of smaller tables, and with u the part of
-# a cell that a sum takes, and s^2 the variance of that cell's belief, a table adds sum (u s)^2 (the delta method). Near
-# values of a smooth column err together: there the sum of n values has n times that, up to what noise alone would add.
-# A sum over all values of a column does not deviate from smaller tables: each column takes off the share of the
-# records, of a single column the share of the values, that the sum has. Three columns and more deviate as a sample
-# does, too.
-#
-# An estimate that follows from one measured table may lie from the least-squares one, of variance s^2, as far as noise
-# does: what is beyond ``NOISE`` sqrt(s^2 - v) is added to its own variance v. So sums over many cells of a table that
-# is empty there, where the shrunk cells are all a little too high, are in doubt.
-
-FLOOR = 1e-3, 1e-6  # of a variance: records, and of all records
-NOISE = 2.0  # standard deviations
-
-
-@dataclass(frozen=True)
-class SumErrors:
-    """G sums, their ``variance`` as far as it is known without a rehearsal, and the ``features`` that its error is
-    regressed on (G, 5): 1, log S, log^2 S / 10, log(V/S), and the logarithm of the share that is left out.
-    """
-
-    sums: Reals
-    variance: Reals
-    features: Reals
-
-
-class SumEstimator:
-    """Estimates from a model. ``scales``: of their errors, by kind of table, as a rehearsal found them."""
-
-    def __init__(self, model: Model, scales: Mapping[str, ErrorScale] | None = None) -> None:
-        self.model, self.scales = model, scales or {}
-        self._whole: Callable[[Clique], Reals] = lru_cache(maxsize=64)(model.fitted_table)
-
-    def estimate_sums(self, sums: CellSums) -> tuple[Reals, Reals]:
-        """The sums and the variances of their errors, (G,) each."""
-        errors = self.expect_errors(sums)
-        kind = self.model.table_kind(sums.columns)
-        scale = self.scales.get(str(kind)) if kind else None
-        variance = errors.variance if scale is None else scale_variance(errors, scale)
-        if kind == 1 and not sums.classes:
-            variance = variance + self._unexplained_squares(sums, errors.sums, variance)
-        return errors.sums, variance
-
-    def _unexplained_squares(self, sums: CellSums, values: Reals, variance: Reals) -> Reals:
-        """The squares of the distances from least squares, as far as its noise does not explain them, (G,)."""
-        squares = self.model.squares
-        far = values - sums.sum_table(squares.estimate_table(sums.columns))
-        noise = np.maximum(squares.sum_variances(sums) - variance, 0.0)
-        return np.asarray(np.maximum(far**2 - NOISE**2 * noise, 0.0))
-
-    def expect_errors(self, sums: CellSums) -> SumErrors:
-        """The sums, and what is known of their errors."""
-        table = self.model.fitted_table(sums.columns, sums.classes) if sums.classes else self._whole(sums.columns)
-        codes, total = np.unravel_index(sums.cell, table.shape), max(self.model.total, 1.0)
-        mass = sums.weight * table.reshape(-1)[sums.cell]
-        shares = [merge_values(self.model.singles[i], (i,), sums.classes) / total for i in sums.columns]
-        left = [_share_left_out(sums, one, code) for one, code in zip(shares, codes, strict=True)]
-        result, variance = sum_by_group(sums, mass), np.zeros(sums.number)
-        for axes in chain.from_iterable(combinations(range(table.ndim), k + 1) for k in range(table.ndim)):
-            own = table.sum(axis=tuple(axis for axis in range(table.ndim) if axis not in axes))
-            within = np.ravel_multi_index(tuple(codes[axis] for axis in axes), own.shape)
-            inside = own.reshape(-1)[within]
-            others = [shares[axis][codes[axis]] for axis in range(table.ndim) if axis not in axes]
-            part = np.divide(mass, inside, out=sums.weight * np.prod(others, axis=0), where=inside > 0)
-            added = self._variance_within(sums, tuple(sums.columns[axis] for axis in axes), within, part)
-            variance = variance + added * (np.prod([left[axis] for axis in axes], axis=0) if len(axes) > 1 else 1)
-        rest = np.prod(left, axis=0)
-        variance += (result * rest if table.ndim > 2 else 0.0) + FLOOR[0] + FLOOR[1] * self.model.total
-        size = np.log(np.maximum(result, 1.0))
-        features = (np.ones_like(size), size, size**2 / 10, np.log(variance) - size, np.log(np.maximum(rest, 1e-3)))
-        return SumErrors(result, variance, np.stack(features, axis=1))
-
-    def _variance_within(self, sums: CellSums, columns: Clique, within: Ints, part: Reals) -> Reals:
-        """The variance that one table inside adds."""
-        belief = self.model.beliefs.get(columns)
-        if belief is None:
-            return np.zeros(sums.number)
-        variance = merge_values(belief.variance, columns, sums.classes).reshape(-1)
-        places, (taken,) = sum_places(sums.group * len(variance) + within, sums.number * len(variance), part)
-        group, cell = np.divmod(places, len(variance))
-        if len(columns) > 1:
-            return np.asarray(np.bincount(group, taken**2 * variance[cell], sums.number), dtype=np.float64)
-        number, total = len(variance), self.model.squares.total_variance
-        alone, amount = np.maximum(variance - total / number**2, 0.0), np.bincount(group, taken, sums.number)
-        square = np.bincount(group, taken**2, sums.number)
-        together = np.divide(amount**2, square, out=np.ones(sums.number), where=square > 0)  # values that a sum has
-        growth = np.clip(together, 1.0, self.model.squares.cell_variance(columns) / variance.mean())
-        apart = growth * np.bincount(group, taken**2 * alone[cell], sums.number)
-        share = amount / number
-        return np.asarray(apart * np.maximum(1 - share, 0.0) / max(1 - 1 / number, FLOOR[1]) + total * share**2)
-
-
-def _share_left_out(sums: CellSums, shares: Reals, codes: Ints) -> Reals:
-    """The share of the records whose values of a column no cell of a sum has."""
-    places, _ = sum_places(sums.group * len(shares) + codes, sums.number * len(shares))
-    group, code = np.divmod(places, len(shares))
-    return np.maximum(1 - np.bincount(group, shares[code], sums.number), 0.0)
-
-
-# Rehearsal ------------------------------------------------------------------------------------------------------------
-# A table is drawn from what the release leaves open, measured again with noise of the same laws, and a model is fitted
-# to that. How far answers lie from the drawn table's is regressed on what is known of their errors, by kind of table:
-# inside a measured table, a pair that was not measured, three columns, more. No record is looked at.
-#
-# Records are drawn from the model, and differ from it by
-# - the posterior of every measured table: each cell is drawn anew, normal with the variance of its belief;
-# - random effects of bins of pairs that were not measured. Few pairs have most of what there is, in census tables too.
-#   How much it is on average, the weakest quarter of the measured pairs tells, as those were chosen that deviate most;
-#   as far as noise lets it, and beside one pair of ``USUAL`` strength;
-# - and of threes: an eighth of that variance. (On three census tables threes deviate from their pairs by 1/50 to 1/10
-#   of it.) Nothing that is published says how threes deviate: this ratio is an assumption.
-# Half of the effects are sums along all columns, so that ranges add up what near values have in common.
-
-DRAWN_TABLES, SUBSETS, ASKED = 4, 5, 25  # tables drawn; sets of columns of each kind; questions of each, twice
-MOST_DRAWN = 100_000  # different records of a drawn table
-BINS, MOST_ASKED_CELLS, LARGEST, UNEVEN = 11, 4_000, 200_000, 1.5
-USUAL, OF_THREES, TYPICAL, MOST_EFFECT = 0.2, 1 / 8, (0.05, 0.3), 3.0
-KURTOSIS = 5.0  # variance of squared noise beside the square of its variance, of Laplace noise
-SMOOTH = 0.5  # of the effects: those in which near bins go together
-BANDS, CONFIDENCE, QUANTILE = (1, 50, 200, 1_000, 5_000), 0.95, 1.96
-FEWEST_IN_BAND, TRIMMED = 100, 0.998
-DOUBT = 2.6  # standard error of that quantile of one answer: 1.86, and more as answers of one drawn table err together
-SAME = 1e-10  # of the first feature: what of another one is rounding
-LEAST_SCALE = 0.5  # of a variance: few rehearsed tables may all be better than what is known
-STATED_DIGITS = 4  # of what a release states of its errors
-SAME_SCALE = 2.0  # of standard errors by two rehearsals: those of other seeds differ by 1.1 to 1.7
-
-
-def scale_variance(errors: SumErrors, scale: ErrorScale) -> Reals:
-    """Variances of errors, (G,): by exp(features beta), not below ``LEAST_SCALE``, more than what is known of them."""
-    beta, *limits = np.array(scale)
-    return np.asarray(errors.variance * np.maximum(np.exp(np.clip(errors.features, *limits) @ beta), LEAST_SCALE))
-
-
-def regress_errors(features: Reals, amounts: Reals, truth: Reals, fewest: int, doubt: float = 0.0) -> Reals:
-    """Return beta of E[amounts] = exp(features beta), by the likelihood of gamma variables.
-
-    ``amounts`` (n,): squared errors, each beside a variance; the first of ``features`` (n, p) is 1. beta makes the
-    interval of the worst band of true answers with at least so many hold what it should, as far as the quantile of n
-    errors is known: to ``doubt`` / sqrt(n). It is 0 for features that follow from those before them.
-    """
-    basis, change = np.linalg.qr(features)  # terms that go together would hold up the regression
-    kept = np.abs(np.diag(change)) > SAME * abs(change[0, 0])
-    if not kept.all():
-        basis, change = np.linalg.qr(features[:, kept])
-    scale = np.sign(change[0, 0]) * len(features) ** 0.5
-    basis, change = basis * scale, change / scale
-    beta = np.zeros(features.shape[1])
-    beta[kept] = np.linalg.solve(change, fit_gamma(basis, amounts))
-    z, band = np.sqrt(amounts / np.exp(features @ beta)), np.searchsorted(BANDS, truth, side="right")
-    bands = [z[band == one] for one in range(6) if (band == one).sum() >= fewest]
-    widest = max((np.quantile(one, CONFIDENCE) - doubt / len(one) ** 0.5 for one in bands), default=0)
-    beta[0] += 2 * np.log(max(1.0, widest / QUANTILE))
-    return np.asarray(beta)
-
-
-def measure_again(
-    tables: Sequence[NoisyTable], count: Callable[[Clique], Reals], draw: np.random.Generator
-) -> list[NoisyTable]:
-    """Return tables of other counts, measured with noise of the same laws; seeded, for what is published already."""
-    laplace, gaussian = SeededNoise(draw), SeededGaussian(draw)
-    return [
-        measure_table(
-            one.columns,
-            np.rint(count(one.columns)).astype(np.int64),
-            one.budget,
-            gaussian if one.law.concentrated else laplace,
-            one.choice,
-            one.law,
-        )
-        for one in tables
-    ]
-
-
-def rehearse_sums(model: Model) -> dict[str, ErrorScale]:
-    """Return by kind of table by how much errors exceed what is known of them, as a release states it."""
-    return {kind: _fit_scale(answers) for kind, answers in _rehearse_answers(model).items()}
-
-
-def differ_in_scale(model: Model, stated: Mapping[str, ErrorScale]) -> list[str]:
-    """Return the kinds of table whose stated scale gives other standard errors than a rehearsal here.
-
-    The arithmetic of another machine may draw other tables, so their mean ratio may be up to ``SAME_SCALE``.
-    """
-    answers = _rehearse_answers(model)
-    if stated.keys() != answers.keys():
-        return [f"errors: of kinds {sorted(stated)}, found {sorted(answers)}"]
-    wrong = []
-    for kind, found in answers.items():
-        again, each = _fit_scale(found), [one for one, _ in found]
-        logs = [np.log(scale_variance(one, stated[kind]) / scale_variance(one, again)) / 2 for one in each]
-        ratio = float(np.exp(np.abs(np.concatenate(logs)).mean()))
-        wrong += [] if ratio <= SAME_SCALE else [f"errors: of kind {kind} off by a factor of {ratio:.2f}"]
-    return wrong
-
-
-def _rehearse_answers(model: Model) -> dict[str, list[tuple[SumErrors, Reals]]]:
-    """Return by kind of table estimated sums of drawn tables and the true ones."""
-    draw = fixed_draw("rehearsal")
-    found: dict[str, list[tuple[SumErrors, Reals]]] = {}
-    for _ in range(DRAWN_TABLES if model.total >= 1 else 0):
-        asked = _draw_subsets(model, draw)
-        codes = model.draw_records(min(round(model.total), MOST_DRAWN), draw)
-        weights = _draw_weights(model, codes, asked, draw)
-
-        def count(clique: Clique, codes: Ints = codes, weights: Reals = weights) -> Reals:
-            return sum_cells(codes, weights, clique, model.sizes)
-
-        again = SumEstimator(Model(measure_again(model.tables, count, draw), model.sizes))
-        for columns in asked:
-            at = codes[draw.choice(len(codes), ASKED, p=weights / weights.sum())]
-            sums = _draw_questions(columns, model.sizes, at, draw)
-            pair = again.expect_errors(sums), sums.sum_table(count(columns))
-            found.setdefault(str(model.table_kind(columns)), []).append(pair)
-    return dict(sorted(found.items()))
-
-
-def _fit_scale(answers: Sequence[tuple[SumErrors, Reals]]) -> ErrorScale:
-    features = np.concatenate([one.features for one, _ in answers])
-    truth = np.concatenate([true for _, true in answers])
-    amounts = np.concatenate([(one.sums - true) ** 2 / one.variance for one, true in answers])
-    amounts = np.minimum(amounts, np.quantile(amounts, TRIMMED)) + np.finfo(float).tiny
-    limits = np.quantile(features, [1 - TRIMMED, TRIMMED], axis=0)
-    beta = regress_errors(np.clip(features, *limits), amounts, truth, FEWEST_IN_BAND, DOUBT)
-    scale: ErrorScale = np.round([beta, *limits], STATED_DIGITS).tolist()
-    return scale
-
-
-def _draw_weights(model: Model, codes: Ints, subsets: Sequence[Clique], draw: np.random.Generator) -> Reals:
-    """Records that each of the drawn ones stands for, whole numbers, so that all of them differ from the model."""
-    bins = np.stack([_bin_values(one)[codes[:, i]] for i, one in enumerate(model.singles)], axis=1)
-    far = np.zeros(len(codes))
-    for clique, mean in model.believed_tables.items():
-        drawn = np.maximum(draw.normal(mean, np.sqrt(model.beliefs[clique].variance)), 0.0)
-        moved = np.log(np.maximum(drawn, POSSIBLE) / np.maximum(mean, POSSIBLE))
-        far += np.clip(moved, -MOST_EFFECT, MOST_EFFECT)[tuple(codes[:, i] for i in clique)]
-    pairs: list[Clique] = [one for one in combinations(range(len(model.sizes)), 2) if one not in model.beliefs]
-    threes = sorted({three for one in subsets for three in combinations(one, 3) if model.table_kind(three) != 1})
-    unmeasured, beyond = unmeasured_strength(model), float(np.clip(pair_deviation(model), *TYPICAL))
-    variances = {pair: min(unmeasured * draw.lognormal(-(UNEVEN**2) / 2, UNEVEN), MOST_EFFECT) for pair in pairs}
-    variances |= dict.fromkeys(threes, OF_THREES * beyond)
-    for clique, variance in variances.items():
-        far += _draw_effects(len(clique), variance, draw)[tuple(bins[:, i] for i in clique)]
-    chances = np.exp(np.clip(far, -2 * MOST_EFFECT, 2 * MOST_EFFECT))
-    weights = np.asarray(draw.poisson(chances * (model.total / chances.sum())), dtype=np.float64)
-    return weights if weights.any() else np.ones_like(weights)  # of a record or two there may be none
-
-
-def _bin_values(single: Reals) -> Ints:
-    """The bin of each value of a column: at most ``BINS`` of about as many records."""
-    middle = (np.cumsum(single) - single / 2) / max(float(single.sum()), POSSIBLE)
-    return np.minimum((middle * BINS).astype(np.int64), BINS - 1) if len(single) > BINS else np.arange(len(single))
-
-
-def pair_deviation(model: Model) -> float:
-    """Return how far measured pairs lie from what the tree of the strongest others makes of them (``_deviation``)."""
-    pairs: dict[Clique, Reals] = {one: table for one, table in model.known_tables.items() if len(one) == 2}
-    tree = JointModel(model.singles, pairs, largest=0)
-    parts = [_deviation(model, one, tree.marginal_table(one)) for one in pairs if one not in tree.edges]
-    return sum(above for above, _, _ in parts) / max(sum(below for _, below, _ in parts), POSSIBLE)
-
-
-def unmeasured_strength(model: Model) -> float:
-    """Return how far pairs that were not measured are expected to lie from what the model makes of them."""
-    pairs = [one for one in model.known_tables if len(one) == 2]
-    parts = [_deviation(model, one, model.independent_table(one)) for one in pairs]
-    each = sorted((above / below, noise / below**2) for above, below, noise in parts if below > 0)
-    known = [(USUAL, 0.0), *each[: ceil(len(each) / 4)]]
-    weights = [1 / (variance + USUAL**2) for _, variance in known]
-    return max(sum(weight * strength for weight, (strength, _) in zip(weights, known, strict=True)), 0.0) / sum(weights)
-
-
-def _deviation(model: Model, pair: Clique, expected: Reals) -> tuple[float, float, float]:
-    """How far a pair lies from what is expected, as a variance of relative effects: the mean of (y - mu)^2 less noise,
-    that of mu^2, both weighted by precision, and the variance of the first by noise.
-    """
-    noise = model.squares.cell_variance(pair)
-    weight = (expected / (noise + expected + (0.1 * expected) ** 2 + POSSIBLE)) ** 2
-    square = (model.squares.estimate_table(pair) - expected) ** 2 - noise - expected
-    spread = KURTOSIS * noise**2 * (weight**2).sum()
-    return float((weight * square).sum()), float((weight * expected**2).sum()), float(spread)
-
-
-def _draw_effects(columns: int, variance: float, draw: np.random.Generator) -> Reals:
-    """Effects of bins of some columns; half of the time near bins go together, as those of ages or incomes do."""
-    effects: Reals = draw.normal(0, 1, (BINS,) * columns)
-    if draw.random() < SMOOTH:
-        for axis in range(columns):
-            effects = np.cumsum(effects, axis=axis)
-            effects -= effects.mean(axis=axis, keepdims=True)
-        effects /= effects.std()
-    return np.asarray(effects * variance**0.5)
-
-
-def _draw_subsets(model: Model, draw: np.random.Generator) -> list[Clique]:
-    """Columns that are asked for together: some of each kind of table."""
-    number = len(model.sizes)
-    result: set[Clique] = set()
-    measured = sorted(one for one in model.measured if len(one) > 1)
-    others = [one for one in combinations(range(number), 2) if one not in model.measured]
-    for known in (measured, others):
-        small = [one for one in known if prod(model.sizes[i] for i in one) <= LARGEST]
-        result |= {small[k] for k in draw.permutation(len(small))[:SUBSETS].tolist()}
-    for wide in (3, 4):
-        for _ in range(4 * SUBSETS if number >= wide else 0):
-            one = tuple(sorted(draw.choice(number, wide, replace=False).tolist()))
-            if sum(len(each) == wide for each in result) < SUBSETS and prod(model.sizes[i] for i in one) <= LARGEST:
-                result.add(one)
-    return sorted(result, key=lambda one: (len(one), one))
-
-
-def _draw_questions(columns: Clique, sizes: Sequence[int], at: Ints, draw: np.random.Generator) -> CellSums:
-    """Questions for the values of some rows (n, d), and for as many ranges of values of all columns."""
-    cells = [np.array([np.ravel_multi_index(tuple(row[list(columns)]), [sizes[i] for i in columns])]) for row in at]
-    for _ in at:
-        ends = [np.sort(draw.integers(0, sizes[i], 2)) for i in columns]
-        grid = np.ix_(*(np.arange(low, high + 1) for low, high in ends))
-        if prod(len(one.reshape(-1)) for one in grid) <= MOST_ASKED_CELLS:
-            cells.append(np.ravel_multi_index(grid, [sizes[i] for i in columns]).reshape(-1))
-    group = np.repeat(np.arange(len(cells)), [len(one) for one in cells])
-    return CellSums(columns, np.concatenate(cells), group, np.ones(len(group)), len(cells))
+def write_release_table(
+    db: Relations, name: str, data: pa.Table | pa.RecordBatchReader, query: exp.Query | None = None, *, title: str = ""
+) -> None:
+    """Make a table of the release, of ``data`` as it lies or by a query over relation ``given``."""
+    db.register_arrow("given", data)
+    db.create_table(name, query or all_rows(temp_table("given")), into="release", title=title)
+    db.drop("given")
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------

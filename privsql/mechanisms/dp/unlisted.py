@@ -15,7 +15,7 @@ from sqlglot import exp
 from privsql.answers.sql.grammar import ENUM
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, any_of, column
-from privsql.mechanisms.dp.mechanism import PrivateAnswers
+from privsql.mechanisms.dp.answers import PrivateAnswers
 from privsql.model.estimates import Estimate
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from privsql.answers.estimate import ConfidenceLevel, CountBounds, WeightedSums,
 from privsql.answers.sql.question import group_terms, select_terms, side_holes
 from privsql.dp_random import SUBSTITUTION
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table
-from privsql.mechanisms.dp.mechanism import refuse_damaged
+from privsql.mechanisms.dp.answers import refuse_damaged
 from privsql.mechanisms.dp.unlisted import SURE, ListedAnswers, UnlistedColumn, read_question
 from privsql.mechanisms.label_tables.model import combine_tables, standard_errors
 from privsql.mechanisms.label_tables.parameters import TablesFacts

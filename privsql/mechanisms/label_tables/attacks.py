@@ -13,7 +13,7 @@ from privsql.attacks.scene import Finding
 from privsql.attacks.suite import LEARNING, LEARNING_KNOWS, Adversary
 from privsql.dp_random import SUBSTITUTION
 from privsql.engine.sqlfiles import fill, table, temp_table
-from privsql.mechanisms.dp.mechanism import refuse_damaged
+from privsql.mechanisms.dp.answers import refuse_damaged
 from privsql.mechanisms.dp.tables import CLIQUES
 from privsql.mechanisms.label_tables.model import refit_tables
 from privsql.mechanisms.label_tables.parameters import reach_of

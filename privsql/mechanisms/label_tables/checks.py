@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from privsql.engine.sqlfiles import column
 from privsql.mechanisms.dp import checks
-from privsql.mechanisms.dp import mechanism as private
+from privsql.mechanisms.dp.checks import OPENDP_CHECK, unknown_opendp, wrong_facts
 from privsql.mechanisms.dp.tables import TABLE_ORDERS
 from privsql.mechanisms.label_tables.model import refit_tables
 from privsql.mechanisms.label_tables.tables import PEOPLE, count_facts, read_published, read_weights
@@ -41,7 +41,7 @@ def check_tables(release: TablesRelease) -> list[Check]:
             lambda one, _, found: checks.wrong_table_scales(one, found)
         ),
         "values are those of the specification": _wrong_values,
-        "facts are those of the tables": lambda one, rule, found: private.wrong_facts(one, count_facts(rule, found)),
+        "facts are those of the tables": lambda one, rule, found: wrong_facts(one, count_facts(rule, found)),
         "numbers of records are those of the quasi-identifiers": (
             lambda one, rule, _: one.compare_records(int(rule.codes.sizes.sum()))
         ),
@@ -52,7 +52,7 @@ def check_tables(release: TablesRelease) -> list[Check]:
         *_check_published(release, named),
         *release.check_orders(TABLE_ORDERS | {"weights": ["combination", "code"], "values": ["code"]}),
         *release.list_checks({"rows of people lie in order": people_order}),
-        *release.list_checks({private.OPENDP_CHECK: private.unknown_opendp}),
+        *release.list_checks({OPENDP_CHECK: unknown_opendp}),
     ]
 
 

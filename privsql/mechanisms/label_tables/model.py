@@ -22,7 +22,7 @@ from privsql.answers.softmax import (
 )
 from privsql.dp_random import SUBSTITUTION
 from privsql.mechanisms.dp.joint_model import fixed_draw
-from privsql.mechanisms.dp.tables import measure_again, regress_errors
+from privsql.mechanisms.dp.sum_errors import measure_again, regress_errors
 from privsql.mechanisms.label_tables.rule import MOST_COARSE
 
 if TYPE_CHECKING:

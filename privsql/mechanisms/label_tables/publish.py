@@ -10,9 +10,8 @@ from sqlglot import exp
 
 from privsql.dp_random import SUBSTITUTION, noise_for, opendp_version
 from privsql.engine.sqlfiles import alias_as, column, table, temp_table
-from privsql.mechanisms.dp.mechanism import write_release_table
 from privsql.mechanisms.dp.noisy_tables import measure_table
-from privsql.mechanisms.dp.tables import write_noisy_tables
+from privsql.mechanisms.dp.tables import write_noisy_tables, write_release_table
 from privsql.mechanisms.label_tables.model import WORTH, fit_tables, rehearse
 from privsql.mechanisms.label_tables.parameters import TablesFacts
 from privsql.mechanisms.label_tables.plan import combine_records, require_values

@@ -29,7 +29,6 @@ from privsql.model.parameters import (
     Share,
     Version,
     describe_noise,
-    warn_remaining,
 )
 from privsql.model.universes import Universe
 
@@ -112,47 +111,6 @@ class Values(Universe):
         return edges
 
 
-class CellTreePlan(Facts):
-    """The facts of a tree that are known without looking at the records."""
-
-    epsilon: str
-    values: int
-    expansions: int
-    first_choice: str
-    first_budget: str
-    not_covered: list[str]
-
-    def describe(self) -> list[tuple[str, str]]:
-        """Return the values and the first expansion."""
-        spent = f"spends {self.first_choice} to choose a column and {self.first_budget} to count"
-        first = f"{spent}, is one of at most {self.expansions}"
-        return [_describe_values(self), ("first expansion", first)]
-
-
-class TreeFacts(Facts):
-    """The facts of a tree: nothing but what follows from the published tables."""
-
-    title: ClassVar = "tree"
-
-    values: int = Field(ge=1)
-    partitions: int = Field(ge=0)
-    cells: int = Field(ge=0)
-    estimated_records: int
-    kept_records: int  # of these, in the published cells
-    not_covered: list[str]
-    noise: NoiseOrigin
-    opendp: Version
-
-    def describe(self) -> list[tuple[str, str]]:
-        """Return values and cells."""
-        cells = f"{self.cells:,} with {self.kept_records:,} of about {self.estimated_records:,} records"
-        return [_describe_values(self), ("cells", cells), describe_noise(self.noise, self.opendp)]
-
-    def list_warnings(self) -> list[str]:
-        """Return whether little was kept."""
-        return warn_remaining(self.cells, self.kept_records, self.estimated_records, "cell")
-
-
 class MarginalPlan(Facts):
     """The facts of marginals that are known without looking at the records: tables, cells and budgets."""
 
@@ -173,7 +131,7 @@ class MarginalPlan(Facts):
         more = f", {self.workload} declared for {self.workload_budget}" if self.workload else ""
         noise = f"about {self.noise_of_columns:,.0f} records in a column's own table; refused where there are fewer"
         return [
-            _describe_values(self),
+            describe_values(self.values, self.not_covered),
             ("tables", f"{asked}{more}; {self.cells:,} cells"),
             ("rule", f"pairs are chosen where their noise is above {fraction_text(NOISE)} of the records"),
             ("noise", noise),
@@ -208,17 +166,18 @@ class MarginalFacts(Facts):
         chosen = f", {self.chosen} of them chosen" if self.chosen else ""
         rows = f"{self.synthetic:,} synthetic ones, {self.distance:.2%} from the tables of two columns"
         return [
-            _describe_values(self),
+            describe_values(self.values, self.not_covered),
             ("tables", f"{self.cliques:,} of {self.cells:,} cells{chosen}"),
             ("rows", rows),
             describe_noise(self.noise, self.opendp),
         ]
 
 
-def _describe_values(facts: CellTreePlan | TreeFacts | MarginalPlan | MarginalFacts) -> tuple[str, str]:
-    leak = ", ".join(facts.not_covered)
+def describe_values(values: int, not_covered: Iterable[str]) -> tuple[str, str]:
+    """Return the line that says how many values there are, and which lists of them the guarantee does not cover."""
+    leak = ", ".join(not_covered)
     covered = f"those that occur (not covered by the guarantee) in {leak}" if leak else "public"
-    return "values", f"{facts.values:,}, {covered}"
+    return "values", f"{values:,}, {covered}"
 
 
 class Contingency(Parameters):

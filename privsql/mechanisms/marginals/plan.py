@@ -1,51 +1,28 @@
-"""Choose marginals of a table, measure them with noise, and publish weighted rows that fit them."""
+"""Decide by a public rule which marginals are measured, and for how much."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
-from math import ceil, floor, isfinite, isqrt, prod
-from typing import TYPE_CHECKING, Any, ClassVar
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from sqlglot import exp
+from math import floor, isqrt, prod
+from typing import TYPE_CHECKING
 
 from privsql.engine.files import fold_name
-from privsql.engine.sqlfiles import DIALECT, Holes, Roles, alias_as, column, fill, table, temp_table
 from privsql.errors import UsageError
-from privsql.exact import as_fraction, fraction_text
-from privsql.mechanisms.base import Proposal
-from privsql.mechanisms.dp.joint_model import Model
-from privsql.mechanisms.dp.mechanism import RECORD, find_law, total_budget, write_release_table
-from privsql.mechanisms.dp.noisy_tables import (
-    LeastSquares,
-    NoisyTable,
-    budget_weight,
-    divide_budget,
-    flat_cells,
-    measure_table,
-    sum_cells,
-)
-from privsql.mechanisms.dp.tables import CLIQUES, MARGINALS, NOISY_TABLES, read_noisy_tables
-from privsql.mechanisms.marginals.domains import ADDED, UNITS, round_bins
-from privsql.mechanisms.marginals.parameters import NOISE, Contingency, is_number
-from privsql.model.tables import SENSITIVE, ReleaseTable
+from privsql.exact import fraction_text
+from privsql.mechanisms.dp.noisy_tables import Clique, NoisyTable, budget_weight, divide_budget
+from privsql.mechanisms.dp.parameters import find_law, total_budget
+from privsql.mechanisms.marginals.domains import ContingencyColumn, propose_coarser, read_columns
+from privsql.mechanisms.marginals.parameters import NOISE, Contingency, MarginalPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from privsql.dp_random import NoiseLaw, TableNoise
+    from privsql.dp_random import NoiseLaw
     from privsql.engine.database import Relations
-    from privsql.engine.sqlfiles import Field
-    from privsql.mechanisms.base import ProfiledSource
-    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Reals
-    from privsql.mechanisms.marginals.domains import ContingencyColumn
-    from privsql.model.manifest import Manifest
-    from privsql.model.records import Profile, Records
+    from privsql.model.records import Records
 
 # Cliques --------------------------------------------------------------------------------------------------------------
 # Which tables are measured, and for how much: a public rule of what was asked for, the domains and the noisy total.
@@ -70,7 +47,6 @@ STEEP, ROUNDS = Fraction(3), Fraction(3)
 CHOOSING = Fraction(1, 8), Fraction(1, 20)  # of a unit of epsilon, and of rho, whose choices are cheaper
 PRICES, TRIPLE = (Fraction(1, 2), Fraction(5, 4)), Fraction(3, 2)  # of a unit, at least and at most; of three columns
 AMONG = 60  # columns with the fewest values, among which triples are looked for
-WORTH = Fraction(1, 2)  # of the mean noise of a count: what a cell has to exceed to count for its pair
 DIGITS = 10**4  # to which roots are rounded down
 SUMMED = Fraction(1, 5)  # of the budget, where sums are measured
 Due = tuple["Clique", Fraction, Fraction | None]  # columns, epsilon, what choosing them spent
@@ -202,7 +178,7 @@ class Rule:
         """The columns' share of the budget."""
         number = len(self.sizes)
         noise = Fraction(sum(self.sizes), number) * self.law.mean_noise(self.counts_budget / number)
-        return min(max(STEEP * _square_root(noise / max(records, Fraction(1))), SINGLES[0]), SINGLES[1])
+        return min(max(STEEP * square_root(noise / max(records, Fraction(1))), SINGLES[0]), SINGLES[1])
 
     def remaining_tables(self, fixed: Sequence[NoisyTable]) -> list[Due] | Rounds:
         """The pairs, or how some tables are chosen; ``fixed``: what ``fixed`` asked for, measured."""
@@ -270,391 +246,44 @@ def counted_total(tables: Sequence[NoisyTable]) -> Fraction:
 
 def count_rounds(columns: int, ratio: Fraction) -> int:
     """Return the number of pairs that the budget of pairs is divided by: 3 d sqrt(1/4 / ratio), at least one."""
-    return max(1, floor(ROUNDS * columns * _square_root(NOISE / ratio)))
+    return max(1, floor(ROUNDS * columns * square_root(NOISE / ratio)))
 
 
-def _square_root(number: Fraction) -> Fraction:
+def square_root(number: Fraction) -> Fraction:
     """The square root, rounded down to whole ten-thousandths: the same on every machine."""
     return Fraction(isqrt(floor(number * DIGITS**2)), DIGITS)
 
 
-# Measuring ------------------------------------------------------------------------------------------------------------
-# The private part: true tables are counted here, and leave with noise.
-#
-# Every table of one record more or less differs in one cell by one, so noise of scale 1/e spends e, and all tables and
-# choices together spend epsilon. A choice looks at how many records lie otherwise than the published tables make
-# likely: the L1 distance of a true table from the model's, whose cells are rounded, so that scores are whole numbers
-# and one record changes each by 1 at most, some up and some down: the choice spends twice what one between counts
-# would.
+# Marginals ------------------------------------------------------------------------------------------------------------
 
 
-def measure_marginals(codes: Ints, records: Ints, rule: Rule, noise: TableNoise) -> list[NoisyTable]:
-    """All tables of a source: ``codes`` (n, d) of its different cells, ``records`` (n,) of each.
-
-    epsilon- or (epsilon, delta)-differentially private for one record added or removed.
-    """
-
-    def count_exactly(clique: Clique) -> Ints:
-        return sum_cells(codes, records, clique, rule.sizes).astype(np.int64)
-
-    def measure(clique: Clique, spent: Fraction, choice: Fraction | None = None) -> NoisyTable:
-        return measure_table(clique, count_exactly(clique), spent, noise, choice, rule.law)
-
-    tables = [measure(*one) for one in rule.first_table()]
-    tables += [measure(*one) for one in rule.fixed_tables(counted_total(tables))]
-    rest = rule.remaining_tables(tables)
-    if not isinstance(rest, Rounds):
-        return tables + [measure(*one) for one in rest]
-    counts = {clique: count_exactly(clique) for clique in rest.cells}
-    chosen: list[Clique] = []
-    while affordable := rest.affordable_tables(chosen):
-        model = Model(tables, rule.sizes, mixed=False)
-        chosen.append(_choose_worst_table(model, {one: counts[one] for one in affordable}, rest, rule.law, noise))
-        tables.append(measure(*rest.due_tables(chosen)[-1]))
-    return tables
-
-
-def _choose_worst_table(
-    model: Model, counts: dict[Clique, Ints], rounds: Rounds, law: NoiseLaw, noise: TableNoise
-) -> Clique:
-    """The table with most records beyond ``WORTH`` of a count's noise, beside the root of its price, chosen privately.
-
-    A table of many cells is so worth its noise if few of them hold most records, as where a column follows from others.
-    """
-    cliques, scores = list(counts), []
-    for one in cliques:
-        far = np.abs(counts[one] - np.rint(model.fitted_table(one)).astype(np.int64))
-        least = floor(WORTH * law.mean_noise(rounds.prices[one] - rounds.choice))
-        part = _square_root(rounds.unit * PRICES[0] / rounds.prices[one])  # 1 at most: one record moves a score by 1
-        scores.append(int(np.maximum(far - least, 0).sum()) * part.numerator // part.denominator)
-    return cliques[noise.choose_best(np.array(scores, dtype=np.int64), rounds.choice, monotonic=False)]
-
-
-# Sums -----------------------------------------------------------------------------------------------------------------
-# Tables of sums of measured columns, and back. A record adds what its value lies above the first edge of the bins, in
-# ``UNITS`` of the distance to the last edge, to one cell of each table: at most ``UNITS``, which noise is scaled by.
-
-SUMS = "privsql_sums"
-
-
-@dataclass(frozen=True)
-class SummedTable:
-    """The noisy sums of a measured column, at place ``measure``, by other columns: in ``UNITS``, not in records."""
-
-    measure: int
-    table: NoisyTable
-
-
-def measure_sums(codes: Ints, records: Ints, units: Ints, rule: Rule, noise: TableNoise) -> list[SummedTable]:
-    """All tables of sums; ``units``: (n, measured columns) of a record of each of the n different cells."""
-    law, measured = replace(rule.law, moved=UNITS), list(dict.fromkeys(place for place, _, _ in rule.due_sums()))
-    result = []
-    for place, clique, spent in rule.due_sums():
-        amounts = records * units[:, measured.index(place)]
-        exact = sum_cells(codes, amounts, clique, rule.sizes).astype(np.int64)
-        result.append(SummedTable(place, measure_table(clique, exact, spent, noise, law=law)))
-    return result
-
-
-def write_sums(db: Relations, sums: Sequence[SummedTable], names: Sequence[str]) -> None:
-    """``privsql_sums``: by ``number`` the ``measure`` and the ``columns`` of a table, what it spent, its noise,
-    and its ``sums``, row by row over the columns.
-    """
-    tables = [one.table for one in sums]
-    arrays = {
-        "number": pa.array(range(len(sums)), pa.int32()),
-        "measure": pa.array([names[one.measure] for one in sums], pa.string()),
-        "columns": pa.array([[names[i] for i in one.columns] for one in tables], pa.list_(pa.string())),
-        "budget": pa.array([fraction_text(one.budget) for one in tables], pa.string()),
-        "scale": pa.array([one.law.scale(one.budget) for one in tables], pa.float64()),
-        "sums": pa.array([one.counts.reshape(-1).tolist() for one in tables], pa.list_(pa.int64())),
-    }
-    write_release_table(db, SUMS, pa.table(arrays))
-
-
-def read_sums(rows: pa.Table, rule: Rule) -> list[SummedTable]:
-    """The tables of sums; ``ValueError`` unless these are due, with every cell and the scale of the budget."""
-    due, law, listed = rule.due_sums(), replace(rule.law, moved=UNITS), rows.to_pylist()
-    stated = [(row["number"], row["measure"], row["columns"], row["budget"], row["scale"]) for row in listed]
-    expected = [
-        (number, rule.names[place], [rule.names[i] for i in clique], fraction_text(spent), law.scale(spent))
-        for number, (place, clique, spent) in enumerate(due)
-    ]
-    if stated != expected:
-        raise ValueError("the tables of sums are not those that are due")
-    result = []
-    for row, (place, clique, spent) in zip(listed, due, strict=True):
-        if len(row["sums"]) != rule.count_cells(clique) or None in row["sums"]:
-            raise ValueError("sums of cells are missing")
-        cells = np.array(row["sums"], dtype=np.int64).reshape([rule.sizes[i] for i in clique])
-        result.append(SummedTable(place, NoisyTable(clique, spent, cells, None, law)))
-    return result
-
-
-# Tables ---------------------------------------------------------------------------------------------------------------
-# The tables of a release of marginals and its view: columns, and what the answers need of them.
-
-DOMAINS, ROWS = "privsql_domains", "privsql_rows"
-
-
-TABLES = {
-    **NOISY_TABLES,
-    DOMAINS: ReleaseTable(("place INTEGER", "code INTEGER", "value VARCHAR", "share DOUBLE")),
-    ROWS: ReleaseTable((SENSITIVE, "weight DOUBLE")),
-    SUMS: ReleaseTable(
-        (
-            *("number INTEGER", "measure VARCHAR", "columns VARCHAR[]", "budget VARCHAR", "scale DOUBLE"),
-            "sums BIGINT[]",
-        )
-    ),
-}
-
-
-def marginal_view(manifest: Manifest) -> exp.Query:
-    """The view whose sums of weights are about the estimates."""
-    columns: list[exp.Expr] = [column(field.name) for field in manifest.sensitive]
-    weight = manifest.roles.by_sa.as_column("weight")
-    return fill("contingency/synthetic", {"rows": table(ROWS), "columns": columns, "weight": weight})
-
-
-def domains_table(columns: Sequence[ContingencyColumn]) -> pa.Table:
-    """``privsql_domains``: the values of every column (by its ``place``), or what stands for its bins, by ``code``."""
-    points = [(place, *(one.code, one.value, one.share)) for place, own in enumerate(columns) for one in own.points]
-    names, types = ("place", "code", "value", "share"), (pa.int32(), pa.int32(), pa.string(), pa.float64())
-    arrays = [pa.array([row[k] for row in points], kind) for k, kind in enumerate(types)]
-    return pa.table(dict(zip(names, arrays, strict=True)))
-
-
-def write_rows(
-    db: Relations, fields: Sequence[Field], columns: Sequence[ContingencyColumn], weighted_codes: tuple[Ints, Reals]
-) -> None:
-    """``privsql_rows``: rows of codes with weights, in the columns' own types; of a bin a value in its middle."""
-    codes, weights = weighted_codes
-    texts = {}
-    for place, each_column in enumerate(columns):
-        points = each_column.points
-        middle = [[one.value for one in points if one.code == code] for code in range(len(each_column))]
-        texts[f"s{place}"] = pa.array([each[len(each) // 2] for each in middle], pa.string()).take(
-            pa.array(codes[:, place])
-        )
-    weighted_rows = pa.table({**texts, "weight": pa.array(weights, pa.float64())})
-    roles = Roles((), tuple(fields))
-    order: list[exp.Expr] = [one.this for one in roles.sa_typed("g")]
-    holes: Holes = {"given": temp_table("given"), "columns": roles.sa_typed("g"), "order": order}
-    query = fill("contingency/rows", {**holes, **roles.by_sa.alias_holes("weight")})
-    write_release_table(db, ROWS, weighted_rows, query, title="Writing the rows")
-
-
-def read_domains(rows: pa.Table, number: int) -> tuple[int, ...]:
-    """How many values each column has; ``ValueError`` unless the table counts them up for ``number`` columns."""
-    place, code = (rows[name].to_numpy() for name in ("place", "code"))
-    if rows["share"].null_count or not len(rows):
-        raise ValueError("a value is missing")
-    sizes = [int(code[place == k].max(initial=-1)) + 1 for k in range(number)]
-    different = {(int(p), int(c)) for p, c in zip(place, code, strict=True)}
-    if min(sizes) < 1 or different != {(k, c) for k in range(number) for c in range(sizes[k])}:
-        raise ValueError("the values of a column are not numbered 0, 1, ..")
-    total = np.bincount(place, weights=rows["share"].to_numpy())
-    if not np.allclose(total, sizes):
-        raise ValueError("the shares of a value do not add up")
-    return tuple(sizes)
-
-
-@dataclass(frozen=True)
-class PublishedMarginals:
-    """A release read from its tables: its rule, domains, noisy tables and sums."""
-
-    ORDERS: ClassVar = {
-        DOMAINS: ("place", "code"), CLIQUES: ("clique",), MARGINALS: ("clique", "cell"), SUMS: ("number",)
-    }  # fmt: skip
-    rule: Rule
-    domains: pa.Table
-    tables: list[NoisyTable]
-    sums: list[SummedTable]
-
-    @staticmethod
-    def read(params: Contingency, fields: Sequence[Field], rows: Mapping[str, pa.Table]) -> PublishedMarginals:
-        """A release from the rows of its tables by name, each in its order; ``ValueError`` for other tables."""
-        names = tuple(field.name for field in fields)
-        rule = Rule(params, names, read_domains(rows[DOMAINS], len(names)))
-        tables = read_noisy_tables(rows[CLIQUES], rows[MARGINALS], names, rule.sizes, rule.law)
-        return PublishedMarginals(rule, rows[DOMAINS], tables, read_sums(rows[SUMS], rule))
-
-    @cached_property
-    def model(self) -> Model:
-        """Fitted to the tables."""
-        return Model(self.tables, self.rule.sizes)
-
-    @cached_property
-    def amounts(self) -> dict[str, LeastSquares]:
-        """The least-squares estimates of all sums of each measured column, by its name."""
-        by_place = {one.measure: [each.table for each in self.sums if each.measure == one.measure] for one in self.sums}
-        return {self.rule.names[place]: LeastSquares(tables, self.rule.sizes) for place, tables in by_place.items()}
-
-
-def codes_of(db: Relations, manifest: Manifest, rows: exp.Table, domains: exp.Table) -> Ints:
-    """The codes of all ``rows``(s0..), (R, d); -1 for a value that is in no domain."""
-    columns = list(zip(manifest.roles.sa_keys, manifest.sensitive, strict=True))
-    texts = db.arrow(exp.select(*(_canonical_text(column(key), one.type, key) for key, one in columns)).from_(rows))
-    result = np.full((len(texts), len(manifest.sensitive)), -1, dtype=np.int64)
-    for place, (key, field) in enumerate(columns):
-        listed = [column("code"), _canonical_text(column("value"), field.type, "value")]
-        points = db.arrow(
-            fill("contingency/points", {"domains": domains, "columns": listed, "place": exp.Literal.number(place)})
-        )
-        points = points.take(pa.array(np.arange(len(points))[::-1]))  # of two that are NULL the last one is meant
-        at = pc.index_in(texts[key].combine_chunks(), value_set=points["value"].combine_chunks())
-        known = np.asarray(pc.is_valid(at))
-        result[known, place] = points["code"].to_numpy()[np.asarray(at.fill_null(0))[known]]
-    return result
-
-
-def _canonical_text(value: exp.Expr, kind: str, name: str) -> exp.Expr:
-    """A value of a type as its text, whichever of its texts it was given as."""
-    return alias_as(exp.cast(exp.cast(value, exp.DataType.build(kind, dialect=DIALECT)), "VARCHAR"), name)
-
-
-# Proposal -------------------------------------------------------------------------------------------------------------
-# What ``init`` proposes: the values that occur, and bins over the range of numbers with many.
-#
-# Bins are as fine as the records allow: the noise of the columns' own tables is to come to half of the records at most,
-# where ``publish`` refuses what is all noise. What can't be had so is left out, the columns with most values first.
-
-GRAINS = ((60, 20), (30, 10), (15, 5))  # different numbers from which on they are proposed in bins; about so many
-ENOUGH = Fraction(1, 2)  # of the records: what the noise may come to
-PUBLIC = "Better than 'data' are public lists of values: those that occur are not protected."
-RANGE = "Bins with data = true span what the data holds, which is not protected: write down edges that everybody knows."
-FEW = (
-    "Note: for so few records, tables of so many columns and values would be noise, so bins are wide or columns left "
-    "out; a larger epsilon or fewer columns leave more of them."
-)
-
-
-@dataclass(frozen=True)
-class ProposedDomain:
-    """The proposal for a column: the values that occur, or bins; and how many there are."""
-
-    name: str
-    number: int
-    bins: dict[str, str] | None = None
-
-    @property
-    def as_specification(self) -> Any:
-        """As a specification has it."""
-        return "data" if self.bins is None else {"bins": self.bins, "data": True}
-
-
-def propose_marginals(db: Relations, source: ProfiledSource) -> Proposal:
-    """An epsilon of 1, the values that occur as the domains, and bins marked as the data's where these are many.
-
-    Where the noise of the columns' tables would be too much for the records, bins are wider and columns left out.
-    """
-    records = source.records()
-    ends = _read_ends(db, records)
-    finest, *coarser = (_propose_domains(source.columns, ends, many, number) for many, number in GRAINS)
-    result = next((one for one in (finest, *coarser) if _has_little_noise(one, records.records)), coarser[-1])
-    remaining = _drop_until_useful(result, records.records)
-    remarks = [RECORD, PUBLIC]
-    remarks += [RANGE] if any(one.bins for one in remaining) else []
-    gone = [one for one in result if one not in remaining]
-    remarks += [f"left out: {one.name}, of {one.number} values" for one in gone]
-    remarks += [FEW] if remaining != finest else []
-    return Proposal(_proposed_parameters(remaining), tuple(remarks), tuple(one.name for one in gone))
-
-
-def _proposed_parameters(domains: list[ProposedDomain]) -> dict[str, Any]:
-    return {"kind": "contingency", "epsilon": "1", "domains": {one.name: one.as_specification for one in domains}}
-
-
-def _has_little_noise(domains: list[ProposedDomain], records: int) -> bool:
-    """Return whether the noise of the columns' own tables is little enough."""
-    names, sizes = tuple(one.name for one in domains), tuple(one.number + ADDED for one in domains)
-    return (
-        Rule(Contingency.model_validate(_proposed_parameters(domains)), names, sizes).column_noise <= ENOUGH * records
+def plan_marginals(db: Relations, source: Records, params: Contingency) -> MarginalPlan:
+    """Return what is known without looking at the records: tables, cells and budgets."""
+    columns = read_columns(db, source, params)
+    rule = make_rule(columns, params)
+    fixed = rule.fixed_tables(Fraction(1))
+    return MarginalPlan(
+        epsilon=fraction_text(params.epsilon),
+        values=sum(rule.sizes),
+        columns=len(rule.sizes),
+        workload=len(rule.workload_cliques),
+        pairs=len(rule.candidate_pairs),
+        cells=sum(map(rule.count_cells, [*(clique for clique, _, _ in fixed), *rule.candidate_pairs])),
+        columns_budget=fraction_text(_sum_budgets(fixed, 1)),
+        workload_budget=fraction_text(_sum_budgets(fixed, 2)),
+        noise_of_columns=float(rule.column_noise),
+        not_covered=params.not_covered(field.name for field in source.roles.sensitive),
     )
 
 
-def _drop_until_useful(domains: list[ProposedDomain], records: int) -> list[ProposedDomain]:
-    """Drop columns, those with most values first, until noise is small; at least one column remains."""
-    remaining = list(domains)
-    while len(remaining) > 1 and not _has_little_noise(remaining, records):
-        remaining.remove(max(reversed(remaining), key=lambda one: one.number))
-    return remaining
+def _sum_budgets(fixed: Sequence[Due], columns: int) -> Fraction:
+    """Return what tables of one column, or of more, spend together."""
+    return sum((spent for clique, spent, _ in fixed if min(len(clique), 2) == columns), start=Fraction(0))
 
 
-def _read_ends(db: Relations, records: Records) -> dict[str, tuple[Fraction, Fraction]]:
-    """The smallest and the largest number of every column of numbers; not of one that holds infinity, or NaN."""
-    fields = [
-        (field, key)
-        for field, key in zip(records.roles.sensitive, records.roles.sa_keys, strict=True)
-        if is_number(field.type)
-    ]
-    ends = {}
-    for field, key in fields:
-        ((low, high),) = db.rows(fill("contingency/ends", {"value": column(key), "domain": temp_table("domain")}))
-        if low is not None and isfinite(low) and isfinite(high):
-            ends[field.name] = (as_fraction(str(low)), as_fraction(str(high)))
-    return ends
-
-
-def _propose_domains(
-    columns: Sequence[Profile], ends: Mapping[str, tuple[Fraction, Fraction]], many: int, number: int
-) -> list[ProposedDomain]:
-    return [
-        _propose_bins(one, ends[one.name], number)
-        if one.name in ends and one.different > many
-        else ProposedDomain(one.name, one.different)
-        for one in columns
-    ]
-
-
-def _propose_bins(of: Profile, ends: tuple[Fraction, Fraction], number: int) -> ProposedDomain:
-    """Bins of a round width that hold the numbers from the first to the last, about so many."""
-    bins, different = round_bins(*ends, number, of.type)
-    return ProposedDomain(of.name, different, bins)
-
-
-# Rows -----------------------------------------------------------------------------------------------------------------
-# Rows with weights that give about a release's estimates, for any SQL tool: made of the published tables alone.
-
-MOST = 100_000  # rows
-STEPS, FIT = 200, 8  # tables that weights are fitted to, all in all, and each of them
-FARTHEST = 10.0  # times that a weight changes in one step
-DECIMALS = 6  # of a weight: what machines compute alike
-
-
-def synthesize_rows(model: Model, draw: np.random.Generator) -> tuple[Ints, Reals]:
-    """Codes of R different rows, (R, d), in order, and their weights.
-
-    Rows are drawn from the model; then weights are fitted to all measured tables in turn (raking), and to the
-    single columns.
-    """
-    number = ceil(min(model.total, MOST))
-    codes, times = np.unique(model.draw_records(number, draw), axis=0, return_counts=True)
-    weights: Reals = times.astype(np.float64) * (model.total / max(number, 1))
-    tables = model.believed_tables
-    for _ in range(min(FIT, max(1, STEPS // len(tables)))):
-        for clique, wanted in tables.items():
-            flat = flat_cells(codes, clique, model.sizes)
-            now = np.bincount(flat, weights=weights, minlength=wanted.size)
-            scale = np.divide(wanted.reshape(-1), now, out=np.ones(wanted.size), where=now > 0)
-            weights = weights * np.clip(scale, 1 / FARTHEST, FARTHEST)[flat]
-    whole = float(weights.sum()) if len(weights) else 1.0
-    return codes, np.asarray(np.round(weights * (model.total / whole), DECIMALS), dtype=np.float64)
-
-
-def show_codes(columns: Sequence[ContingencyColumn], codes: Ints, weights: Reals) -> tuple[Ints, Reals]:
-    """Return rows as they are published, each once: in a column of no text, values that are not listed are NULL."""
-    sizes = np.array([len(one) for one in columns])
-    hidden = np.array([one.field.type != "VARCHAR" for one in columns]) & (codes == sizes - ADDED)
-    shown, place = np.unique(codes + hidden, axis=0, return_inverse=True)
-    return shown, np.bincount(place.reshape(-1), weights, len(shown)).astype(np.float64)
-
-
-def mean_total_variation(model: Model, codes: Ints, weights: Reals) -> float:
-    """Mean total variation between the rows' tables of measured columns, or else of single ones, and the model's."""
-    far = []
-    for clique in [*model.known_tables] or [(i,) for i in range(len(model.sizes))]:
-        difference = sum_cells(codes, weights, clique, model.sizes) - model.fitted_table(clique)
-        far.append(float(np.abs(difference).sum()) / 2 / max(model.total, 1.0))
-    return sum(far) / len(far)
+def make_rule(columns: Sequence[ContingencyColumn], params: Contingency) -> Rule:
+    """Return the rule of a specification; it advises a coarser domain for the column with most values."""
+    largest = max(columns, key=len)
+    line = propose_coarser(largest, params.domain(largest.field.name))
+    advice = f" (such as {line} in [mechanism.domains])" if line else ""
+    return Rule(params, tuple(one.field.name for one in columns), tuple(map(len, columns)), advice)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
@@ -10,15 +11,16 @@ import pyarrow as pa
 from scipy.special import ndtri
 from sqlglot import exp
 
-from privsql.answers.sql.compiler import ITEMS
+from privsql.answers.sql.compiler import ITEMS, parse_set_query
 from privsql.engine.sqlfiles import Holes, all_of, column, fill, table, temp_table
-from privsql.errors import UsageError
-from privsql.mechanisms.dp import mechanism as private
-from privsql.mechanisms.dp.mechanism import refuse_damaged
-from privsql.mechanisms.views.evaluation import UNIVERSE, ItemAnswers, repeat_sets
+from privsql.errors import UsageError, closest
+from privsql.mechanisms.dp.answers import PrivateAnswers, refuse_damaged
+from privsql.mechanisms.dp.parameters import find_law
+from privsql.mechanisms.views.item_sets import repeat_sets
 from privsql.mechanisms.views.model import count_items
 from privsql.mechanisms.views.parameters import TINY_UNIVERSE, SetValued
-from privsql.mechanisms.views.plan import list_patterns, most_excess, read_views
+from privsql.mechanisms.views.plan import most_excess
+from privsql.mechanisms.views.tables import UNIVERSE, PublishedViews, list_patterns, read_labels, read_views
 from privsql.model.estimates import Estimate
 
 if TYPE_CHECKING:
@@ -26,12 +28,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from privsql.answers.sql.question import CountQuery
+    from privsql.answers.sql.question import CountQuery, Lookups, Statement
     from privsql.engine.database import Relations
     from privsql.mechanisms.dp.noisy_tables import Clique, Reals
-    from privsql.mechanisms.views.plan import PublishedViews
 
     Flags = NDArray[np.bool_]
+
 
 # Conditions -----------------------------------------------------------------------------------------------------------
 # An analyst's condition on lists of items as a table over patterns.
@@ -76,6 +78,45 @@ def patterns_met(db: Relations, condition: exp.Expr, items: pa.Array) -> Flags:
 
 
 # Answers --------------------------------------------------------------------------------------------------------------
+# What all open releases of item sets have in common.
+
+
+class ItemAnswers(PrivateAnswers):
+    """An open release that answers count queries over items."""
+
+    @cached_property
+    def item_labels(self) -> tuple[str, ...]:
+        """Text of the items, in the order of the universe."""
+        return read_labels(self._db, table(UNIVERSE, self._database))
+
+    def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
+        """Return a count query; ``UsageError`` for an item outside a public universe: it was dropped, not counted."""
+        statement = parse_set_query(sql, self._roles, self._manifest.name)
+        if not self._manifest.facts["universe_is_public"]:
+            return statement
+        parts = (statement.scope.where, *(call.among for call in statement.calls))
+        for node in (node for part in parts if part is not None for node in part.find_all(exp.Literal)):
+            holder = node.find_ancestor(exp.ArrayContains, exp.ArrayContainsAll, exp.ArrayOverlaps, exp.Anonymous)
+            sign = "-" if isinstance(node.parent, exp.Neg) else ""
+            if holder is None or f"{sign}{node.name}" in self.item_labels:
+                continue
+            meant = closest(node.name, self.item_labels)
+            hint = "" if meant is None else f"; did you mean {meant!r}?"
+            raise UsageError(
+                f"item {sign}{node.sql()} is not in the universe of this release, which says nothing about it{hint}"
+            )
+        return statement
+
+    @abstractmethod
+    def top_sets(self, number: int, estimator: str) -> list[tuple[tuple[int, ...], float]]:
+        """The item sets with most records: their codes, ascending, and estimates."""
+
+    def list_frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
+        """The most frequent item sets, each with its estimated number of records."""
+        return [([self.item_labels[code] for code in codes], number) for codes, number in self.top_sets(top, estimator)]
+
+
+# Answers --------------------------------------------------------------------------------------------------------------
 # Answers from a release of views: any condition on the measured items, with exact errors or honest bounds.
 
 BASELINE = (
@@ -100,7 +141,7 @@ class ViewAnswers(ItemAnswers):
     @cached_property
     def published_views(self) -> PublishedViews:
         """The release's tables as arrays."""
-        law = private.find_law(SetValued.model_validate(self._manifest.parameters))
+        law = find_law(SetValued.model_validate(self._manifest.parameters))
         result = read_views(self._db, self._database, law, self._roles)
         with refuse_damaged():
             _ = result.choice, result.noisy_tables, result.synthetic_sets

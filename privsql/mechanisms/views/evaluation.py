@@ -1,154 +1,28 @@
-"""Answer from item sets, measure how good a release of them is, and compare it with its source, by any algorithm."""
+"""Measure how good a release of item sets is, by any algorithm."""
 
 from __future__ import annotations
 
-import heapq
-from abc import abstractmethod
 from dataclasses import dataclass
-from functools import cache, cached_property
-from itertools import pairwise
+from functools import cache
 from math import ceil, log
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 from sqlglot import exp
 
 from privsql.answers import accuracy
-from privsql.answers.sql.compiler import parse_set_query
 from privsql.engine.database import report_steps
-from privsql.engine.sqlfiles import (
-    DIALECT,
-    Holes,
-    alias_as,
-    all_rows,
-    column,
-    fill,
-    quoted_identifier,
-    table,
-    temp_table,
-)
-from privsql.errors import UsageError, closest
+from privsql.engine.sqlfiles import DIALECT, column
+from privsql.errors import UsageError
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.dp import mechanism as private
-from privsql.model.arrays import round_copies
+from privsql.mechanisms.views.item_sets import WeightedSets, read_sets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from fractions import Fraction
 
     from privsql.answers.accuracy import EvaluationContext
-    from privsql.answers.sql.question import Lookups, Statement
-    from privsql.engine.database import Relations
-    from privsql.engine.sqlfiles import Roles
-    from privsql.mechanisms.dp.noisy_tables import Ints
-    from privsql.mechanisms.views.parameters import SetValued
-    from privsql.model.checks import Check, CheckedRelease
     from privsql.model.estimates import Estimate
-    from privsql.model.manifest import Manifest
-    from privsql.model.records import Records
-
-# Holdings -------------------------------------------------------------------------------------------------------------
-# Item sets with weights as bits: which of them hold some items, and which sets of items weigh most.
-
-Reals = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class WeightedSets:
-    """N sets: the items of set s are ``codes[starts[s]:starts[s+1]]``, of a universe of ``items``; ``weights`` (N,)."""
-
-    starts: Ints
-    codes: Ints
-    weights: Reals
-    items: int
-
-    @staticmethod
-    def from_lists(lists: pa.ChunkedArray, weights: pa.ChunkedArray, items: pa.Array) -> WeightedSets:
-        """Lists of some items with their weights; ``ValueError`` where one holds another item, or one twice."""
-        values = lists.combine_chunks()
-        codes = pc.index_in(values.flatten(), value_set=items)
-        if codes.null_count or values.null_count or weights.null_count:
-            raise ValueError("a set holds an item that is not in the universe or was not measured, or has no weight")
-        starts = np.concatenate(([0], np.cumsum(pc.list_value_length(values).to_numpy().astype(np.int64))))
-        numbers = weights.to_numpy().astype(np.float64)
-        result = WeightedSets(starts, codes.to_numpy().astype(np.int64), numbers, len(items))
-        if len(np.unique(result.owners * result.items + result.codes)) < len(codes):
-            raise ValueError("a set holds an item twice")
-        return result
-
-    @property
-    def longest_set(self) -> int:
-        """Items of the largest set."""
-        return int(np.diff(self.starts).max(initial=0))
-
-    def list_sets(self) -> list[tuple[int, ...]]:
-        """Return the codes of every set, ascending."""
-        codes = self.codes.tolist()
-        return [tuple(sorted(codes[start:end])) for start, end in pairwise(self.starts.tolist())]
-
-    @cached_property
-    def owners(self) -> Ints:
-        """The set that holds each of ``codes``."""
-        return np.repeat(np.arange(len(self.weights), dtype=np.int64), np.diff(self.starts))
-
-    @cached_property
-    def item_weights(self) -> Reals:
-        """Weight of every item alone, (items,)."""
-        return self._by_item(self.weights, self.codes >= 0)
-
-    @cached_property
-    def _sets_by_item(self) -> NDArray[np.uint8]:
-        """For every item the sets that hold it, as bits: (items, N/8)."""
-        result = np.zeros((self.items, (len(self.weights) + 7) // 8), dtype=np.uint8)
-        owner = self.owners
-        np.bitwise_or.at(result, (self.codes, owner >> 3), (128 >> (owner & 7)).astype(np.uint8))
-        return result
-
-    def sets_with_all(self, codes: Sequence[int]) -> Flags:
-        """Which sets hold all of some items, (N,)."""
-        packed = np.bitwise_and.reduce(self._sets_by_item[list(codes)], axis=0)
-        return np.unpackbits(packed, count=len(self.weights)).astype(bool)
-
-    def count_patterns(self, chosen: Ints) -> Ints:
-        """The records with every pattern of some items, which has a bit for each."""
-        place = np.full(self.items, -1, dtype=np.int64)
-        place[chosen] = np.arange(len(chosen))
-        item_places = place[self.codes]
-        inside = item_places >= 0
-        bits = np.left_shift(np.int64(1), len(chosen) - 1 - item_places[inside])
-        pattern = np.bincount(self.owners[inside], weights=bits, minlength=len(self.weights)).astype(np.int64)
-        return np.bincount(pattern, self.weights, 1 << len(chosen)).astype(np.int64).reshape((2,) * len(chosen))
-
-    def top_sets(self, number: int) -> list[tuple[tuple[int, ...], float]]:
-        """The ``number`` item sets with most weight, each with its weight; ties by size and then by codes.
-
-        Best first: a set is extended by items after its last one, all of whose weights are had in one pass over the
-        sets that hold it. Where all weights are positive no extension weighs more than what it extends, so what comes
-        out is exact; negative weights, from noise, may put a set somewhat later.
-        """
-        alone = enumerate(self.item_weights.tolist())
-        queue: list[tuple[float, int, tuple[int, ...]]] = [
-            (-weight, 1, (code,)) for code, weight in alone if weight > 0
-        ]
-        heapq.heapify(queue)
-        result: list[tuple[tuple[int, ...], float]] = []
-        while queue and len(result) < number:
-            weight, size, chosen = heapq.heappop(queue)
-            result.append((chosen, -weight))
-            inside = self.sets_with_all(chosen)[self.owners] & (self.codes > chosen[-1])
-            weights = self._by_item(self.weights, inside)
-            for code in np.flatnonzero(weights > 0).tolist():
-                heapq.heappush(queue, (-float(weights[code]), size + 1, (*chosen, code)))
-        return result
-
-    def _by_item(self, weights: Reals, inside: Flags) -> Reals:
-        """Weights by item, over some of the pairs of set and item, (items,)."""
-        result = np.bincount(self.codes[inside], weights=weights[self.owners[inside]], minlength=self.items)
-        return result.astype(np.float64)
 
 
 def top_utility(
@@ -225,7 +99,7 @@ def draw_queries(true: WeightedSets, queries: int, draw: np.random.Generator) ->
     return {name: class_queries for name, class_queries in result.items() if class_queries}
 
 
-def evaluate_answers(context: EvaluationContext) -> accuracy.Evaluated:
+def evaluate_sets(context: EvaluationContext) -> accuracy.Evaluated:
     """Questions by class and the most frequent items and item sets; or a file of queries."""
     workload, sets = context.workload, context.answers
     if workload.file is not None:
@@ -378,99 +252,3 @@ def top_items(
         }
         for number in smaller
     }
-
-
-def read_sets(source: Records) -> WeightedSets:
-    """The source's sets and how many records have each."""
-    source.sort_records()
-    contents = source.db.arrow(all_rows(temp_table("contents")))
-    weights = source.db.arrow(fill("setvalued/weights", {"baskets": temp_table("baskets")}))["records"].to_numpy()
-    starts = np.searchsorted(contents["basket"].to_numpy(), np.arange(len(weights) + 1))
-    codes = contents["code"].to_numpy().astype(np.int64)
-    return WeightedSets(starts, codes, weights.astype(np.float64), len(source.labels))
-
-
-# Checks against the source --------------------------------------------------------------------------------------------
-# A release of item sets against its source, whatever algorithm made it.
-
-
-def set_source_checks(release: CheckedRelease[SetValued, Any], source: Records) -> list[Check]:
-    """Return the checks against the source: of its records a private release tells nothing that could be checked."""
-
-    def compare_universe(_: CheckedRelease[SetValued, Any]) -> list[str]:
-        stated = read_labels(release.db, release.view("universe"))
-        wrong = stated != tuple(source.labels)
-        return [f"stated {len(stated)} items, the source has {len(source.labels)}"] if wrong else []
-
-    return release.list_checks({"the universe is the specification's": compare_universe})
-
-
-# Names ----------------------------------------------------------------------------------------------------------------
-# Published sets have the publisher's name, in the release's table as in its own view; columns of privsql's give way.
-
-UNIVERSE = "privsql_universe"
-
-
-def read_labels(db: Relations, universe: exp.Table) -> tuple[str, ...]:
-    """Text of the items of a release, in the order of its universe."""
-    holes: Holes = {"domain": universe, "labels": [exp.cast(column("item"), "VARCHAR")]}
-    return tuple(str(row[0]) for row in db.rows(fill("core/labels", holes)))
-
-
-def name_columns(roles: Roles, *others: str) -> Holes:
-    """Holes of a table of sets: the published name of the sets, and of privsql's own columns."""
-    return {"items": quoted_identifier(roles.sensitive[0].name), **roles.by_sa.alias_holes(*others)}
-
-
-def weighted_sets(manifest: Manifest, name: str, count: str) -> exp.Query:
-    """The release's own view: the sets of table ``name``, with its column ``count`` as weight."""
-    roles = manifest.roles
-    weight = alias_as(roles.by_sa.as_column(count, "sets"), roles.by_sa.column_name("weight"))
-    holes: Holes = {"sets": table(name), "items": column(roles.sensitive[0].name, "sets"), "weight": weight}
-    return fill("setvalued/weighted", holes)
-
-
-# Answers --------------------------------------------------------------------------------------------------------------
-# What all open releases of item sets have in common.
-
-
-class ItemAnswers(private.PrivateAnswers):
-    """An open release that answers count queries over items."""
-
-    @cached_property
-    def item_labels(self) -> tuple[str, ...]:
-        """Text of the items, in the order of the universe."""
-        return read_labels(self._db, table(UNIVERSE, self._database))
-
-    def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
-        """Return a count query; ``UsageError`` for an item outside a public universe: it was dropped, not counted."""
-        statement = parse_set_query(sql, self._roles, self._manifest.name)
-        if not self._manifest.facts["universe_is_public"]:
-            return statement
-        parts = (statement.scope.where, *(call.among for call in statement.calls))
-        for node in (node for part in parts if part is not None for node in part.find_all(exp.Literal)):
-            holder = node.find_ancestor(exp.ArrayContains, exp.ArrayContainsAll, exp.ArrayOverlaps, exp.Anonymous)
-            sign = "-" if isinstance(node.parent, exp.Neg) else ""
-            if holder is None or f"{sign}{node.name}" in self.item_labels:
-                continue
-            meant = closest(node.name, self.item_labels)
-            hint = "" if meant is None else f"; did you mean {meant!r}?"
-            raise UsageError(
-                f"item {sign}{node.sql()} is not in the universe of this release, which says nothing about it{hint}"
-            )
-        return statement
-
-    @abstractmethod
-    def top_sets(self, number: int, estimator: str) -> list[tuple[tuple[int, ...], float]]:
-        """The item sets with most records: their codes, ascending, and estimates."""
-
-    def list_frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
-        """The most frequent item sets, each with its estimated number of records."""
-        return [([self.item_labels[code] for code in codes], number) for codes, number in self.top_sets(top, estimator)]
-
-
-def repeat_sets(lists: pa.ChunkedArray, weights: pa.ChunkedArray) -> pa.Table:
-    """Sets as records, each as often as it weighs: (record, item) in order; the empty have none."""
-    copies = np.repeat(np.arange(len(lists)), round_copies(weights.to_numpy()))
-    repeated = lists.combine_chunks().take(pa.array(copies))
-    return pa.table({"record": repeated.value_parent_indices().cast(pa.int64()), "item": repeated.flatten()})

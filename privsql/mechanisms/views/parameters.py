@@ -20,7 +20,6 @@ from privsql.model.parameters import (
     Positive,
     Version,
     describe_noise,
-    warn_remaining,
 )
 from privsql.model.universes import Universe
 
@@ -28,54 +27,6 @@ LARGEST_FAN_OUT = 30  # a sub-partition is a bit mask over the children of a nod
 TINY_UNIVERSE = 20  # items of which every set may be counted
 MOST_DECLARED = 1_000  # sets of a workload
 OF_TREES = ("fan_out", "c1", "c2", "tau", "tau_sets")  # fields of 'diffpart'
-
-
-class ItemSetTreePlan(Facts):
-    """The facts of a tree that are known without looking at the records."""
-
-    epsilon: str
-    items: int
-    inner_nodes: int
-    height: int
-    first_budget: str
-    first_threshold: int
-
-    def describe(self) -> list[tuple[str, str]]:
-        """Return the taxonomy and the first expansion."""
-        first = (
-            f"spends {self.first_budget}, is one of at most {self.inner_nodes:,}, prunes below {self.first_threshold:,}"
-        )
-        return [_describe_taxonomy(self), ("first expansion", first)]
-
-
-class ItemSetTreeFacts(Facts):
-    """The facts of a tree: nothing but what follows from the published tables."""
-
-    title: ClassVar = "tree"
-
-    items: int = Field(ge=1)
-    inner_nodes: int = Field(ge=1)
-    partitions: int = Field(ge=0)
-    item_sets: int = Field(ge=0)
-    estimated_records: int
-    kept_records: int  # of these, in the published sets
-    universe_is_public: bool
-    noise: NoiseOrigin
-    opendp: Version
-
-    def describe(self) -> list[tuple[str, str]]:
-        """Return the taxonomy, the item sets and what is not covered."""
-        sets = f"{self.item_sets:,} with {self.kept_records:,} of about {self.estimated_records:,} records"
-        return [
-            _describe_taxonomy(self),
-            ("item sets", sets),
-            _describe_universe(self),
-            describe_noise(self.noise, self.opendp),
-        ]
-
-    def list_warnings(self) -> list[str]:
-        """Return whether little was kept."""
-        return warn_remaining(self.item_sets, self.kept_records, self.estimated_records, "item set")
 
 
 class ViewPlan(Facts):
@@ -123,7 +74,7 @@ class ViewFacts(Facts):
             ("items", f"{self.measured:,} of {self.items:,} measured, in {self.tables:,} tables"),
             ("counts", f"{self.cells:,}; about {self.estimated_records:,.0f} records"),
             ("synthetic", f"{self.sets:,} different sets"),
-            _describe_universe(self),
+            describe_universe(public=self.universe_is_public),
             describe_noise(self.noise, self.opendp),
         ]
 
@@ -136,12 +87,9 @@ class ViewFacts(Facts):
         return [f"{left:,} of {self.items:,} items were not measured: {advice}"] if left else []
 
 
-def _describe_taxonomy(facts: ItemSetTreePlan | ItemSetTreeFacts) -> tuple[str, str]:
-    return "taxonomy", f"{facts.items:,} items, {facts.inner_nodes:,} inner nodes"
-
-
-def _describe_universe(facts: ItemSetTreeFacts | ViewFacts) -> tuple[str, str]:
-    return "universe", "public" if facts.universe_is_public else "the items that occur (not covered by the guarantee)"
+def describe_universe(*, public: bool) -> tuple[str, str]:
+    """Return the line that says whether the guarantee covers the list of items."""
+    return "universe", "public" if public else "the items that occur (not covered by the guarantee)"
 
 
 class SetValued(Parameters):

@@ -1,40 +1,27 @@
-"""Choose views of item sets, measure them with noise, and publish them with synthetic records."""
+"""Decide by public rules which items and views of item sets are measured, and for how much."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cache, partial
 from math import log
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from sqlglot import exp
 
 from privsql.dp_random import PURE, NoiseLaw
-from privsql.engine.sqlfiles import column, table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text
-from privsql.mechanisms.dp.mechanism import find_law, total_budget
-from privsql.mechanisms.dp.noisy_tables import LeastSquares, NoisyTable, measure_table
-from privsql.mechanisms.dp.tables import NOISY_TABLES, TABLE_ORDERS, read_noisy_tables
-from privsql.mechanisms.views.evaluation import UNIVERSE, WeightedSets, read_labels
-from privsql.mechanisms.views.model import ViewModel, count_items, sum_subsets
-from privsql.mechanisms.views.parameters import TINY_UNIVERSE
-from privsql.model.arrays import round_copies
-from privsql.model.tables import SETS as LISTS
-from privsql.model.tables import ReleaseTable
+from privsql.mechanisms.dp.parameters import find_law, total_budget
+from privsql.mechanisms.views.model import count_items, sum_subsets
+from privsql.mechanisms.views.parameters import TINY_UNIVERSE, SetValued, ViewPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from privsql.dp_random import TableNoise
-    from privsql.engine.database import Relations
-    from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Reals
-    from privsql.mechanisms.views.parameters import SetValued
+    from privsql.mechanisms.views.tables import ItemChoice
+    from privsql.model.records import Records
 
 # Choosing -------------------------------------------------------------------------------------------------------------
 # Choosing items of a large universe: how many is a public rule, which ones a private choice.
@@ -61,19 +48,6 @@ def how_many(budget: Fraction, universe: int, records: int, declared: int, law: 
         (k for k in range(TINY_UNIVERSE, 0, -1) if room <= law.choice_epsilon(CHOICE * budget / k) * max(records, 0)), 0
     )
     return max(1, declared, min(TINY_UNIVERSE, declared + most))
-
-
-def choose(counts: Sequence[float], declared: Sequence[int], number: int, budget: Fraction, noise: TableNoise) -> Ints:
-    """Codes of the measured items in order: those declared, then ``number`` less so many, at ``budget`` each."""
-    scores, left = np.array(counts, dtype=np.int64), np.ones(len(counts), dtype=bool)
-    chosen = list(declared)
-    left[chosen] = False
-    while len(chosen) < number:
-        candidates = np.flatnonzero(left)
-        code = int(candidates[noise.choose_best(scores[candidates], budget)])
-        chosen.append(code)
-        left[code] = False
-    return np.array(chosen, dtype=np.int64)
 
 
 def most_excess(universe: int, epsilon: Fraction, chance: float) -> float:
@@ -198,66 +172,6 @@ def _split_budget(
     return [*result, (tuple(range(items)), whole)] if whole else result
 
 
-# Tables ---------------------------------------------------------------------------------------------------------------
-# The tables of a release of views: their columns, what was chosen and synthetic records as tables.
-
-CHOSEN, SETS = "privsql_chosen", "privsql_sets"
-TABLES = {
-    UNIVERSE: ReleaseTable(("code INTEGER", "item ITEM")),
-    CHOSEN: ReleaseTable(("place INTEGER", "item ITEM", "budget VARCHAR", "scale DOUBLE")),
-    **NOISY_TABLES,
-    SETS: ReleaseTable((LISTS, "weight BIGINT")),
-}
-
-
-@dataclass(frozen=True)
-class ItemChoice:
-    """The measured items: their codes in order (m,), and the budget of each one's choice; None where it was public."""
-
-    codes: Ints
-    budgets: tuple[Fraction | None, ...]
-
-    @property
-    def total_budget(self) -> Fraction:
-        """On all choices together."""
-        return sum((one for one in self.budgets if one is not None), Fraction(0))
-
-
-def choice_table(choice: ItemChoice, law: NoiseLaw) -> pa.Table:
-    """``privsql_chosen``, by code."""
-    return pa.table(
-        {
-            "place": pa.array(np.arange(len(choice.codes)), pa.int32()),
-            "code": pa.array(choice.codes, pa.int32()),
-            "budget": pa.array([None if one is None else fraction_text(one) for one in choice.budgets], pa.string()),
-            "scale": pa.array(
-                [None if one is None else choice_scale(one, law) for one in choice.budgets], pa.float64()
-            ),
-        }
-    )
-
-
-def choice_scale(budget: Fraction, law: NoiseLaw) -> float:
-    """The scale of the noise of a choice among numbers of records: 1/epsilon."""
-    return law.scale(4 * budget) if law.concentrated else law.scale(budget)
-
-
-def sets_table(population: Reals, choice: ItemChoice, items: pa.Array) -> pa.Table:
-    """``privsql_sets``; ``items``: the universe's, by code."""
-    records = round_copies(population.reshape(-1))
-    occurring, number = np.flatnonzero(records), len(choice.codes)
-    order = np.argsort(choice.codes)  # a set lists its items in the order of the universe
-    lists = list_patterns(occurring, items.take(pa.array(choice.codes[order])), number - 1 - order)
-    return pa.table({"items": lists, "weight": pa.array(records[occurring], pa.int64())})
-
-
-def list_patterns(patterns: Ints, items: pa.Array, bits: Ints) -> pa.ListArray:
-    """The items of each pattern as a list; ``bits``: which bit of a pattern says that it has each item."""
-    which, place = np.nonzero(patterns[:, None] >> bits & 1)
-    offsets = np.searchsorted(which, np.arange(len(patterns) + 1)).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), items.take(pa.array(place)))
-
-
 # Measuring ------------------------------------------------------------------------------------------------------------
 # Publishing: the private choice, the tables with their noise, and synthetic records that fit them.
 
@@ -297,30 +211,6 @@ def on_places(wanted: Sequence[Sequence[int]], codes: Ints) -> list[Clique]:
     return [tuple(sorted(place[code] for code in one)) for one in wanted]
 
 
-def measure_views(
-    source: WeightedSets, params: SetValued, wanted: Sequence[tuple[int, ...]], noise: TableNoise
-) -> tuple[ItemChoice, list[NoisyTable]]:
-    """Return what is measured of a source, and the tables with noise. Epsilon-differentially private.
-
-    A record lies in one cell of each table, so a table spends its budget; choices spend theirs (``choosing``); layouts
-    and numbers follow from public parameters and from what was measured before.
-    """
-    universe, law, known = source.items, find_law(params), list[NoisyTable]()
-    if universe <= TINY_UNIVERSE:
-        choice = ItemChoice(np.arange(universe, dtype=np.int64), (None,) * universe)
-    else:
-        first, count = named_first(wanted), np.array(source.weights.sum(), dtype=np.int64)
-        known = [measure_table((), count, TOTAL * total_budget(params), noise, law=law)]
-        budgets = due_choices(params, universe, len(first), int(known[0].counts))
-        codes = choose(source.item_weights.tolist(), first, len(budgets), budgets[-1] or Fraction(0), noise)
-        choice = ItemChoice(codes, budgets)
-    counts, due = source.count_patterns(choice.codes), due_tables(params, universe, choice, wanted)
-    for places, epsilon in due[len(known) :]:
-        others = tuple(place for place in range(len(choice.codes)) if place not in places)
-        known.append(measure_table(places, counts.sum(axis=others), epsilon, noise, law=law))
-    return choice, known
-
-
 def due_choices(params: SetValued, universe: int, declared: int, records: int) -> tuple[Fraction | None, ...]:
     """Return what the choice of each measured item spends, of a large universe: nothing for ``declared`` ones."""
     budget, law = total_budget(params), find_law(params)
@@ -338,65 +228,24 @@ def due_tables(params: SetValued, universe: int, choice: ItemChoice, wanted: Seq
     return [((), records), *lay_out_chosen(len(choice.codes), left, declared)]
 
 
-# Open releases --------------------------------------------------------------------------------------------------------
-# An open release of views as arrays, read from its tables.
-
-ORDERS = {**TABLE_ORDERS, "universe": ["code"], "chosen": ["place"], "sets": ["items"]}
+# Views ----------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class PublishedViews:
-    """The tables of a release; ``ValueError``, ``KeyError`` where they can't be what was published."""
-
-    rows: Mapping[str, pa.Table]
-    labels: tuple[str, ...]
-    """Text of the items, in the order of the universe."""
-    law: NoiseLaw
-
-    @cached_property
-    def choice(self) -> ItemChoice:
-        """The measured items."""
-        chosen = self.rows["chosen"]
-        items = self.rows["universe"]["item"].combine_chunks()
-        codes = pc.index_in(chosen["item"].combine_chunks(), value_set=items)
-        if codes.null_count or not np.array_equal(chosen["place"].to_numpy(), np.arange(len(codes))):
-            raise ValueError("the measured items are not of the universe, or not numbered 0, 1, ..")
-        budgets = tuple(None if one is None else Fraction(one) for one in chosen["budget"].to_pylist())
-        return ItemChoice(codes.to_numpy().astype(np.int64), budgets)
-
-    @cached_property
-    def noisy_tables(self) -> list[NoisyTable]:
-        """The tables with noise."""
-        measured_labels = [self.labels[code] for code in self.choice.codes.tolist()]
-        if any(column.null_count for column in self.rows["marginals"].columns):
-            raise ValueError("a cell has no number, or no count")
-        return read_noisy_tables(
-            self.rows["cliques"], self.rows["marginals"], measured_labels, [2] * len(measured_labels), self.law
+def plan_views(source: Records, params: SetValued) -> ViewPlan:
+    """Return what is known without looking at the records: what is measured, at most, and with which budgets."""
+    items = len(source.labels)
+    wanted = declared_sets(params, source.labels)
+    make_plan = partial(
+        ViewPlan, epsilon=fraction_text(params.epsilon), items=items, measured_at_most=min(items, TINY_UNIVERSE)
+    )
+    if items > TINY_UNIVERSE:
+        records, choice = TOTAL * total_budget(params), CHOICE * total_budget(params)
+        choice *= len(named_first(wanted)) < TINY_UNIVERSE
+        return make_plan(
+            records_budget=fraction_text(records),
+            choice_budget=fraction_text(choice),
+            tables_budget=fraction_text(total_budget(params) - records - choice),
         )
-
-    @cached_property
-    def synthetic_sets(self) -> WeightedSets:
-        """The published sets, of the measured items by their places."""
-        rows, items = self.rows["sets"], self.rows["universe"]["item"].combine_chunks().take(self.choice.codes)
-        return WeightedSets.from_lists(rows["items"], rows["weight"], items)
-
-    @cached_property
-    def model(self) -> ViewModel:
-        """Return the model of the tables and the synthetic records."""
-        number = len(self.choice.codes)
-        population = self.synthetic_sets.count_patterns(np.arange(number)).astype(np.float64)
-        return ViewModel(LeastSquares(self.noisy_tables, [2] * number), population)
-
-
-def _read_rows(name: str, database: str | None, roles: Roles) -> exp.Select:
-    rows = TABLES[name].select_inside(roles, table(name, database))
-    return exp.select(exp.Star()).from_(rows.subquery("rows"))
-
-
-def read_views(db: Relations, database: str | None, law: NoiseLaw, roles: Roles) -> PublishedViews:
-    """The tables of a release that lies in ``database``, with columns under their names inside."""
-    rows = {
-        name: db.arrow(_read_rows(f"privsql_{name}", database, roles).order_by(*map(column, keys)))
-        for name, keys in ORDERS.items()
-    }
-    return PublishedViews(rows, read_labels(db, table(UNIVERSE, database)), law)
+    due = lay_out_all(items, params, wanted)
+    cells = sum(1 << len(places) for places, _ in due)
+    return make_plan(tables=len(due), cells=cells, tables_budget=fraction_text(total_budget(params)))

@@ -21,19 +21,17 @@ from pydantic import ValidationError
 from privsql.dp_random import OpenDPNoise, SeededNoise
 from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.diffpart import tree as diffpart
+from privsql.mechanisms.diffpart import growth
+from privsql.mechanisms.diffpart.checks import find_violations
+from privsql.mechanisms.diffpart.growth import PartitionedRecords, grow_tree, score_divisions
+from privsql.mechanisms.diffpart.plan import expansion_shares
 from privsql.mechanisms.diffpart.tree import (
-    PartitionedRecords,
     PartitionTree,
     Taxonomy,
     context_free_parents,
-    expansion_shares,
-    grow_tree,
+    make_columns_rule,
     make_taxonomy,
-    score_divisions,
 )
-from privsql.mechanisms.dp.checks import find_violations
-from privsql.mechanisms.marginals.checks import make_rule
 from privsql.mechanisms.marginals.domains import parse_taxonomy
 from privsql.mechanisms.marginals.parameters import Contingency
 from support.commands import manifest, refused, rows, run, succeeded, write
@@ -73,7 +71,7 @@ def table(records: Iterable[Record], taxonomy: Taxonomy) -> PartitionedRecords:
 
 
 def violations(tree: PartitionTree, taxonomy: Taxonomy, request: Contingency) -> list[tuple[int, str]]:
-    return list(find_violations(tree, taxonomy, make_rule(request)))
+    return list(find_violations(tree, taxonomy, make_columns_rule(request)))
 
 
 UNEVEN = [3, 3, 4, 4, -1]  # values a, b below one group; c and the group below the root
@@ -139,7 +137,7 @@ def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
 
 
 def test_the_shares_of_an_expansion() -> None:
-    request = make_rule(asked(1, choice="1/4"))
+    request = make_columns_rule(asked(1, choice="1/4"))
     first = expansion_shares(request, Fraction(1, 2), 3, several=True)
     assert (first.choice, first.inner, first.rest) == (Fraction(1, 24), Fraction(1, 8), Fraction(1, 3))
     assert first.choice + first.leaf == 1
@@ -162,7 +160,7 @@ def random_tree(seed: int, request: Contingency, number: int = 400) -> tuple[Par
     taxonomy = joined(UNEVEN, context_free_parents(7, 3), PAIR)
     records = zip(rng.binomial(2, 0.3, number), rng.binomial(6, 0.4, number), rng.integers(0, 2, number), strict=True)
     cells = table([tuple(map(int, record)) for record in records], taxonomy)
-    return grow_tree(cells, taxonomy, make_rule(request), SeededNoise(rng), rng), taxonomy
+    return grow_tree(cells, taxonomy, make_columns_rule(request), SeededNoise(rng), rng), taxonomy
 
 
 @settings(max_examples=25, deadline=None)
@@ -190,10 +188,10 @@ def test_a_budget_that_was_tampered_with_is_found() -> None:
 
 
 def test_too_many_partitions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diffpart, "LARGEST_TREE", 10)
+    monkeypatch.setattr(growth, "LARGEST_TREE", 10)
     with pytest.raises(InfeasibleError, match="more than 10 partitions"):
         random_tree(1, asked(2))
-    monkeypatch.setattr(diffpart, "LARGEST_ROUND", 1)
+    monkeypatch.setattr(growth, "LARGEST_ROUND", 1)
     with pytest.raises(InfeasibleError, match="would have to be counted"):
         random_tree(1, asked(2))
 
@@ -274,7 +272,7 @@ def law_of(records: Sequence[Record], most: int, noise: type[Choosing], score: s
     cells, found, made = table(records, TINY), defaultdict(float), noise(most)
 
     def program() -> Any:
-        tree = grow_tree(cells, TINY, make_rule(request), made, made)
+        tree = grow_tree(cells, TINY, make_columns_rule(request), made, made)
         return tuple(zip(*(getattr(tree, n).tolist() for n in ("parent", "branch", "next", "size")), strict=True))
 
     for result, chance in made.runs(program):

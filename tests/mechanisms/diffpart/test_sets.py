@@ -21,18 +21,11 @@ from privsql import dp_random
 from privsql.dp_random import OpenDPNoise, SeededNoise
 from privsql.errors import InfeasibleError
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.diffpart import tree as diffpart
-from privsql.mechanisms.diffpart.tree import (
-    PartitionedRecords,
-    PartitionTree,
-    Taxonomy,
-    grow_tree,
-    leaf_values,
-    least_cutoff,
-)
-from privsql.mechanisms.dp.checks import find_violations
-from privsql.mechanisms.views.checks import make_rule
-from privsql.mechanisms.views.mechanism import items_taxonomy
+from privsql.mechanisms.diffpart import growth
+from privsql.mechanisms.diffpart.checks import find_violations
+from privsql.mechanisms.diffpart.growth import PartitionedRecords, grow_tree
+from privsql.mechanisms.diffpart.plan import items_taxonomy
+from privsql.mechanisms.diffpart.tree import PartitionTree, Taxonomy, leaf_values, least_cutoff, make_sets_rule
 from privsql.mechanisms.views.parameters import SetValued
 from support.enumeration import Enumeration, chi_square, worst_ratio
 from support.loops import each
@@ -66,11 +59,11 @@ def by_fan_out(items: int, fan_out: int) -> Taxonomy:
 def grown(
     records: Iterable[Iterable[int]], taxonomy: Taxonomy, request: SetValued, noise: Any, choose: Any
 ) -> PartitionTree:
-    return grow_tree(baskets(records, taxonomy), taxonomy, make_rule(request, taxonomy), noise, choose)
+    return grow_tree(baskets(records, taxonomy), taxonomy, make_sets_rule(request, taxonomy), noise, choose)
 
 
 def violations(tree: PartitionTree, taxonomy: Taxonomy, request: SetValued) -> list[tuple[int, str]]:
-    return list(find_violations(tree, taxonomy, make_rule(request, taxonomy)))
+    return list(find_violations(tree, taxonomy, make_sets_rule(request, taxonomy)))
 
 
 def sets_of(tree: PartitionTree, taxonomy: Taxonomy) -> dict[int, frozenset[int]]:
@@ -209,12 +202,12 @@ def test_a_budget_that_was_tampered_with_is_found() -> None:
 
 
 def test_thresholds() -> None:
-    manual = make_rule(asked(1, c1="2.75", c2="6.75"), by_fan_out(10, 10))
+    manual = make_sets_rule(asked(1, c1="2.75", c2="6.75"), by_fan_out(10, 10))
     sixth = Fraction(1, 6)
     assert manual.least_size(sixth, 1023, 1, leaf=False) == math.ceil(math.sqrt(2) * 6.75 * 6)
     assert manual.least_size(sixth, 1023, 2, leaf=False) == math.ceil(math.sqrt(2) * 13.5 * 6)
     assert manual.least_size(Fraction(2, 3), 1023, 1, leaf=True) == math.ceil(math.sqrt(2) * 2.75 * 1.5)
-    one = make_rule(asked(1, c1=1, c2=1), by_fan_out(10, 10))
+    one = make_sets_rule(asked(1, c1=1, c2=1), by_fan_out(10, 10))
     assert one.least_size(Fraction(1, 100), 1, 1, leaf=True) == 142
 
 
@@ -335,7 +328,7 @@ def test_weights_count_equal_records() -> None:
     taxonomy, request = by_fan_out(3, 2), asked(2)
     many = baskets([{0, 1}] * 40 + [{2}] * 9, taxonomy)
     few = replace(baskets([{0, 1}, {2}], taxonomy), weights=np.array([40, 9]))
-    rule = make_rule(request, taxonomy)
+    rule = make_sets_rule(request, taxonomy)
     draws = (np.random.default_rng(4) for _ in range(2))
     one, other = (grow_tree(b, taxonomy, rule, SeededNoise(r), r) for b, r in zip((many, few), draws, strict=True))
     assert one.size.tolist() == other.size.tolist()
@@ -354,7 +347,7 @@ def test_tables_without_records_and_small_universes(items: int) -> None:
 
 
 def test_thresholds_that_let_everything_pass_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diffpart, "LARGEST_TREE", 1000)
+    monkeypatch.setattr(growth, "LARGEST_TREE", 1000)
     rng = np.random.default_rng(2)
     with pytest.raises(InfeasibleError, match="raise c1 and c2"):
         grown([], by_fan_out(100, 10), asked(1, c1="0.01", c2="0.01"), SeededNoise(rng), rng)

@@ -25,9 +25,9 @@ from privsql.dp_random import (
     noisy_max,
 )
 from privsql.mechanisms.dp import noisy_tables
-from privsql.mechanisms.marginals import plan as marginals
+from privsql.mechanisms.marginals import plan
 from privsql.mechanisms.marginals.parameters import Contingency
-from privsql.mechanisms.marginals.plan import measure_marginals
+from privsql.mechanisms.marginals.publish import measure_marginals
 from privsql.mechanisms.views.parameters import SetValued
 from privsql.releases.ledger.budget import Spending, sum_spending
 from support import census, shop
@@ -199,7 +199,7 @@ def worst_part_of_rho(noise: type[Gaussian], pairs: str, sizes: tuple[int, ...])
 )
 def test_no_divergence_exceeds_rho(pairs: str, sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Clamped noise is a post-processing; choices depend on the tables before them, of two units in all."""
-    monkeypatch.setattr(marginals, "count_rounds", lambda *_: 2)
+    monkeypatch.setattr(plan, "count_rounds", lambda *_: 2)
     monkeypatch.setattr(noisy_tables, "FALLING", (0,))
     fit_models_once(monkeypatch)
     assert 0.3 < worst_part_of_rho(Gaussian, pairs, sizes) <= 1 + 1e-9

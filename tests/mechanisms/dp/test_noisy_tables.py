@@ -39,7 +39,7 @@ from privsql.mechanisms.dp.noisy_tables import (
     rake_table,
     sum_cells,
 )
-from privsql.mechanisms.dp.tables import (
+from privsql.mechanisms.dp.sum_errors import (
     SumEstimator,
     differ_in_scale,
     measure_again,

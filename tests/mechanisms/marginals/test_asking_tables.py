@@ -15,7 +15,7 @@ from privsql.cli.printing import print_parts
 from privsql.engine.database import Options, Reporter
 from privsql.engine.open import open_engine
 from privsql.errors import UsageError
-from privsql.mechanisms.marginals.domains import QuestionClasses, evaluate_answers
+from privsql.mechanisms.marginals.evaluation import QuestionClasses, evaluate_tables
 from privsql.source.records import prepare_records
 from privsql.source.spec import load
 from support.commands import refused, run, succeeded, write
@@ -86,7 +86,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 def test_figures_are_those_of_answers_that_are_known(given: Any) -> None:
     measuring, asked = given(queries=50, ways=3)
-    found = evaluate_answers(measuring).as_json()["reconstructed"]
+    found = evaluate_tables(measuring).as_json()["reconstructed"]
     assert [one["class"] for one in found["questions"]] == ["eq1", "eq2", "eq3", "range", "groups"]
     counts = {one["class"]: one for one in found["questions"]}
     assert [counts[name]["queries"] for name in ("eq1", "eq2", "eq3", "range")] == [50] * 4
@@ -101,7 +101,7 @@ def test_figures_are_those_of_answers_that_are_known(given: Any) -> None:
 def test_tables_by_one_to_three_columns_add_up(given: Any) -> None:
     """Total variation of answers that are off by OFF in every cell that there is; errors by brute force."""
     measuring, _ = given(queries=50, ways=3)
-    tables = evaluate_answers(measuring).as_json()["reconstructed"]["tables"]
+    tables = evaluate_tables(measuring).as_json()["reconstructed"]["tables"]
     assert [(one["ways"], one["tables"], one["of"]) for one in tables] == [(1, 3, 3), (2, 3, 3), (3, 1, 1)]
     with duckdb.connect() as db:
         for one in tables:
@@ -118,7 +118,7 @@ def test_tables_by_one_to_three_columns_add_up(given: Any) -> None:
 
 
 def test_few_queries_ask_for_few_tables(given: Any) -> None:
-    tables = evaluate_answers(given(queries=1)[0]).as_json()["reconstructed"]["tables"]
+    tables = evaluate_tables(given(queries=1)[0]).as_json()["reconstructed"]["tables"]
     assert [one["tables"] < one["of"] for one in tables] == [False, True]  # 40 cells: 2 + 4 + 11, not 8 + 22 + 44
 
 
@@ -139,11 +139,11 @@ def test_questions_are_a_records_values_and_ranges_that_hold_some(given: Any) ->
 @pytest.mark.slow
 def test_a_seed_repeats_its_questions(given: Any) -> None:
     measuring, asked = given(queries=20)
-    evaluate_answers(measuring)
+    evaluate_tables(measuring)
     first = list(asked)
-    evaluate_answers(given(queries=20)[0])
+    evaluate_tables(given(queries=20)[0])
     assert asked == first
-    evaluate_answers(given(queries=20, seed=2)[0])
+    evaluate_tables(given(queries=20, seed=2)[0])
     assert asked != first
 
 
@@ -152,16 +152,16 @@ def test_what_another_estimator_refuses_is_left_out_of_its_figures(given: Any) -
     """It refuses whatever is asked of the job; what the default one refuses is an error."""
     measuring, _ = given(queries=40)
     refusing = replace(measuring, answers=Both(), answer=partial(_refuse, measuring.answer, "baseline"))
-    found = evaluate_answers(refusing).as_json()
+    found = evaluate_tables(refusing).as_json()
     asked = {one["class"]: one["queries"] for one in found["reconstructed"]["questions"]}
     left = {one["class"]: one["queries"] for one in found["baseline"]["questions"]}
     assert asked["eq1"] > left["eq1"] > 0
     assert (asked["eq3"], left["eq3"], left["range"]) == (40, 0, 0)
     assert [one["tables"] for one in found["baseline"]["tables"]] == [2, 1]
-    print_parts(evaluate_answers(refusing).show())
+    print_parts(evaluate_tables(refusing).show())
     wrong = replace(refusing, answer=partial(_refuse, measuring.answer, "reconstructed"))
     with pytest.raises(UsageError, match="job"):
-        evaluate_answers(wrong)
+        evaluate_tables(wrong)
 
 
 def _refuse(answer: Any, who: str, sql: str, estimator: str) -> Any:
@@ -171,7 +171,7 @@ def _refuse(answer: Any, who: str, sql: str, estimator: str) -> Any:
 
 
 def test_a_person_sees_classes_shares_and_tables(given: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    print_parts(evaluate_answers(given(queries=10)[0]).show())
+    print_parts(evaluate_tables(given(queries=10)[0]).show())
     shown = capsys.readouterr()
     words = (
         "eq3",

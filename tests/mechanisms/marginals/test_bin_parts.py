@@ -12,7 +12,7 @@ import sqlglot
 import privsql
 from privsql.engine.sqlfiles import Field
 from privsql.errors import UsageError
-from privsql.mechanisms.marginals.answers import LITTLE, cut_bins, read_cuts
+from privsql.mechanisms.marginals.questions import LITTLE, cut_bins, read_cuts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,15 +18,11 @@ from mechanisms.diffpart.test_columns import Choosing
 from privsql.mechanisms.dp import noisy_tables
 from privsql.mechanisms.dp.joint_model import Model
 from privsql.mechanisms.dp.noisy_tables import NoisyTable, budget_weight
-from privsql.mechanisms.marginals import plan as marginals
+from privsql.mechanisms.marginals import plan, publish
 from privsql.mechanisms.marginals.parameters import Contingency
-from privsql.mechanisms.marginals.plan import (
-    Rounds,
-    Rule,
-    mean_total_variation,
-    measure_marginals,
-    synthesize_rows,
-)
+from privsql.mechanisms.marginals.plan import Rounds, Rule
+from privsql.mechanisms.marginals.publish import measure_marginals, synthesize_rows
+from privsql.mechanisms.marginals.tables import mean_total_variation
 from support.census import ASKED, PEOPLE, spec
 from support.commands import fetched, manifest, refused, run, succeeded, write
 from support.enumeration import fit_models_once, worst_ratio
@@ -200,8 +196,8 @@ def law_of(records: Sequence[tuple[int, ...]], noise: type[Halved], **asked: Any
 @pytest.fixture
 def two_units(monkeypatch: pytest.MonkeyPatch) -> None:
     """One pair or two are chosen, by every record; models, which are post-processing, are fitted in a hurry."""
-    monkeypatch.setattr(marginals, "count_rounds", lambda *_: 2)
-    monkeypatch.setattr(marginals, "WORTH", 0)  # so few records would all lie within the noise, and no pair differ
+    monkeypatch.setattr(plan, "count_rounds", lambda *_: 2)
+    monkeypatch.setattr(publish, "WORTH", 0)  # so few records would all lie within the noise, and no pair differ
     monkeypatch.setattr(noisy_tables, "FALLING", (0,))
     fit_models_once(monkeypatch)
 

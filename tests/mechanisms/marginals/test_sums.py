@@ -16,10 +16,10 @@ from mechanisms.dp.test_concentrated import Gaussian, divergence
 from mechanisms.marginals.test_marginals import rule
 from privsql.dp_random import concentrated_rho
 from privsql.engine.sqlfiles import Field
-from privsql.mechanisms.marginals import domains
-from privsql.mechanisms.marginals import plan as marginals
+from privsql.mechanisms.marginals import domains, publish
 from privsql.mechanisms.marginals.domains import ContingencyColumn
-from privsql.mechanisms.marginals.plan import SUMMED, measure_sums
+from privsql.mechanisms.marginals.plan import SUMMED
+from privsql.mechanisms.marginals.publish import measure_sums
 from support.census import PEOPLE, spec
 from support.commands import fetched, refused, rows, run, succeeded, write
 from support.enumeration import Enumeration, worst_ratio
@@ -49,7 +49,7 @@ def law_of(people: Sequence[Person], noise: Enumeration, **asked: Any) -> dict[A
 
 @pytest.fixture
 def two_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marginals, "UNITS", 2)
+    monkeypatch.setattr(publish, "UNITS", 2)
 
 
 @pytest.mark.usefixtures("two_units")

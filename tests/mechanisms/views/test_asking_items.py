@@ -17,17 +17,11 @@ from privsql.answers.accuracy import Workload
 from privsql.dp_random import SeededNoise
 from privsql.engine.database import Reporter
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.diffpart.tree import PartitionedRecords, grow_tree, leaf_values
-from privsql.mechanisms.views.checks import make_rule
-from privsql.mechanisms.views.evaluation import (
-    Usefulness,
-    WeightedSets,
-    bound_errors,
-    by_length,
-    draw_queries,
-    top_items,
-)
-from privsql.mechanisms.views.mechanism import bound_noise, items_taxonomy
+from privsql.mechanisms.diffpart.growth import PartitionedRecords, grow_tree
+from privsql.mechanisms.diffpart.plan import bound_noise, items_taxonomy
+from privsql.mechanisms.diffpart.tree import leaf_values, make_sets_rule
+from privsql.mechanisms.views.evaluation import Usefulness, bound_errors, by_length, draw_queries, top_items
+from privsql.mechanisms.views.item_sets import WeightedSets
 from privsql.mechanisms.views.parameters import SetValued
 from support.shop import NAMES
 
@@ -87,7 +81,7 @@ def test_usefulness_of_the_paper_s_example(c: int | None, threshold: int) -> Non
     options = {"c1": c, "c2": c} if c else {"tau": "1/100", "tau_sets": "1/100"}
     params = SetValued(algorithm="diffpart", epsilon=1, universe={"items": list("abcd")}, fan_out=2, **options)
     taxonomy = items_taxonomy(4, params)
-    found = bound_noise(make_rule(params, taxonomy), taxonomy)
+    found = bound_noise(make_sets_rule(params, taxonomy), taxonomy)
     assert found.budget == Fraction(1, 6)
     height_two = ceil(2**0.5 * 2 * 6) if c else ceil(6 * log(3 / (Fraction(1, 300) * (1 + exp(-1 / 6)))))
     assert found.threshold == threshold == height_two
@@ -112,7 +106,7 @@ def test_errors_stay_within_the_bound_and_would_not_within_a_tenth(tmp_path: Pat
     """Noise in one direction: 200 releases of one set; the largest error of the answer, beside the bound."""
     params = SetValued(algorithm="diffpart", epsilon="1/2", universe={"items": ["a", "b"]}, fan_out=2, c1=1, c2=1)
     taxonomy = items_taxonomy(2, params)
-    rule = make_rule(params, taxonomy)
+    rule = make_sets_rule(params, taxonomy)
     records = PartitionedRecords.generalize(
         np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), np.array([90]), taxonomy
     )

@@ -19,11 +19,13 @@ from privsql.dp_random import SeededNoise
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.dp.noisy_tables import LeastSquares, NoisyTable, fit_moments, restore_table, transform_table
 from privsql.mechanisms.views import model as views_model
-from privsql.mechanisms.views import plan as views
-from privsql.mechanisms.views.evaluation import WeightedSets
+from privsql.mechanisms.views import plan, publish
+from privsql.mechanisms.views.item_sets import WeightedSets
 from privsql.mechanisms.views.model import ViewModel, count_items, sum_subsets, sum_supersets
 from privsql.mechanisms.views.parameters import SetValued
-from privsql.mechanisms.views.plan import choose, covering_design, how_many, most_excess
+from privsql.mechanisms.views.plan import covering_design, how_many, most_excess
+from privsql.mechanisms.views.publish import choose, measure_views
+from privsql.mechanisms.views.tables import ItemChoice
 from privsql.model.arrays import round_copies
 from support.enumeration import Enumeration, worst_ratio
 from support.loops import each
@@ -99,12 +101,12 @@ def test_fields_of_other_algorithms_are_refused_by_name(options: dict[str, Any])
 def test_a_workload_names_items_of_the_universe() -> None:
     labels = [f"i{k}" for k in range(30)]
     with pytest.raises(UsageError, match="'x' is not in the universe"):
-        views.declared_sets(asked(workload=[["i1", "x"]]), labels)
+        plan.declared_sets(asked(workload=[["i1", "x"]]), labels)
     with pytest.raises(InfeasibleError, match="10 items"):
-        views.declared_sets(asked(workload=[labels[:11]]), labels)
+        plan.declared_sets(asked(workload=[labels[:11]]), labels)
     with pytest.raises(InfeasibleError, match="names 24 items"):
-        views.declared_sets(asked(workload=[labels[k : k + 4] for k in range(0, 24, 4)]), labels)
-    assert views.declared_sets(asked(workload=[["i3", "i1"]]), labels) == [(1, 3)]
+        plan.declared_sets(asked(workload=[labels[k : k + 4] for k in range(0, 24, 4)]), labels)
+    assert plan.declared_sets(asked(workload=[["i3", "i1"]]), labels) == [(1, 3)]
 
 
 # Patterns and coverings ---
@@ -216,21 +218,21 @@ def test_what_no_table_tells_has_no_error() -> None:
 def test_budgets_add_up_to_epsilon(items: int, epsilon: Fraction, workload: bool) -> None:
     wanted = [tuple(range(min(items, 3))), (items - 1,)] if workload and items <= 12 else []
     request = SetValued.model_construct(epsilon=epsilon)
-    for found in (views.lay_out_all(items, request, wanted), views.lay_out_chosen(items, epsilon, wanted)):
+    for found in (plan.lay_out_all(items, request, wanted), plan.lay_out_chosen(items, epsilon, wanted)):
         assert sum(budget for _, budget in found) == epsilon
         held = {pair for places, _ in found for pair in itertools.combinations(places, 2)}
         assert held >= set(itertools.combinations(range(items), 2))
-    for due in (views.due_choices(request, 100, 2, 10**6), (None, None)):
-        choice = views.ItemChoice(np.arange(len(due)), due)
-        tables = views.due_tables(request, 100, choice, [])
+    for due in (plan.due_choices(request, 100, 2, 10**6), (None, None)):
+        choice = ItemChoice(np.arange(len(due)), due)
+        tables = plan.due_tables(request, 100, choice, [])
         assert choice.total_budget + sum(budget for _, budget in tables) == epsilon
 
 
 def test_a_declared_workload_is_told_better() -> None:
     """Mean standard error of what was declared, beside half on views and half on all patterns."""
     for wanted in ([(0, 1, 2)], [(0, 5, 9), (3, 4, 11)], [tuple(range(12))], [(7,)]):
-        plain, own = (views.lay_out_all(12, asked(1), part) for part in ([], wanted))
-        assert views.mean_error(12, own, wanted) < 0.95 * views.mean_error(12, plain, wanted)
+        plain, own = (plan.lay_out_all(12, asked(1), part) for part in ([], wanted))
+        assert plan.mean_error(12, own, wanted) < 0.95 * plan.mean_error(12, plain, wanted)
 
 
 def test_how_many_items_are_measured() -> None:
@@ -245,7 +247,7 @@ def test_how_many_items_are_measured() -> None:
 
 
 def test_what_is_measured_changes_by_one_record_in_one_cell_of_each_table() -> None:
-    one, more = (views.measure_views(sets(r, 10), asked(1), [], Silent()) for r in ([[1, 2]], [[1, 2], [2, 9]]))
+    one, more = (measure_views(sets(r, 10), asked(1), [], Silent()) for r in ([[1, 2]], [[1, 2], [2, 9]]))
     for first, second in zip(one[1], more[1], strict=True):
         assert np.abs(first.counts - second.counts).sum() == 1
 
@@ -256,9 +258,7 @@ def ratio(records: list[list[int]], extra: list[int], items: int, epsilon: Fract
     for rows in (records, [*records, extra]):
         noise, law = Choosing(most), defaultdict[Any, float](float)
         source = sets(rows, items)
-        for (choice, tables), chance in noise.runs(
-            lambda s=source, n=noise: views.measure_views(s, asked(epsilon), [], n)
-        ):
+        for (choice, tables), chance in noise.runs(lambda s=source, n=noise: measure_views(s, asked(epsilon), [], n)):
             law[(tuple(choice.codes.tolist()), *(tuple(one.counts.reshape(-1).tolist()) for one in tables))] += chance
         assert sum(law.values()) == pytest.approx(1)
         laws.append(law)
@@ -274,8 +274,9 @@ def test_exact_likelihood_ratios_of_all_patterns(extra: list[int]) -> None:
 
 def test_exact_likelihood_ratios_with_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Number of records, choice of one or two of four items, tables over these: the whole mechanism."""
-    monkeypatch.setattr(views, "TINY_UNIVERSE", 3)
-    monkeypatch.setattr(views, "how_many", lambda *given: 1 + (given[2] > 1))
+    for module in (plan, publish):
+        monkeypatch.setattr(module, "TINY_UNIVERSE", 3)
+    monkeypatch.setattr(plan, "how_many", lambda *given: 1 + (given[2] > 1))
     for extra in ([0], [1, 3]):
         found = ratio([[0, 1], [0]], extra, 4, Fraction(2), 2)
         assert 1.5 < found <= math.exp(2) * (1 + 1e-9)
@@ -283,10 +284,11 @@ def test_exact_likelihood_ratios_with_choices(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.slow
 def test_a_choice_that_spends_more_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(views, "TINY_UNIVERSE", 3)
-    monkeypatch.setattr(views, "how_many", lambda *_: 2)
+    for module in (plan, publish):
+        monkeypatch.setattr(module, "TINY_UNIVERSE", 3)
+    monkeypatch.setattr(plan, "how_many", lambda *_: 2)
     careless = lambda counts, first, number, epsilon, noise: choose(counts, first, number, 9 * epsilon, noise)  # noqa: E731
-    monkeypatch.setattr(views, "choose", careless)
+    monkeypatch.setattr(publish, "choose", careless)
     assert ratio([[0, 1], [0]], [3], 4, Fraction(2), 2) > math.exp(2)
 
 
@@ -294,8 +296,8 @@ def test_declared_items_come_first_and_cost_nothing() -> None:
     codes = choose([5, 9, 1, 7, 8], [2, 0], 4, Fraction(1), Silent())
     assert codes.tolist() == [2, 0, 1, 4]
     rows = baskets(400, 30, 1)
-    wanted = views.declared_sets(asked(workload=[["29", "28"], ["28", "27", "26"]]), [str(k) for k in range(30)])
-    choice, tables = views.measure_views(sets(rows, 30), asked(1), wanted, Silent())
+    wanted = plan.declared_sets(asked(workload=[["29", "28"], ["28", "27", "26"]]), [str(k) for k in range(30)])
+    choice, tables = measure_views(sets(rows, 30), asked(1), wanted, Silent())
     assert choice.codes[:4].tolist() == [28, 29, 26, 27]
     assert choice.budgets[:4] == (None,) * 4
     assert choice.total_budget + sum(one.budget for one in tables) == 1
@@ -318,7 +320,7 @@ def test_an_item_that_was_not_chosen_is_rarely_above_its_bound() -> None:
 
 def test_the_model_is_the_table_where_there_is_no_noise() -> None:
     rows = baskets(3000, 10, 2)
-    _, tables = views.measure_views(sets(rows, 10), asked(100), [], Silent())
+    _, tables = measure_views(sets(rows, 10), asked(100), [], Silent())
     found, every = LeastSquares(tables, [2] * 10), tuple(range(10))
     population = views_model.fit_population(found)
     assert np.abs(population - found.estimate_table(every)).max() < 0.05
@@ -330,9 +332,7 @@ def test_the_model_is_a_population_and_nearer_to_it_than_the_counts(epsilon: Fra
     """4,000 records with 10 items: every number of records with all of some items, with a seed."""
     rows = baskets(4000, 10, 4)
     noise = SeededNoise(np.random.default_rng(5))
-    (_, exact), (_, tables) = (
-        views.measure_views(sets(rows, 10), asked(epsilon), [], one) for one in (Silent(), noise)
-    )
+    (_, exact), (_, tables) = (measure_views(sets(rows, 10), asked(epsilon), [], one) for one in (Silent(), noise))
     found = LeastSquares(tables, [2] * 10)
     population = views_model.fit_population(found)
     assert population.min() >= 0
@@ -348,9 +348,7 @@ def test_standard_errors_are_those_of_estimates_that_lean_on_the_model(epsilon: 
     """Of all patterns of five items and of seven: the errors of estimates are as large as is said, with a seed."""
     rows = baskets(4000, 10, 4)
     noise = SeededNoise(np.random.default_rng(7))
-    (_, exact), (_, tables) = (
-        views.measure_views(sets(rows, 10), asked(epsilon), [], one) for one in (Silent(), noise)
-    )
+    (_, exact), (_, tables) = (measure_views(sets(rows, 10), asked(epsilon), [], one) for one in (Silent(), noise))
     found = LeastSquares(tables, [2] * 10)
     model, true = ViewModel(found, views_model.fit_population(found)), exact[-1].counts
     assert model.spectrum[1].min() >= 0
@@ -414,7 +412,7 @@ def test_the_most_frequent_of_120_items_are_among_those_that_are_measured(
     """At epsilon 1 at least 17 of the 20 most frequent ones."""
     draw = np.random.default_rng(seed)
     source = themed_baskets(exponent, draw, themed=themed)
-    choice, tables = views.measure_views(source, asked(1), [], SeededNoise(draw))
+    choice, tables = measure_views(source, asked(1), [], SeededNoise(draw))
     found = LeastSquares(tables, [2] * len(choice.codes))
     estimates = [found.estimate_table((i,))[1] for i in range(len(choice.codes))]
     best = choice.codes[np.argsort(estimates)[-20:]]
@@ -427,7 +425,7 @@ def test_intervals_of_what_no_view_holds_cover(*, themed: bool) -> None:
     """Threes of 20 of 120 items. How sets deviate has no law, so these are wide bounds: 0.9, and 0.5 to 1.4."""
     draw = np.random.default_rng(6)
     source = themed_baskets(1.0, draw, themed=themed)
-    choice, tables = views.measure_views(source, asked(1), [], SeededNoise(draw))
+    choice, tables = measure_views(source, asked(1), [], SeededNoise(draw))
     found, true = LeastSquares(tables, [2] * len(choice.codes)), source.count_patterns(choice.codes)
     model, held = ViewModel(found, views_model.fit_population(found)), sum_supersets(true)
     question, far = np.eye(8)[7].reshape(2, 2, 2), []
@@ -471,7 +469,7 @@ def covered(epsilon: str, items: int, runs: int, seed: int) -> dict[str, list[bo
     }
     held: dict[str, list[bool]] = {name: [] for name in asked_for}
     for _ in range(runs):
-        found = LeastSquares(views.measure_views(source, asked(epsilon), [], noise)[1], [2] * items)
+        found = LeastSquares(measure_views(source, asked(epsilon), [], noise)[1], [2] * items)
         model = ViewModel(found, np.zeros_like(true, dtype=float))
         for name, question in asked_for.items():
             told = model.answer(every, question, 0.05, leaning=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from privsql.attacks.scene import Finding
 from privsql.attacks.suite import Adversary
 from privsql.engine.sqlfiles import all_rows, table
-from privsql.mechanisms.dp.mechanism import KNOWS, MEMBERSHIP, make_membership_finding
+from privsql.mechanisms.dp.attacks import KNOWS, MEMBERSHIP, make_membership_finding
 from support.totals.parameters import Totals
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from privsql.engine.sqlfiles import column, temp_table
 from privsql.errors import UsageError
-from privsql.mechanisms.dp import mechanism as private
+from privsql.mechanisms.dp.checks import OPENDP_CHECK, unknown_opendp, wrong_facts
 from privsql.model.checks import compare_rows, in_order
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def check_noisy_totals(release: CheckedRelease[Totals, NoisyTotalsFacts]) -> lis
     return release.list_checks(
         {
             "totals lie in order, once each": _order(release),
-            "facts are those of the totals": lambda one: private.wrong_facts(one, {"totals": len(_read(one))}),
-            private.OPENDP_CHECK: private.unknown_opendp,
+            "facts are those of the totals": lambda one: wrong_facts(one, {"totals": len(_read(one))}),
+            OPENDP_CHECK: unknown_opendp,
         }
     )
 

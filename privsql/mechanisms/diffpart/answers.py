@@ -1,0 +1,216 @@
+"""Answer from the leaves of a tree."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from sqlglot import exp
+
+from privsql.answers.answer import ESTIMATORS
+from privsql.answers.estimate import count_interval
+from privsql.answers.sql.question import CountQuery, select_terms
+from privsql.dp_random import variance_of
+from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table
+from privsql.errors import UsageError
+from privsql.mechanisms.diffpart.plan import bound_noise, items_taxonomy
+from privsql.mechanisms.diffpart.tables import SET_TABLES, TAXONOMY, TREE, as_integers, read_taxonomy, read_tree
+from privsql.mechanisms.diffpart.tree import Ints, PartitionTree, Taxonomy, leaf_values, make_sets_rule
+from privsql.mechanisms.dp.answers import DAMAGED, PrivateAnswers, refuse_damaged
+from privsql.mechanisms.dp.unlisted import ListedAnswers, UnlistedColumn, read_question
+from privsql.mechanisms.marginals.domains import ADDED
+from privsql.mechanisms.marginals.questions import refuse_joins
+from privsql.mechanisms.views.answers import ItemAnswers
+from privsql.mechanisms.views.item_sets import WeightedSets, repeat_sets
+from privsql.mechanisms.views.parameters import SetValued
+from privsql.mechanisms.views.tables import UNIVERSE
+from privsql.model.estimates import Estimate, same_nan
+from privsql.model.universes import find_unlisted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from privsql.mechanisms.views.evaluation import Usefulness
+
+# Answers --------------------------------------------------------------------------------------------------------------
+# The paper's answers: sums of the published counts.
+
+FORMULA = (
+    "estimate = sum of the counts of the published {leaves} that meet the condition (Chen et al. 2011); the interval "
+    "is that of their noise, and its upper end allows for all records whose part was pruned"
+)
+
+
+class TreeAnswers(PrivateAnswers):
+    """An open release of a tree; both estimators are the paper's sum, whose error is that of the noise."""
+
+    formulas: ClassVar[Mapping[str, str]]
+
+    @cached_property
+    def release_taxonomy(self) -> tuple[Taxonomy, list[str | None]]:
+        """The release's taxonomy, and the names of its nodes."""
+        nodes = self._read_table(TAXONOMY, "node")
+        with refuse_damaged():
+            return read_taxonomy(nodes, sets=self._roles.hold_sets), nodes["value"].to_pylist()
+
+    @cached_property
+    def release_tree(self) -> PartitionTree:
+        """The release's tree."""
+        with refuse_damaged():
+            return read_tree(self._read_table(TREE, "part"), self.release_taxonomy[0])
+
+    @cached_property
+    def _count_variances(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Variance of the noise of each part's count, (T,); of no meaning for the root."""
+        tree = self.release_tree
+        return np.array([variance_of(one) for one in tree.budgets] or [0.0])[tree.spent]
+
+    @abstractmethod
+    def _matching_query(self, query: CountQuery) -> exp.Query:
+        """The groups, part and count of every published leaf that meets the condition."""
+
+    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
+        """The SQL that reads the release for an answer, and the formula in words."""
+        return self._matching_query(query), self.formulas[estimator]
+
+    def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
+        """The answer's rows, one per group that a published leaf has."""
+        groups: dict[tuple[Any, ...], list[tuple[int, int]]] = {} if query.groups else {(): []}
+        for *group, part, count in self._db.rows(self._matching_query(query)):
+            key = tuple(same_nan(value) for value in group)
+            groups.setdefault(key, []).append((-1 if part is None else part, count or 0))
+        pairs = {group: np.array(rows, dtype=np.int64).reshape(-1, 2) for group, rows in groups.items()}
+        return [self.make_estimate(group, one[:, 0], one[:, 1], confidence) for group, one in pairs.items()]
+
+    @cached_property
+    def _pruned_records(self) -> tuple[float, float]:
+        """The records that are in no leaf, at least 0, and the variance of their number."""
+        tree = self.release_tree
+        counted = (tree.parent == 0) | tree.leaf
+        pruned = max(tree.counted_records - tree.published_records, 0)
+        return float(pruned), float(self._count_variances[counted].sum())
+
+    def make_estimate(self, group: tuple[Any, ...], parts: Ints, counts: Ints, confidence: float) -> Estimate:
+        """The estimate of a group from the leaves that meet it; without an interval where there are none."""
+        if not len(parts):
+            return Estimate(group, 0.0, None, None, None)
+        if not 0 < parts.min() <= parts.max() < len(self.release_tree):
+            raise UsageError(f"{DAMAGED}: a count belongs to no part of the tree")
+        result, error = float(counts.sum()), float(np.sqrt(self._count_variances[parts].sum()))
+        pruned, more = self._pruned_records
+        low, _ = count_interval(result, error, confidence)
+        _, high = count_interval(result + pruned, float(np.hypot(error, np.sqrt(more))), confidence)
+        return Estimate(group, result, error, min(low, result), max(high, result, 0.0))
+
+
+class ItemSetTreeAnswers(ItemAnswers, TreeAnswers):
+    """An open release that answers count queries over items."""
+
+    records = values = "itemsets"
+    formulas: ClassVar[Mapping[str, str]] = dict.fromkeys(ESTIMATORS, FORMULA.format(leaves="item sets"))
+
+    @property
+    def published_sets(self) -> WeightedSets:
+        """All published sets with their counts."""
+        return self._published_parts[1]
+
+    @cached_property
+    def usefulness(self) -> Usefulness:
+        """Return what bounds its errors."""
+        params = SetValued.model_validate(self._manifest.parameters)
+        taxonomy = items_taxonomy(len(self.item_labels), params)
+        return bound_noise(make_sets_rule(params, taxonomy), taxonomy)
+
+    @cached_property
+    def _published_parts(self) -> tuple[Ints, WeightedSets]:
+        """All published sets with their counts, and the part of each."""
+        rows, items = self._db.arrow(self._sets_inside), self._read_table(UNIVERSE, "code")["item"]
+        with refuse_damaged():
+            sets = WeightedSets.from_lists(rows["items"], rows["count"], items.combine_chunks())
+        return as_integers(rows["part"], -1), sets
+
+    def make_synthetic(self) -> pa.Table:
+        """The published sets as records, (record, item) in order; the empty have none."""
+        rows = self._db.arrow(self._sets_inside)
+        return repeat_sets(rows["items"], rows["count"])
+
+    def top_sets(self, number: int, estimator: str) -> list[tuple[tuple[int, ...], float]]:
+        """The item sets with most published records: their codes, ascending, and how many these are."""
+        self.require_estimator(estimator)
+        return self.published_sets.top_sets(number)
+
+    def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
+        """The number of records that contain all of some items."""
+        self.require_estimator(estimator)
+        part, sets = self._published_parts
+        met = sets.sets_with_all(codes)
+        return self.make_estimate((), part[met], sets.weights[met].astype(np.int64), confidence)
+
+    def _matching_query(self, query: CountQuery) -> exp.Query:
+        condition = all_of([*query.filters["qi"], *query.filters["sa"]])
+        return fill("duckdb/met", {"sets": self._sets_inside.subquery("sets"), "condition": condition})
+
+    @property
+    def _sets_inside(self) -> exp.Select:
+        """The published sets by part, with columns under their names inside."""
+        rows = SET_TABLES["itemsets"].select_inside(self._roles, table("itemsets", self._database))
+        return rows.order_by(self._roles.by_sa.as_column("part"))
+
+
+class CellTreeAnswers(ListedAnswers, TreeAnswers):
+    """An open release that answers count queries over its columns."""
+
+    answer_reading = TreeAnswers.answer
+
+    def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
+        """Return the SQL that reads the release for an answer, and the formula in words."""
+        return super().make_statement(read_question(query, self.unlisted).query, estimator)
+
+    records = values = "cells"
+    formulas: ClassVar[Mapping[str, str]] = dict.fromkeys(ESTIMATORS, FORMULA.format(leaves="cells"))
+
+    @cached_property
+    def _unlisted_parts(self) -> list[tuple[UnlistedColumn, list[int]]]:
+        """Return what stands for a column's values that are not listed, and the parts whose records hold some."""
+        (taxonomy, names), tree, found = self.release_taxonomy, self.release_tree, []
+        which, nodes = leaf_values(tree, taxonomy)
+        for place, field in enumerate(self._manifest.sensitive):
+            values = taxonomy.values(place)
+            *labels, _, _ = (names[node] for node in values.tolist())
+            parts = tree.leaves[which[nodes == values[-ADDED]]].tolist()
+            stand_in = find_unlisted(field.type, labels)
+            if stand_in is not None:
+                found.append((UnlistedColumn(field, labels, stand_in, bool(parts)), parts))
+        return found
+
+    @property
+    def unlisted(self) -> list[UnlistedColumn]:
+        """Return what stands for the values that are not listed; they occur where a part of them was kept."""
+        return [one for one, _ in self._unlisted_parts]
+
+    @property
+    def _cells(self) -> exp.Expr:
+        """Return the cells, with what stands for the values that are not listed."""
+        held: dict[str, exp.Expr] = {field.name: column(field.name) for field in self._manifest.sensitive}
+        for one, parts in self._unlisted_parts:
+            if parts:
+                is_unlisted = self._roles.by_sa.as_column("part").isin(*map(exp.Literal.number, parts))
+                held[one.field.name] = one.name_value(held[one.field.name], is_unlisted)
+        others = [column(self._roles.by_sa.column_name(name)) for name in ("part", "count")]
+        named = [alias_as(value, name) for name, value in held.items()]
+        return exp.select(*others, *named).from_(table("cells", self._database)).subquery("cells")
+
+    def _matching_query(self, query: CountQuery) -> exp.Query:
+        refuse_joins(query)
+        holes: Holes = {
+            "cells": self._cells,
+            "terms": select_terms(query, "sa"),
+            "condition": all_of([*query.filters["qi"], *query.filters["sa"]]),
+        }
+        return fill(
+            "contingency/met", {**holes, **{name: self._roles.by_sa.as_column(name) for name in ("part", "count")}}
+        )

@@ -1,0 +1,108 @@
+"""Plans and facts of DiffPart's trees: of item sets and of tables."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from privsql.mechanisms.marginals.parameters import describe_values
+from privsql.mechanisms.views.parameters import describe_universe
+from privsql.model.parameters import Facts, NoiseOrigin, Version, describe_noise, warn_remaining
+
+
+class ItemSetTreePlan(Facts):
+    """The facts of a tree that are known without looking at the records."""
+
+    epsilon: str
+    items: int
+    inner_nodes: int
+    height: int
+    first_budget: str
+    first_threshold: int
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Return the taxonomy and the first expansion."""
+        first = (
+            f"spends {self.first_budget}, is one of at most {self.inner_nodes:,}, prunes below {self.first_threshold:,}"
+        )
+        return [_describe_taxonomy(self), ("first expansion", first)]
+
+
+class ItemSetTreeFacts(Facts):
+    """The facts of a tree: nothing but what follows from the published tables."""
+
+    title: ClassVar = "tree"
+
+    items: int = Field(ge=1)
+    inner_nodes: int = Field(ge=1)
+    partitions: int = Field(ge=0)
+    item_sets: int = Field(ge=0)
+    estimated_records: int
+    kept_records: int  # of these, in the published sets
+    universe_is_public: bool
+    noise: NoiseOrigin
+    opendp: Version
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Return the taxonomy, the item sets and what is not covered."""
+        sets = f"{self.item_sets:,} with {self.kept_records:,} of about {self.estimated_records:,} records"
+        return [
+            _describe_taxonomy(self),
+            ("item sets", sets),
+            describe_universe(public=self.universe_is_public),
+            describe_noise(self.noise, self.opendp),
+        ]
+
+    def list_warnings(self) -> list[str]:
+        """Return whether little was kept."""
+        return warn_remaining(self.item_sets, self.kept_records, self.estimated_records, "item set")
+
+
+def _describe_taxonomy(facts: ItemSetTreePlan | ItemSetTreeFacts) -> tuple[str, str]:
+    return "taxonomy", f"{facts.items:,} items, {facts.inner_nodes:,} inner nodes"
+
+
+class CellTreePlan(Facts):
+    """The facts of a tree that are known without looking at the records."""
+
+    epsilon: str
+    values: int
+    expansions: int
+    first_choice: str
+    first_budget: str
+    not_covered: list[str]
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Return the values and the first expansion."""
+        spent = f"spends {self.first_choice} to choose a column and {self.first_budget} to count"
+        first = f"{spent}, is one of at most {self.expansions}"
+        return [describe_values(self.values, self.not_covered), ("first expansion", first)]
+
+
+class CellTreeFacts(Facts):
+    """The facts of a tree: nothing but what follows from the published tables."""
+
+    title: ClassVar = "tree"
+
+    values: int = Field(ge=1)
+    partitions: int = Field(ge=0)
+    cells: int = Field(ge=0)
+    estimated_records: int
+    kept_records: int  # of these, in the published cells
+    not_covered: list[str]
+    noise: NoiseOrigin
+    opendp: Version
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Return values and cells."""
+        cells = f"{self.cells:,} with {self.kept_records:,} of about {self.estimated_records:,} records"
+        return [
+            describe_values(self.values, self.not_covered),
+            ("cells", cells),
+            describe_noise(self.noise, self.opendp),
+        ]
+
+    def list_warnings(self) -> list[str]:
+        """Return whether little was kept."""
+        return warn_remaining(self.cells, self.kept_records, self.estimated_records, "cell")

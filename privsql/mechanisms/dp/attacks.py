@@ -1,0 +1,67 @@
+"""Attack noisy tables: the adversary who knows every record but one."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from math import exp as e_to
+from typing import TYPE_CHECKING, Any
+
+from scipy.special import ndtri
+
+from privsql.attacks.scene import Finding, ReleaseView
+from privsql.engine.sqlfiles import fill, table
+from privsql.mechanisms.dp.tables import CLIQUES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MEMBERSHIP = "membership"  # the adversary that the promise is about
+KNOWS = "every record but one, and asks whether that one is in the table; the belief if all noise points the same way"
+
+
+def make_membership_finding(params: Mapping[str, Any], exponents: Sequence[float], unit: str) -> Finding:
+    """Return what the adversary ``MEMBERSHIP`` comes to believe, beside e^epsilon/(1 + e^epsilon), which is promised.
+
+    ``exponents``: about every ``unit``, the logarithm of how much likelier the release is with the person's records in
+    it; odds were even before.
+    """
+    epsilon, beliefs = Fraction(params["epsilon"]), [1 / (1 + e_to(-one)) for one in exponents]
+    if not beliefs:
+        return Finding(unit=unit)
+    most = 1 / (1 + e_to(-float(epsilon)))
+    return Finding(
+        attacked=len(beliefs),
+        unit=unit,
+        mean=sum(beliefs) / len(beliefs),
+        highest=max(beliefs),
+        above=sum(one > most * (1 + 1e-12) for one in beliefs) / len(beliefs),
+        baseline=0.5,
+        notes=(f"epsilon {float(epsilon):g} promises at most {most:.1%}",),
+    )
+
+
+# The adversary of a private release ---
+
+RARE = 1_000  # releases, of which one has so telling Gaussian noise
+
+
+def attack_noisy_tables(view: ReleaseView, choices: float) -> list[Finding]:
+    """Find the belief that a record is in the tables, if all noise points the same way.
+
+    A record is counted in one cell of every table, whose Laplace noise of scale s makes a count at most e^(1/s) times
+    as likely; a choice with budget c is at most e^c times as likely, and those beside the tables e^``choices`` times.
+    Gaussian noise of scale s has no such bound: all counts together make the tables e^L times as likely with L of mean
+    rho and variance 2 rho, rho = sum of 1/(2 s^2), choices included; the belief is for the L that one in ``RARE`` has.
+    Of a person with k records that is k times as much, or k^2 times the rho.
+    """
+    records = view.manifest.parameters.get("max_records", 1)
+    rows = view.db.rows(fill("attack/tables", {"cliques": table(CLIQUES, view.database)}))
+    spent = sum(float(Fraction(choice)) for _, choice in rows if choice)
+    if Fraction(view.manifest.parameters.get("delta", "0")):
+        rho = records**2 * (choices + spent + sum(1 / (2 * float(width) ** 2) for width, _ in rows))
+        exponent = rho + math.sqrt(2 * rho) * -float(ndtri(1 / RARE))
+    else:
+        exponent = records * (choices + spent + sum(1 / float(width) for width, _ in rows))
+    unit = "records" if records == 1 else "persons"
+    return [make_membership_finding(view.manifest.parameters, [exponent] if rows else [], unit)]

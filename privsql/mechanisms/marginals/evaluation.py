@@ -1,0 +1,217 @@
+"""Measure how good a release of a contingency table is, by any algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sqlglot import exp
+
+from privsql.answers import accuracy
+from privsql.engine.database import report_steps
+from privsql.engine.sqlfiles import Field, column, fill, temp_table
+from privsql.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from privsql.answers.accuracy import EvaluationContext
+
+# Questions ------------------------------------------------------------------------------------------------------------
+# How good a release of a contingency table is: what analysts ask of it, by class, whatever algorithm made it.
+#
+# ``eq1``, ``eq2``, ``eq3``: as many columns have the values of a random record. ``range``: one or two ordered columns
+# lie between two values that hold 1 to 50 % of the records. ``groups``: one column has a random record's value, counted
+# by another. And whole tables: the counts by any one, two, .. columns, with their total variation. Of columns in wide
+# bins only ranges are asked. The release answers the SQL that the source is asked; what another estimator than the
+# default one refuses is left out of its figures.
+
+SPREAD = (0.01, 0.5)  # share of the records between the ends of a range
+WIDEST = 3  # columns of an equality
+ORDERED = ("INT", "FLOAT", "DOUBLE", "DECIMAL", "DATE", "TIME")  # parts of the types that have a range
+
+
+@dataclass(frozen=True)
+class QuestionColumn:
+    """A column of the source: its field, its values in order, and the records of each (n_i,)."""
+
+    field: Field
+    values: list[Any]
+    records: np.ndarray[Any, np.dtype[np.int64]]
+
+    def equals(self, value: object) -> exp.Expr:
+        """Return the condition that the column has one value."""
+        return accuracy.make_equality(column(self.field.name), value, self.field.type)
+
+    @cached_property
+    def is_ordered(self) -> bool:
+        """Return whether it makes sense to ask for a range of it."""
+        return len(self.values) > 2 and any(part in self.field.type for part in ORDERED)
+
+    def draw_range(self, draw: np.random.Generator) -> exp.Expr:
+        """Lying between two values, which hold a random share of its records; NULL comes last."""
+        known = [value is not None for value in self.values]
+        ends = np.cumsum(self.records[known])
+        share = draw.uniform(*SPREAD)
+        first = draw.uniform(0, 1 - share)
+        places = [int(np.searchsorted(ends, part * ends[-1])) for part in (first, first + share)]
+        low, high = (self.equals(self.values[place]).expression for place in places)
+        return exp.Between(this=column(self.field.name), low=low, high=high)
+
+
+def evaluate_tables(context: EvaluationContext) -> accuracy.Evaluated:
+    """Questions by class and whole tables, or the queries of a file, or random sets of values."""
+    workload = context.workload
+    if workload.file is not None or workload.kind != "equality":
+        return accuracy.by_questions(context)
+    result = QuestionClasses(context)
+    scores, extras = {}, {}
+    counts, tables = result.score_classes(), result.compare_tables()
+    for estimator in context.estimators:
+        scores[estimator] = accuracy.join_scores(counts[estimator].values())
+        by_class = accuracy.by_class(counts[estimator], context.records.records)
+        extras[estimator] = by_class | {"tables": tables[estimator]}
+    return accuracy.Evaluated(scores, {}, context.confidence, extras)
+
+
+class QuestionClasses:
+    """The questions of an evaluation, drawn by its seed, and both sides' answers."""
+
+    def __init__(self, context: EvaluationContext) -> None:
+        self._given, self._draw = context, context.workload.query_generator
+        self._number = context.workload.per_class
+        roles = context.records.roles
+        self._columns = [self._question_column(*pair) for pair in zip(roles.sensitive, roles.sa_keys, strict=True)]
+        names = [one.field.name for one in self._columns]
+        self._valued = [i for i, name in enumerate(names) if name not in context.answers.in_bins]
+
+    def _question_column(self, field: Field, key: str) -> QuestionColumn:
+        rows = self._given.db.rows(fill("core/frequencies", {"domain": temp_table("domain"), "column": column(key)}))
+        return QuestionColumn(field, [row[0] for row in rows], np.array([row[1] for row in rows], dtype=np.int64))
+
+    # Counts ---
+
+    def score_classes(self) -> dict[str, dict[str, accuracy.Score]]:
+        """By estimator and class."""
+        result = accuracy.score_classes(self._given, self._draw_conditions(), self._score_count)
+        if len(self._valued) > 1:
+            self._given.report.start_step("Asking for groups")
+            for estimator, score in self._score_groups().items():
+                result[estimator]["groups"] = score
+        return result
+
+    def _draw_conditions(self) -> dict[str, list[exp.Expr]]:
+        """Predicates by class, as many of each as there are queries to be asked."""
+        result: dict[str, list[exp.Expr]] = {}
+        for width in range(1, min(WIDEST, len(self._valued)) + 1):
+            result[f"eq{width}"] = [self._equality_condition(row, width) for row in self._sample_rows(self._number)]
+        ordered = [one for one in self._columns if one.is_ordered]
+        if ordered:
+            result["range"] = [self._range_condition(ordered) for _ in range(self._number)]
+        return result
+
+    def _equality_condition(self, row: Sequence[Any], width: int) -> exp.Expr:
+        chosen = sorted(self._draw.choice(self._valued, width, replace=False).tolist())
+        return exp.and_(*(self._columns[i].equals(row[i]) for i in chosen))
+
+    def _range_condition(self, ordered: Sequence[QuestionColumn]) -> exp.Expr:
+        width = int(self._draw.integers(1, min(2, len(ordered)) + 1))
+        chosen = sorted(self._draw.choice(len(ordered), width, replace=False).tolist())
+        return exp.and_(*(ordered[i].draw_range(self._draw) for i in chosen))
+
+    def _sample_rows(self, number: int) -> Iterator[Sequence[Any]]:
+        records, db = self._given.records, self._given.db
+        if not records.records:
+            return
+        rows = accuracy.sample_rows(db, records.roles.sa_columns("r"), records.records, number, self._draw)
+        for _, row in zip(range(number), rows, strict=False):
+            yield row
+
+    def _score_count(self, condition: exp.Expr, name: str) -> dict[str, accuracy.Score]:
+        """The number of records that meet a condition."""
+        return {estimator: score for estimator, (score, _) in self._score_table([], condition, name).items()}
+
+    def _score_groups(self) -> dict[str, accuracy.Score]:
+        """Counts by one column among the records that have a value in another, until enough groups are known."""
+        result = {name: accuracy.Score() for name in self._given.estimators}
+        answered = 0
+        for row in self._sample_rows(self._number):
+            among, by = self._draw.choice(self._valued, 2, replace=False).tolist()
+            for estimator, (score, _) in self._score_table([by], self._columns[among].equals(row[among])).items():
+                result[estimator].extend(score)
+            answered = len(result[next(iter(result))].truth)
+            self._given.report.update(100 * min(1.0, answered / self._number))
+            if answered >= self._number:
+                break
+        return result
+
+    # Tables ---
+
+    def compare_tables(self) -> dict[str, list[dict[str, Any]]]:
+        """By estimator, for tables by one, two, .. columns: their total variation, and figures of their cells.
+
+        Total variation: half of the sum of |estimate - truth| over all cells, as a share of the records.
+        """
+        result: dict[str, list[dict[str, Any]]] = {name: [] for name in self._given.estimators}
+        for ways in range(1, min(self._given.workload.ways, len(self._valued)) + 1):
+            self._given.report.start_step(f"Comparing tables by {ways} columns")
+            every = list(combinations(self._valued, ways))
+            chosen = self._choose_affordable(every)
+            scored = [self._score_table(one, None) for one in report_steps(self._given.report, chosen, len(chosen))]
+            for estimator, summaries in result.items():
+                answered = [one[estimator] for one in scored if estimator in one]
+                summaries.append({"ways": ways, "of": len(every), **self._summarize_tables(answered)})
+        return result
+
+    def _summarize_tables(self, answered: Sequence[tuple[accuracy.Score, float]]) -> dict[str, Any]:
+        """Figures of some tables and of all their cells, from the score and the distance of each."""
+        records = self._given.records.records
+        distances = [distance / max(1, records) for _, distance in answered]
+        figures = accuracy.join_scores(score for score, _ in answered).summarize_band(records)
+        return {
+            "tables": len(distances),
+            "total_variation": float(np.mean(distances)) if distances else None,
+            "largest": max(distances, default=None),
+            "cells": figures.pop("queries"),
+            **figures,
+        }
+
+    def _choose_affordable(self, every: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+        """Tables in random order up to as many cells as the queries are worth, one at least."""
+        most, cells = self._given.workload.max_cells, 0
+        chosen: list[Sequence[int]] = []
+        for place in self._draw.permutation(len(every)).tolist():
+            cells += prod(len(self._columns[i].values) for i in every[place])
+            if chosen and cells > most:
+                break
+            chosen.append(every[place])
+        return chosen
+
+    def _score_table(
+        self, columns: Sequence[int], condition: exp.Expr | None, name: str = "groups"
+    ) -> dict[str, tuple[accuracy.Score, float]]:
+        """By estimator that answers, the cells of a table and half of the sum of all their errors; of a cell that an
+        answer leaves out it says 0, and no bounds. ``name``: of the class of questions.
+        """
+        context = self._given
+        sql = accuracy.count_query(context.name, condition, [column(self._columns[i].field.name) for i in columns])
+        truth, result = context.truth(sql), {}
+        for estimator in context.estimators:
+            try:
+                known, score = context.answer(sql, estimator).by_group(), accuracy.Score()
+            except UsageError:
+                if estimator == context.answers.estimators[0]:
+                    raise
+                continue
+            difference = 0.0
+            for group in dict.fromkeys((*truth, *known)):
+                true, figures = truth.get(group, 0.0), known.get(group, (0.0, None, None))
+                difference += abs(float(figures[0] or 0.0) - true)
+                if context.workload.is_wanted(true):
+                    score.add(true, figures, accuracy.QuestionKey(sql, group, name))
+            result[estimator] = (score, difference / 2)
+        return result

@@ -1,0 +1,180 @@
+"""Measure marginals with noise, and publish them with weighted rows that fit them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from math import ceil, floor
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from privsql.dp_random import NoiseLaw, TableNoise, opendp_version, table_noise_for
+from privsql.errors import InfeasibleError
+from privsql.exact import fraction_text
+from privsql.mechanisms.dp.joint_model import Model
+from privsql.mechanisms.dp.noisy_tables import Clique, Ints, NoisyTable, Reals, flat_cells, measure_table, sum_cells
+from privsql.mechanisms.dp.sum_errors import rehearse_sums
+from privsql.mechanisms.dp.tables import write_noisy_tables, write_release_table
+from privsql.mechanisms.marginals.domains import ADDED, UNITS, ContingencyColumn, read_coded_cells, read_columns
+from privsql.mechanisms.marginals.parameters import Contingency, MarginalFacts
+from privsql.mechanisms.marginals.plan import PRICES, Rounds, Rule, counted_total, make_rule, square_root
+from privsql.mechanisms.marginals.tables import (
+    DOMAINS,
+    SummedTable,
+    domains_table,
+    list_marginal_facts,
+    mean_total_variation,
+    write_rows,
+    write_sums,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from privsql.engine.database import Relations
+    from privsql.keyed_random import Key
+    from privsql.model.records import Records
+
+# Measuring ------------------------------------------------------------------------------------------------------------
+# The private part: true tables are counted here, and leave with noise.
+#
+# Every table of one record more or less differs in one cell by one, so noise of scale 1/e spends e, and all tables and
+# choices together spend epsilon. A choice looks at how many records lie otherwise than the published tables make
+# likely: the L1 distance of a true table from the model's, whose cells are rounded, so that scores are whole numbers
+# and one record changes each by 1 at most, some up and some down: the choice spends twice what one between counts
+# would.
+
+WORTH = Fraction(1, 2)  # of the mean noise of a count: what a cell has to exceed to count for its pair
+
+
+def measure_marginals(codes: Ints, records: Ints, rule: Rule, noise: TableNoise) -> list[NoisyTable]:
+    """All tables of a source: ``codes`` (n, d) of its different cells, ``records`` (n,) of each.
+
+    epsilon- or (epsilon, delta)-differentially private for one record added or removed.
+    """
+
+    def count_exactly(clique: Clique) -> Ints:
+        return sum_cells(codes, records, clique, rule.sizes).astype(np.int64)
+
+    def measure(clique: Clique, spent: Fraction, choice: Fraction | None = None) -> NoisyTable:
+        return measure_table(clique, count_exactly(clique), spent, noise, choice, rule.law)
+
+    tables = [measure(*one) for one in rule.first_table()]
+    tables += [measure(*one) for one in rule.fixed_tables(counted_total(tables))]
+    rest = rule.remaining_tables(tables)
+    if not isinstance(rest, Rounds):
+        return tables + [measure(*one) for one in rest]
+    counts = {clique: count_exactly(clique) for clique in rest.cells}
+    chosen: list[Clique] = []
+    while affordable := rest.affordable_tables(chosen):
+        model = Model(tables, rule.sizes, mixed=False)
+        chosen.append(_choose_worst_table(model, {one: counts[one] for one in affordable}, rest, rule.law, noise))
+        tables.append(measure(*rest.due_tables(chosen)[-1]))
+    return tables
+
+
+def _choose_worst_table(
+    model: Model, counts: dict[Clique, Ints], rounds: Rounds, law: NoiseLaw, noise: TableNoise
+) -> Clique:
+    """The table with most records beyond ``WORTH`` of a count's noise, beside the root of its price, chosen privately.
+
+    A table of many cells is so worth its noise if few of them hold most records, as where a column follows from others.
+    """
+    cliques, scores = list(counts), []
+    for one in cliques:
+        far = np.abs(counts[one] - np.rint(model.fitted_table(one)).astype(np.int64))
+        least = floor(WORTH * law.mean_noise(rounds.prices[one] - rounds.choice))
+        part = square_root(rounds.unit * PRICES[0] / rounds.prices[one])  # 1 at most: one record moves a score by 1
+        scores.append(int(np.maximum(far - least, 0).sum()) * part.numerator // part.denominator)
+    return cliques[noise.choose_best(np.array(scores, dtype=np.int64), rounds.choice, monotonic=False)]
+
+
+def measure_sums(codes: Ints, records: Ints, units: Ints, rule: Rule, noise: TableNoise) -> list[SummedTable]:
+    """All tables of sums; ``units``: (n, measured columns) of a record of each of the n different cells."""
+    law, measured = replace(rule.law, moved=UNITS), list(dict.fromkeys(place for place, _, _ in rule.due_sums()))
+    result = []
+    for place, clique, spent in rule.due_sums():
+        amounts = records * units[:, measured.index(place)]
+        exact = sum_cells(codes, amounts, clique, rule.sizes).astype(np.int64)
+        result.append(SummedTable(place, measure_table(clique, exact, spent, noise, law=law)))
+    return result
+
+
+# Rows -----------------------------------------------------------------------------------------------------------------
+# Rows with weights that give about a release's estimates, for any SQL tool: made of the published tables alone.
+
+MOST = 100_000  # rows
+STEPS, FIT = 200, 8  # tables that weights are fitted to, all in all, and each of them
+FARTHEST = 10.0  # times that a weight changes in one step
+DECIMALS = 6  # of a weight: what machines compute alike
+
+
+def synthesize_rows(model: Model, draw: np.random.Generator) -> tuple[Ints, Reals]:
+    """Codes of R different rows, (R, d), in order, and their weights.
+
+    Rows are drawn from the model; then weights are fitted to all measured tables in turn (raking), and to the
+    single columns.
+    """
+    number = ceil(min(model.total, MOST))
+    codes, times = np.unique(model.draw_records(number, draw), axis=0, return_counts=True)
+    weights: Reals = times.astype(np.float64) * (model.total / max(number, 1))
+    tables = model.believed_tables
+    for _ in range(min(FIT, max(1, STEPS // len(tables)))):
+        for clique, wanted in tables.items():
+            flat = flat_cells(codes, clique, model.sizes)
+            now = np.bincount(flat, weights=weights, minlength=wanted.size)
+            scale = np.divide(wanted.reshape(-1), now, out=np.ones(wanted.size), where=now > 0)
+            weights = weights * np.clip(scale, 1 / FARTHEST, FARTHEST)[flat]
+    whole = float(weights.sum()) if len(weights) else 1.0
+    return codes, np.asarray(np.round(weights * (model.total / whole), DECIMALS), dtype=np.float64)
+
+
+def show_codes(columns: Sequence[ContingencyColumn], codes: Ints, weights: Reals) -> tuple[Ints, Reals]:
+    """Return rows as they are published, each once: in a column of no text, values that are not listed are NULL."""
+    sizes = np.array([len(one) for one in columns])
+    hidden = np.array([one.field.type != "VARCHAR" for one in columns]) & (codes == sizes - ADDED)
+    shown, place = np.unique(codes + hidden, axis=0, return_inverse=True)
+    return shown, np.bincount(place.reshape(-1), weights, len(shown)).astype(np.float64)
+
+
+def publish_marginals(db: Relations, source: Records, params: Contingency, key: Key) -> MarginalFacts:
+    """Make the tables of a release in database ``release``; returns the facts."""
+    columns = read_columns(db, source, params)
+    rule = make_rule(columns, params)
+    noise = table_noise_for(key, rule.law)
+    codes, records, units = read_coded_cells(db, source, columns)
+    measured = measure_marginals(codes, records, rule, noise)
+    sums = measure_sums(codes, records, units, rule, noise)
+    _require_information(rule, measured)
+    model = Model(measured, rule.sizes)
+    rows = synthesize_rows(model, key.random_generator("marginals", fraction_text(params.epsilon)))
+    synthetic = show_codes(columns, *rows)
+    write_noisy_tables(db, measured, rule.names)
+    write_sums(db, sums, rule.names)
+    write_release_table(db, DOMAINS, domains_table(columns))
+    write_rows(db, source.roles.sensitive, columns, synthetic)
+    return MarginalFacts(
+        **list_marginal_facts(rule, measured, model),
+        synthetic=len(synthetic[1]),
+        distance=round(mean_total_variation(model, *synthetic), 6),
+        errors=rehearse_sums(model),
+        noise=noise.origin,
+        opendp=opendp_version(),
+    )
+
+
+def _require_information(rule: Rule, tables: Sequence[NoisyTable]) -> None:
+    """``InfeasibleError`` where the columns' own tables hold more noise than records, unless that is wanted.
+
+    How many records there are is not guessed: where there are few, the noisy total is noise, too.
+    """
+    noise = rule.mean_noise((one.columns, one.budget) for one in tables)
+    if noise > rule.noisy_total(tables) and not rule.params.allow_empty:
+        most, values = max(zip(rule.sizes, rule.names, strict=True))
+        raise InfeasibleError(
+            f"the tables would be noise: a column's own table errs by about {float(noise):,.0f} records on average, "
+            f"too many for the records that there are; {values} has {most:,} values. A larger epsilon, fewer values "
+            f"or wider bins{rule.advice} would help, and mechanism.allow_empty = true publishes it anyway; epsilon "
+            f"{fraction_text(rule.params.epsilon)} was drawn and is spent"
+        )

@@ -1,0 +1,140 @@
+"""Hold item sets with weights as bits, and read those of a source."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from privsql.engine.sqlfiles import all_rows, fill, temp_table
+from privsql.model.arrays import round_copies
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from privsql.mechanisms.dp.noisy_tables import Ints
+    from privsql.model.records import Records
+
+# Holdings -------------------------------------------------------------------------------------------------------------
+# Item sets with weights as bits: which of them hold some items, and which sets of items weigh most.
+
+Reals = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class WeightedSets:
+    """N sets: the items of set s are ``codes[starts[s]:starts[s+1]]``, of a universe of ``items``; ``weights`` (N,)."""
+
+    starts: Ints
+    codes: Ints
+    weights: Reals
+    items: int
+
+    @staticmethod
+    def from_lists(lists: pa.ChunkedArray, weights: pa.ChunkedArray, items: pa.Array) -> WeightedSets:
+        """Lists of some items with their weights; ``ValueError`` where one holds another item, or one twice."""
+        values = lists.combine_chunks()
+        codes = pc.index_in(values.flatten(), value_set=items)
+        if codes.null_count or values.null_count or weights.null_count:
+            raise ValueError("a set holds an item that is not in the universe or was not measured, or has no weight")
+        starts = np.concatenate(([0], np.cumsum(pc.list_value_length(values).to_numpy().astype(np.int64))))
+        numbers = weights.to_numpy().astype(np.float64)
+        result = WeightedSets(starts, codes.to_numpy().astype(np.int64), numbers, len(items))
+        if len(np.unique(result.owners * result.items + result.codes)) < len(codes):
+            raise ValueError("a set holds an item twice")
+        return result
+
+    @property
+    def longest_set(self) -> int:
+        """Items of the largest set."""
+        return int(np.diff(self.starts).max(initial=0))
+
+    def list_sets(self) -> list[tuple[int, ...]]:
+        """Return the codes of every set, ascending."""
+        codes = self.codes.tolist()
+        return [tuple(sorted(codes[start:end])) for start, end in pairwise(self.starts.tolist())]
+
+    @cached_property
+    def owners(self) -> Ints:
+        """The set that holds each of ``codes``."""
+        return np.repeat(np.arange(len(self.weights), dtype=np.int64), np.diff(self.starts))
+
+    @cached_property
+    def item_weights(self) -> Reals:
+        """Weight of every item alone, (items,)."""
+        return self._by_item(self.weights, self.codes >= 0)
+
+    @cached_property
+    def _sets_by_item(self) -> NDArray[np.uint8]:
+        """For every item the sets that hold it, as bits: (items, N/8)."""
+        result = np.zeros((self.items, (len(self.weights) + 7) // 8), dtype=np.uint8)
+        owner = self.owners
+        np.bitwise_or.at(result, (self.codes, owner >> 3), (128 >> (owner & 7)).astype(np.uint8))
+        return result
+
+    def sets_with_all(self, codes: Sequence[int]) -> Flags:
+        """Which sets hold all of some items, (N,)."""
+        packed = np.bitwise_and.reduce(self._sets_by_item[list(codes)], axis=0)
+        return np.unpackbits(packed, count=len(self.weights)).astype(bool)
+
+    def count_patterns(self, chosen: Ints) -> Ints:
+        """The records with every pattern of some items, which has a bit for each."""
+        place = np.full(self.items, -1, dtype=np.int64)
+        place[chosen] = np.arange(len(chosen))
+        item_places = place[self.codes]
+        inside = item_places >= 0
+        bits = np.left_shift(np.int64(1), len(chosen) - 1 - item_places[inside])
+        pattern = np.bincount(self.owners[inside], weights=bits, minlength=len(self.weights)).astype(np.int64)
+        return np.bincount(pattern, self.weights, 1 << len(chosen)).astype(np.int64).reshape((2,) * len(chosen))
+
+    def top_sets(self, number: int) -> list[tuple[tuple[int, ...], float]]:
+        """The ``number`` item sets with most weight, each with its weight; ties by size and then by codes.
+
+        Best first: a set is extended by items after its last one, all of whose weights are had in one pass over the
+        sets that hold it. Where all weights are positive no extension weighs more than what it extends, so what comes
+        out is exact; negative weights, from noise, may put a set somewhat later.
+        """
+        alone = enumerate(self.item_weights.tolist())
+        queue: list[tuple[float, int, tuple[int, ...]]] = [
+            (-weight, 1, (code,)) for code, weight in alone if weight > 0
+        ]
+        heapq.heapify(queue)
+        result: list[tuple[tuple[int, ...], float]] = []
+        while queue and len(result) < number:
+            weight, size, chosen = heapq.heappop(queue)
+            result.append((chosen, -weight))
+            inside = self.sets_with_all(chosen)[self.owners] & (self.codes > chosen[-1])
+            weights = self._by_item(self.weights, inside)
+            for code in np.flatnonzero(weights > 0).tolist():
+                heapq.heappush(queue, (-float(weights[code]), size + 1, (*chosen, code)))
+        return result
+
+    def _by_item(self, weights: Reals, inside: Flags) -> Reals:
+        """Weights by item, over some of the pairs of set and item, (items,)."""
+        result = np.bincount(self.codes[inside], weights=weights[self.owners[inside]], minlength=self.items)
+        return result.astype(np.float64)
+
+
+def read_sets(source: Records) -> WeightedSets:
+    """The source's sets and how many records have each."""
+    source.sort_records()
+    contents = source.db.arrow(all_rows(temp_table("contents")))
+    weights = source.db.arrow(fill("setvalued/weights", {"baskets": temp_table("baskets")}))["records"].to_numpy()
+    starts = np.searchsorted(contents["basket"].to_numpy(), np.arange(len(weights) + 1))
+    codes = contents["code"].to_numpy().astype(np.int64)
+    return WeightedSets(starts, codes, weights.astype(np.float64), len(source.labels))
+
+
+def repeat_sets(lists: pa.ChunkedArray, weights: pa.ChunkedArray) -> pa.Table:
+    """Sets as records, each as often as it weighs: (record, item) in order; the empty have none."""
+    copies = np.repeat(np.arange(len(lists)), round_copies(weights.to_numpy()))
+    repeated = lists.combine_chunks().take(pa.array(copies))
+    return pa.table({"record": repeated.value_parent_indices().cast(pa.int64()), "item": repeated.flatten()})
