@@ -15,7 +15,7 @@ from privsql.answers.sql.question import CountQuery, select_terms
 from privsql.dp_random import variance_of
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table
 from privsql.errors import UsageError
-from privsql.mechanisms.diffpart.plan import bound_noise, items_taxonomy
+from privsql.mechanisms.diffpart.plan import Usefulness, bound_noise, items_taxonomy
 from privsql.mechanisms.diffpart.tables import SET_TABLES, TAXONOMY, TREE, as_integers, read_taxonomy, read_tree
 from privsql.mechanisms.diffpart.tree import Ints, PartitionTree, Taxonomy, leaf_values, make_sets_rule
 from privsql.mechanisms.dp.answers import DAMAGED, PrivateAnswers, refuse_damaged
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
-
-    from privsql.mechanisms.views.evaluation import Usefulness
 
 # Answers --------------------------------------------------------------------------------------------------------------
 # The paper's answers: sums of the published counts.
@@ -113,25 +111,22 @@ class ItemSetTreeAnswers(ItemAnswers, TreeAnswers):
     records = values = "itemsets"
     formulas: ClassVar[Mapping[str, str]] = dict.fromkeys(ESTIMATORS, FORMULA.format(leaves="item sets"))
 
-    @property
-    def published_sets(self) -> WeightedSets:
-        """All published sets with their counts."""
-        return self._published_parts[1]
-
-    @cached_property
-    def usefulness(self) -> Usefulness:
-        """Return what bounds its errors."""
-        params = SetValued.model_validate(self._manifest.parameters)
-        taxonomy = items_taxonomy(len(self.item_labels), params)
-        return bound_noise(make_sets_rule(params, taxonomy), taxonomy)
-
     @cached_property
     def _published_parts(self) -> tuple[Ints, WeightedSets]:
-        """All published sets with their counts, and the part of each."""
+        """The part of every published set, and all published sets with their counts."""
         rows, items = self._db.arrow(self._sets_inside), self._read_table(UNIVERSE, "code")["item"]
         with refuse_damaged():
             sets = WeightedSets.from_lists(rows["items"], rows["count"], items.combine_chunks())
         return as_integers(rows["part"], -1), sets
+
+    def bound_errors(
+        self, true: WeightedSets, questions: Mapping[str, Sequence[tuple[int, ...]]], doubt: float
+    ) -> dict[str, int]:
+        """Return a bound of the error of each class of questions (Chen et al. 2011, Theorem 4.2)."""
+        params = SetValued.model_validate(self._manifest.parameters)
+        taxonomy = items_taxonomy(len(self.item_labels), params)
+        useful = bound_noise(make_sets_rule(params, taxonomy), taxonomy)
+        return bound_errors(true, self._published_parts[1], useful, questions, doubt)
 
     def make_synthetic(self) -> pa.Table:
         """The published sets as records, (record, item) in order; the empty have none."""
@@ -141,7 +136,7 @@ class ItemSetTreeAnswers(ItemAnswers, TreeAnswers):
     def top_sets(self, number: int, estimator: str) -> list[tuple[tuple[int, ...], float]]:
         """The item sets with most published records: their codes, ascending, and how many these are."""
         self.require_estimator(estimator)
-        return self.published_sets.top_sets(number)
+        return self._published_parts[1].top_sets(number)
 
     def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
         """The number of records that contain all of some items."""
@@ -161,17 +156,40 @@ class ItemSetTreeAnswers(ItemAnswers, TreeAnswers):
         return rows.order_by(self._roles.by_sa.as_column("part"))
 
 
+def bound_errors(
+    true: WeightedSets,
+    kept: WeightedSets,
+    useful: Usefulness,
+    questions: Mapping[str, Sequence[tuple[int, ...]]],
+    doubt: float,
+) -> dict[str, int]:
+    """Return a bound of the error of each class, which holds for all of its questions but for a chance of ``doubt``.
+
+    A question is answered by the sets that hold its items, of the source (``true``) and of the release (``kept``)
+    together. Which sets that nobody has were kept depends on noise: half of the doubt is for the source's sets, half
+    for those.
+    """
+    known = set(true.list_sets())
+    strange = np.array([one not in known for one in kept.list_sets()], dtype=bool)
+    sets = 2 * max(len(true.weights), int(strange.sum()))
+
+    def count_covered(one: tuple[int, ...]) -> int:
+        return int(true.sets_with_all(one).sum() + (kept.sets_with_all(one) & strange).sum())
+
+    covered = {name: max(map(count_covered, dict.fromkeys(asked)), default=0) for name, asked in questions.items()}
+    return {name: useful.bound_error(number, sets, doubt) for name, number in covered.items()}
+
+
 class CellTreeAnswers(ListedAnswers, TreeAnswers):
     """An open release that answers count queries over its columns."""
 
+    records = values = "cells"
+    formulas: ClassVar[Mapping[str, str]] = dict.fromkeys(ESTIMATORS, FORMULA.format(leaves="cells"))
     answer_reading = TreeAnswers.answer
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """Return the SQL that reads the release for an answer, and the formula in words."""
         return super().make_statement(read_question(query, self.unlisted).query, estimator)
-
-    records = values = "cells"
-    formulas: ClassVar[Mapping[str, str]] = dict.fromkeys(ESTIMATORS, FORMULA.format(leaves="cells"))
 
     @cached_property
     def _unlisted_parts(self) -> list[tuple[UnlistedColumn, list[int]]]:
@@ -192,25 +210,24 @@ class CellTreeAnswers(ListedAnswers, TreeAnswers):
         """Return what stands for the values that are not listed; they occur where a part of them was kept."""
         return [one for one, _ in self._unlisted_parts]
 
-    @property
-    def _cells(self) -> exp.Expr:
-        """Return the cells, with what stands for the values that are not listed."""
-        held: dict[str, exp.Expr] = {field.name: column(field.name) for field in self._manifest.sensitive}
-        for one, parts in self._unlisted_parts:
-            if parts:
-                is_unlisted = self._roles.by_sa.as_column("part").isin(*map(exp.Literal.number, parts))
-                held[one.field.name] = one.name_value(held[one.field.name], is_unlisted)
-        others = [column(self._roles.by_sa.column_name(name)) for name in ("part", "count")]
-        named = [alias_as(value, name) for name, value in held.items()]
-        return exp.select(*others, *named).from_(table("cells", self._database)).subquery("cells")
-
     def _matching_query(self, query: CountQuery) -> exp.Query:
         refuse_joins(query)
+        own = self._roles.by_sa
+        held: dict[str, exp.Expr] = {field.name: column(field.name) for field in self._manifest.sensitive}
+        for one, parts in self._unlisted_parts:
+            if parts:  # their values are shown as what stands for them
+                is_unlisted = own.as_column("part").isin(*map(exp.Literal.number, parts))
+                held[one.field.name] = one.name_value(held[one.field.name], is_unlisted)
+        named = [
+            own.as_column("part"),
+            own.as_column("count"),
+            *(alias_as(value, name) for name, value in held.items()),
+        ]
         holes: Holes = {
-            "cells": self._cells,
+            "cells": exp.select(*named).from_(table("cells", self._database)).subquery("cells"),
             "terms": select_terms(query, "sa"),
             "condition": all_of([*query.filters["qi"], *query.filters["sa"]]),
+            "part": own.as_column("part"),
+            "count": own.as_column("count"),
         }
-        return fill(
-            "contingency/met", {**holes, **{name: self._roles.by_sa.as_column(name) for name in ("part", "count")}}
-        )
+        return fill("contingency/met", holes)

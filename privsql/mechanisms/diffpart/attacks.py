@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def attack_leaves(view: ReleaseView, unit: str) -> list[Finding]:
-    """The belief about a record of each published leaf, for the most telling noise."""
+    """Return the belief about a record of each published leaf, for the most telling noise."""
     rows = view.db.rows(fill("attack/paths", {"tree": table(TREE, view.database)}))
     params, leaves = view.manifest.parameters, []
     below = {None: 0.0}  # what the way to a part's own parts says, with the choice of how it is divided
-    for each_part, parent, width, choice, leaf in rows:  # parents come before their parts
-        exponent = below[parent] + (1 / float(width) if width else 0.0)
-        below[each_part] = exponent + (float(Fraction(choice)) if choice else 0.0)
+    for part, parent, scale, choice, leaf in rows:  # parents come before their parts
+        exponent = below[parent] + (1 / float(scale) if scale else 0.0)
+        below[part] = exponent + (float(Fraction(choice)) if choice else 0.0)
         leaves += [params.get("max_records", 1) * exponent] if leaf else []
     return [make_membership_finding(params, leaves, unit)]

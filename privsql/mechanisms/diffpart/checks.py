@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -16,13 +17,12 @@ from privsql.mechanisms.diffpart.plan import read_tree_domains
 from privsql.mechanisms.diffpart.tables import (
     TREE_ORDERS,
     list_cell_facts,
+    list_nodes,
     list_set_facts,
     read_taxonomy,
     read_tree,
-    taxonomy_table,
 )
 from privsql.mechanisms.diffpart.tree import (
-    Ints,
     PartitionTree,
     Taxonomy,
     TreeRule,
@@ -39,7 +39,7 @@ from privsql.mechanisms.dp.checks import (
     wrong_facts,
 )
 from privsql.mechanisms.marginals.domains import added_values
-from privsql.mechanisms.views.checks import OF_UNIVERSE
+from privsql.mechanisms.views.checks import check_universe
 from privsql.mechanisms.views.tables import read_labels
 
 if TYPE_CHECKING:
@@ -51,250 +51,242 @@ if TYPE_CHECKING:
     from privsql.model.checks import Check, CheckedRelease
     from privsql.model.records import Records
 
-    TreeCheck = Callable[[CheckedRelease[Any, Any], PartitionTree, Taxonomy, TreeRule], list[str]]
     SetsRelease = CheckedRelease[SetValued, ItemSetTreeFacts]
     CellRelease = CheckedRelease[Contingency, CellTreeFacts]
 
-
 # Trees ----------------------------------------------------------------------------------------------------------------
-# Checks of a published DiffPart tree from its rows alone: exact fractions and sets of nodes. They share no code with
-# growing it.
 
 CLOSE = 1e-9  # relative difference of a threshold that doubles may make
+
+
+@dataclass(frozen=True)
+class PublishedTree:
+    """What is read of a release once, and the public rule of its parameters."""
+
+    tree: PartitionTree
+    taxonomy: Taxonomy
+    rule: TreeRule
 
 
 def check_tree(
     release: CheckedRelease[Any, Any],
     make_rule: Callable[[Taxonomy], TreeRule],
     list_facts: Callable[[PartitionTree, Taxonomy], Mapping[str, Any]],
-    named: Mapping[str, TreeCheck],
-    leaves: tuple[str, Sequence[str]],
+    named: Mapping[str, Callable[[PublishedTree], list[str]]],
+    leaves: str,
+    keys: Sequence[str],
 ) -> list[Check]:
-    """Return the checks of a tree, its facts as ``list_facts`` has them.
+    """Return the checks that hold for every tree.
 
-    ``named``: a kind's further ones; ``leaves``: view and key of the leaves' table.
+    Args:
+        release: The release.
+        make_rule: Returns the public rule of its parameters.
+        list_facts: Returns the facts that follow from the tree.
+        named: Further checks, by name.
+        leaves: The table of the leaves.
+        keys: The columns that order its rows.
     """
 
-    def read(_: CheckedRelease[Any, Any]) -> tuple[PartitionTree, Taxonomy, TreeRule]:
+    def read() -> PublishedTree:
         taxonomy = read_taxonomy(release.read_view("taxonomy"), sets=release.roles.hold_sets)
-        return read_tree(release.read_view("tree"), taxonomy), taxonomy, make_rule(taxonomy)
+        return PublishedTree(read_tree(release.read_view("tree"), taxonomy), taxonomy, make_rule(taxonomy))
 
-    common: dict[str, TreeCheck] = {
-        "choices and counts of every path spend at most epsilon": wrong_paths,
-        "sizes reach thresholds that depend on no data": wrong_thresholds,
-        "scales are those of the budgets": wrong_tree_scales,
-        "facts are those of the tree": lambda _, tree, taxonomy, _rule: wrong_facts(
-            release, list_facts(tree, taxonomy)
-        ),
+    common: dict[str, Callable[[PublishedTree], list[str]]] = {
+        "choices and counts of every path spend at most epsilon": lambda found: [
+            f"part {row} {what}" for row, what in find_violations(found.tree, found.taxonomy, found.rule)
+        ],
+        "sizes reach thresholds that depend on no data": lambda found: wrong_thresholds(release, found),
+        "scales are those of the budgets": lambda found: wrong_tree_scales(release, found.tree),
+        "facts are those of the tree": lambda found: wrong_facts(release, list_facts(found.tree, found.taxonomy)),
     }
-    view, keys = leaves
+    counts = release.fill_query("verify/leaves", leaves=release.view(leaves))
     return [
         *check_published(release, "tree", read, common | dict(named)),
-        *release.list_checks(
-            {"counts are those of the tree": release.fill_query("verify/leaves", leaves=release.view(view))}
-        ),
-        *release.check_orders(TREE_ORDERS | {view: keys}),
+        *release.list_checks({"counts are those of the tree": counts}),
+        *release.check_orders(TREE_ORDERS | {leaves: keys}),
         *release.list_checks({OPENDP_CHECK: unknown_opendp}),
     ]
 
 
-def is_cutoff(least: int, empty: int, passing: Fraction, spent: Fraction) -> bool:
-    """Return whether ``least`` is ``diffpart.least_cutoff`` of the others, up to ``CLOSE``."""
-    alpha = float(spent)
-    exact = math.log(empty / (float(passing) * (1 + math.exp(-alpha)))) / alpha
-    return least >= 1 and least >= exact - CLOSE * least and (least == 1 or least - 1 < exact + CLOSE * least)
-
-
-def _is_least(rule: TreeRule, least: int, spent: Fraction, branches: int, height: int, leaf: bool) -> bool:
-    """Return whether ``least`` is the least integer >= 1 that meets its bound: exactly, or as ``is_cutoff`` has it."""
+def is_least(rule: TreeRule, least: int, spent: Fraction, branches: int, height: int, *, leaf: bool) -> bool:
+    """Return whether ``least`` is the least integer >= 1 that meets its bound: exactly, or up to ``CLOSE``."""
     if rule.c1 is not None and rule.c2 is not None:
         bound = 2 * ((rule.c1 if leaf else rule.c2 * height) / spent) ** 2
         return least >= 1 and least**2 >= bound and (least == 1 or (least - 1) ** 2 < bound)
-    return is_cutoff(least, branches, rule.passing_leaves if leaf else rule.passing, spent)
+    alpha, passing = float(spent), float(rule.passing_leaves if leaf else rule.passing)
+    exact = math.log(branches / (passing * (1 + math.exp(-alpha)))) / alpha
+    return least >= 1 and least >= exact - CLOSE * least and (least == 1 or least - 1 < exact + CLOSE * least)
 
 
-def wrong_thresholds(
-    release: CheckedRelease[Any, Any], tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule
-) -> list[str]:
-    """Rows whose threshold is not the one of their budget, node and kind, or whose size is below it."""
+def wrong_thresholds(release: CheckedRelease[Any, Any], found: PublishedTree) -> list[str]:
+    """Return rows whose threshold is not that of their budget, node and kind, or whose size is below it."""
+    tree, taxonomy = found.tree, found.taxonomy
     wrong = [] if release.read_view("tree")["threshold"].to_pylist()[0] is None else ["part 0 was never counted"]
-    right, degrees = cache(partial(_is_least, rule)), taxonomy.degree.tolist()
+    is_right, degrees = cache(partial(is_least, found.rule)), taxonomy.degree.tolist()
     for row in range(1, len(tree)):
         node, least = int(tree.next[tree.parent[row]]), int(tree.threshold[row])
         branches = 1 if not tree.branch[row] else 2 ** degrees[node] - 1 if taxonomy.holds_sets else degrees[node]
-        kind = tree.budgets[tree.spent[row]], branches, int(taxonomy.height[node]), bool(tree.leaf[row])
-        if tree.size[row] < least or not right(least, *kind):
+        spent, height, leaf = tree.budgets[tree.spent[row]], int(taxonomy.height[node]), bool(tree.leaf[row])
+        if tree.size[row] < least or not is_right(least, spent, branches, height, leaf=leaf):
             wrong.append(f"part {row}: threshold {least}, size {tree.size[row]}")
     return wrong
 
 
-def wrong_tree_scales(release: CheckedRelease[Any, Any], tree: PartitionTree, *_others: object) -> list[str]:
-    """Rows whose noise has another scale than the least double that spends no more than the stated budget."""
-    widths = release.read_view("tree")["scale"].to_pylist()
-    wrong = [] if widths[0] is None else ["part 0 was never counted"]
-    for code, width in sorted(set(zip(tree.spent[1:].tolist(), widths[1:], strict=True)), key=str):
-        budget = tree.budgets[code]
-        if width != noise_scale(budget):
-            wrong.append(f"budget {budget}, scale {width}")
-    return wrong
-
-
-def wrong_leaf_values(tree: PartitionTree, taxonomy: Taxonomy, parts: Ints, values: Ints) -> list[str]:
-    """Leaves whose published value nodes (-1: of no node), as pairs with their part, are not those of their path."""
-    if len(parts) and not 0 <= parts.min() <= parts.max() < len(tree):
-        return ["a leaf belongs to no part of the tree"]
-    which, due = leaf_values(tree, taxonomy)
-    pairs, expected = sorted(zip(parts.tolist(), values.tolist(), strict=True)), tree.leaves[which].tolist()
-    if pairs == list(zip(expected, due.tolist(), strict=True)):
-        return []
-    differing = set(pairs) ^ set(zip(expected, due.tolist(), strict=True))
-    return [f"part {part}" for part in sorted({part for part, _ in differing})] or ["a value stands twice"]
-
-
-def wrong_paths(_: CheckedRelease[Any, Any], tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> list[str]:
-    """Return the rows of a tree that break its rules, one line each."""
-    return [f"part {row} {what}" for row, what in find_violations(tree, taxonomy, rule)]
+def wrong_tree_scales(release: CheckedRelease[Any, Any], tree: PartitionTree) -> list[str]:
+    """Return budgets whose noise has another scale than the least double that spends no more."""
+    first, *scales = release.read_view("tree")["scale"].to_pylist()
+    wrong = [] if first is None else ["part 0 was never counted"]
+    different = sorted(set(zip(tree.spent[1:].tolist(), scales, strict=True)), key=str)
+    budgets = [(tree.budgets[code], scale) for code, scale in different]
+    return wrong + [f"budget {budget}, scale {scale}" for budget, scale in budgets if scale != noise_scale(budget)]
 
 
 def find_violations(tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> list[tuple[int, str]]:
-    """Rows that are not what the algorithm makes of their parent, or whose path spends more than epsilon.
+    """Return rows that are not what the algorithm makes of their parent, or whose path spends more than epsilon.
 
     For every row: its cut follows from its parent's and its branch; it is a leaf if no node is left that is no value,
     else it is expanded at one of these; the choice among several columns, and no other, spent its share; its count
     spent what was due; and choices and counts of no path, whether or not its next counts were kept, exceed epsilon.
+
+    Returns:
+        Pairs of a row and what is wrong with it.
     """
-    paths = _Paths(tree, taxonomy, rule)
-    return [(row, what) for row in range(len(tree)) for what in paths.check_row(row)]
+    cuts = {0: frozenset(taxonomy.roots.tolist())}  # by expanded row: the nodes of its cut that are no values
+    used = {0: Fraction(0)}  # by expanded row: what the choices and counts above it and its own count spent
+    wrong: list[tuple[int, str]] = []
+    expansions = taxonomy.inner if taxonomy.holds_sets else taxonomy.height
 
-
-class _Paths:
-    """The way to each expanded row: its cut, and the budget of the choices and counts on it."""
-
-    def __init__(self, tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> None:
-        self.tree, self.taxonomy, self.rule = tree, taxonomy, rule
-        self.cuts = {0: frozenset(taxonomy.roots.tolist())}
-        self.used = {0: Fraction(0)}
-        self.due = cache(self._due_budgets)
-
-    def check_row(self, row: int) -> list[str]:
-        """Return what is wrong with a row whose parent was looked at before it."""
-        cut, spent, wrong = self.cuts[0], Fraction(0), list[str]()
-        if row:
-            parent = int(self.tree.parent[row])
-            node = int(self.tree.next[parent])
-            if node not in self.cuts.get(parent, ()):
-                return ["has no parent that was expanded into it"]
-            cut = self.cuts[parent] - {node} | self._inner_children(node, int(self.tree.branch[row]))
-            budget = self.tree.budgets[self.tree.spent[row]]
-            spent = self.used[parent] + self._choice_budget(parent) + budget
-            _, inner, leaf = self.due(self.used[parent], self.cuts[parent])
-            if budget != (inner if cut else leaf):
-                wrong.append(f"spent {budget}, not the {inner if cut else leaf} that was left for it")
-        if cut:
-            self.cuts[row], self.used[row] = cut, spent
-        wrong += self._expansion_errors(row, cut)
-        total = spent + (self._choice_budget(row) + self.due(spent, cut)[2] if cut else 0)
-        return (
-            [*wrong, f"its path spends {total}, more than {self.rule.epsilon}"] if total > self.rule.epsilon else wrong
-        )
-
-    def _expansion_errors(self, row: int, cut: frozenset[int]) -> list[str]:
-        """Return what is wrong with how a row is expanded, or that it is, or is not."""
-        node, due = int(self.tree.next[row]), self.due(self.used[row], cut)[0] if cut else Fraction(0)
-        if (node < 0) != (not cut):
-            return ["is not a leaf, or should be one"]
-        if cut and (node != max(cut) if self.taxonomy.holds_sets else node not in cut):
-            return ["is expanded at a node that it does not have, or not at its cut's last"]
-        stated = self._choice_budget(row)
-        return [] if stated == due else [f"chose a column for {stated}, not for {due}"]
-
-    def _inner_children(self, node: int, branch: int) -> frozenset[int]:
-        children = self.taxonomy.children[self.taxonomy.starts[node] : self.taxonomy.starts[node + 1]].tolist()
-        taken = [
-            child for place, child in enumerate(children)
-            if (branch >> place & 1 if self.taxonomy.holds_sets else branch == place + 1)
-        ]  # fmt: skip
-        return frozenset(child for child in taken if self.taxonomy.height[child])
-
-    def _choice_budget(self, row: int) -> Fraction:
-        code = int(self.tree.choice[row])
-        return self.tree.budgets[code] if code >= 0 else Fraction(0)
-
-    def _due_budgets(self, used: Fraction, cut: frozenset[int]) -> tuple[Fraction, Fraction, Fraction]:
+    @cache
+    def due(used: Fraction, cut: frozenset[int]) -> tuple[Fraction, Fraction, Fraction]:
         """Return what is due for choosing a node of the cut, and for the counts of a part below it and of a leaf."""
-        nodes = self.taxonomy.inner if self.taxonomy.holds_sets else self.taxonomy.height
-        alpha = (self.rule.epsilon / 2 - used) / sum(int(nodes[node]) for node in cut)
-        choice = alpha * self.rule.choice if len(cut) > 1 else Fraction(0)
-        return choice, alpha - choice, self.rule.epsilon - used - choice
+        alpha = (rule.epsilon / 2 - used) / sum(int(expansions[node]) for node in cut)
+        choice = alpha * rule.choice if len(cut) > 1 else Fraction(0)
+        return choice, alpha - choice, rule.epsilon - used - choice
+
+    def choice_budget(row: int) -> Fraction:
+        code = int(tree.choice[row])
+        return tree.budgets[code] if code >= 0 else Fraction(0)
+
+    for row in range(len(tree)):
+        cut, spent = cuts[0], Fraction(0)
+        if row:
+            parent, branch = int(tree.parent[row]), int(tree.branch[row])
+            node = int(tree.next[parent])
+            if node not in cuts.get(parent, ()):
+                wrong.append((row, "has no parent that was expanded into it"))
+                continue
+            children = taxonomy.children[taxonomy.starts[node] : taxonomy.starts[node + 1]].tolist()
+            taken = {
+                child
+                for place, child in enumerate(children)
+                if (branch >> place & 1 if taxonomy.holds_sets else branch == place + 1)
+            }
+            cut = cuts[parent] - {node} | {child for child in taken if taxonomy.height[child]}
+            budget = tree.budgets[tree.spent[row]]
+            spent = used[parent] + choice_budget(parent) + budget
+            _, inner, leaf = due(used[parent], cuts[parent])
+            if budget != (inner if cut else leaf):
+                wrong.append((row, f"spent {budget}, not the {inner if cut else leaf} that was left for it"))
+        chosen, node = choice_budget(row), int(tree.next[row])
+        if cut:
+            cuts[row], used[row] = cut, spent
+        due_choice = due(spent, cut)[0] if cut else Fraction(0)
+        if (node < 0) != (not cut):
+            wrong.append((row, "is not a leaf, or should be one"))
+        elif cut and (node != max(cut) if taxonomy.holds_sets else node not in cut):
+            wrong.append((row, "is expanded at a node that it does not have, or not at its cut's last"))
+        elif chosen != due_choice:
+            wrong.append((row, f"chose a column for {chosen}, not for {due_choice}"))
+        total = spent + (chosen + due(spent, cut)[2] if cut else 0)
+        if total > rule.epsilon:
+            wrong.append((row, f"its path spends {total}, more than {rule.epsilon}"))
+    return wrong
+
+
+# Item sets ------------------------------------------------------------------------------------------------------------
 
 
 def check_sets(release: SetsRelease) -> list[Check]:
-    """Return the checks that need the release alone."""
-    named: dict[str, TreeCheck] = {
-        "the taxonomy groups the universe by fan-out": _wrong_groups,
-        "item sets are the leaves of the tree": _wrong_leaves,
+    """Return the checks of a tree of item sets that need the release alone."""
+    params = release.params
+    named: dict[str, Callable[[PublishedTree], list[str]]] = {
+        "the taxonomy groups the universe by fan-out": lambda found: _wrong_groups(release, found.taxonomy),
+        "item sets are the leaves of the tree": lambda found: _wrong_leaves(release, found),
     }
-    rule, facts = partial(make_sets_rule, release.params), partial(list_set_facts, release.params)
-    checked = check_tree(release, rule, facts, named, ("itemsets", ["items"]))
-    return [*checked, *release.list_checks(OF_UNIVERSE), *release.check_orders({"universe": ["code"]})]
+    return [
+        *check_tree(
+            release, partial(make_sets_rule, params), partial(list_set_facts, params), named, "itemsets", ["items"]
+        ),
+        *check_universe(release),
+        *release.check_orders({"universe": ["code"]}),
+    ]
 
 
-def _wrong_groups(release: SetsRelease, _tree: PartitionTree, taxonomy: Taxonomy, _rule: TreeRule) -> list[str]:
+def _wrong_groups(release: SetsRelease, taxonomy: Taxonomy) -> list[str]:
     """Return whether groups are not those of the fan-out, or items not those of the universe."""
     universe = read_labels(release.db, release.view("universe"))
-    named = release.read_view("taxonomy")["value"].to_pylist()
-    wrong = [] if named[: len(universe)] == [*universe] else ["items have other names"]
+    names = release.read_view("taxonomy")["value"].to_pylist()
+    wrong = [] if names[: len(universe)] == [*universe] else ["items have other names"]
     due = context_free_parents(len(universe), release.params.fan_out)
     return wrong if np.array_equal(taxonomy.parent, due) else [*wrong, "nodes are not grouped by the fan-out"]
 
 
-def _wrong_leaves(release: SetsRelease, tree: PartitionTree, taxonomy: Taxonomy, _rule: TreeRule) -> list[str]:
-    """Return leaves whose published items are not those of their path."""
-    pairs = release.db.arrow(release.fill_query("duckdb/coded", sets=release.view("itemsets")))
-    part, code = (pairs[name].fill_null(-1).to_numpy().astype(np.int64) for name in ("part", "code"))
-    return wrong_leaf_values(tree, taxonomy, part, code)
+def _wrong_leaves(release: SetsRelease, found: PublishedTree) -> list[str]:
+    """Return leaves whose published items are not those of their path; an item of no code has the code -1."""
+    rows = release.db.arrow(release.fill_query("duckdb/coded", sets=release.view("itemsets")))
+    parts, codes = (rows[name].fill_null(-1).to_numpy().astype(np.int64) for name in ("part", "code"))
+    if len(parts) and not 0 <= parts.min() <= parts.max() < len(found.tree):
+        return ["a leaf belongs to no part of the tree"]
+    which, values = leaf_values(found.tree, found.taxonomy)
+    stated = sorted(zip(parts.tolist(), codes.tolist(), strict=True))
+    due = list(zip(found.tree.leaves[which].tolist(), values.tolist(), strict=True))
+    if stated == due:
+        return []
+    return [f"part {part}" for part in sorted({part for part, _ in set(stated) ^ set(due)})] or ["a value stands twice"]
+
+
+# Columns --------------------------------------------------------------------------------------------------------------
 
 
 def check_columns(release: CellRelease) -> list[Check]:
-    """Return the checks that need the release alone."""
-    named: dict[str, TreeCheck] = {
-        "taxonomies are stated, or group their values by fan-out": _wrong_taxonomies,
-        "cells are the leaves of the tree": _wrong_cells,
+    """Return the checks of a tree of cells that need the release alone."""
+    named: dict[str, Callable[[PublishedTree], list[str]]] = {
+        "taxonomies are stated, or group their values by fan-out": lambda found: _wrong_taxonomies(
+            release, found.taxonomy
+        ),
+        "cells are the leaves of the tree": lambda found: _wrong_cells(release, found),
     }
     facts = partial(list_cell_facts, release.params, release.manifest.sensitive)
-    leaves = "cells", [*release.roles.sa_keys, "part"]
-    return check_tree(release, lambda _: make_columns_rule(release.params), facts, named, leaves)
+    keys = [*release.roles.sa_keys, "part"]
+    return check_tree(release, lambda _: make_columns_rule(release.params), facts, named, "cells", keys)
 
 
-def check_taxonomies(release: CellRelease, source: Records, params: Contingency) -> list[Check]:
-    """Return the checks against the source: of its records a private release tells nothing that could be checked."""
+def compare_taxonomies(release: CellRelease, source: Records, params: Contingency) -> list[Check]:
+    """Return the check against the source: of its records a private release tells nothing that could be checked."""
 
-    def compare_taxonomies(_: CellRelease) -> list[str]:
+    def other_nodes(_: CellRelease) -> list[str]:
         due = read_tree_domains(release.db, source, params)
-        return differ_from_specification(release.read_view("taxonomy"), taxonomy_table(due.taxonomy, due.names))
+        return differ_from_specification(release.read_view("taxonomy"), list_nodes(due.taxonomy, due.names))
 
-    return release.list_checks({"taxonomies are the specification's": compare_taxonomies})
+    return release.list_checks({"taxonomies are the specification's": other_nodes})
 
 
-def _wrong_taxonomies(release: CellRelease, _tree: PartitionTree, taxonomy: Taxonomy, _rule: TreeRule) -> list[str]:
+def _wrong_taxonomies(release: CellRelease, taxonomy: Taxonomy) -> list[str]:
     """Return columns whose taxonomy has other groups or unnamed nodes; a stated one has a name for every node."""
     names, wrong = release.read_view("taxonomy")["value"].to_pylist(), []
     if len(taxonomy.roots) != len(release.manifest.sensitive):
         return ["there is not one taxonomy for each column"]
     for number, field in enumerate(release.manifest.sensitive):
         domain, nodes = release.params.domain(field.name), np.flatnonzero(taxonomy.column == number)
-        values = taxonomy.values(number)
-        texts, groups = (
-            [names[node] for node in values.tolist()],
-            [names[node] for node in nodes[len(values) :].tolist()],
-        )
-        *listed, other, null = texts
+        values = len(taxonomy.values(number))
+        texts = [names[node] for node in nodes.tolist()]
+        *listed, other, null = texts[:values]
         if domain is not None and domain.taxonomy is not None:
-            right = None not in groups
+            right = None not in texts[values:]
         else:
-            expected = context_free_parents(len(values), release.params.fan_out)
-            shifted = np.where(expected < 0, -1, expected + nodes[0])
-            right = np.array_equal(shifted, taxonomy.parent[nodes]) and not any(groups)
+            due = context_free_parents(values, release.params.fan_out)
+            right = np.array_equal(np.where(due < 0, -1, due + nodes[0]), taxonomy.parent[nodes])
+            right = right and not any(texts[values:])
         if domain is not None and domain.items is not None:
             right = right and listed == [*domain.shorten(domain.items)]
         right = right and None not in listed and len(set(listed)) == len(listed)
@@ -303,14 +295,14 @@ def _wrong_taxonomies(release: CellRelease, _tree: PartitionTree, taxonomy: Taxo
     return wrong
 
 
-def _wrong_cells(release: CellRelease, tree: PartitionTree, taxonomy: Taxonomy, _rule: TreeRule) -> list[str]:
+def _wrong_cells(release: CellRelease, found: PublishedTree) -> list[str]:
     """Return cells whose values are not those of their leaf."""
     names = release.read_view("taxonomy")["value"].to_pylist()
     texts = [exp.cast(item, "VARCHAR") for item in release.roles.sa_columns()]
     rows = release.db.rows(exp.select(column("part"), *texts).from_(release.view("cells")))
-    which, nodes = leaf_values(tree, taxonomy)
+    which, nodes = leaf_values(found.tree, found.taxonomy)
     due: dict[int, list[str | None]] = {}
-    for part, node in zip(tree.leaves[which].tolist(), nodes.tolist(), strict=True):
+    for part, node in zip(found.tree.leaves[which].tolist(), nodes.tolist(), strict=True):
         due.setdefault(part, []).append(names[node])
     stated = {part: values for part, *values in rows}
     if len(stated) < len(rows):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from math import ceil, log
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,21 +20,25 @@ from privsql.mechanisms.diffpart.tree import (
     make_sets_rule,
     make_taxonomy,
 )
+from privsql.mechanisms.dp.noisy_tables import Ints
 from privsql.mechanisms.marginals.domains import ContingencyColumn, read_columns
-from privsql.mechanisms.views.evaluation import Usefulness
 
 if TYPE_CHECKING:
     from privsql.engine.database import Relations
-    from privsql.mechanisms.dp.noisy_tables import Ints
     from privsql.mechanisms.marginals.parameters import Contingency
     from privsql.mechanisms.views.parameters import SetValued
     from privsql.model.records import Records
 
 
+# Budgets --------------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Shares:
-    """Of one expansion: what the choice of the node (0: there is none), the count of a partition that is no leaf, and
-    that of a leaf spend; ``rest`` is what a partition that is no leaf has left.
+    """What one expansion spends.
+
+    ``choice``: on the choice of the node, 0 where there is none; ``inner``, ``leaf``: on the count of a partition that
+    is expanded further, and of a leaf. ``rest``: what a partition that is expanded further has left.
     """
 
     choice: Fraction
@@ -43,20 +48,23 @@ class Shares:
 
 
 def expansion_shares(rule: TreeRule, rest: Fraction, expansions: int, *, several: bool) -> Shares:
-    """The shares of an expansion."""
+    """Divide what is left before an expansion; ``several``: whether its node is chosen among several."""
     alpha = rest / expansions
     choice = alpha * rule.choice if several else Fraction(0)
     return Shares(choice, alpha - choice, rule.epsilon / 2 + rest - choice, rest - alpha)
 
 
 def first_expansion(rule: TreeRule, taxonomy: Taxonomy) -> Shares:
-    """The shares of the root's expansion."""
+    """Return the shares of the root's expansion."""
     roots = taxonomy.roots
     return expansion_shares(rule, rule.epsilon / 2, int(taxonomy.expansions[roots].sum()), several=len(roots) > 1)
 
 
+# Item sets ------------------------------------------------------------------------------------------------------------
+
+
 def items_taxonomy(items: int, params: SetValued) -> Taxonomy:
-    """The context-free taxonomy of so many items, which are its first nodes."""
+    """Return the context-free taxonomy of so many items, which are its first nodes."""
     parents = context_free_parents(items, params.fan_out)
     return make_taxonomy(np.zeros_like(parents), parents, sets=True)
 
@@ -78,8 +86,28 @@ def plan_sets(source: Records, params: SetValued) -> ItemSetTreePlan:
     )
 
 
+@dataclass(frozen=True)
+class Usefulness:
+    """Bounds of the errors of a release by DiffPart (Chen et al. 2011, Theorem 4.2), whatever its data.
+
+    ``budget``: every count spends at least as much; ``threshold``: every noisy size that is kept is at most as large.
+    """
+
+    budget: Fraction
+    threshold: int
+
+    def bound_error(self, covered: int, sets: int, doubt: float) -> int:
+        """Return covered * (ceil(ln(sets/doubt)/budget) + threshold), in records: the epsilon of Definition 3.5.
+
+        With probability 1 - ``doubt`` the noise of all ``sets`` lies within that logarithm; a set that was pruned held
+        at most the threshold and the noise, and one that nobody has exceeds the threshold by noise alone. A question
+        that ``covered`` sets answer errs by the sum.
+        """
+        return covered * (ceil(log(max(sets, 1) / doubt) / float(self.budget)) + self.threshold)
+
+
 def bound_noise(rule: TreeRule, taxonomy: Taxonomy) -> Usefulness:
-    """The least budget of a count and the largest threshold of any part, whatever the data.
+    """Return the least budget of a count and the largest threshold of any part, whatever the data.
 
     More specific parts spend more (appendix F.2), so the root's first expansion spends least: B/2 over the number of
     inner nodes (Theorem 4.1).
@@ -92,43 +120,34 @@ def bound_noise(rule: TreeRule, taxonomy: Taxonomy) -> Usefulness:
     return Usefulness(first.inner if inner else first.leaf, max([*leaves, *parts]))
 
 
-# Taxonomies of all columns ---
+# Columns --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class TreeDomains:
-    """All columns, and their taxonomies in one: of each the values are the first nodes, then come the inner ones."""
+    """All columns, and their taxonomies in one: of each the values are the first nodes, then come the inner ones.
+
+    ``first_nodes`` (d,): the node of the first value of every column; ``names``: the text of every node of the
+    taxonomy, None where it has none.
+    """
 
     columns: tuple[ContingencyColumn, ...]
     taxonomy: Taxonomy
-
-    @property
-    def first_nodes(self) -> Ints:
-        """The node of the first value of every column, (d,)."""
-        return np.array([self.taxonomy.values(number)[0] for number in range(len(self.columns))], dtype=np.int64)
-
-    @property
-    def names(self) -> list[str | None]:
-        """The text of every node of the taxonomy, None where it has none."""
-        sizes = np.bincount(self.taxonomy.column, minlength=len(self.columns)).tolist()
-        return [
-            name
-            for one, size in zip(self.columns, sizes, strict=True)
-            for name in (*one.labels, *(one.inner or (None,) * (size - len(one.labels))))
-        ]
+    first_nodes: Ints
+    names: list[str | None]
 
 
 def read_tree_domains(db: Relations, source: Records, params: Contingency) -> TreeDomains:
-    """The domains of a prepared source; ``UsageError`` for a taxonomy that is none."""
-    columns = read_columns(db, source, params)
-    column_parents = [
-        context_free_parents(len(one), params.fan_out) if one.parents is None else one.parents for one in columns
-    ]
-    sizes = [len(parents) for parents in column_parents]
-    first = np.repeat(np.cumsum([0, *sizes[:-1]]), sizes)
-    parents = np.concatenate(column_parents)
-    parents = np.where(parents < 0, -1, parents + first)
-    return TreeDomains(columns, make_taxonomy(np.repeat(np.arange(len(columns)), sizes), parents, sets=False))
+    """Return the domains of a prepared source; ``UsageError`` for a taxonomy that is none."""
+    columns, parents, first, names = read_columns(db, source, params), list[Ints](), list[int](), list[str | None]()
+    for one in columns:
+        own = context_free_parents(len(one), params.fan_out) if one.parents is None else one.parents
+        parents.append(np.where(own < 0, -1, own + len(names)))
+        first.append(len(names))
+        names += [*one.labels, *(one.inner or (None,) * (len(own) - len(one)))]
+    places = np.repeat(np.arange(len(columns)), [len(own) for own in parents])
+    taxonomy = make_taxonomy(places, np.concatenate(parents), sets=False)
+    return TreeDomains(columns, taxonomy, np.array(first, dtype=np.int64), names)
 
 
 def plan_columns(db: Relations, source: Records, params: Contingency) -> CellTreePlan:
@@ -137,7 +156,7 @@ def plan_columns(db: Relations, source: Records, params: Contingency) -> CellTre
     first = first_expansion(make_columns_rule(params), space.taxonomy)
     return CellTreePlan(
         epsilon=fraction_text(params.epsilon),
-        values=sum(len(one.labels) for one in space.columns),
+        values=sum(map(len, space.columns)),
         expansions=int(space.taxonomy.expansions[space.taxonomy.roots].sum()),
         first_choice=fraction_text(first.choice),
         first_budget=fraction_text(first.inner),

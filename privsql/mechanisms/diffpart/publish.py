@@ -9,18 +9,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from privsql.dp_random import noise_for, opendp_version
-from privsql.engine.sqlfiles import Holes, Roles, all_rows, column, fill, temp_table
+from privsql.engine.sqlfiles import Holes, all_rows, column, fill, temp_table
 from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
 from privsql.mechanisms.diffpart.growth import PartitionedRecords, grow_tree
 from privsql.mechanisms.diffpart.parameters import CellTreeFacts, ItemSetTreeFacts
-from privsql.mechanisms.diffpart.plan import TreeDomains, items_taxonomy, read_tree_domains
+from privsql.mechanisms.diffpart.plan import items_taxonomy, read_tree_domains
 from privsql.mechanisms.diffpart.tables import list_cell_facts, list_set_facts, write_tree
-from privsql.mechanisms.diffpart.tree import PartitionTree, Taxonomy, leaf_values, make_columns_rule, make_sets_rule
+from privsql.mechanisms.diffpart.tree import PartitionTree, leaf_values, make_columns_rule, make_sets_rule
 from privsql.mechanisms.dp.tables import write_release_table
 from privsql.mechanisms.marginals.domains import read_coded_cells
 from privsql.mechanisms.views.item_sets import read_sets
-from privsql.mechanisms.views.tables import UNIVERSE, name_columns
+from privsql.mechanisms.views.tables import UNIVERSE, join_lists, name_columns
 
 if TYPE_CHECKING:
     from privsql.engine.database import Relations
@@ -49,73 +49,54 @@ def require_remaining(tree: PartitionTree, params: Any, what: str, helps: str) -
 
 
 def publish_sets(db: Relations, source: Records, params: SetValued, key: Key) -> ItemSetTreeFacts:
-    """Make the tables of a release in database ``release``; returns the facts."""
-    choose = key.random_generator("setvalued", len(source.labels), fraction_text(params.epsilon))
-    noise = noise_for(key)
-    taxonomy = items_taxonomy(len(source.labels), params)
-    rule = make_sets_rule(params, taxonomy)
-    sets = read_sets(source)
+    """Grow the tree of item sets, write the tables of the release, and return its facts."""
+    choose, noise = key.random_generator("setvalued", len(source.labels), fraction_text(params.epsilon)), noise_for(key)
+    taxonomy, sets = items_taxonomy(len(source.labels), params), read_sets(source)
     source.drop_relations()
     records = PartitionedRecords.generalize(sets.owners, sets.codes, sets.weights.astype(np.int64), taxonomy)
-    tree = grow_tree(records, taxonomy, rule, noise, choose)
+    tree = grow_tree(records, taxonomy, make_sets_rule(params, taxonomy), noise, choose)
     require_remaining(tree, params, "item set", "fewer items")
     items = db.arrow(all_rows(temp_table("universe")).order_by("code"))["item"].combine_chunks()
-    write_release_table(
-        db,
-        "itemsets",
-        _leaf_sets(tree, taxonomy, items),
-        fill(
-            "setvalued/itemsets",
-            {"given": temp_table("given"), **name_columns(source.roles, "part", "count")},
-        ),
-        title="Writing the sets",
-    )
+    which, codes = leaf_values(tree, taxonomy)
+    lists = join_lists(which, items.take(pa.array(codes)), len(tree.leaves))
+    holes: Holes = {"given": temp_table("given"), **name_columns(source.roles, "part", "count")}
+    leaves = list_leaves(tree, {"items": lists})
+    write_release_table(db, "itemsets", leaves, fill("setvalued/itemsets", holes), title="Writing the sets")
     write_tree(db, tree, taxonomy, [*source.labels, *[None] * int(taxonomy.inner[-1])])
     db.create_table(UNIVERSE, fill("setvalued/items", {"universe": temp_table("universe")}), into="release")
     return ItemSetTreeFacts(**list_set_facts(params, tree, taxonomy), noise=noise.origin, opendp=opendp_version())
 
 
-def _leaf_sets(tree: PartitionTree, taxonomy: Taxonomy, items: pa.Array) -> pa.Table:
-    """The item sets of the leaves: part, items, count."""
-    which, codes = leaf_values(tree, taxonomy)
-    offsets = np.searchsorted(which, np.arange(len(tree.leaves) + 1)).astype(np.int32)
-    lists = pa.ListArray.from_arrays(pa.array(offsets), items.take(pa.array(codes)))
-    parts, counts = pa.array(tree.leaves, pa.int32()), pa.array(tree.size[tree.leaves], pa.int64())
-    return pa.table({"part": parts, "items": lists, "count": counts})
-
-
 def publish_columns(db: Relations, source: Records, params: Contingency, key: Key) -> CellTreeFacts:
-    """Make the tables of a release in database ``release``; returns the facts."""
-    noise = noise_for(key)
-    space, rule = read_tree_domains(db, source, params), make_columns_rule(params)
+    """Grow the tree of cells, write the tables of the release, and return its facts."""
+    noise, roles = noise_for(key), source.roles
+    space = read_tree_domains(db, source, params)
     codes, records, _ = read_coded_cells(db, source, space.columns)
     nodes = codes + space.first_nodes
     owners = np.repeat(np.arange(len(nodes)), nodes.shape[1])
     cells = PartitionedRecords.generalize(owners, nodes.reshape(-1), records, space.taxonomy)
     choose = key.random_generator("contingency", fraction_text(params.epsilon))
-    tree = grow_tree(cells, space.taxonomy, rule, noise, choose)
+    tree = grow_tree(cells, space.taxonomy, make_columns_rule(params), noise, choose)
     require_remaining(tree, params, "cell", "coarser domains")
-    _write_cells(db, source.roles, space, tree)
-    write_tree(db, tree, space.taxonomy, space.names)
-    facts = list_cell_facts(params, source.roles.sensitive, tree, space.taxonomy)
-    return CellTreeFacts(**facts, noise=noise.origin, opendp=opendp_version())
-
-
-def _write_cells(db: Relations, roles: Roles, space: TreeDomains, tree: PartitionTree) -> None:
-    """The table ``cells``; a column's values are the first nodes of its taxonomy."""
-    nodes = leaf_values(tree, space.taxonomy)[1].reshape(-1, len(space.columns))
-    codes = nodes - space.first_nodes
+    published = leaf_values(tree, space.taxonomy)[1].reshape(-1, len(space.columns)) - space.first_nodes
     values = {
-        name: pc.take(one.values, pa.array(codes[:, number]))
-        for number, (name, one) in enumerate(zip(roles.sa_keys, space.columns, strict=True))
+        name: pc.take(one.values, pa.array(own))
+        for name, one, own in zip(roles.sa_keys, space.columns, published.T, strict=True)
     }
-    parts, counts = pa.array(tree.leaves, pa.int32()), pa.array(tree.size[tree.leaves], pa.int64())
     holes: Holes = {
         "given": temp_table("given"),
         "columns": roles.sa_out("g"),
         "order": [*roles.sa_columns("g"), column("part", "g")],
+        **roles.by_sa.alias_holes("part", "count"),
     }
-    query = fill("contingency/cells", {**holes, **roles.by_sa.alias_holes("part", "count")})
-    write_release_table(
-        db, "cells", pa.table({"part": parts, **values, "count": counts}), query, title="Writing the cells"
-    )
+    leaves = list_leaves(tree, values)
+    write_release_table(db, "cells", leaves, fill("contingency/cells", holes), title="Writing the cells")
+    write_tree(db, tree, space.taxonomy, space.names)
+    facts = list_cell_facts(params, roles.sensitive, tree, space.taxonomy)
+    return CellTreeFacts(**facts, noise=noise.origin, opendp=opendp_version())
+
+
+def list_leaves(tree: PartitionTree, values: dict[str, pa.Array]) -> pa.Table:
+    """Return the rows of the leaves: their parts, some values of each, and their counts."""
+    parts, counts = pa.array(tree.leaves, pa.int32()), pa.array(tree.size[tree.leaves], pa.int64())
+    return pa.table({"part": parts, **values, "count": counts})

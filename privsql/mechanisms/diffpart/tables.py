@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,29 +9,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from privsql.dp_random import deviation_of, noise_scale
-from privsql.engine.sqlfiles import Field, Holes, alias_as, all_rows, column, fill, table
+from privsql.engine.sqlfiles import Field, all_rows, column, table
 from privsql.exact import fraction_text
 from privsql.mechanisms.diffpart.tree import Ints, PartitionTree, Taxonomy, make_taxonomy
-from privsql.mechanisms.dp.tables import write_release_table
+from privsql.mechanisms.dp.tables import parse_budget, write_release_table
 from privsql.mechanisms.views.tables import TABLES, UNIVERSE
 from privsql.model.explanations import Structure, make_structure
-from privsql.model.parameters import LARGEST_EPSILON
 from privsql.model.tables import SENSITIVE, SETS, ReleaseTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlglot import exp
-
     from privsql.engine.database import Relations
     from privsql.mechanisms.marginals.parameters import Contingency
     from privsql.mechanisms.views.parameters import SetValued
-    from privsql.model.manifest import Manifest
 
 # Tables ---------------------------------------------------------------------------------------------------------------
 # The tables of a tree and of its taxonomy, and back. A kind's table of leaves has their ``part`` and ``count``.
 
-SMALLEST_BUDGET = Fraction(1, 10**15)
 TREE, TAXONOMY = "privsql_tree", "privsql_taxonomy"
 TREE_TABLES = {
     TREE: ReleaseTable(
@@ -43,46 +37,56 @@ TREE_TABLES = {
     ),
     TAXONOMY: ReleaseTable(("node INTEGER", "attribute INTEGER", "parent INTEGER", "value VARCHAR")),
 }
+SET_TABLES = {
+    "itemsets": ReleaseTable(("part INTEGER", SETS, "count BIGINT")),
+    UNIVERSE: TABLES[UNIVERSE],
+    **TREE_TABLES,
+}
+CELL_TABLES = {"cells": ReleaseTable(("part INTEGER", SENSITIVE, "count BIGINT")), **TREE_TABLES}
 TREE_ORDERS = {"tree": ["part"], "taxonomy": ["node"]}
 
 
-def tree_table(tree: PartitionTree) -> pa.Table:
-    """``privsql_tree``: every partition with its noisy size, budget, scale and threshold.
+def write_tree(db: Relations, tree: PartitionTree, taxonomy: Taxonomy, names: Sequence[str | None]) -> None:
+    """Write every partition with its noisy size, budget, scale and threshold, and the taxonomy.
 
     ``branch``: which sub-partition of its parent it is; ``node``: the taxonomy node at which it is divided (NULL for a
     leaf); ``choice``: the budget of choosing that.
+
+    Args:
+        db: Where the release is made.
+        tree: The tree.
+        taxonomy: What its partitions are divided by.
+        names: Those of the taxonomy's nodes.
     """
-    root = np.arange(len(tree)) == 0
-    return pa.table(
-        {
-            "part": pa.array(np.arange(len(tree)), pa.int32()),
-            "parent": pa.array(tree.parent, pa.int32(), mask=root),
-            "branch": pa.array(tree.branch, pa.int64(), mask=root),
-            "node": pa.array(tree.next, pa.int32(), mask=tree.leaf),
-            "choice": _by_code(tree.choice, [fraction_text(one) for one in tree.budgets], pa.string()),
-            "size": pa.array(tree.size, pa.int64(), mask=root),
-            "budget": _by_code(tree.spent, [fraction_text(one) for one in tree.budgets], pa.string()),
-            "scale": _by_code(tree.spent, [noise_scale(one) for one in tree.budgets], pa.float64()),
-            "threshold": pa.array(tree.threshold, pa.int64(), mask=root),
-        }
-    )
+    root, budgets = np.arange(len(tree)) == 0, [fraction_text(one) for one in tree.budgets]
 
+    def by_code(codes: Ints, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+        return pa.array(values, kind).take(pa.array(codes, mask=codes < 0))
 
-def write_tree(db: Relations, tree: PartitionTree, taxonomy: Taxonomy, names: Sequence[str | None]) -> None:
-    """Write both tables; ``names``: of the taxonomy's nodes."""
-    write_release_table(db, TREE, tree_table(tree))
-    write_release_table(db, TAXONOMY, taxonomy_table(taxonomy, names))
-
-
-def _by_code(codes: Ints, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """The value of each code; NULL for -1."""
-    return pa.array(values, kind).take(pa.array(codes, mask=codes < 0))
+    rows = {
+        "part": pa.array(np.arange(len(tree)), pa.int32()),
+        "parent": pa.array(tree.parent, pa.int32(), mask=root),
+        "branch": pa.array(tree.branch, pa.int64(), mask=root),
+        "node": pa.array(tree.next, pa.int32(), mask=tree.leaf),
+        "choice": by_code(tree.choice, budgets, pa.string()),
+        "size": pa.array(tree.size, pa.int64(), mask=root),
+        "budget": by_code(tree.spent, budgets, pa.string()),
+        "scale": by_code(tree.spent, [noise_scale(one) for one in tree.budgets], pa.float64()),
+        "threshold": pa.array(tree.threshold, pa.int64(), mask=root),
+    }
+    write_release_table(db, TREE, pa.table(rows))
+    write_release_table(db, TAXONOMY, list_nodes(taxonomy, names))
 
 
 def read_tree(rows: pa.Table, taxonomy: Taxonomy) -> PartitionTree:
-    """A tree from ``privsql_tree``, by part; ``ValueError`` if it is not one over this taxonomy."""
+    """Return a tree from ``privsql_tree``, by part; ``ValueError`` if it is not one over this taxonomy."""
     parent, branch, node = (as_integers(rows[name], -1) for name in ("parent", "branch", "node"))
-    (spent, choice), budgets = _read_budgets(rows, "budget", "choice")
+    stated = [rows[name].to_pylist() for name in ("budget", "choice")]
+    codes = {
+        text: code for code, text in enumerate(dict.fromkeys(one for part in stated for one in part if one is not None))
+    }
+    spent, choice = (np.array([codes.get(one, -1) for one in part], dtype=np.int64) for part in stated)
+    budgets = tuple(map(parse_budget, codes))
     tree = PartitionTree(
         parent=parent, branch=branch, next=node, size=as_integers(rows["size"], 0),
         threshold=as_integers(rows["threshold"], -1), spent=spent, choice=choice, budgets=budgets,
@@ -104,22 +108,8 @@ def read_tree(rows: pa.Table, taxonomy: Taxonomy) -> PartitionTree:
     return tree
 
 
-def _read_budgets(rows: pa.Table, *names: str) -> tuple[list[Ints], tuple[Fraction, ...]]:
-    """Codes (-1 for NULL) of some columns, and the different budgets in them.
-
-    ``ValueError`` for one that is no positive number in range.
-    """
-    stated = [rows[name].to_pylist() for name in names]
-    texts = dict.fromkeys(one for part in stated for one in part if one is not None)
-    codes = {one: code for code, one in enumerate(texts)}
-    result = tuple(Fraction(one) for one in codes)
-    if any(not SMALLEST_BUDGET <= budget <= LARGEST_EPSILON for budget in result):
-        raise ValueError("a budget is no positive number")
-    return [np.array([codes.get(one, -1) for one in part], dtype=np.int64) for part in stated], result
-
-
-def taxonomy_table(taxonomy: Taxonomy, names: Sequence[str | None]) -> pa.Table:
-    """``privsql_taxonomy``: nodes by column, children before parents; ``attribute`` is the column's number."""
+def list_nodes(taxonomy: Taxonomy, names: Sequence[str | None]) -> pa.Table:
+    """Return the rows of ``privsql_taxonomy``: nodes by column, children before parents."""
     return pa.table(
         {
             "node": pa.array(np.arange(len(taxonomy)), pa.int32()),
@@ -131,11 +121,11 @@ def taxonomy_table(taxonomy: Taxonomy, names: Sequence[str | None]) -> pa.Table:
 
 
 def read_taxonomy(rows: pa.Table, *, sets: bool) -> Taxonomy:
-    """A taxonomy from ``privsql_taxonomy``, by node; ``ValueError`` if it is none."""
+    """Return a taxonomy from ``privsql_taxonomy``, by node; ``ValueError`` if it is none."""
     if not np.array_equal(as_integers(rows["node"], -1), np.arange(len(rows))):
         raise ValueError("nodes are not numbered 0, 1, ..")
     result = make_taxonomy(as_integers(rows["attribute"], -1), as_integers(rows["parent"], -1), sets=sets)
-    if taxonomy_table(result, rows["value"].to_pylist()).to_pydict() != rows.to_pydict():
+    if list_nodes(result, rows["value"].to_pylist()).to_pydict() != rows.to_pydict():
         raise ValueError("nodes are written down otherwise")
     return result
 
@@ -150,8 +140,8 @@ def as_integers(column: pa.ChunkedArray, missing: int) -> Ints:
 # A tree for people: how many partitions were kept at every level, and how much noise their counts have.
 
 
-def tree_structure(db: Relations, _: Manifest) -> list[Structure]:
-    """Partitions by level of the tree; the root is counted nowhere."""
+def describe_tree(db: Relations) -> list[Structure]:
+    """Return the partitions by level of the tree; the root is counted nowhere."""
     rows = db.arrow(all_rows(table(TREE)).order_by(column("part")))
     parent, scale = as_integers(rows["parent"], -1), pc.fill_null(rows["scale"], 0.0).to_numpy()
     level = partition_depths(parent)
@@ -161,7 +151,9 @@ def tree_structure(db: Relations, _: Manifest) -> list[Structure]:
     for depth in range(1, int(level.max(initial=0)) + 1):
         at_depth = level == depth
         noise = deviation_of(scale[at_depth])
-        result.append((f"level {depth}", int(at_depth.sum()), int((at_depth & ~inner).sum()), _noise_range(noise)))
+        least, most = float(noise.min()), float(noise.max())
+        shown = f"{least:.3g}" if most - least < 0.005 * most else f"{least:.3g} to {most:.3g}"
+        result.append((f"level {depth}", int(at_depth.sum()), int((at_depth & ~inner).sum()), shown))
     sentence = (
         f"All records are one partition, which is divided again and again; {len(parent) - 1:,} partitions were kept. "
         "Where the noisy count of one is small, it is dropped."
@@ -171,7 +163,7 @@ def tree_structure(db: Relations, _: Manifest) -> list[Structure]:
 
 
 def partition_depths(parent: Ints) -> Ints:
-    """How far every partition lies below the root, whose row comes first; parents ascend.
+    """Return how far every partition lies below the root, whose row comes first; parents ascend.
 
     >>> partition_depths(np.array([-1, 0, 0, 1, 3])).tolist()
     [0, 1, 1, 2, 3]
@@ -182,31 +174,7 @@ def partition_depths(parent: Ints) -> Ints:
     return result
 
 
-def _noise_range(noise: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> str:
-    least, most = float(noise.min()), float(noise.max())
-    return f"{least:.3g}" if most - least < 0.005 * most else f"{least:.3g} to {most:.3g}"
-
-
-# DiffPart -------------------------------------------------------------------------------------------------------------
-
-SET_TABLES = {
-    "itemsets": ReleaseTable(("part INTEGER", SETS, "count BIGINT")),
-    UNIVERSE: TABLES[UNIVERSE],
-    **TREE_TABLES,
-}
-
-
-# DiffPart -------------------------------------------------------------------------------------------------------------
-
-CELL_TABLES = {"cells": ReleaseTable(("part INTEGER", SENSITIVE, "count BIGINT")), **TREE_TABLES}
-
-
-def weigh_cells(manifest: Manifest) -> exp.Query:
-    """The view whose sums of weights are the paper's answers."""
-    columns: list[exp.Expr] = [column(field.name) for field in manifest.sensitive]
-    count, weight = (manifest.roles.by_sa.column_name(name) for name in ("count", "weight"))
-    holes: Holes = {"rows": table("cells"), "columns": columns, "weight": alias_as(column(count), weight)}
-    return fill("contingency/synthetic", holes)
+# Facts ----------------------------------------------------------------------------------------------------------------
 
 
 def list_set_facts(params: SetValued, tree: PartitionTree, taxonomy: Taxonomy) -> dict[str, Any]:

@@ -39,25 +39,25 @@ def wrong_facts(release: CheckedRelease[Any, Any], recomputed: Mapping[str, Any]
     return wrong if stated == most or (stated is None and most == 1) else [*wrong, f"persons: {manifest.persons}"]
 
 
-# Tables ---------------------------------------------------------------------------------------------------------------
-# Checks of published noisy tables, and what their adversary learns: exact fractions and integers alone.
-
-
 def check_published(
     release: CheckedRelease[Any, Any],
     what: str,
-    read: Callable[[CheckedRelease[Any, Any]], tuple[Any, ...]],
-    named: Mapping[str, Callable[..., list[str] | exp.Query]],
+    read: Callable[[], Any],
+    named: Mapping[str, Callable[[Any], list[str] | exp.Query]],
 ) -> list[Check]:
     """Return checks of what was published, which ``read`` reads once; where it can't be read, all have failed.
 
-    ``named``: by name, functions that list what is wrong in the release and in what was read of it, or query it.
+    Args:
+        release: The release.
+        what: What is read, in a word, for the message of a release that can't be read.
+        read: Reads the published tables; it raises one of ``BROKEN`` for tables that no release has.
+        named: By name, functions that list what is wrong in what was read, or query it.
     """
-    once = cache(partial(read, release))
+    once = cache(read)
 
-    def run_check(check: Callable[..., list[str] | exp.Query], _: CheckedRelease[Any, Any]) -> list[str] | exp.Query:
+    def run_check(check: Callable[[Any], list[str] | exp.Query], _: CheckedRelease[Any, Any]) -> list[str] | exp.Query:
         try:
-            return check(release, *once())
+            return check(once())
         except BROKEN as error:
             return [f"the {what} can't be read: {error}"]
 
@@ -75,27 +75,25 @@ def wrong_total_budget(
 
 def wrong_table_scales(release: CheckedRelease[Any, Any], tables: Sequence[NoisyTable]) -> list[str]:
     """Return tables whose noise has another scale than the least double that spends no more than the stated budget."""
-    widths: list[Any] = release.read_view("cliques")["scale"].to_pylist()
-    pairs = enumerate(zip(tables, widths, strict=True))
-    return [f"clique {k}: scale {width}" for k, (one, width) in pairs if width != one.law.scale(one.budget)]
+    pairs = zip(tables, release.read_view("cliques")["scale"].to_pylist(), strict=True)
+    return [f"clique {k}: scale {at}" for k, (one, at) in enumerate(pairs) if at != one.law.scale(one.budget)]
 
 
 def differ_from_due(
     tables: Sequence[NoisyTable], due: Sequence[tuple[tuple[int, ...], Fraction, Fraction | None]]
 ) -> list[str]:
-    """Tables that are not those that are due: (columns, epsilon, what choosing them spent)."""
-    result = [(one.columns, one.budget, one.choice) for one in tables]
-    if len(result) != len(due):
-        return [f"{len(result)} cliques, {len(due)} are due"]
-    pairs = enumerate(zip(result, due, strict=True))
+    """Return tables that are not those that are due: (columns, epsilon, what choosing them spent)."""
+    if len(tables) != len(due):
+        return [f"{len(tables)} cliques, {len(due)} are due"]
     return [
-        f"clique {k}: {measured[1]} on {measured[0]}, due {other[1]} on {other[0]}"
-        for k, (measured, other) in pairs
-        if measured != other
+        f"clique {k}: {one.budget} on {one.columns}, due {spent} on {columns}"
+        for k, (one, (columns, spent, choice)) in enumerate(zip(tables, due, strict=True))
+        if (one.columns, one.budget, one.choice) != (columns, spent, choice)
     ]
 
 
 def differ_from_specification(stated: pa.Table, due: pa.Table) -> list[str]:
     """Return that a table has other rows than the specification, if it has."""
-    same = stated.to_pylist() == due.to_pylist()
-    return [] if same else [f"stated {len(stated)} rows, the specification has {len(due)}"]
+    if stated.to_pylist() == due.to_pylist():
+        return []
+    return [f"stated {len(stated)} rows, the specification has {len(due)}"]

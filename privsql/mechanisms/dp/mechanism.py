@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from fractions import Fraction
 from math import exp as e_to
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from privsql.attacks.suite import Adversary, AttackContext
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.base import NO_CURVE, Alternatives, BudgetComposition, Composition, Curve, F, Mechanism, P
+from privsql.mechanisms.dp.attacks import KNOWS, MEMBERSHIP
 from privsql.mechanisms.dp.parameters import find_law, max_records, person_budget, protected_unit
-from privsql.model.checks import CheckedRelease, VerifiedBound
+from privsql.model.checks import Check, CheckedRelease, VerifiedBound
 from privsql.model.explanations import ReleasePromises
 from privsql.model.parameters import Facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from privsql.attacks.scene import Finding, ReleaseView
+    from privsql.attacks.scene import AttackView, Finding, ReleaseView
     from privsql.attacks.suite import JointAttack, LearningRisk
     from privsql.engine.database import Relations
     from privsql.model.records import Records
 
-    Ints = NDArray[np.integer[Any]]
-
-
-# Private --------------------------------------------------------------------------------------------------------------
-# What every differentially private release has in common: what it promises and states, and how it is written.
 
 RECORD = "Privacy is for one record, added or removed."
 NOT_PLANNED = (
@@ -59,43 +54,6 @@ NOT = (
     "The epsilons of several releases of the same records add up.",
     "The names of columns, and of values where these were taken from the records, are not protected by the noise.",
 )
-
-
-def format_epsilon(params: Any) -> str:
-    """Differential privacy, for one record, or one person with several, added or removed."""
-    more = f", delta = {float(params.delta):g}" if find_law(params).concentrated else ""
-    persons = f" for persons of at most {max_records(params)} records" if max_records(params) > 1 else ""
-    return f"epsilon = {fraction_text(params.epsilon)}{more}{persons}"
-
-
-def explain_epsilon(params: Any) -> ReleasePromises:
-    """Differential privacy, in sentences."""
-    factor = e_to(float(params.epsilon))
-    most = factor / (1 + factor)
-    records = max_records(params)
-    unit = "record" if records == 1 else "person"
-    bound = BOUND.format(unit=unit, epsilon=fraction_text(params.epsilon), factor=factor, most=most)
-    if find_law(params).concentrated:
-        bound += UNLESS.format(delta=float(params.delta), rho=float(person_budget(params)))
-    if records > 1:
-        share = f"1/{records**2} of rho" if find_law(params).concentrated else f"1/{records} of epsilon"
-        return ReleasePromises((NOISE, bound + SHARED.format(records=records, share=share)), NOT)
-    return ReleasePromises((NOISE, bound), (MANY_RECORDS, *NOT))
-
-
-def list_epsilon_bound(release: CheckedRelease[Any, Any]) -> list[VerifiedBound]:
-    """Return the budget, all of which is spent."""
-    params = release.params
-    epsilon = fraction_text(params.epsilon)
-    unit = f"one {protected_unit(params)}".removesuffix(",")
-    result = [VerifiedBound(f"{unit}, added or removed: epsilon", epsilon, epsilon, belief=False)]
-    if find_law(params).concentrated:
-        delta, rho = fraction_text(params.delta), fraction_text(person_budget(params))
-        result += [
-            VerifiedBound(f"{unit}, added or removed: {name}", one, one, belief=False)
-            for name, one in (("delta", delta), ("rho", rho))
-        ]
-    return result
 
 
 class RecordBudget(BudgetComposition[Any]):
@@ -141,7 +99,15 @@ class PrivateMechanism(Mechanism[P, F]):
 
     def bounds(self, release: CheckedRelease[P, F]) -> list[VerifiedBound]:
         """Return epsilon, with delta and rho where the noise is Gaussian: all of the budget is spent."""
-        return list_epsilon_bound(release)
+        params: Any = release.params
+        unit = f"one {protected_unit(params)}".removesuffix(",")
+        spent = {"epsilon": params.epsilon}
+        if find_law(params).concentrated:
+            spent |= {"delta": params.delta, "rho": person_budget(params)}
+        texts = {name: fraction_text(one) for name, one in spent.items()}
+        return [
+            VerifiedBound(f"{unit}, added or removed: {name}", one, one, belief=False) for name, one in texts.items()
+        ]
 
     def joint_attacks(self) -> Sequence[JointAttack]:
         """Return no attack: the epsilons of two releases add up, and their noise is independent."""
@@ -155,10 +121,41 @@ class PrivateMechanism(Mechanism[P, F]):
         """Return None: no belief in a value has a bound that learning could exceed."""
         return None
 
-    def promise(self, params: P) -> str:
-        """Return epsilon, and delta, in a few words."""
-        return format_epsilon(params)
+    def promise(self, params: Any) -> str:
+        """Return epsilon, delta, and the number of records of a person, in a few words."""
+        more = f", delta = {float(params.delta):g}" if find_law(params).concentrated else ""
+        persons = f" for persons of at most {max_records(params)} records" if max_records(params) > 1 else ""
+        return f"epsilon = {fraction_text(params.epsilon)}{more}{persons}"
 
-    def words(self, params: P) -> ReleasePromises:
+    def words(self, params: Any) -> ReleasePromises:
         """Return what epsilon promises, by the factor and the belief that it allows, and what it does not."""
-        return explain_epsilon(params)
+        records, concentrated = max_records(params), find_law(params).concentrated
+        factor = e_to(float(params.epsilon))
+        bound = BOUND.format(
+            unit="record" if records == 1 else "person",
+            epsilon=fraction_text(params.epsilon),
+            factor=factor,
+            most=factor / (1 + factor),
+        )
+        if concentrated:
+            bound += UNLESS.format(delta=float(params.delta), rho=float(person_budget(params)))
+        if records == 1:
+            return ReleasePromises((NOISE, bound), (MANY_RECORDS, *NOT))
+        share = f"1/{records**2} of rho" if concentrated else f"1/{records} of epsilon"
+        return ReleasePromises((NOISE, bound + SHARED.format(records=records, share=share)), NOT)
+
+
+class PresenceMechanism(PrivateMechanism[P, F]):
+    """A private mechanism that hides whether a record is there, and whose quick checks are the whole proof."""
+
+    def long_checks(self, release: CheckedRelease[P, F]) -> list[Check]:
+        """Return no further checks: ``checks`` recomputes all that ``publish`` made of the noisy counts."""
+        return []
+
+    def adversaries(self) -> tuple[Adversary[AttackView], ...]:
+        """Return the attacker who knows every other record and asks whether the last one is in the table."""
+        return (Adversary(MEMBERSHIP, KNOWS, promised=True, attack=self.attack_membership),)
+
+    @abstractmethod
+    def attack_membership(self, learnt: AttackContext[AttackView]) -> list[Finding]:
+        """Return what that attacker comes to believe if all noise points the same way."""

@@ -97,13 +97,14 @@ def read_noisy_tables(
     whose = np.repeat(np.arange(len(cells)), cells)
     if not np.array_equal(clique, whose) or not np.array_equal(cell, np.arange(len(cell)) - edges[whose]):
         raise ValueError("cells are missing, or out of order")
-    budgets = [_parse_budget(one) for one in cliques["budget"].to_pylist()]
-    choices = [None if one is None else _parse_budget(one) for one in cliques["choice"].to_pylist()]
+    budgets = [parse_budget(one) for one in cliques["budget"].to_pylist()]
+    choices = [None if one is None else parse_budget(one) for one in cliques["choice"].to_pylist()]
     counts = [count[edges[k] : edges[k + 1]].reshape(shape) for k, shape in enumerate(shapes)]
     return [NoisyTable(*one, law) for one in zip(columns, budgets, counts, choices, strict=True)]
 
 
-def _parse_budget(value: str) -> Fraction:
+def parse_budget(value: str) -> Fraction:
+    """Return a stated budget; ``ValueError`` for one that no release spends."""
     result = Fraction(value)
     if not SMALLEST_BUDGET <= result <= LARGEST_EPSILON:
         raise ValueError("a budget is no positive number")
@@ -116,7 +117,7 @@ def _parse_budget(value: str) -> Fraction:
 NAMED = 4  # columns of a table that are named
 
 
-def tables_structure(db: Relations, manifest: Manifest) -> list[Structure]:
+def describe_noisy_tables(db: Relations, manifest: Manifest) -> list[Structure]:
     """Every table that was counted."""
     cliques = db.arrow(all_rows(table(CLIQUES)).order_by(column("clique"))).to_pylist()
     cells = np.bincount(db.arrow(all_rows(table(MARGINALS)))["clique"].to_numpy(), minlength=len(cliques))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,9 +63,9 @@ def refit_checks(release: TablesRelease) -> list[Check]:
 
 
 def _check_published(release: TablesRelease, named: Mapping[str, Callable[..., list[str] | exp.Query]]) -> list[Check]:
-    return checks.check_published(
-        release, "tables", lambda one: read_published(one.db, one.manifest, one.database), named
-    )
+    read = partial(read_published, release.db, release.manifest, release.database)
+    of_both = {name: lambda found, check=check: check(release, *found) for name, check in named.items()}
+    return checks.check_published(release, "tables", read, of_both)
 
 
 def _wrong_budget(release: TablesRelease, rule: TablesRule, tables: Sequence[NoisyTable]) -> list[str]:

@@ -10,7 +10,7 @@ from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.base import WEIGHTED, BudgetComposition, TableShape
 from privsql.mechanisms.dp.mechanism import PrivateMechanism
-from privsql.mechanisms.dp.tables import tables_structure
+from privsql.mechanisms.dp.tables import describe_noisy_tables
 from privsql.mechanisms.label_tables import answers, attacks, checks, plan, publish, tables
 from privsql.mechanisms.label_tables.parameters import TYPICAL, TablesFacts, reach_of
 from privsql.mechanisms.perturb.parameters import Randomize
@@ -156,4 +156,4 @@ class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
 
     def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
         """Return the noisy tables: by which columns, how many counts, and their noise."""
-        return tables_structure(db, manifest)
+        return describe_noisy_tables(db, manifest)

@@ -13,16 +13,14 @@ from privsql.mechanisms.marginals.domains import UNITS
 from privsql.mechanisms.marginals.tables import SUMS
 
 if TYPE_CHECKING:
-    from privsql.attacks.scene import AttackView, Finding
-    from privsql.attacks.suite import AttackContext
+    from privsql.attacks.scene import Finding, ReleaseView
 
 
-def attack_marginals(learnt: AttackContext[AttackView]) -> list[Finding]:
+def attack_marginals(view: ReleaseView) -> list[Finding]:
     """Find the belief that a record is in the tables, by their counts and sums.
 
     The noise of a sum spends ``UNITS`` / scale on a record, or the square of that / 2 where it is Gaussian.
     """
-    view = learnt.view
     scales = [float(one) for (one,) in view.db.rows(exp.select("scale").from_(table(SUMS, view.database)))]
     concentrated = Fraction(view.manifest.parameters.get("delta", "0")) > 0
     spent = sum((UNITS / one) ** 2 / 2 if concentrated else UNITS / one for one in scales)

@@ -1,28 +1,27 @@
-"""The mechanism of noisy marginals of a contingency table."""
+"""The mechanism of noisy marginals, and what all differentially private ones for contingency tables share."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from privsql.attacks.suite import Adversary
-from privsql.mechanisms.base import WEIGHTED, CategoricalShape, ProfiledSource, Proposal, Views
-from privsql.mechanisms.dp.attacks import KNOWS, MEMBERSHIP
-from privsql.mechanisms.dp.mechanism import PrivateMechanism
+from privsql.mechanisms.base import WEIGHTED, CategoricalShape, F, ProfiledSource, Proposal, Views
+from privsql.mechanisms.dp.mechanism import PresenceMechanism
 from privsql.mechanisms.marginals.answers import MarginalAnswers
 from privsql.mechanisms.marginals.attacks import attack_marginals
-from privsql.mechanisms.marginals.checks import marginal_checks, marginal_source_checks, require_domains
+from privsql.mechanisms.marginals.checks import check_marginals, compare_domains, require_domains
 from privsql.mechanisms.marginals.evaluation import evaluate_tables
 from privsql.mechanisms.marginals.parameters import Contingency, MarginalFacts, MarginalPlan
 from privsql.mechanisms.marginals.plan import plan_marginals
-from privsql.mechanisms.marginals.proposal import propose_marginals
+from privsql.mechanisms.marginals.proposal import propose_domains
 from privsql.mechanisms.marginals.publish import publish_marginals
-from privsql.mechanisms.marginals.tables import TABLES, describe_tables, marginal_view
+from privsql.mechanisms.marginals.tables import ROWS, TABLES, describe_tables, weigh_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from privsql.answers.accuracy import Evaluated, EvaluationContext
-    from privsql.attacks.scene import AttackView
+    from privsql.attacks.scene import AttackView, Finding
+    from privsql.attacks.suite import AttackContext
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
     from privsql.model.checks import Check, CheckedRelease
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
     from privsql.model.universes import Universe
-
-# Contingency tables ---------------------------------------------------------------------------------------------------
 
 
 class ColumnDomains(CategoricalShape[Contingency]):
@@ -42,24 +39,33 @@ class ColumnDomains(CategoricalShape[Contingency]):
         return params.domains
 
 
-COLUMNS = ColumnDomains()
-TABLE_ADVICE = ("a smaller epsilon", "public lists of values: those that occur tell of records that have a rare one")
-
-
-class Marginals(PrivateMechanism[Contingency, MarginalFacts]):
-    """Noisy marginals: tables over few columns each, and weighted rows that fit all of them."""
+class ContingencyMechanism(PresenceMechanism[Contingency, F]):
+    """A differentially private mechanism for contingency tables."""
 
     kind = "contingency"
-    algorithms = ("marginals",)
     parameters = Contingency
-    facts = MarginalFacts
-    shape = COLUMNS
-    layout = TABLES
-    advice = TABLE_ADVICE
+    shape = ColumnDomains()
+    advice = ("a smaller epsilon", "public lists of values: those that occur tell of records that have a rare one")
 
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
         """Propose an epsilon of 1, and the values that occur as the domains, in bins where they are many."""
-        return propose_marginals(db, source)
+        return propose_domains(db, source)
+
+    def require_columns(self, manifest: Manifest, params: Contingency) -> None:
+        """Raise ``UsageError`` unless a release has the columns of its domains, and no other."""
+        require_domains(manifest, params)
+
+    def evaluate(self, context: EvaluationContext) -> Evaluated:
+        """Return errors by class of questions, and of whole tables."""
+        return evaluate_tables(context)
+
+
+class Marginals(ContingencyMechanism[MarginalFacts]):
+    """Noisy marginals: tables over few columns each, and weighted rows that fit all of them."""
+
+    algorithms = ("marginals",)
+    facts = MarginalFacts
+    layout = TABLES
 
     def plan(self, db: Relations, source: Records, params: Contingency) -> MarginalPlan:
         """Return tables, cells and budgets, which the specification and its domains tell."""
@@ -69,39 +75,27 @@ class Marginals(PrivateMechanism[Contingency, MarginalFacts]):
         """Measure the marginals and sums, and publish them with weighted rows that fit them."""
         return publish_marginals(db, source, params, key)
 
-    def require_columns(self, manifest: Manifest, params: Contingency) -> None:
-        """Raise ``UsageError`` unless a release has the columns of its domains, and no other."""
-        require_domains(manifest, params)
-
     def views(self, manifest: Manifest) -> Views:
         """Return the published rows with their weights."""
-        return {WEIGHTED: marginal_view(manifest)}
+        return {WEIGHTED: weigh_rows(manifest, ROWS, "weight")}
 
     def checks(self, release: CheckedRelease[Contingency, MarginalFacts]) -> list[Check]:
         """Return the checks of the tables: their budgets, rule, scales and domains, and the rows that fit them."""
-        return marginal_checks(release)
-
-    def long_checks(self, release: CheckedRelease[Contingency, MarginalFacts]) -> list[Check]:
-        """Return no further checks: ``checks`` fits the model again."""
-        return []
+        return check_marginals(release)
 
     def source_checks(
         self, release: CheckedRelease[Contingency, MarginalFacts], source: Records, params: Contingency
     ) -> list[Check]:
         """Return the check that domains are the specification's; a private release tells no more of its source."""
-        return marginal_source_checks(release, source, params)
+        return compare_domains(release, source, params)
 
     def answers(self, db: Relations, manifest: Manifest) -> MarginalAnswers:
         """Return the release as one that answers from the tables and the model that fits them."""
         return MarginalAnswers(db, manifest)
 
-    def evaluate(self, context: EvaluationContext) -> Evaluated:
-        """Return errors by class of questions, and of whole tables."""
-        return evaluate_tables(context)
-
-    def adversaries(self) -> tuple[Adversary[AttackView], ...]:
-        """Return the attacker who knows every other record and asks whether the last one is in the table."""
-        return (Adversary(MEMBERSHIP, KNOWS, promised=True, attack=attack_marginals),)
+    def attack_membership(self, learnt: AttackContext[AttackView]) -> list[Finding]:
+        """Find the belief that a record is in the tables, by their counts and sums."""
+        return attack_marginals(learnt.view)
 
     def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
         """Return the noisy tables, and the noisy sums where there are any."""

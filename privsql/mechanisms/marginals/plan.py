@@ -108,7 +108,7 @@ class Rule:
 
     @property
     def law(self) -> NoiseLaw:
-        """The law of the noise."""
+        """Return the law of the noise."""
         return find_law(self.params)
 
     @property
@@ -118,27 +118,37 @@ class Rule:
 
     def due_sums(self) -> list[tuple[int, Clique, Fraction]]:
         """Return the tables of sums: the measured column, the columns of the table, and what it spends."""
-        cliques: list[Clique] = [(), *((i,) for i in range(len(self.sizes))), *self.workload_cliques]
+        cliques = [(), *self.single_columns, *self.workload_cliques]
         measured = [place for place, name in enumerate(self.names) if self.params.is_measured(name)]
-        each = total_budget(self.params) * SUMMED / max(1, len(measured))
-        parts = divide_budget(each, [budget_weight(self.count_cells(one)) for one in cliques])
-        return [(place, *one) for place in measured for one in zip(cliques, parts, strict=True)]
+        each = self._share_budget(total_budget(self.params) * SUMMED / max(1, len(measured)), cliques)
+        return [(place, clique, spent) for place in measured for clique, spent, _ in each]
+
+    def _share_budget(self, total: Fraction, cliques: Sequence[Clique]) -> list[Due]:
+        """Divide a budget among tables in proportion to the root of their cells."""
+        parts = divide_budget(total, [budget_weight(self.count_cells(one)) for one in cliques])
+        return [(clique, spent, None) for clique, spent in zip(cliques, parts, strict=True)]
+
+    @property
+    def single_columns(self) -> list[Clique]:
+        """Return the columns by themselves."""
+        return [(i,) for i in range(len(self.sizes))]
 
     @cached_property
     def workload_cliques(self) -> list[Clique]:
-        """The declared cliques, each once, in order."""
+        """Return the declared cliques, each once, in order."""
         places = {fold_name(name): place for place, name in enumerate(self.names)}
         return sorted({tuple(sorted(places[fold_name(name)] for name in one)) for one in self.params.workload})
 
     @cached_property
     def candidate_pairs(self) -> list[Clique]:
-        """All pairs of columns but the declared ones."""
+        """Return all pairs of columns but the declared ones."""
         return [one for one in combinations(range(len(self.sizes)), 2) if one not in self.workload_cliques]
 
     @property
     def candidate_triples(self) -> list[Clique]:
-        """At most as many sets of three columns as there are pairs, those with the fewest cells, but the declared ones;
-        none with more cells than the largest pair.
+        """Return at most as many sets of three columns as there are pairs, those with the fewest cells.
+
+        None has more cells than the largest pair, and none is declared.
         """
         small = sorted(sorted(range(len(self.sizes)), key=lambda i: (self.sizes[i], i))[:AMONG])
         most = max(map(self.count_cells, self.candidate_pairs), default=0)
@@ -151,64 +161,61 @@ class Rule:
         return prod(self.sizes[i] for i in clique)
 
     def first_table(self) -> list[Due]:
-        """The count of all records; nothing where there is one column, whose table tells it."""
+        """Return the count of all records; nothing where there is one column, whose table tells it."""
         return [((), TOTAL * self.counts_budget, None)] if len(self.sizes) > 1 else []
 
     def fixed_tables(self, records: Fraction) -> list[Due]:
-        """Return what is measured next, whatever it tells: the columns, and the workload; ``records``: noisy.
+        """Return what is measured next, whatever it tells: the columns, and the workload.
 
-        Raises ``UsageError`` where these have more cells than are allowed.
+        Args:
+            records: Their noisy number; 1 where it is not known.
+
+        Raises:
+            UsageError: These tables have more cells than are allowed.
         """
-        columns: list[Clique] = [(i,) for i in range(len(self.sizes))]
-        workload, budget = self.workload_cliques, self.counts_budget
-        if sum(map(self.count_cells, [*columns, *workload])) > self.params.max_cells:
+        budget, number = self.counts_budget, len(self.sizes)
+        cells = sum(map(self.count_cells, [*self.single_columns, *self.workload_cliques]))
+        if cells > self.params.max_cells:
             raise UsageError(
-                f"the columns and the workload have {sum(map(self.count_cells, [*columns, *workload])):,} cells, "
-                f"more than mechanism.max_cells = {self.params.max_cells:,}; take fewer values or wider "
+                f"the columns and the workload have {cells:,} cells, more than "
+                f"mechanism.max_cells = {self.params.max_cells:,}; take fewer values or wider "
                 f"bins{self.advice}, or raise it"
             )
-        alone = budget * self._columns_share(records) if len(columns) > 1 else budget
-        most = (budget * (1 - TOTAL) - alone) * (WORKLOAD if self.candidate_pairs else 1)
-        parts = divide_budget(most, [budget_weight(self.count_cells(one)) for one in workload]) if workload else []
-        each = divide_budget(alone, [budget_weight(number) for number in self.sizes])
-        due = [*zip(columns, each, strict=True), *zip(workload, parts, strict=True)]
-        return [(clique, spent, None) for clique, spent in due]
-
-    def _columns_share(self, records: Fraction) -> Fraction:
-        """The columns' share of the budget."""
-        number = len(self.sizes)
-        noise = Fraction(sum(self.sizes), number) * self.law.mean_noise(self.counts_budget / number)
-        return min(max(STEEP * square_root(noise / max(records, Fraction(1))), SINGLES[0]), SINGLES[1])
+        alone = budget
+        if number > 1:
+            noise = Fraction(sum(self.sizes), number) * self.law.mean_noise(budget / number)
+            alone *= min(max(STEEP * square_root(noise / max(records, Fraction(1))), SINGLES[0]), SINGLES[1])
+        for_workload = (budget * (1 - TOTAL) - alone) * (WORKLOAD if self.candidate_pairs else 1)
+        workload = self._share_budget(for_workload, self.workload_cliques)
+        return self._share_budget(alone, self.single_columns) + workload
 
     def remaining_tables(self, fixed: Sequence[NoisyTable]) -> list[Due] | Rounds:
-        """The pairs, or how some tables are chosen; ``fixed``: what ``fixed`` asked for, measured."""
-        left = self.counts_budget - sum((one.budget for one in fixed), start=Fraction(0))
-        if not self.candidate_pairs:
+        """Return the pairs, or how some tables are chosen; ``fixed``: what was measured before."""
+        pairs = self.candidate_pairs
+        if not pairs:
             return []
-        cells = [self.count_cells(one) for one in self.candidate_pairs]
-        due = divide_budget(left, [budget_weight(number) for number in cells])
+        left = self.counts_budget - sum((one.budget for one in fixed), start=Fraction(0))
         room = self.params.max_cells - sum(one.counts.size for one in fixed)
-        noise = sum((n * self.law.mean_noise(one) for n, one in zip(cells, due, strict=True)), start=Fraction(0))
-        ratio = noise / len(cells) / self.noisy_total(fixed)
+        cells, due = [self.count_cells(one) for one in pairs], self._share_budget(left, pairs)
+        noise = sum(
+            (n * self.law.mean_noise(one) for n, (_, one, _) in zip(cells, due, strict=True)), start=Fraction(0)
+        )
+        ratio = noise / len(pairs) / self.noisy_total(fixed)
         chosen = self.params.pairs == "chosen" or (self.params.pairs == "auto" and ratio > NOISE)
         if sum(cells) <= room and not chosen:
-            return [(clique, spent, None) for clique, spent in zip(self.candidate_pairs, due, strict=True)]
-        return self._plan_rounds(left, ratio, room)
-
-    def _plan_rounds(self, left: Fraction, ratio: Fraction, room: int) -> Rounds:
-        cells = sorted(map(self.count_cells, self.candidate_pairs))
-        most = max(1, room // cells[len(cells) // 2])  # that at least half of the pairs leave room for
-        number = min(count_rounds(len(self.sizes), ratio), len(self.candidate_pairs), most)
-        candidates = [*self.candidate_pairs, *self.candidate_triples]
+            return due
+        most = max(1, room // sorted(cells)[len(cells) // 2])  # that at least half of the pairs leave room for
+        number = min(count_rounds(len(self.sizes), ratio), len(pairs), most)
+        candidates = [*pairs, *self.candidate_triples]
         fitting = {one: self.count_cells(one) for one in candidates if self.count_cells(one) * number <= room}
-        pairs = sum(len(one) == 2 for one in fitting)
-        if not pairs:
+        fitting_pairs = sum(len(one) == 2 for one in fitting)
+        if not fitting_pairs:
             raise UsageError(
                 f"no pair of columns has as few as {room // number:,} cells, as "
                 f"mechanism.max_cells = {self.params.max_cells:,} leaves for each; take fewer values or wider "
                 f"bins{self.advice}, or raise it"
             )
-        return Rounds(fitting, room, left, left / min(number, pairs), CHOOSING[self.law.concentrated])
+        return Rounds(fitting, room, left, left / min(number, fitting_pairs), CHOOSING[self.law.concentrated])
 
     @property
     def column_noise(self) -> Fraction:
@@ -221,7 +228,7 @@ class Rule:
         return sum(parts, start=Fraction(0)) / len(parts)
 
     def noisy_total(self, fixed: Sequence[NoisyTable]) -> Fraction:
-        """The noisy number of records: the mean of what the columns sum up to, at least 1."""
+        """Return the noisy number of records: the mean of what the columns sum up to, at least 1."""
         sums = [int(one.counts.sum()) for one in fixed if len(one.columns) == 1]
         return max(Fraction(sum(sums), len(sums)), Fraction(1))
 
@@ -240,7 +247,7 @@ class Rule:
 
 
 def counted_total(tables: Sequence[NoisyTable]) -> Fraction:
-    """The count of all records, if it was measured."""
+    """Return the count of all records; 1 where it was not measured."""
     return Fraction(int(tables[0].counts.sum())) if tables and not tables[0].columns else Fraction(1)
 
 
@@ -250,35 +257,30 @@ def count_rounds(columns: int, ratio: Fraction) -> int:
 
 
 def square_root(number: Fraction) -> Fraction:
-    """The square root, rounded down to whole ten-thousandths: the same on every machine."""
+    """Return the square root, rounded down to whole ten-thousandths: the same on every machine."""
     return Fraction(isqrt(floor(number * DIGITS**2)), DIGITS)
-
-
-# Marginals ------------------------------------------------------------------------------------------------------------
 
 
 def plan_marginals(db: Relations, source: Records, params: Contingency) -> MarginalPlan:
     """Return what is known without looking at the records: tables, cells and budgets."""
-    columns = read_columns(db, source, params)
-    rule = make_rule(columns, params)
+    rule = make_rule(read_columns(db, source, params), params)
+    columns = len(rule.sizes)
     fixed = rule.fixed_tables(Fraction(1))
+    alone, declared = (
+        sum((spent for _, spent, _ in due), start=Fraction(0)) for due in (fixed[:columns], fixed[columns:])
+    )
     return MarginalPlan(
         epsilon=fraction_text(params.epsilon),
         values=sum(rule.sizes),
-        columns=len(rule.sizes),
+        columns=columns,
         workload=len(rule.workload_cliques),
         pairs=len(rule.candidate_pairs),
         cells=sum(map(rule.count_cells, [*(clique for clique, _, _ in fixed), *rule.candidate_pairs])),
-        columns_budget=fraction_text(_sum_budgets(fixed, 1)),
-        workload_budget=fraction_text(_sum_budgets(fixed, 2)),
+        columns_budget=fraction_text(alone),
+        workload_budget=fraction_text(declared),
         noise_of_columns=float(rule.column_noise),
         not_covered=params.not_covered(field.name for field in source.roles.sensitive),
     )
-
-
-def _sum_budgets(fixed: Sequence[Due], columns: int) -> Fraction:
-    """Return what tables of one column, or of more, spend together."""
-    return sum((spent for clique, spent, _ in fixed if min(len(clique), 2) == columns), start=Fraction(0))
 
 
 def make_rule(columns: Sequence[ContingencyColumn], params: Contingency) -> Rule:

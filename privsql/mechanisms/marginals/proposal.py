@@ -51,7 +51,7 @@ class ProposedDomain:
         return "data" if self.bins is None else {"bins": self.bins, "data": True}
 
 
-def propose_marginals(db: Relations, source: ProfiledSource) -> Proposal:
+def propose_domains(db: Relations, source: ProfiledSource) -> Proposal:
     """An epsilon of 1, the values that occur as the domains, and bins marked as the data's where these are many.
 
     Where the noise of the columns' tables would be too much for the records, bins are wider and columns left out.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsql.dp_random import NoiseLaw, TableNoise, opendp_version, table_noise_for
+from privsql.dp_random import TableNoise, opendp_version, table_noise_for
 from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
 from privsql.mechanisms.dp.joint_model import Model
@@ -22,8 +22,8 @@ from privsql.mechanisms.marginals.plan import PRICES, Rounds, Rule, counted_tota
 from privsql.mechanisms.marginals.tables import (
     DOMAINS,
     SummedTable,
-    domains_table,
-    list_marginal_facts,
+    list_facts,
+    list_points,
     mean_total_variation,
     write_rows,
     write_sums,
@@ -49,15 +49,21 @@ WORTH = Fraction(1, 2)  # of the mean noise of a count: what a cell has to excee
 
 
 def measure_marginals(codes: Ints, records: Ints, rule: Rule, noise: TableNoise) -> list[NoisyTable]:
-    """All tables of a source: ``codes`` (n, d) of its different cells, ``records`` (n,) of each.
+    """Measure all tables of a source with noise.
 
-    epsilon- or (epsilon, delta)-differentially private for one record added or removed.
+    It is epsilon- or (epsilon, delta)-differentially private for one record added or removed.
+
+    Args:
+        codes: Those of the n different cells of the source, (n, d).
+        records: The number of records of each, (n,).
+        rule: Which tables are measured, for how much.
+        noise: Where noise and choices come from.
     """
 
     def count_exactly(clique: Clique) -> Ints:
         return sum_cells(codes, records, clique, rule.sizes).astype(np.int64)
 
-    def measure(clique: Clique, spent: Fraction, choice: Fraction | None = None) -> NoisyTable:
+    def measure(clique: Clique, spent: Fraction, choice: Fraction | None) -> NoisyTable:
         return measure_table(clique, count_exactly(clique), spent, noise, choice, rule.law)
 
     tables = [measure(*one) for one in rule.first_table()]
@@ -68,35 +74,26 @@ def measure_marginals(codes: Ints, records: Ints, rule: Rule, noise: TableNoise)
     counts = {clique: count_exactly(clique) for clique in rest.cells}
     chosen: list[Clique] = []
     while affordable := rest.affordable_tables(chosen):
-        model = Model(tables, rule.sizes, mixed=False)
-        chosen.append(_choose_worst_table(model, {one: counts[one] for one in affordable}, rest, rule.law, noise))
+        # The table with most records beyond WORTH of a count's noise, beside the root of its price: one of many cells
+        # is worth its noise if few of them hold most records, as where a column follows from others.
+        model, scores = Model(tables, rule.sizes, mixed=False), []
+        for one in affordable:
+            far = np.abs(counts[one] - np.rint(model.fitted_table(one)).astype(np.int64))
+            least = floor(WORTH * rule.law.mean_noise(rest.prices[one] - rest.choice))
+            part = square_root(rest.unit * PRICES[0] / rest.prices[one])  # 1 at most: one record moves a score by 1
+            scores.append(int(np.maximum(far - least, 0).sum()) * part.numerator // part.denominator)
+        best = noise.choose_best(np.array(scores, dtype=np.int64), rest.choice, monotonic=False)
+        chosen.append(affordable[best])
         tables.append(measure(*rest.due_tables(chosen)[-1]))
     return tables
 
 
-def _choose_worst_table(
-    model: Model, counts: dict[Clique, Ints], rounds: Rounds, law: NoiseLaw, noise: TableNoise
-) -> Clique:
-    """The table with most records beyond ``WORTH`` of a count's noise, beside the root of its price, chosen privately.
-
-    A table of many cells is so worth its noise if few of them hold most records, as where a column follows from others.
-    """
-    cliques, scores = list(counts), []
-    for one in cliques:
-        far = np.abs(counts[one] - np.rint(model.fitted_table(one)).astype(np.int64))
-        least = floor(WORTH * law.mean_noise(rounds.prices[one] - rounds.choice))
-        part = square_root(rounds.unit * PRICES[0] / rounds.prices[one])  # 1 at most: one record moves a score by 1
-        scores.append(int(np.maximum(far - least, 0).sum()) * part.numerator // part.denominator)
-    return cliques[noise.choose_best(np.array(scores, dtype=np.int64), rounds.choice, monotonic=False)]
-
-
 def measure_sums(codes: Ints, records: Ints, units: Ints, rule: Rule, noise: TableNoise) -> list[SummedTable]:
-    """All tables of sums; ``units``: (n, measured columns) of a record of each of the n different cells."""
-    law, measured = replace(rule.law, moved=UNITS), list(dict.fromkeys(place for place, _, _ in rule.due_sums()))
-    result = []
-    for place, clique, spent in rule.due_sums():
-        amounts = records * units[:, measured.index(place)]
-        exact = sum_cells(codes, amounts, clique, rule.sizes).astype(np.int64)
+    """Measure all tables of sums; ``units``: (n, measured columns) of a record of each of the n different cells."""
+    law, due, result = replace(rule.law, moved=UNITS), rule.due_sums(), []
+    measured = list(dict.fromkeys(place for place, _, _ in due))
+    for place, clique, spent in due:
+        exact = sum_cells(codes, records * units[:, measured.index(place)], clique, rule.sizes).astype(np.int64)
         result.append(SummedTable(place, measure_table(clique, exact, spent, noise, law=law)))
     return result
 
@@ -111,7 +108,7 @@ DECIMALS = 6  # of a weight: what machines compute alike
 
 
 def synthesize_rows(model: Model, draw: np.random.Generator) -> tuple[Ints, Reals]:
-    """Codes of R different rows, (R, d), in order, and their weights.
+    """Return the codes of R different rows, (R, d), in order, and their weights.
 
     Rows are drawn from the model; then weights are fitted to all measured tables in turn (raking), and to the
     single columns.
@@ -139,42 +136,35 @@ def show_codes(columns: Sequence[ContingencyColumn], codes: Ints, weights: Reals
 
 
 def publish_marginals(db: Relations, source: Records, params: Contingency, key: Key) -> MarginalFacts:
-    """Make the tables of a release in database ``release``; returns the facts."""
+    """Measure the tables, write those of the release into its database, and return its facts."""
     columns = read_columns(db, source, params)
     rule = make_rule(columns, params)
     noise = table_noise_for(key, rule.law)
     codes, records, units = read_coded_cells(db, source, columns)
     measured = measure_marginals(codes, records, rule, noise)
     sums = measure_sums(codes, records, units, rule, noise)
-    _require_information(rule, measured)
+    # How many records there are is not guessed: where there are few, the noisy total is noise, too.
+    error = rule.mean_noise((one.columns, one.budget) for one in measured)
+    if error > rule.noisy_total(measured) and not params.allow_empty:
+        most, values = max(zip(rule.sizes, rule.names, strict=True))
+        raise InfeasibleError(
+            f"the tables would be noise: a column's own table errs by about {float(error):,.0f} records on average, "
+            f"too many for the records that there are; {values} has {most:,} values. A larger epsilon, fewer values "
+            f"or wider bins{rule.advice} would help, and mechanism.allow_empty = true publishes it anyway; epsilon "
+            f"{fraction_text(params.epsilon)} was drawn and is spent"
+        )
     model = Model(measured, rule.sizes)
-    rows = synthesize_rows(model, key.random_generator("marginals", fraction_text(params.epsilon)))
-    synthetic = show_codes(columns, *rows)
+    rows, weights = synthesize_rows(model, key.random_generator("marginals", fraction_text(params.epsilon)))
+    rows, weights = show_codes(columns, rows, weights)
     write_noisy_tables(db, measured, rule.names)
     write_sums(db, sums, rule.names)
-    write_release_table(db, DOMAINS, domains_table(columns))
-    write_rows(db, source.roles.sensitive, columns, synthetic)
+    write_release_table(db, DOMAINS, list_points(columns))
+    write_rows(db, source.roles.sensitive, columns, rows, weights)
     return MarginalFacts(
-        **list_marginal_facts(rule, measured, model),
-        synthetic=len(synthetic[1]),
-        distance=round(mean_total_variation(model, *synthetic), 6),
+        **list_facts(rule, measured, model),
+        synthetic=len(weights),
+        distance=round(mean_total_variation(model, rows, weights), 6),
         errors=rehearse_sums(model),
         noise=noise.origin,
         opendp=opendp_version(),
     )
-
-
-def _require_information(rule: Rule, tables: Sequence[NoisyTable]) -> None:
-    """``InfeasibleError`` where the columns' own tables hold more noise than records, unless that is wanted.
-
-    How many records there are is not guessed: where there are few, the noisy total is noise, too.
-    """
-    noise = rule.mean_noise((one.columns, one.budget) for one in tables)
-    if noise > rule.noisy_total(tables) and not rule.params.allow_empty:
-        most, values = max(zip(rule.sizes, rule.names, strict=True))
-        raise InfeasibleError(
-            f"the tables would be noise: a column's own table errs by about {float(noise):,.0f} records on average, "
-            f"too many for the records that there are; {values} has {most:,} values. A larger epsilon, fewer values "
-            f"or wider bins{rule.advice} would help, and mechanism.allow_empty = true publishes it anyway; epsilon "
-            f"{fraction_text(rule.params.epsilon)} was drawn and is spent"
-        )

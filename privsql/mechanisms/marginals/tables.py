@@ -19,8 +19,8 @@ from privsql.mechanisms.dp.tables import (
     CLIQUES,
     MARGINALS,
     NOISY_TABLES,
+    describe_noisy_tables,
     read_noisy_tables,
-    tables_structure,
     write_release_table,
 )
 from privsql.mechanisms.marginals.domains import UNITS, ContingencyColumn
@@ -36,91 +36,95 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest
 
 # Tables ---------------------------------------------------------------------------------------------------------------
-# The tables of a release of marginals and its view: columns, and what the answers need of them.
+# ``privsql_domains``: the values of every column (by its ``place``), or what stands for its bins, by ``code``.
+# ``privsql_sums``: by ``number`` the ``measure`` and the ``columns`` of a table of sums, what it spent, its noise, and
+# its ``sums``, row by row over the columns.
 
-DOMAINS, ROWS = "privsql_domains", "privsql_rows"
-
-
-# Sums -----------------------------------------------------------------------------------------------------------------
-# Tables of sums of measured columns, and back. A record adds what its value lies above the first edge of the bins, in
-# ``UNITS`` of the distance to the last edge, to one cell of each table: at most ``UNITS``, which noise is scaled by.
-
-SUMS = "privsql_sums"
+DOMAINS, ROWS, SUMS = "privsql_domains", "privsql_rows", "privsql_sums"
+SUM_COLUMNS = (
+    "number INTEGER",
+    "measure VARCHAR",
+    "columns VARCHAR[]",
+    "budget VARCHAR",
+    "scale DOUBLE",
+    "sums BIGINT[]",
+)
 TABLES = {
     **NOISY_TABLES,
     DOMAINS: ReleaseTable(("place INTEGER", "code INTEGER", "value VARCHAR", "share DOUBLE")),
     ROWS: ReleaseTable((SENSITIVE, "weight DOUBLE")),
-    SUMS: ReleaseTable(
-        (
-            *("number INTEGER", "measure VARCHAR", "columns VARCHAR[]", "budget VARCHAR", "scale DOUBLE"),
-            "sums BIGINT[]",
-        )
-    ),
+    SUMS: ReleaseTable(SUM_COLUMNS),
 }
 
 
-def marginal_view(manifest: Manifest) -> exp.Query:
-    """The view whose sums of weights are about the estimates."""
+def weigh_rows(manifest: Manifest, rows: str, count: str) -> exp.Query:
+    """Return the release's own view: the rows of a table, with its column ``count`` as weight."""
+    own = manifest.roles.by_sa
+    weight: exp.Expr = own.as_column(count)
+    if count != "weight":
+        weight = alias_as(weight, own.column_name("weight"))
     columns: list[exp.Expr] = [column(field.name) for field in manifest.sensitive]
-    weight = manifest.roles.by_sa.as_column("weight")
-    return fill("contingency/synthetic", {"rows": table(ROWS), "columns": columns, "weight": weight})
+    return fill("contingency/synthetic", {"rows": table(rows), "columns": columns, "weight": weight})
 
 
-def domains_table(columns: Sequence[ContingencyColumn]) -> pa.Table:
-    """``privsql_domains``: the values of every column (by its ``place``), or what stands for its bins, by ``code``."""
-    points = [(place, *(one.code, one.value, one.share)) for place, own in enumerate(columns) for one in own.points]
-    names, types = ("place", "code", "value", "share"), (pa.int32(), pa.int32(), pa.string(), pa.float64())
-    arrays = [pa.array([row[k] for row in points], kind) for k, kind in enumerate(types)]
-    return pa.table(dict(zip(names, arrays, strict=True)))
+def list_points(columns: Sequence[ContingencyColumn]) -> pa.Table:
+    """Return the rows of ``privsql_domains``."""
+    points = [(place, one) for place, own in enumerate(columns) for one in own.points]
+    return pa.table(
+        {
+            "place": pa.array([place for place, _ in points], pa.int32()),
+            "code": pa.array([one.code for _, one in points], pa.int32()),
+            "value": pa.array([one.value for _, one in points], pa.string()),
+            "share": pa.array([one.share for _, one in points], pa.float64()),
+        }
+    )
 
 
 def write_rows(
-    db: Relations, fields: Sequence[Field], columns: Sequence[ContingencyColumn], weighted_codes: tuple[Ints, Reals]
+    db: Relations, fields: Sequence[Field], columns: Sequence[ContingencyColumn], codes: Ints, weights: Reals
 ) -> None:
-    """``privsql_rows``: rows of codes with weights, in the columns' own types; of a bin a value in its middle."""
-    codes, weights = weighted_codes
-    texts = {}
-    for place, each_column in enumerate(columns):
-        points = each_column.points
-        middle = [[one.value for one in points if one.code == code] for code in range(len(each_column))]
-        texts[f"s{place}"] = pa.array([each[len(each) // 2] for each in middle], pa.string()).take(
-            pa.array(codes[:, place])
-        )
-    weighted_rows = pa.table({**texts, "weight": pa.array(weights, pa.float64())})
+    """Write rows of codes with weights, in the columns' own types; of a bin a value in its middle."""
+    rows = {}
+    for place, one in enumerate(columns):
+        inside = [[point.value for point in one.points if point.code == code] for code in range(len(one))]
+        middle = pa.array([values[len(values) // 2] for values in inside], pa.string())
+        rows[f"s{place}"] = middle.take(pa.array(codes[:, place]))
     roles = Roles((), tuple(fields))
     order: list[exp.Expr] = [one.this for one in roles.sa_typed("g")]
     holes: Holes = {"given": temp_table("given"), "columns": roles.sa_typed("g"), "order": order}
     query = fill("contingency/rows", {**holes, **roles.by_sa.alias_holes("weight")})
-    write_release_table(db, ROWS, weighted_rows, query, title="Writing the rows")
+    data = pa.table({**rows, "weight": pa.array(weights, pa.float64())})
+    write_release_table(db, ROWS, data, query, title="Writing the rows")
 
 
 def read_domains(rows: pa.Table, number: int) -> tuple[int, ...]:
-    """How many values each column has; ``ValueError`` unless the table counts them up for ``number`` columns."""
+    """Return how many values each column has; ``ValueError`` unless the table counts them up for ``number`` columns."""
     place, code = (rows[name].to_numpy() for name in ("place", "code"))
     if rows["share"].null_count or not len(rows):
         raise ValueError("a value is missing")
     sizes = [int(code[place == k].max(initial=-1)) + 1 for k in range(number)]
-    different = {(int(p), int(c)) for p, c in zip(place, code, strict=True)}
+    different = set(zip(place.tolist(), code.tolist(), strict=True))
     if min(sizes) < 1 or different != {(k, c) for k in range(number) for c in range(sizes[k])}:
         raise ValueError("the values of a column are not numbered 0, 1, ..")
-    total = np.bincount(place, weights=rows["share"].to_numpy())
-    if not np.allclose(total, sizes):
+    if not np.allclose(np.bincount(place, weights=rows["share"].to_numpy()), sizes):
         raise ValueError("the shares of a value do not add up")
     return tuple(sizes)
 
 
 @dataclass(frozen=True)
 class SummedTable:
-    """The noisy sums of a measured column, at place ``measure``, by other columns: in ``UNITS``, not in records."""
+    """The noisy sums of a measured column, at place ``measure``, by other columns: in ``UNITS``, not in records.
+
+    A record adds to one cell of each table by how much its value lies above the first edge of the bins, in ``UNITS`` of
+    the distance to the last edge: at most ``UNITS``, which noise is scaled by.
+    """
 
     measure: int
     table: NoisyTable
 
 
 def write_sums(db: Relations, sums: Sequence[SummedTable], names: Sequence[str]) -> None:
-    """``privsql_sums``: by ``number`` the ``measure`` and the ``columns`` of a table, what it spent, its noise,
-    and its ``sums``, row by row over the columns.
-    """
+    """Write ``privsql_sums``; ``names``: of all columns."""
     tables = [one.table for one in sums]
     arrays = {
         "number": pa.array(range(len(sums)), pa.int32()),
@@ -134,7 +138,7 @@ def write_sums(db: Relations, sums: Sequence[SummedTable], names: Sequence[str])
 
 
 def read_sums(rows: pa.Table, rule: Rule) -> list[SummedTable]:
-    """The tables of sums; ``ValueError`` unless these are due, with every cell and the scale of the budget."""
+    """Return the tables of sums; ``ValueError`` unless these are due, with every cell and the scale of the budget."""
     due, law, listed = rule.due_sums(), replace(rule.law, moved=UNITS), rows.to_pylist()
     stated = [(row["number"], row["measure"], row["columns"], row["budget"], row["scale"]) for row in listed]
     expected = [
@@ -166,7 +170,7 @@ class PublishedMarginals:
 
     @staticmethod
     def read(params: Contingency, fields: Sequence[Field], rows: Mapping[str, pa.Table]) -> PublishedMarginals:
-        """A release from the rows of its tables by name, each in its order; ``ValueError`` for other tables."""
+        """Return a release from the rows of its tables by name, each in its order; ``ValueError`` for other tables."""
         names = tuple(field.name for field in fields)
         rule = Rule(params, names, read_domains(rows[DOMAINS], len(names)))
         tables = read_noisy_tables(rows[CLIQUES], rows[MARGINALS], names, rule.sizes, rule.law)
@@ -174,26 +178,32 @@ class PublishedMarginals:
 
     @cached_property
     def model(self) -> Model:
-        """Fitted to the tables."""
+        """Return the model that fits the tables."""
         return Model(self.tables, self.rule.sizes)
 
     @cached_property
     def amounts(self) -> dict[str, LeastSquares]:
-        """The least-squares estimates of all sums of each measured column, by its name."""
-        by_place = {one.measure: [each.table for each in self.sums if each.measure == one.measure] for one in self.sums}
-        return {self.rule.names[place]: LeastSquares(tables, self.rule.sizes) for place, tables in by_place.items()}
+        """Return the least-squares estimates of all sums of each measured column, by its name."""
+        tables: dict[str, list[NoisyTable]] = {}
+        for one in self.sums:
+            tables.setdefault(self.rule.names[one.measure], []).append(one.table)
+        return {name: LeastSquares(own, self.rule.sizes) for name, own in tables.items()}
 
 
-def codes_of(db: Relations, manifest: Manifest, rows: exp.Table, domains: exp.Table) -> Ints:
-    """The codes of all ``rows``(s0..), (R, d); -1 for a value that is in no domain."""
+def read_codes(db: Relations, manifest: Manifest, rows: exp.Table, domains: exp.Table) -> Ints:
+    """Return the codes of all ``rows``(s0..), (R, d); -1 for a value that is in no domain."""
+
+    def canonical_text(name: str, kind: str) -> exp.Expr:
+        value = exp.cast(column(name), exp.DataType.build(kind, dialect=DIALECT))
+        return alias_as(exp.cast(value, "VARCHAR"), name)
+
     columns = list(zip(manifest.roles.sa_keys, manifest.sensitive, strict=True))
-    texts = db.arrow(exp.select(*(_canonical_text(column(key), one.type, key) for key, one in columns)).from_(rows))
-    result = np.full((len(texts), len(manifest.sensitive)), -1, dtype=np.int64)
+    texts = db.arrow(exp.select(*(canonical_text(key, field.type) for key, field in columns)).from_(rows))
+    result = np.full((len(texts), len(columns)), -1, dtype=np.int64)
     for place, (key, field) in enumerate(columns):
-        listed = [column("code"), _canonical_text(column("value"), field.type, "value")]
-        points = db.arrow(
-            fill("contingency/points", {"domains": domains, "columns": listed, "place": exp.Literal.number(place)})
-        )
+        listed = [column("code"), canonical_text("value", field.type)]
+        holes: Holes = {"domains": domains, "columns": listed, "place": exp.Literal.number(place)}
+        points = db.arrow(fill("contingency/points", holes))
         points = points.take(pa.array(np.arange(len(points))[::-1]))  # of two that are NULL the last one is meant
         at = pc.index_in(texts[key].combine_chunks(), value_set=points["value"].combine_chunks())
         known = np.asarray(pc.is_valid(at))
@@ -201,13 +211,8 @@ def codes_of(db: Relations, manifest: Manifest, rows: exp.Table, domains: exp.Ta
     return result
 
 
-def _canonical_text(value: exp.Expr, kind: str, name: str) -> exp.Expr:
-    """A value of a type as its text, whichever of its texts it was given as."""
-    return alias_as(exp.cast(exp.cast(value, exp.DataType.build(kind, dialect=DIALECT)), "VARCHAR"), name)
-
-
 def mean_total_variation(model: Model, codes: Ints, weights: Reals) -> float:
-    """Mean total variation between the rows' tables of measured columns, or else of single ones, and the model's."""
+    """Return the mean total variation between tables of rows and of the model, by measured or by single columns."""
     far = []
     for clique in [*model.known_tables] or [(i,) for i in range(len(model.sizes))]:
         difference = sum_cells(codes, weights, clique, model.sizes) - model.fitted_table(clique)
@@ -215,7 +220,7 @@ def mean_total_variation(model: Model, codes: Ints, weights: Reals) -> float:
     return sum(far) / len(far)
 
 
-def list_marginal_facts(rule: Rule, tables: Sequence[NoisyTable], model: Model) -> dict[str, Any]:
+def list_facts(rule: Rule, tables: Sequence[NoisyTable], model: Model) -> dict[str, Any]:
     """Return what the manifest states of the tables, and of the model that fits them."""
     return {
         "values": sum(rule.sizes),
@@ -228,18 +233,19 @@ def list_marginal_facts(rule: Rule, tables: Sequence[NoisyTable], model: Model) 
 
 
 def describe_tables(db: Relations, manifest: Manifest) -> list[Structure]:
-    """Every table of counts, and what was added up."""
-    result = tables_structure(db, manifest)
-    params = Contingency.model_validate(manifest.parameters)
-    ends = {name: params.bin_edges(name) for name in params.measures}
-    rows = db.rows(exp.select("measure", "columns", "budget", "scale").from_(table(SUMS)).order_by("number"))
-    lines = [
-        (measure, " \u00d7 ".join(columns) or "all records", budget, float(f"{noise:.4g}"))
-        for measure, columns, budget, scale in rows
-        for edges in [params.bin_edges(measure)]
-        for noise in [float(scale) / UNITS * (1 if params.delta else 2**0.5) * float(edges[-1] - edges[0])]
-    ]
-    clamped = "; ".join(f"{name} to [{float(edges[0]):g}, {float(edges[-1]):g}]" for name, edges in ends.items())
+    """Return every table of counts, and what was added up."""
+    result, params = describe_noisy_tables(db, manifest), Contingency.model_validate(manifest.parameters)
+    if not params.measures:
+        return result
+    ends = {name: [float(edge) for edge in params.bin_edges(name)] for name in params.measures}
+    lines = []
+    for measure, columns, budget, scale in db.rows(
+        exp.select("measure", "columns", "budget", "scale").from_(table(SUMS)).order_by("number")
+    ):
+        edges = params.bin_edges(measure)
+        noise = float(scale) / UNITS * (1 if params.delta else 2**0.5) * float(edges[-1] - edges[0])
+        lines.append((measure, " \u00d7 ".join(columns) or "all records", budget, float(f"{noise:.4g}")))
+    clamped = "; ".join(f"{name} to [{edges[0]:g}, {edges[-1]:g}]" for name, edges in ends.items())
     sentence = f"Values were clamped, {clamped}, and added up; noise was added to every sum."
     head = ("sum of", "by", "rho" if params.delta else "epsilon", "standard deviation of the noise")
-    return [*result, make_structure("The noisy sums", sentence, head, lines)] if lines else result
+    return [*result, make_structure("The noisy sums", sentence, head, lines)]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.sql.question import CountQuery, Lookups, Statement
     from privsql.engine.database import Relations
-    from privsql.mechanisms.dp.noisy_tables import Clique, Reals
+    from privsql.mechanisms.views.item_sets import WeightedSets
 
     Flags = NDArray[np.bool_]
 
@@ -47,21 +47,19 @@ AT_ONCE = 1 << 16  # patterns whose lists are made together
 
 
 def find_named(db: Relations, condition: exp.Expr, universe: exp.Table) -> list[int]:
-    """The codes of the items that a condition names, which ``parse_sets`` let through; ``UsageError`` for too many."""
-    overlaps = [_overlap_condition(one) for one in condition.find_all(*PARTS)]
+    """Return the codes of the items that a condition names; ``UsageError`` for too many."""
+    overlaps: list[exp.Expr] = []
+    for part in condition.find_all(*PARTS):
+        if isinstance(part, exp.ArrayContainsAll | exp.Anonymous):  # asked in whole, named one by one
+            wanted = part.expressions[1] if isinstance(part, exp.Anonymous) else part.expression
+            overlaps.append(exp.ArrayOverlaps(this=column(ITEMS), expression=wanted.copy()))
+        else:
+            overlaps.append(part.copy())
     holes: Holes = {"universe": universe, "condition": exp.or_(exp.false(), *overlaps)}
     result = [int(row[0]) for row in db.rows(fill("duckdb/units", holes))]
     if len(result) > TINY_UNIVERSE:
         raise UsageError(f"a condition on more than {TINY_UNIVERSE} items is not supported")
     return result
-
-
-def _overlap_condition(part: exp.Expr) -> exp.Expr:
-    """Return whether any of the items that a part is about is in the list."""
-    if not isinstance(part, exp.ArrayContainsAll | exp.Anonymous):
-        return part.copy()
-    wanted = part.expressions[1] if isinstance(part, exp.Anonymous) else part.expression
-    return exp.ArrayOverlaps(this=column(ITEMS), expression=wanted.copy())
 
 
 def patterns_met(db: Relations, condition: exp.Expr, items: pa.Array) -> Flags:
@@ -77,7 +75,7 @@ def patterns_met(db: Relations, condition: exp.Expr, items: pa.Array) -> Flags:
     return result
 
 
-# Answers --------------------------------------------------------------------------------------------------------------
+# Item sets ------------------------------------------------------------------------------------------------------------
 # What all open releases of item sets have in common.
 
 
@@ -86,7 +84,7 @@ class ItemAnswers(PrivateAnswers):
 
     @cached_property
     def item_labels(self) -> tuple[str, ...]:
-        """Text of the items, in the order of the universe."""
+        """Return the texts of the items, in the order of the universe."""
         return read_labels(self._db, table(UNIVERSE, self._database))
 
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
@@ -109,14 +107,24 @@ class ItemAnswers(PrivateAnswers):
 
     @abstractmethod
     def top_sets(self, number: int, estimator: str) -> list[tuple[tuple[int, ...], float]]:
-        """The item sets with most records: their codes, ascending, and estimates."""
+        """Return the item sets with most records: their codes, ascending, and estimates."""
+
+    @abstractmethod
+    def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
+        """Return the number of records that contain all of some items, as ``list_has_all`` gets it."""
+
+    def bound_errors(
+        self, true: WeightedSets, questions: Mapping[str, Sequence[tuple[int, ...]]], doubt: float
+    ) -> dict[str, int]:
+        """Return a bound of the error of each class of questions, where a theorem has one whatever the data."""
+        return {}
 
     def list_frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
-        """The most frequent item sets, each with its estimated number of records."""
+        """Return the most frequent item sets, each with its estimated number of records."""
         return [([self.item_labels[code] for code in codes], number) for codes, number in self.top_sets(top, estimator)]
 
 
-# Answers --------------------------------------------------------------------------------------------------------------
+# Views ----------------------------------------------------------------------------------------------------------------
 # Answers from a release of views: any condition on the measured items, with exact errors or honest bounds.
 
 BASELINE = (
@@ -140,7 +148,7 @@ class ViewAnswers(ItemAnswers):
 
     @cached_property
     def published_views(self) -> PublishedViews:
-        """The release's tables as arrays."""
+        """Return the release's tables as arrays."""
         law = find_law(SetValued.model_validate(self._manifest.parameters))
         result = read_views(self._db, self._database, law, self._roles)
         with refuse_damaged():
@@ -152,36 +160,30 @@ class ViewAnswers(ItemAnswers):
         return {code: place for place, code in enumerate(self.published_views.choice.codes.tolist())}
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        """The SQL that reads the release for an answer, and the formula in words."""
+        """Return the SQL that reads the release for an answer, and the formula in words."""
         return fill("setvalued/counted", {"marginals": table("privsql_marginals")}), self.formulas[estimator]
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         """Return the answer, one row; ``UsageError`` for what was not measured."""
         condition = all_of([*query.filters["qi"], *query.filters["sa"]])
-        counts = condition.find(*LENGTHS) is not None
-        universe = self.published_views.rows["universe"]["item"].combine_chunks()
-        named = find_named(self._db, condition, table(UNIVERSE, self._database))
-        codes = self._all_items() if counts else self._order_codes(named)
-        met = patterns_met(self._db, condition, universe.take(pa.array(codes, pa.int64())))
+        views = self.published_views
+        codes = self._order_codes(find_named(self._db, condition, table(UNIVERSE, self._database)))
+        if condition.find(*LENGTHS) is not None:
+            codes, universe = views.choice.codes.tolist(), len(views.labels)
+            if len(codes) < universe:
+                raise UsageError(
+                    f"len({self._roles.sensitive[0].name}) can't be answered: {len(codes)} of {universe:,} items were "
+                    "measured, and the release does not say how many other items a record has"
+                )
+        met = patterns_met(self._db, condition, views.items.take(pa.array(codes, pa.int64())))
         return [self._estimate_patterns(codes, met, estimator, confidence)]
 
-    def _all_items(self) -> list[int]:
-        """All items, where all were measured."""
-        codes: list[int] = self.published_views.choice.codes.tolist()
-        universe = len(self.published_views.labels)
-        if len(codes) < universe:
-            raise UsageError(
-                f"len({self._roles.sensitive[0].name}) can't be answered: {len(codes)} of {universe:,} items were "
-                "measured, and the release does not say how many other items a record has"
-            )
-        return codes
-
     def _order_codes(self, codes: Sequence[int]) -> list[int]:
-        """The measured ones by their places, then the others."""
+        """Return the measured ones by their places, then the others."""
         return sorted(codes, key=lambda code: (self._measured_places.get(code, len(self._measured_places)), code))
 
     def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
-        """The number of records that contain all of some items.
+        """Return the number of records that contain all of some items.
 
         Of those that were not measured one is enough: no more records have all of them than have that one.
         """
@@ -194,32 +196,28 @@ class ViewAnswers(ItemAnswers):
         return self._estimate_patterns(needed, meets, estimator, confidence)
 
     def _estimate_patterns(self, codes: Sequence[int], meets: Flags, estimator: str, confidence: float) -> Estimate:
-        """Of the records whose patterns of ``codes``, the measured ones first, meet a condition (2^k,)."""
+        """Estimate the records whose patterns of ``codes``, the measured ones first, meet a condition (2^k,).
+
+        Of items that were not measured there are bounds, each missed with a chance of a third of the doubt. A record
+        without any of these meets the condition as ``whole[.., 0]`` has it. At most ``outside`` records have one.
+        """
         chosen = tuple(self._measured_places[code] for code in codes if code in self._measured_places)
-        others, doubt = len(codes) - len(chosen), 1 - confidence
+        others, doubt, model = len(codes) - len(chosen), 1 - confidence, self.published_views.model
         whole = meets.reshape((*(2,) * len(chosen), 1 << others)).astype(np.float64)
-        result = self.published_views.model.answer(chosen, whole[..., 0], doubt, leaning=estimator != "baseline")
+        result = model.answer(chosen, whole[..., 0], doubt, leaning=estimator != "baseline")
         estimate, error, low, high = result.estimate, result.error, result.low, result.high
         if others:
-            error, (low, high) = None, self._bound_unmeasured(chosen, whole, others, doubt / 3)
+            error, outside = None, others * self._most_unmeasured(doubt / 3)
+            low, high = model.bound_between(chosen, whole.min(axis=-1), whole.max(axis=-1), doubt / 3)
+            least, most = model.bound_between(chosen, whole[..., 0], whole[..., 0], doubt / 3)
+            low = max(low, least - outside)
+            high = max(low, min(high, most + outside))
             estimate = min(max(estimate, low), high)
         estimate = estimate if estimator == "baseline" else max(estimate, 0.0)
         return Estimate((), estimate, error, min(low, estimate), max(high, estimate, 0.0))
 
-    def _bound_unmeasured(self, chosen: Clique, whole: Reals, others: int, doubt: float) -> tuple[float, float]:
-        """Bounds of what is asked of items that were not measured, each with a chance of ``doubt`` to be missed.
-
-        A record without any of these meets the condition as ``whole[.., 0]`` has it, and at most ``outside`` records
-        have one of them.
-        """
-        model, outside = self.published_views.model, others * self._most_unmeasured(doubt)
-        low, high = model.bound_between(chosen, whole.min(axis=-1), whole.max(axis=-1), doubt)
-        least, most = model.bound_between(chosen, whole[..., 0], whole[..., 0], doubt)
-        low, high = max(low, least - outside), min(high, most + outside)
-        return low, max(low, high)
-
     def _most_unmeasured(self, doubt: float) -> float:
-        """At most so many records have any one item that was not measured, but for a chance of ``doubt``."""
+        """Return how many records have any one item that was not measured at most, but for a chance of ``doubt``."""
         held = self.published_views
         last = held.choice.budgets[-1]
         if last is None:
@@ -230,15 +228,14 @@ class ViewAnswers(ItemAnswers):
     # Frequent item sets ---
 
     def top_sets(self, number: int, estimator: str) -> list[tuple[tuple[int, ...], float]]:
-        """The item sets with most records: their codes, ascending, and estimates.
+        """Return the item sets with most records: their codes, ascending, and estimates.
 
-        Only sets of which a table tells the number of records, and of which it is above 0 at 95 % confidence.
+        A set is listed if a table tells its number of records, and that is above 0 at 95 % confidence.
         """
         self.require_estimator(estimator)
         model, codes = self.published_views.model, self.published_views.choice.codes
-        estimated, counted, variance = (
-            one.reshape(-1) for one in model.superset_counts(leaning=estimator != "baseline")
-        )
+        leaning = estimator != "baseline"
+        estimated, counted, variance = (one.reshape(-1) for one in model.superset_counts(leaning=leaning))
         occurs = counted > np.sqrt(variance) * -ndtri(STRANGE)
         occurs[0] = False
         listed = np.flatnonzero(occurs & (estimated > 0))
@@ -249,6 +246,6 @@ class ViewAnswers(ItemAnswers):
         return list(zip(chosen, estimated[listed[order]].tolist(), strict=True))
 
     def make_synthetic(self) -> pa.Table:
-        """Synthetic records that fit the release, (record, item) in order; the empty have none."""
+        """Return synthetic records that fit the release, (record, item) in order; the empty have none."""
         rows = self.published_views.rows["sets"]
         return repeat_sets(rows["items"], rows["weight"])

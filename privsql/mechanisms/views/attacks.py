@@ -10,13 +10,11 @@ from privsql.mechanisms.dp.attacks import attack_noisy_tables
 from privsql.mechanisms.views.tables import CHOSEN
 
 if TYPE_CHECKING:
-    from privsql.attacks.scene import AttackView, Finding
-    from privsql.attacks.suite import AttackContext
+    from privsql.attacks.scene import Finding, ReleaseView
 
 
-def attack_views(learnt: AttackContext[AttackView]) -> list[Finding]:
+def attack_views(view: ReleaseView) -> list[Finding]:
     """Find the belief that a record is in the tables, by their counts and by what all choices of items spend."""
-    view = learnt.view
     budgets = view.db.arrow(all_rows(table(CHOSEN, view.database)))["budget"].to_pylist()
     choices = sum((Fraction(one) for one in budgets if one is not None), start=Fraction(0))
     return attack_noisy_tables(view, float(choices))

@@ -1,26 +1,25 @@
-"""The mechanism of noisy views of item sets."""
+"""The mechanism of noisy views of item sets, and what all differentially private ones for item sets share."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from privsql.attacks.suite import Adversary
-from privsql.mechanisms.base import WEIGHTED, ItemSetShape, ProfiledSource, Proposal, Views
-from privsql.mechanisms.dp.attacks import KNOWS, MEMBERSHIP
-from privsql.mechanisms.dp.mechanism import RECORD, PrivateMechanism
-from privsql.mechanisms.dp.tables import tables_structure
+from privsql.mechanisms.base import WEIGHTED, F, ItemSetShape, ProfiledSource, Proposal, Views
+from privsql.mechanisms.dp.mechanism import RECORD, PresenceMechanism
+from privsql.mechanisms.dp.tables import describe_noisy_tables
 from privsql.mechanisms.views.answers import ViewAnswers
 from privsql.mechanisms.views.attacks import attack_views
-from privsql.mechanisms.views.checks import require_items, set_source_checks, view_checks
+from privsql.mechanisms.views.checks import check_views, compare_universe, require_items
 from privsql.mechanisms.views.evaluation import evaluate_sets
 from privsql.mechanisms.views.parameters import SetValued, ViewFacts, ViewPlan
 from privsql.mechanisms.views.plan import plan_views
 from privsql.mechanisms.views.publish import publish_views
-from privsql.mechanisms.views.tables import SETS, TABLES, weighted_sets
+from privsql.mechanisms.views.tables import SETS, TABLES, weigh_sets
 
 if TYPE_CHECKING:
     from privsql.answers.accuracy import Evaluated, EvaluationContext
-    from privsql.attacks.scene import AttackView
+    from privsql.attacks.scene import AttackView, Finding
+    from privsql.attacks.suite import AttackContext
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
     from privsql.model.checks import Check, CheckedRelease
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
     from privsql.model.universes import Universe
-
-# Item sets ------------------------------------------------------------------------------------------------------------
 
 
 class ItemUniverse(ItemSetShape[SetValued]):
@@ -40,32 +37,43 @@ class ItemUniverse(ItemSetShape[SetValued]):
         return params.universe
 
 
-ITEMS = ItemUniverse()
-ITEM_ADVICE = ("a smaller epsilon", "a public universe of items: those that occur tell of records that hold a rare one")
-
-
-def propose_items() -> Proposal:
-    """Propose an epsilon of 1, and the items that occur as the universe."""
-    return Proposal(
-        {"kind": "setvalued", "epsilon": "1", "universe": "data"},
-        (RECORD, "Better than 'data' is a public list, or { query = ... }: the items that occur are not protected."),
-    )
-
-
-class ItemViews(PrivateMechanism[SetValued, ViewFacts]):
-    """Noisy views of item sets: tables over few items each, and sets that fit all of them."""
+class ItemSetMechanism(PresenceMechanism[SetValued, F]):
+    """A differentially private mechanism for item sets."""
 
     kind = "setvalued"
-    algorithms = ("views", "basic")
     parameters = SetValued
-    facts = ViewFacts
-    shape = ITEMS
-    layout = TABLES
-    advice = ITEM_ADVICE
+    shape = ItemUniverse()
+    advice = ("a smaller epsilon", "a public universe of items: those that occur tell of records that hold a rare one")
 
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
         """Propose an epsilon of 1, and the items that occur as the universe."""
-        return propose_items()
+        return Proposal(
+            {"kind": "setvalued", "epsilon": "1", "universe": "data"},
+            (
+                RECORD,
+                "Better than 'data' is a public list, or { query = ... }: the items that occur are not protected.",
+            ),
+        )
+
+    def require_columns(self, manifest: Manifest, params: SetValued) -> None:
+        """Raise ``UsageError`` unless a release has one column of items, and no other."""
+        require_items(manifest)
+
+    def source_checks(self, release: CheckedRelease[SetValued, F], source: Records, params: SetValued) -> list[Check]:
+        """Return the check that the universe is the specification's; a private release tells no more of its source."""
+        return compare_universe(release, source)
+
+    def evaluate(self, context: EvaluationContext) -> Evaluated:
+        """Return errors by class of questions, and of the most frequent items and item sets."""
+        return evaluate_sets(context)
+
+
+class ItemViews(ItemSetMechanism[ViewFacts]):
+    """Noisy views of item sets: tables over few items each, and sets that fit all of them."""
+
+    algorithms = ("views", "basic")
+    facts = ViewFacts
+    layout = TABLES
 
     def plan(self, db: Relations, source: Records, params: SetValued) -> ViewPlan:
         """Return what is measured, at most, and with which budgets; no record is looked at."""
@@ -75,40 +83,22 @@ class ItemViews(PrivateMechanism[SetValued, ViewFacts]):
         """Measure the views, and publish them with the sets of a population that fits them."""
         return publish_views(db, source, params, key)
 
-    def require_columns(self, manifest: Manifest, params: SetValued) -> None:
-        """Raise ``UsageError`` unless a release has one column of items, and no other."""
-        require_items(manifest)
-
     def views(self, manifest: Manifest) -> Views:
         """Return the published sets with their weights."""
-        return {WEIGHTED: weighted_sets(manifest, SETS, "weight")}
+        return {WEIGHTED: weigh_sets(manifest, SETS, "weight")}
 
     def checks(self, release: CheckedRelease[SetValued, ViewFacts]) -> list[Check]:
         """Return the checks of the views: their budgets, rule and scales, and the sets that fit them."""
-        return view_checks(release)
-
-    def long_checks(self, release: CheckedRelease[SetValued, ViewFacts]) -> list[Check]:
-        """Return no further checks: ``checks`` fits the population again."""
-        return []
-
-    def source_checks(
-        self, release: CheckedRelease[SetValued, ViewFacts], source: Records, params: SetValued
-    ) -> list[Check]:
-        """Return the check that the universe is the specification's; a private release tells no more of its source."""
-        return set_source_checks(release, source)
+        return check_views(release)
 
     def answers(self, db: Relations, manifest: Manifest) -> ViewAnswers:
         """Return the release as one that answers from the tables and the population that fits them."""
         return ViewAnswers(db, manifest)
 
-    def evaluate(self, context: EvaluationContext) -> Evaluated:
-        """Return errors by class of questions, and of the most frequent items and item sets."""
-        return evaluate_sets(context)
-
-    def adversaries(self) -> tuple[Adversary[AttackView], ...]:
-        """Return the attacker who knows every other record and asks whether the last one is in the table."""
-        return (Adversary(MEMBERSHIP, KNOWS, promised=True, attack=attack_views),)
+    def attack_membership(self, learnt: AttackContext[AttackView]) -> list[Finding]:
+        """Find the belief that a record is in the tables, by their counts and the choices of items."""
+        return attack_views(learnt.view)
 
     def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
         """Return the noisy tables: by which items, how many counts, and their noise."""
-        return tables_structure(db, manifest)
+        return describe_noisy_tables(db, manifest)

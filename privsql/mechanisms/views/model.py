@@ -81,15 +81,15 @@ def fit_population(squares: LeastSquares) -> Reals:
     views = [one.columns for one in squares.tables if 0 < len(one.columns) < items]
     if not views:
         return nearest_nonnegative(squares.estimate_table(everything), total)
-    margins = [(view, _possible_table(squares, view)) for view in _maximal_sets(views)]
+    margins = [(view, _possible_table(squares, view)) for view in maximal_sets(views)]
     result = rake_table(np.full((2,) * items, total / (1 << items)), margins, ROUNDS)
     for counted in (one for one in squares.tables if one.columns == everything):
         result = rake_table(np.maximum(_shrink_to_counts(result, counted), LEAST * result), margins, ROUNDS)
     return rake_table(result, [((i,), _possible_table(squares, (i,))) for i in everything], LAST_ROUNDS)
 
 
-def _maximal_sets(sets: Sequence[Clique]) -> list[Clique]:
-    """The sets that are not inside another one."""
+def maximal_sets(sets: Sequence[Clique]) -> list[Clique]:
+    """Return the sets that are not inside another one, each once."""
     return [one for one in dict.fromkeys(sets) if not any(set(one) < set(other) for other in sets)]
 
 
@@ -185,7 +185,7 @@ class ViewModel:
 
     def bound_between(self, chosen: Clique, least: Reals, most: Reals, doubt: float) -> tuple[float, float]:
         """Bounds of a question that lies between two others, pattern by pattern, but for a chance of ``doubt``."""
-        parts = _maximal_sets([tuple(i for i in chosen if i in one.columns) for one in self.squares.tables])
+        parts = maximal_sets([tuple(i for i in chosen if i in one.columns) for one in self.squares.tables])
         low, high = 0.0, np.inf
         for part in parts:
             axes, share = tuple(axis for axis, i in enumerate(chosen) if i not in part), doubt / (2 * len(parts))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,10 +23,10 @@ from privsql.mechanisms.views.tables import (
     SETS,
     UNIVERSE,
     ItemChoice,
-    choice_table,
-    list_view_facts,
+    list_choices,
+    list_facts,
+    list_synthetic_sets,
     name_columns,
-    sets_table,
 )
 
 if TYPE_CHECKING:
@@ -38,15 +38,14 @@ if TYPE_CHECKING:
 
 
 def choose(counts: Sequence[float], declared: Sequence[int], number: int, budget: Fraction, noise: TableNoise) -> Ints:
-    """Codes of the measured items in order: those declared, then ``number`` less so many, at ``budget`` each."""
-    scores, left = np.array(counts, dtype=np.int64), np.ones(len(counts), dtype=bool)
-    chosen = list(declared)
+    """Return the codes of ``number`` measured items in order: those declared, then those chosen at ``budget`` each."""
+    scores, chosen = np.array(counts, dtype=np.int64), list(declared)
+    left = np.ones(len(counts), dtype=bool)
     left[chosen] = False
     while len(chosen) < number:
         candidates = np.flatnonzero(left)
-        code = int(candidates[noise.choose_best(scores[candidates], budget)])
-        chosen.append(code)
-        left[code] = False
+        chosen.append(int(candidates[noise.choose_best(scores[candidates], budget)]))
+        left[chosen[-1]] = False
     return np.array(chosen, dtype=np.int64)
 
 
@@ -55,65 +54,49 @@ def measure_views(
 ) -> tuple[ItemChoice, list[NoisyTable]]:
     """Return what is measured of a source, and the tables with noise. Epsilon-differentially private.
 
-    A record lies in one cell of each table, so a table spends its budget; choices spend theirs (``choosing``); layouts
-    and numbers follow from public parameters and from what was measured before.
+    A record lies in one cell of each table, so a table spends its budget; each choice spends its own. Layouts and
+    numbers follow from public parameters and from what was measured before.
     """
-    universe, law, known = source.items, find_law(params), list[NoisyTable]()
+    universe, law, measured = source.items, find_law(params), list[NoisyTable]()
     if universe <= TINY_UNIVERSE:
         choice = ItemChoice(np.arange(universe, dtype=np.int64), (None,) * universe)
     else:
         first, count = named_first(wanted), np.array(source.weights.sum(), dtype=np.int64)
-        known = [measure_table((), count, TOTAL * total_budget(params), noise, law=law)]
-        budgets = due_choices(params, universe, len(first), int(known[0].counts))
+        measured = [measure_table((), count, TOTAL * total_budget(params), noise, law=law)]
+        budgets = due_choices(params, universe, len(first), int(measured[0].counts))
         codes = choose(source.item_weights.tolist(), first, len(budgets), budgets[-1] or Fraction(0), noise)
         choice = ItemChoice(codes, budgets)
-    counts, due = source.count_patterns(choice.codes), due_tables(params, universe, choice, wanted)
-    for places, epsilon in due[len(known) :]:
+    counts = source.count_patterns(choice.codes)
+    for places, epsilon, _ in due_tables(params, universe, choice, wanted)[len(measured) :]:
         others = tuple(place for place in range(len(choice.codes)) if place not in places)
-        known.append(measure_table(places, counts.sum(axis=others), epsilon, noise, law=law))
-    return choice, known
+        measured.append(measure_table(places, counts.sum(axis=others), epsilon, noise, law=law))
+    return choice, measured
 
 
 def publish_views(db: Relations, source: Records, params: SetValued, key: Key) -> ViewFacts:
-    """Make the tables of a release in database ``release``; returns the facts."""
-    noise = table_noise_for(key, find_law(params))
-    wanted = declared_sets(params, source.labels)
-    sets = read_sets(source)
+    """Make the tables of a release in database ``release``, and return its facts."""
+    law = find_law(params)
+    noise, wanted, sets = table_noise_for(key, law), declared_sets(params, source.labels), read_sets(source)
     source.drop_relations()
     choice, measured = measure_views(sets, params, wanted, noise)
     fitted = LeastSquares(measured, [2] * len(choice.codes))
-    _require_information(fitted, params)
-    written = _write_views(db, source, choice, measured, fit_population(fitted))
-    facts = list_view_facts(params, fitted, len(source.labels), written)
-    return ViewFacts(**facts, noise=noise.origin, opendp=opendp_version())
-
-
-def _require_information(fitted: LeastSquares, params: SetValued) -> None:
-    """``InfeasibleError`` where numbers of records with an item are noise, unless that is wanted."""
-    items, having = range(len(fitted.sizes)), np.array([0.0, 1.0])
-    alone = np.sqrt([fitted.sum_variance((place,), having) for place in items])
-    total = max(fitted.total, 0.0)
-    if alone.mean() > total and not params.allow_empty:
+    having = np.array([0.0, 1.0])
+    error = np.sqrt([fitted.sum_variance((place,), having) for place in range(len(choice.codes))]).mean()
+    if error > max(fitted.total, 0.0) and not params.allow_empty:
         raise InfeasibleError(
-            f"the counts would be noise: that of the records with an item has a standard error of {alone.mean():,.0f} "
+            f"the counts would be noise: that of the records with an item has a standard error of {error:,.0f} "
             "on average, too large for the records that there are; a larger epsilon or fewer items would help, and "
             f"mechanism.allow_empty = true publishes it anyway; epsilon {fraction_text(params.epsilon)} was drawn and "
             "is spent"
         )
-
-
-def _write_views(
-    db: Relations, source: Records, choice: ItemChoice, measured: list[NoisyTable], population: Any
-) -> int:
-    """The tables of a release; how many sets its synthetic records have."""
-    universe = temp_table("universe")
+    universe, given = temp_table("universe"), temp_table("given")
     items = db.arrow(all_rows(universe).order_by("code"))["item"].combine_chunks()
-    sets = sets_table(population, choice, items)
-    labels = [source.labels[code] for code in choice.codes.tolist()]
-    fitted = fill("setvalued/fitted", {"given": temp_table("given"), **name_columns(source.roles, "weight")})
-    write_release_table(db, SETS, sets, fitted, title="Writing the sets")
-    chosen = fill("setvalued/measured", {"given": temp_table("given"), "universe": universe})
-    write_release_table(db, CHOSEN, choice_table(choice, measured[0].law), chosen)
-    write_noisy_tables(db, measured, labels)
+    synthetic = list_synthetic_sets(fit_population(fitted), choice, items)
+    as_published = fill("setvalued/fitted", {"given": given, **name_columns(source.roles, "weight")})
+    write_release_table(db, SETS, synthetic, as_published, title="Writing the sets")
+    chosen = fill("setvalued/measured", {"given": given, "universe": universe})
+    write_release_table(db, CHOSEN, list_choices(choice, law), chosen)
+    write_noisy_tables(db, measured, [source.labels[code] for code in choice.codes.tolist()])
     db.create_table(UNIVERSE, fill("setvalued/items", {"universe": universe}), into="release")
-    return int(sets.num_rows)
+    facts = list_facts(params, fitted, len(source.labels), synthetic.num_rows)
+    return ViewFacts(**facts, noise=noise.origin, opendp=opendp_version())

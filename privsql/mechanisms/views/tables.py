@@ -30,29 +30,35 @@ if TYPE_CHECKING:
     from privsql.mechanisms.views.parameters import SetValued
     from privsql.model.manifest import Manifest
 
-# Names ----------------------------------------------------------------------------------------------------------------
-# Published sets have the publisher's name, in the release's table as in its own view; columns of privsql's give way.
+# Item sets ------------------------------------------------------------------------------------------------------------
+# What every release of item sets holds. Published sets have the publisher's name, and columns of privsql's give way.
 
 UNIVERSE = "privsql_universe"
 
 
 def read_labels(db: Relations, universe: exp.Table) -> tuple[str, ...]:
-    """Text of the items of a release, in the order of its universe."""
+    """Return the texts of the items of a release, in the order of its universe."""
     holes: Holes = {"domain": universe, "labels": [exp.cast(column("item"), "VARCHAR")]}
     return tuple(str(row[0]) for row in db.rows(fill("core/labels", holes)))
 
 
 def name_columns(roles: Roles, *others: str) -> Holes:
-    """Holes of a table of sets: the published name of the sets, and of privsql's own columns."""
+    """Return holes for the published names of a column of sets and of privsql's own columns."""
     return {"items": quoted_identifier(roles.sensitive[0].name), **roles.by_sa.alias_holes(*others)}
 
 
-def weighted_sets(manifest: Manifest, name: str, count: str) -> exp.Query:
-    """The release's own view: the sets of table ``name``, with its column ``count`` as weight."""
+def weigh_sets(manifest: Manifest, name: str, count: str) -> exp.Query:
+    """Return the release's own view: the sets of table ``name``, with its column ``count`` as weight."""
     roles = manifest.roles
     weight = alias_as(roles.by_sa.as_column(count, "sets"), roles.by_sa.column_name("weight"))
     holes: Holes = {"sets": table(name), "items": column(roles.sensitive[0].name, "sets"), "weight": weight}
     return fill("setvalued/weighted", holes)
+
+
+def join_lists(owners: Ints, values: pa.Array, number: int) -> pa.ListArray:
+    """Return ``number`` lists of values, each of which has an owner; owners ascend."""
+    offsets = np.searchsorted(owners, np.arange(number + 1)).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), values)
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
@@ -76,43 +82,42 @@ class ItemChoice:
 
     @property
     def total_budget(self) -> Fraction:
-        """On all choices together."""
+        """Return what all choices spend together."""
         return sum((one for one in self.budgets if one is not None), Fraction(0))
 
 
-def choice_table(choice: ItemChoice, law: NoiseLaw) -> pa.Table:
-    """``privsql_chosen``, by code."""
+def list_choices(choice: ItemChoice, law: NoiseLaw) -> pa.Table:
+    """Return the rows of ``privsql_chosen``, with codes in place of items."""
+    budgets = [None if one is None else fraction_text(one) for one in choice.budgets]
+    scales = [None if one is None else choice_scale(one, law) for one in choice.budgets]
     return pa.table(
         {
             "place": pa.array(np.arange(len(choice.codes)), pa.int32()),
             "code": pa.array(choice.codes, pa.int32()),
-            "budget": pa.array([None if one is None else fraction_text(one) for one in choice.budgets], pa.string()),
-            "scale": pa.array(
-                [None if one is None else choice_scale(one, law) for one in choice.budgets], pa.float64()
-            ),
+            "budget": pa.array(budgets, pa.string()),
+            "scale": pa.array(scales, pa.float64()),
         }
     )
 
 
 def choice_scale(budget: Fraction, law: NoiseLaw) -> float:
-    """The scale of the noise of a choice among numbers of records: 1/epsilon."""
+    """Return the scale of the noise of a choice among numbers of records: 1/epsilon."""
     return law.scale(4 * budget) if law.concentrated else law.scale(budget)
 
 
-def sets_table(population: Reals, choice: ItemChoice, items: pa.Array) -> pa.Table:
-    """``privsql_sets``; ``items``: the universe's, by code."""
+def list_synthetic_sets(population: Reals, choice: ItemChoice, items: pa.Array) -> pa.Table:
+    """Return the rows of ``privsql_sets``; ``items``: the universe's, by code."""
     records = round_copies(population.reshape(-1))
-    occurring, number = np.flatnonzero(records), len(choice.codes)
+    occurring = np.flatnonzero(records)
     order = np.argsort(choice.codes)  # a set lists its items in the order of the universe
-    lists = list_patterns(occurring, items.take(pa.array(choice.codes[order])), number - 1 - order)
+    lists = list_patterns(occurring, items.take(pa.array(choice.codes[order])), len(choice.codes) - 1 - order)
     return pa.table({"items": lists, "weight": pa.array(records[occurring], pa.int64())})
 
 
 def list_patterns(patterns: Ints, items: pa.Array, bits: Ints) -> pa.ListArray:
-    """The items of each pattern as a list; ``bits``: which bit of a pattern says that it has each item."""
+    """Return the items of each pattern as a list; ``bits``: which bit of a pattern says that it has each item."""
     which, place = np.nonzero(patterns[:, None] >> bits & 1)
-    offsets = np.searchsorted(which, np.arange(len(patterns) + 1)).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), items.take(pa.array(place)))
+    return join_lists(which, items.take(pa.array(place)), len(patterns))
 
 
 # Open releases --------------------------------------------------------------------------------------------------------
@@ -127,15 +132,19 @@ class PublishedViews:
 
     rows: Mapping[str, pa.Table]
     labels: tuple[str, ...]
-    """Text of the items, in the order of the universe."""
+    """The texts of the items, in the order of the universe."""
     law: NoiseLaw
+
+    @property
+    def items(self) -> pa.Array:
+        """Return the items of the universe, by code."""
+        return self.rows["universe"]["item"].combine_chunks()
 
     @cached_property
     def choice(self) -> ItemChoice:
-        """The measured items."""
+        """Return the measured items."""
         chosen = self.rows["chosen"]
-        items = self.rows["universe"]["item"].combine_chunks()
-        codes = pc.index_in(chosen["item"].combine_chunks(), value_set=items)
+        codes = pc.index_in(chosen["item"].combine_chunks(), value_set=self.items)
         if codes.null_count or not np.array_equal(chosen["place"].to_numpy(), np.arange(len(codes))):
             raise ValueError("the measured items are not of the universe, or not numbered 0, 1, ..")
         budgets = tuple(None if one is None else Fraction(one) for one in chosen["budget"].to_pylist())
@@ -143,19 +152,17 @@ class PublishedViews:
 
     @cached_property
     def noisy_tables(self) -> list[NoisyTable]:
-        """The tables with noise."""
-        measured_labels = [self.labels[code] for code in self.choice.codes.tolist()]
-        if any(column.null_count for column in self.rows["marginals"].columns):
+        """Return the tables with noise."""
+        marginals, labels = self.rows["marginals"], [self.labels[code] for code in self.choice.codes.tolist()]
+        if any(one.null_count for one in marginals.columns):
             raise ValueError("a cell has no number, or no count")
-        return read_noisy_tables(
-            self.rows["cliques"], self.rows["marginals"], measured_labels, [2] * len(measured_labels), self.law
-        )
+        return read_noisy_tables(self.rows["cliques"], marginals, labels, [2] * len(labels), self.law)
 
     @cached_property
     def synthetic_sets(self) -> WeightedSets:
-        """The published sets, of the measured items by their places."""
-        rows, items = self.rows["sets"], self.rows["universe"]["item"].combine_chunks().take(self.choice.codes)
-        return WeightedSets.from_lists(rows["items"], rows["weight"], items)
+        """Return the published sets, of the measured items by their places."""
+        rows = self.rows["sets"]
+        return WeightedSets.from_lists(rows["items"], rows["weight"], self.items.take(self.choice.codes))
 
     @cached_property
     def model(self) -> ViewModel:
@@ -165,21 +172,16 @@ class PublishedViews:
         return ViewModel(LeastSquares(self.noisy_tables, [2] * number), population)
 
 
-def _read_rows(name: str, database: str | None, roles: Roles) -> exp.Select:
-    rows = TABLES[name].select_inside(roles, table(name, database))
-    return exp.select(exp.Star()).from_(rows.subquery("rows"))
-
-
 def read_views(db: Relations, database: str | None, law: NoiseLaw, roles: Roles) -> PublishedViews:
-    """The tables of a release that lies in ``database``, with columns under their names inside."""
-    rows = {
-        name: db.arrow(_read_rows(f"privsql_{name}", database, roles).order_by(*map(column, keys)))
-        for name, keys in ORDERS.items()
-    }
+    """Return the tables of a release that lies in ``database``, with columns under their names inside."""
+    rows = {}
+    for name, keys in ORDERS.items():
+        inside = TABLES[f"privsql_{name}"].select_inside(roles, table(f"privsql_{name}", database)).subquery("rows")
+        rows[name] = db.arrow(exp.select(exp.Star()).from_(inside).order_by(*map(column, keys)))
     return PublishedViews(rows, read_labels(db, table(UNIVERSE, database)), law)
 
 
-def list_view_facts(params: SetValued, fitted: LeastSquares, items: int, sets: int) -> dict[str, Any]:
+def list_facts(params: SetValued, fitted: LeastSquares, items: int, sets: int) -> dict[str, Any]:
     """Return what the manifest states of views that a table was ``fitted`` to."""
     return {
         "items": items,

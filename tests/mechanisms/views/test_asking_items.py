@@ -17,10 +17,11 @@ from privsql.answers.accuracy import Workload
 from privsql.dp_random import SeededNoise
 from privsql.engine.database import Reporter
 from privsql.keyed_random import seed_key
+from privsql.mechanisms.diffpart.answers import bound_errors
 from privsql.mechanisms.diffpart.growth import PartitionedRecords, grow_tree
-from privsql.mechanisms.diffpart.plan import bound_noise, items_taxonomy
+from privsql.mechanisms.diffpart.plan import Usefulness, bound_noise, items_taxonomy
 from privsql.mechanisms.diffpart.tree import leaf_values, make_sets_rule
-from privsql.mechanisms.views.evaluation import Usefulness, bound_errors, by_length, draw_queries, top_items
+from privsql.mechanisms.views.evaluation import by_length, draw_queries, top_items
 from privsql.mechanisms.views.item_sets import WeightedSets
 from privsql.mechanisms.views.parameters import SetValued
 from support.shop import NAMES
@@ -86,17 +87,17 @@ def test_usefulness_of_the_paper_s_example(c: int | None, threshold: int) -> Non
     height_two = ceil(2**0.5 * 2 * 6) if c else ceil(6 * log(3 / (Fraction(1, 300) * (1 + exp(-1 / 6)))))
     assert found.threshold == threshold == height_two
     # I2 is held by five of the six sets: 5 (6 ln(12/0.05) + t)
-    release = SimpleNamespace(usefulness=found, published_sets=held([[1]], 4))
+    kept = held([[1]], 4)
     classes = {"item": [(0,), (1,)], "all": [(0, 1, 2, 3)], "none": []}
     one = ceil(6 * log(12 / 0.05)) + threshold
-    assert bound_errors(held(SAMPLE, 4), release, classes, 0.05) == {"item": 5 * one, "all": one, "none": 0}
+    assert bound_errors(held(SAMPLE, 4), kept, found, classes, 0.05) == {"item": 5 * one, "all": one, "none": 0}
 
 
 def test_sets_that_nobody_has_count_for_the_bound() -> None:
     """The kept {a, c} and {b, c} add to what covers c; seven sets that nobody has are more than the six others."""
     strange = [[0, 2], [1, 2], [0, 3], [2, 3], [2], [3], [0, 2, 3]]
-    release = SimpleNamespace(usefulness=Usefulness(Fraction(1), 3), published_sets=held([*strange, [1]], 4))
-    found = bound_errors(held(SAMPLE, 4), release, {"c": [(2,)], "a and c": [(0, 2), (0, 2)]}, 0.05)
+    kept, useful = held([*strange, [1]], 4), Usefulness(Fraction(1), 3)
+    found = bound_errors(held(SAMPLE, 4), kept, useful, {"c": [(2,)], "a and c": [(0, 2), (0, 2)]}, 0.05)
     one = ceil(log(14 / 0.05)) + 3
     assert found == {"c": 7 * one, "a and c": 3 * one}
 

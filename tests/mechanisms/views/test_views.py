@@ -219,13 +219,13 @@ def test_budgets_add_up_to_epsilon(items: int, epsilon: Fraction, workload: bool
     wanted = [tuple(range(min(items, 3))), (items - 1,)] if workload and items <= 12 else []
     request = SetValued.model_construct(epsilon=epsilon)
     for found in (plan.lay_out_all(items, request, wanted), plan.lay_out_chosen(items, epsilon, wanted)):
-        assert sum(budget for _, budget in found) == epsilon
-        held = {pair for places, _ in found for pair in itertools.combinations(places, 2)}
+        assert sum(budget for _, budget, _ in found) == epsilon
+        held = {pair for places, *_ in found for pair in itertools.combinations(places, 2)}
         assert held >= set(itertools.combinations(range(items), 2))
     for due in (plan.due_choices(request, 100, 2, 10**6), (None, None)):
         choice = ItemChoice(np.arange(len(due)), due)
         tables = plan.due_tables(request, 100, choice, [])
-        assert choice.total_budget + sum(budget for _, budget in tables) == epsilon
+        assert choice.total_budget + sum(budget for _, budget, _ in tables) == epsilon
 
 
 def test_a_declared_workload_is_told_better() -> None:
