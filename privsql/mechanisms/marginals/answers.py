@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.sql.question import Lookups, Statement
     from privsql.engine.database import Relations
-    from privsql.mechanisms.dp.noisy_tables import CellSums, Clique, Reals
+    from privsql.mechanisms.dp.noisy_tables import CellSums, Reals
     from privsql.model.manifest import Manifest
 
 # Answers --------------------------------------------------------------------------------------------------------------
@@ -63,9 +63,13 @@ class MarginalAnswers(ListedAnswers):
     records = values = ROWS
     formulas: ClassVar[Mapping[str, str]] = {"baseline": BASELINE, "reconstructed": FORMULA}
 
+    def __init__(self, db: Relations, manifest: Manifest, database: str | None = None) -> None:
+        super().__init__(db, manifest, database)
+        self.measures = frozenset(("sum", "avg") if self.measured_columns else ())
+
     @property
     def in_bins(self) -> frozenset[str]:
-        """The columns that are published in bins of more values than stand for them."""
+        """Return the columns that are published in bins of more values than stand for them."""
         coarse = (self.known_columns.fields[place].name for place in self.known_columns.edges)
         return frozenset((*coarse, *self._prefixes))
 
@@ -78,10 +82,6 @@ class MarginalAnswers(ListedAnswers):
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
         """Take the analyst's SQL apart; ``UsageError`` for what is no count, or of more than the first characters."""
         return refuse_cuts(super().parse_sql(sql, lookups), self._prefixes, {}, self._manifest.sensitive)
-
-    def __init__(self, db: Relations, manifest: Manifest, database: str | None = None) -> None:
-        super().__init__(db, manifest, database)
-        self.measures = frozenset(("sum", "avg") if self.measured_columns else ())
 
     @cached_property
     def _params(self) -> Contingency:
@@ -105,26 +105,22 @@ class MarginalAnswers(ListedAnswers):
 
     @cached_property
     def known_columns(self) -> KnownColumns:
-        """The columns of the release."""
-        params, fields, published = self._params, self._manifest.sensitive, self.published_marginals
-        points = np.bincount(published.domains["place"].to_numpy(), minlength=len(fields))
-        edges = {
-            place: params.bin_edges(field.name)
-            for place, field in enumerate(fields)
-            if params.is_coarse(field.name, field.type)
-        }
-        unlisted = {place: one for place in range(len(fields)) if (one := self._find_unlisted(place, place in edges))}
-        return KnownColumns(tuple(fields), published.rule.sizes, tuple(points.tolist()), edges, unlisted)
-
-    def _find_unlisted(self, place: int, in_bins: bool) -> UnlistedColumn | None:
-        """Return what stands for the values of a column that are not listed; None where all are."""
-        field, other = self._manifest.sensitive[place], self.published_marginals.rule.sizes[place] - ADDED
-        labels = [] if in_bins else [text for text in self._list_labels(place, other) if text is not None]
-        ends = self._params.bin_edges(field.name)
-        stand_in = find_unlisted(field.type, labels, (ends[0], ends[-1]) if ends else NO_BINS)
-        (alone,) = (one for one in self.published_marginals.tables if one.columns == (place,))
-        occurs = alone.counts[other] > SURE * alone.variance**0.5
-        return None if stand_in is None else UnlistedColumn(field, labels, stand_in, bool(occurs))
+        """Return the columns of the release."""
+        params, published = self._params, self.published_marginals
+        sizes, edges, unlisted = published.rule.sizes, {}, {}
+        for place, field in enumerate(self._manifest.sensitive):
+            ends, labels, other = params.bin_edges(field.name), list[str](), sizes[place] - ADDED
+            if params.is_coarse(field.name, field.type):
+                edges[place] = ends
+            else:
+                labels = [text for text in self._list_labels(place, other) if text is not None]
+            stand_in = find_unlisted(field.type, labels, (ends[0], ends[-1]) if ends else NO_BINS)
+            if stand_in is not None:
+                (alone,) = (one for one in published.tables if one.columns == (place,))
+                occurs = bool(alone.counts[other] > SURE * alone.variance**0.5)
+                unlisted[place] = UnlistedColumn(field, labels, stand_in, occurs)
+        points = np.bincount(published.domains["place"].to_numpy(), minlength=len(sizes))
+        return KnownColumns(tuple(self._manifest.sensitive), sizes, tuple(points.tolist()), edges, unlisted)
 
     def _list_labels(self, place: int, codes: int) -> list[str | None]:
         """Return the texts of the first values of a column, by their codes."""
@@ -160,27 +156,27 @@ class MarginalAnswers(ListedAnswers):
         return self._split_question(read_question(query, self.unlisted).query).statement(), formula
 
     def answer_reading(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """The answer's rows, one per group that a value of the columns can have."""
+        """Return the answer's rows, one per group that a value of the columns can have."""
         if query.measure.kind != "count":
             return self._answer_amounts(query, confidence)
         groups, sums = self._split_question(query).read_sums(self._db)
-        degrees = self._degrees_of_freedom(sums.columns, estimator)
-        rows = _make_estimates(groups, *self._estimate_sums(sums, estimator), confidence, degrees)
+        if len(sums.columns) > 1:
+            degrees = np.inf if estimator == "baseline" else DEGREES
+        else:
+            degrees = np.inf if find_law(self._params).concentrated else NOISE_DEGREES
+
+        def estimate(sums: CellSums) -> list[Estimate]:
+            values, variances = self._estimate_sums(sums, estimator)
+            return make_estimates(groups, values, variances, confidence, degrees)
+
         if sums.is_whole:
-            return rows
-        low, high = (
-            _make_estimates(groups, *self._estimate_sums(sums.round_weights(up=up), estimator), confidence, degrees)
-            for up in (False, True)
-        )  # all that lies within a bin that is cut may be on either side of the cut
+            return estimate(sums)
+        # All that lies within a bin that is cut may be on either side of the cut.
+        low, high = (estimate(sums.round_weights(up=up)) for up in (False, True))
         return [
             replace(row, std_error=None, low=least.low, high=most.high)
-            for row, least, most in zip(rows, low, high, strict=True)
+            for row, least, most in zip(estimate(sums), low, high, strict=True)
         ]
-
-    def _degrees_of_freedom(self, columns: Clique, estimator: str) -> float:
-        if len(columns) > 1:
-            return np.inf if estimator == "baseline" else DEGREES
-        return np.inf if find_law(self._params).concentrated else NOISE_DEGREES
 
     # Sums and means ---
 
@@ -204,15 +200,15 @@ class MarginalAnswers(ListedAnswers):
         known = {**query.filters, "sa": [*query.filters["sa"], *map(exp.not_, none)]}
         counted = replace(query, measure=Measure(), filters=known)
         keys, counts = self._split_question(counted).read_sums(self._db)
-        numbers = dict(zip(keys, zip(*self.sum_estimator.estimate_sums(counts), strict=True), strict=True))
-        amounts = zip(sums.sum_table(squares.estimate_table(sums.columns)), squares.sum_variances(sums), strict=True)
-        ends = [float(edge) for edge in self._params.bin_edges(name)]
-        scale, result = (ends[-1] - ends[0]) / UNITS, []
-        for group, (amount, variance) in zip(groups, amounts, strict=True):
+        numbers = dict(zip(keys, map(Uncertain, *self.sum_estimator.estimate_sums(counts)), strict=True))
+        amounts, variances = sums.sum_table(squares.estimate_table(sums.columns)), squares.sum_variances(sums)
+        edges = self._params.bin_edges(name)
+        low, high = float(edges[0]), float(edges[-1])
+        scale, make = (high - low) / UNITS, estimate_sum if query.measure.kind == "sum" else estimate_mean
+        result = []
+        for group, amount, variance in zip(groups, amounts, variances, strict=True):
             excess = Uncertain(max(amount, 0.0) * scale, variance * scale**2)
-            number = Uncertain(*numbers.get(group, (0.0, 0.0)))
-            make = estimate_sum if query.measure.kind == "sum" else estimate_mean
-            result.append(make(group, excess, number, (ends[0], ends[-1]), confidence))
+            result.append(make(group, excess, numbers.get(group, Uncertain(0.0, 0.0)), low, high, confidence))
         return result
 
     def comparison_columns(self, conditions: Sequence[exp.Expr]) -> tuple[str, ...]:
@@ -246,10 +242,12 @@ class Uncertain:
 
 
 def estimate_sum(
-    group: tuple[Any, ...], excess: Uncertain, number: Uncertain, ends: tuple[float, float], confidence: float
+    group: tuple[Any, ...], excess: Uncertain, number: Uncertain, low: float, high: float, confidence: float
 ) -> Estimate:
-    """A sum of ``number`` values, whose ``excess`` over the first of the ``ends`` is known; normal errors."""
-    low, high = ends
+    """Return a sum of ``number`` values between ``low`` and ``high``, whose ``excess`` over ``low`` is known.
+
+    Errors are normal.
+    """
     value = low * number.mean + excess.mean
     error = math.sqrt(excess.variance + low**2 * number.variance)
     reach = float(student_quantile((1 - confidence) / 2, np.inf)) * error
@@ -258,10 +256,12 @@ def estimate_sum(
 
 
 def estimate_mean(
-    group: tuple[Any, ...], excess: Uncertain, number: Uncertain, ends: tuple[float, float], confidence: float
+    group: tuple[Any, ...], excess: Uncertain, number: Uncertain, low: float, high: float, confidence: float
 ) -> Estimate:
-    """A mean by the delta method; where there may be no value, anything between the ``ends``, say their middle."""
-    low, high = ends
+    """Return a mean by the delta method, of values as in ``estimate_sum``.
+
+    Where there may be no value it is anything between ``low`` and ``high``, say their middle.
+    """
     quantile = float(student_quantile((1 - confidence) / 2, np.inf))
     if number.mean - quantile * math.sqrt(number.variance) < 1:
         return Estimate(group, (low + high) / 2, None, low, high)
@@ -270,14 +270,17 @@ def estimate_mean(
     return Estimate(group, mean, error, max(mean - quantile * error, low), min(mean + quantile * error, high))
 
 
-def _make_estimates(
+def make_estimates(
     groups: Sequence[tuple[Any, ...]], values: Reals, variances: Reals, confidence: float, degrees: float
 ) -> list[Estimate]:
-    """Estimates of groups with their intervals; without one where the variance is infinite."""
-    errors = np.sqrt(np.where(np.isfinite(variances), variances, 0.0))
+    """Return estimates of groups with their intervals; without one where the variance is infinite."""
+    known = np.isfinite(variances)
+    errors = np.sqrt(np.where(known, variances, 0.0))
     low, high = count_intervals(values, errors, confidence, degrees)
-    columns = values, errors, np.minimum(low, values), np.maximum(high, np.maximum(values, 0.0)), np.isfinite(variances)
+    figures = (errors, np.minimum(low, values), np.maximum(high, np.maximum(values, 0.0)))
     return [
-        Estimate(group, value, *figures) if known else Estimate(group, value, None, None, None)
-        for group, value, *figures, known in zip(groups, *(one.tolist() for one in columns), strict=True)
+        Estimate(group, value, *shown) if is_known else Estimate(group, value, None, None, None)
+        for group, value, is_known, *shown in zip(
+            groups, values.tolist(), known.tolist(), *(one.tolist() for one in figures), strict=True
+        )
     ]

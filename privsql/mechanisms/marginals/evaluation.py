@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from privsql.answers import accuracy
 from privsql.engine.database import report_steps
-from privsql.engine.sqlfiles import Field, column, fill, temp_table
+from privsql.engine.sqlfiles import Field, Holes, column, fill, temp_table
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,9 +53,8 @@ class QuestionColumn:
         return len(self.values) > 2 and any(part in self.field.type for part in ORDERED)
 
     def draw_range(self, draw: np.random.Generator) -> exp.Expr:
-        """Lying between two values, which hold a random share of its records; NULL comes last."""
-        known = [value is not None for value in self.values]
-        ends = np.cumsum(self.records[known])
+        """Draw the condition that it lies between two values, which hold a random share of its records."""
+        ends = np.cumsum(self.records[[value is not None for value in self.values]])  # NULL comes last
         share = draw.uniform(*SPREAD)
         first = draw.uniform(0, 1 - share)
         places = [int(np.searchsorted(ends, part * ends[-1])) for part in (first, first + share)]
@@ -64,17 +63,14 @@ class QuestionColumn:
 
 
 def evaluate_tables(context: EvaluationContext) -> accuracy.Evaluated:
-    """Questions by class and whole tables, or the queries of a file, or random sets of values."""
+    """Compare answers by class and whole tables with the source; or answers to a file, or to random sets of values."""
     workload = context.workload
     if workload.file is not None or workload.kind != "equality":
         return accuracy.by_questions(context)
-    result = QuestionClasses(context)
-    scores, extras = {}, {}
-    counts, tables = result.score_classes(), result.compare_tables()
-    for estimator in context.estimators:
-        scores[estimator] = accuracy.join_scores(counts[estimator].values())
-        by_class = accuracy.by_class(counts[estimator], context.records.records)
-        extras[estimator] = by_class | {"tables": tables[estimator]}
+    questions, records = QuestionClasses(context), context.records.records
+    counts, tables = questions.score_classes(), questions.compare_tables()
+    scores = {name: accuracy.join_scores(counts[name].values()) for name in context.estimators}
+    extras = {name: accuracy.by_class(counts[name], records) | {"tables": tables[name]} for name in context.estimators}
     return accuracy.Evaluated(scores, {}, context.confidence, extras)
 
 
@@ -83,63 +79,58 @@ class QuestionClasses:
 
     def __init__(self, context: EvaluationContext) -> None:
         self._given, self._draw = context, context.workload.query_generator
-        self._number = context.workload.per_class
+        self._number, self._columns = context.workload.per_class, list[QuestionColumn]()
         roles = context.records.roles
-        self._columns = [self._question_column(*pair) for pair in zip(roles.sensitive, roles.sa_keys, strict=True)]
-        names = [one.field.name for one in self._columns]
-        self._valued = [i for i, name in enumerate(names) if name not in context.answers.in_bins]
+        for field, key in zip(roles.sensitive, roles.sa_keys, strict=True):
+            holes: Holes = {"domain": temp_table("domain"), "column": column(key)}
+            rows = context.db.rows(fill("core/frequencies", holes))
+            records = np.array([row[1] for row in rows], dtype=np.int64)
+            self._columns.append(QuestionColumn(field, [row[0] for row in rows], records))
+        in_bins = context.answers.in_bins
+        self._valued = [i for i, one in enumerate(self._columns) if one.field.name not in in_bins]
 
-    def _question_column(self, field: Field, key: str) -> QuestionColumn:
-        rows = self._given.db.rows(fill("core/frequencies", {"domain": temp_table("domain"), "column": column(key)}))
-        return QuestionColumn(field, [row[0] for row in rows], np.array([row[1] for row in rows], dtype=np.int64))
+    def _sample_rows(self) -> Iterator[Sequence[Any]]:
+        records = self._given.records
+        if not records.records:
+            return
+        columns = records.roles.sa_columns("r")
+        rows = accuracy.sample_rows(self._given.db, columns, records.records, self._number, self._draw)
+        for _, row in zip(range(self._number), rows, strict=False):
+            yield row
 
-    # Counts ---
+    def draw_conditions(self) -> dict[str, list[exp.Expr]]:
+        """Draw conditions by class, as many of each as there are queries to be asked."""
+        conditions: dict[str, list[exp.Expr]] = {}
+        for width in range(1, min(WIDEST, len(self._valued)) + 1):
+            conditions[f"eq{width}"] = []
+            for row in self._sample_rows():
+                chosen = sorted(self._draw.choice(self._valued, width, replace=False).tolist())
+                conditions[f"eq{width}"].append(exp.and_(*(self._columns[i].equals(row[i]) for i in chosen)))
+        ordered = [one for one in self._columns if one.is_ordered]
+        for _ in range(self._number if ordered else 0):
+            width = int(self._draw.integers(1, min(2, len(ordered)) + 1))
+            chosen = sorted(self._draw.choice(len(ordered), width, replace=False).tolist())
+            drawn = exp.and_(*(ordered[i].draw_range(self._draw) for i in chosen))
+            conditions.setdefault("range", []).append(drawn)
+        return conditions
 
     def score_classes(self) -> dict[str, dict[str, accuracy.Score]]:
-        """By estimator and class."""
-        result = accuracy.score_classes(self._given, self._draw_conditions(), self._score_count)
+        """Return scores by estimator and class."""
+        result = accuracy.score_classes(
+            self._given,
+            self.draw_conditions(),
+            lambda condition, name: {of: score for of, (score, _) in self._score_table([], condition, name).items()},
+        )
         if len(self._valued) > 1:
             self._given.report.start_step("Asking for groups")
             for estimator, score in self._score_groups().items():
                 result[estimator]["groups"] = score
         return result
 
-    def _draw_conditions(self) -> dict[str, list[exp.Expr]]:
-        """Predicates by class, as many of each as there are queries to be asked."""
-        result: dict[str, list[exp.Expr]] = {}
-        for width in range(1, min(WIDEST, len(self._valued)) + 1):
-            result[f"eq{width}"] = [self._equality_condition(row, width) for row in self._sample_rows(self._number)]
-        ordered = [one for one in self._columns if one.is_ordered]
-        if ordered:
-            result["range"] = [self._range_condition(ordered) for _ in range(self._number)]
-        return result
-
-    def _equality_condition(self, row: Sequence[Any], width: int) -> exp.Expr:
-        chosen = sorted(self._draw.choice(self._valued, width, replace=False).tolist())
-        return exp.and_(*(self._columns[i].equals(row[i]) for i in chosen))
-
-    def _range_condition(self, ordered: Sequence[QuestionColumn]) -> exp.Expr:
-        width = int(self._draw.integers(1, min(2, len(ordered)) + 1))
-        chosen = sorted(self._draw.choice(len(ordered), width, replace=False).tolist())
-        return exp.and_(*(ordered[i].draw_range(self._draw) for i in chosen))
-
-    def _sample_rows(self, number: int) -> Iterator[Sequence[Any]]:
-        records, db = self._given.records, self._given.db
-        if not records.records:
-            return
-        rows = accuracy.sample_rows(db, records.roles.sa_columns("r"), records.records, number, self._draw)
-        for _, row in zip(range(number), rows, strict=False):
-            yield row
-
-    def _score_count(self, condition: exp.Expr, name: str) -> dict[str, accuracy.Score]:
-        """The number of records that meet a condition."""
-        return {estimator: score for estimator, (score, _) in self._score_table([], condition, name).items()}
-
     def _score_groups(self) -> dict[str, accuracy.Score]:
-        """Counts by one column among the records that have a value in another, until enough groups are known."""
+        """Count by one column among the records that have a value in another, until enough groups are known."""
         result = {name: accuracy.Score() for name in self._given.estimators}
-        answered = 0
-        for row in self._sample_rows(self._number):
+        for row in self._sample_rows():
             among, by = self._draw.choice(self._valued, 2, replace=False).tolist()
             for estimator, (score, _) in self._score_table([by], self._columns[among].equals(row[among])).items():
                 result[estimator].extend(score)
@@ -149,53 +140,52 @@ class QuestionClasses:
                 break
         return result
 
-    # Tables ---
-
     def compare_tables(self) -> dict[str, list[dict[str, Any]]]:
-        """By estimator, for tables by one, two, .. columns: their total variation, and figures of their cells.
+        """Return by estimator, for tables by one, two, .. columns: total variation, and figures of their cells.
 
-        Total variation: half of the sum of |estimate - truth| over all cells, as a share of the records.
+        Total variation: half of the sum of |estimate - truth| over all cells, as a share of the records. Tables are
+        taken in random order up to as many cells as the queries are worth, one at least.
         """
+        records, report = self._given.records.records, self._given.report
         result: dict[str, list[dict[str, Any]]] = {name: [] for name in self._given.estimators}
         for ways in range(1, min(self._given.workload.ways, len(self._valued)) + 1):
-            self._given.report.start_step(f"Comparing tables by {ways} columns")
-            every = list(combinations(self._valued, ways))
-            chosen = self._choose_affordable(every)
-            scored = [self._score_table(one, None) for one in report_steps(self._given.report, chosen, len(chosen))]
+            report.start_step(f"Comparing tables by {ways} columns")
+            every, chosen, cells = list(combinations(self._valued, ways)), list[tuple[int, ...]](), 0
+            for place in self._draw.permutation(len(every)).tolist():
+                cells += prod(len(self._columns[i].values) for i in every[place])
+                if chosen and cells > self._given.workload.max_cells:
+                    break
+                chosen.append(every[place])
+            scored = [self._score_table(one, None) for one in report_steps(report, chosen, len(chosen))]
             for estimator, summaries in result.items():
                 answered = [one[estimator] for one in scored if estimator in one]
-                summaries.append({"ways": ways, "of": len(every), **self._summarize_tables(answered)})
+                distances = [distance / max(1, records) for _, distance in answered]
+                figures = accuracy.join_scores(score for score, _ in answered).summarize_band(records)
+                summary = {
+                    "ways": ways,
+                    "of": len(every),
+                    "tables": len(distances),
+                    "total_variation": float(np.mean(distances)) if distances else None,
+                    "largest": max(distances, default=None),
+                    "cells": figures.pop("queries"),
+                }
+                summaries.append({**summary, **figures})
         return result
-
-    def _summarize_tables(self, answered: Sequence[tuple[accuracy.Score, float]]) -> dict[str, Any]:
-        """Figures of some tables and of all their cells, from the score and the distance of each."""
-        records = self._given.records.records
-        distances = [distance / max(1, records) for _, distance in answered]
-        figures = accuracy.join_scores(score for score, _ in answered).summarize_band(records)
-        return {
-            "tables": len(distances),
-            "total_variation": float(np.mean(distances)) if distances else None,
-            "largest": max(distances, default=None),
-            "cells": figures.pop("queries"),
-            **figures,
-        }
-
-    def _choose_affordable(self, every: Sequence[Sequence[int]]) -> list[Sequence[int]]:
-        """Tables in random order up to as many cells as the queries are worth, one at least."""
-        most, cells = self._given.workload.max_cells, 0
-        chosen: list[Sequence[int]] = []
-        for place in self._draw.permutation(len(every)).tolist():
-            cells += prod(len(self._columns[i].values) for i in every[place])
-            if chosen and cells > most:
-                break
-            chosen.append(every[place])
-        return chosen
 
     def _score_table(
         self, columns: Sequence[int], condition: exp.Expr | None, name: str = "groups"
     ) -> dict[str, tuple[accuracy.Score, float]]:
-        """By estimator that answers, the cells of a table and half of the sum of all their errors; of a cell that an
-        answer leaves out it says 0, and no bounds. ``name``: of the class of questions.
+        """Score the cells of a table, and add up half of all their errors.
+
+        A cell that an answer leaves out is answered by 0, without bounds.
+
+        Args:
+            columns: Those of the table; none for one count.
+            condition: What is counted; None for all records.
+            name: Of the class of questions.
+
+        Returns:
+            The score and the distance, by estimator that answers.
         """
         context = self._given
         sql = accuracy.count_query(context.name, condition, [column(self._columns[i].field.name) for i in columns])

@@ -16,10 +16,7 @@ from privsql.mechanisms.marginals.parameters import Contingency, is_number
 from privsql.mechanisms.marginals.plan import Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from privsql.engine.database import Relations
-    from privsql.model.records import Profile, Records
 
 # Proposal -------------------------------------------------------------------------------------------------------------
 # What ``init`` proposes: the values that occur, and bins over the range of numbers with many.
@@ -45,77 +42,51 @@ class ProposedDomain:
     number: int
     bins: dict[str, str] | None = None
 
-    @property
-    def as_specification(self) -> Any:
-        """As a specification has it."""
-        return "data" if self.bins is None else {"bins": self.bins, "data": True}
-
 
 def propose_domains(db: Relations, source: ProfiledSource) -> Proposal:
-    """An epsilon of 1, the values that occur as the domains, and bins marked as the data's where these are many.
+    """Propose an epsilon of 1 and domains: the values that occur, and the data's bins where these are many.
 
     Where the noise of the columns' tables would be too much for the records, bins are wider and columns left out.
     """
     records = source.records()
-    ends = _read_ends(db, records)
-    finest, *coarser = (_propose_domains(source.columns, ends, many, number) for many, number in GRAINS)
-    result = next((one for one in (finest, *coarser) if _has_little_noise(one, records.records)), coarser[-1])
-    remaining = _drop_until_useful(result, records.records)
+    ends = {}  # of every column of numbers, but for one that holds infinity, or NaN
+    for field, key in zip(records.roles.sensitive, records.roles.sa_keys, strict=True):
+        if is_number(field.type):
+            ((low, high),) = db.rows(fill("contingency/ends", {"value": column(key), "domain": temp_table("domain")}))
+            if low is not None and isfinite(low) and isfinite(high):
+                ends[field.name] = as_fraction(str(low)), as_fraction(str(high))
+
+    def propose_columns(many: int, number: int) -> list[ProposedDomain]:
+        result = []
+        for one in source.columns:
+            bins, different = None, one.different
+            if one.name in ends and different > many:
+                first, last = ends[one.name]
+                bins, different = round_bins(first, last, number, one.type)
+            result.append(ProposedDomain(one.name, different, bins))
+        return result
+
+    finest, *coarser = (propose_columns(many, number) for many, number in GRAINS)
+    result = next((one for one in (finest, *coarser) if has_little_noise(one, records.records)), coarser[-1])
+    remaining = list(result)
+    while len(remaining) > 1 and not has_little_noise(remaining, records.records):
+        remaining.remove(max(reversed(remaining), key=lambda one: one.number))
+    gone = [one for one in result if one not in remaining]
     remarks = [RECORD, PUBLIC]
     remarks += [RANGE] if any(one.bins for one in remaining) else []
-    gone = [one for one in result if one not in remaining]
     remarks += [f"left out: {one.name}, of {one.number} values" for one in gone]
     remarks += [FEW] if remaining != finest else []
-    return Proposal(_proposed_parameters(remaining), tuple(remarks), tuple(one.name for one in gone))
+    return Proposal(write_parameters(remaining), tuple(remarks), tuple(one.name for one in gone))
 
 
-def _proposed_parameters(domains: list[ProposedDomain]) -> dict[str, Any]:
-    return {"kind": "contingency", "epsilon": "1", "domains": {one.name: one.as_specification for one in domains}}
+def write_parameters(domains: list[ProposedDomain]) -> dict[str, Any]:
+    """Return the proposal as a specification has it."""
+    stated = {one.name: "data" if one.bins is None else {"bins": one.bins, "data": True} for one in domains}
+    return {"kind": "contingency", "epsilon": "1", "domains": stated}
 
 
-def _has_little_noise(domains: list[ProposedDomain], records: int) -> bool:
+def has_little_noise(domains: list[ProposedDomain], records: int) -> bool:
     """Return whether the noise of the columns' own tables is little enough."""
-    names, sizes = tuple(one.name for one in domains), tuple(one.number + ADDED for one in domains)
-    return (
-        Rule(Contingency.model_validate(_proposed_parameters(domains)), names, sizes).column_noise <= ENOUGH * records
-    )
-
-
-def _drop_until_useful(domains: list[ProposedDomain], records: int) -> list[ProposedDomain]:
-    """Drop columns, those with most values first, until noise is small; at least one column remains."""
-    remaining = list(domains)
-    while len(remaining) > 1 and not _has_little_noise(remaining, records):
-        remaining.remove(max(reversed(remaining), key=lambda one: one.number))
-    return remaining
-
-
-def _read_ends(db: Relations, records: Records) -> dict[str, tuple[Fraction, Fraction]]:
-    """The smallest and the largest number of every column of numbers; not of one that holds infinity, or NaN."""
-    fields = [
-        (field, key)
-        for field, key in zip(records.roles.sensitive, records.roles.sa_keys, strict=True)
-        if is_number(field.type)
-    ]
-    ends = {}
-    for field, key in fields:
-        ((low, high),) = db.rows(fill("contingency/ends", {"value": column(key), "domain": temp_table("domain")}))
-        if low is not None and isfinite(low) and isfinite(high):
-            ends[field.name] = (as_fraction(str(low)), as_fraction(str(high)))
-    return ends
-
-
-def _propose_domains(
-    columns: Sequence[Profile], ends: Mapping[str, tuple[Fraction, Fraction]], many: int, number: int
-) -> list[ProposedDomain]:
-    return [
-        _propose_bins(one, ends[one.name], number)
-        if one.name in ends and one.different > many
-        else ProposedDomain(one.name, one.different)
-        for one in columns
-    ]
-
-
-def _propose_bins(of: Profile, ends: tuple[Fraction, Fraction], number: int) -> ProposedDomain:
-    """Bins of a round width that hold the numbers from the first to the last, about so many."""
-    bins, different = round_bins(*ends, number, of.type)
-    return ProposedDomain(of.name, different, bins)
+    params = Contingency.model_validate(write_parameters(domains))
+    rule = Rule(params, tuple(one.name for one in domains), tuple(one.number + ADDED for one in domains))
+    return rule.column_noise <= ENOUGH * records

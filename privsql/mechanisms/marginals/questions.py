@@ -17,7 +17,7 @@ from privsql.answers.sql.cuts import FIRST, LAST, TURNED, read_constant
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Field, Holes, alias_as, all_of, column, fill, table
 from privsql.errors import UsageError
-from privsql.mechanisms.dp.noisy_tables import CellSums, Clique, Ints, Reals
+from privsql.mechanisms.dp.noisy_tables import CellSums, Clique, Reals
 from privsql.mechanisms.marginals.domains import ADDED, Point, as_sql_number
 from privsql.mechanisms.marginals.parameters import is_whole
 from privsql.mechanisms.marginals.tables import DOMAINS
@@ -62,50 +62,43 @@ def read_cuts(field: Field, expressions: Iterable[exp.Expr]) -> tuple[set[Cut], 
     for root in expressions:
         for node in root.find_all(exp.Column):
             if fold_name(node.name) == fold_name(field.name):
-                result = _comparison_cuts(_outside_parentheses(node), field.type)
-                if result is None:
+                found = _comparison_cuts(node, field.type)
+                if found is None:
                     others.append(_enclosing_monotone(node))
-                cuts |= result or set()
+                cuts |= found or set()
     return cuts, others
 
 
-def _outside_parentheses(node: exp.Expr) -> exp.Expr:
+def _comparison_cuts(node: exp.Expr, kind: str) -> set[Cut] | None:
+    """Return the cuts of a comparison of a column with constants, or with NULL; None for another use."""
     while isinstance(node.parent, exp.Paren):
         node = node.parent
-    return node
-
-
-def _comparison_cuts(node: exp.Expr, kind: str) -> set[Cut] | None:
-    """The cuts of a comparison of a column with constants, or with NULL; None for another use."""
     around = node.parent
     if isinstance(around, exp.Is) and isinstance(around.expression, exp.Null):
         return set()
     if isinstance(around, exp.Between) and around.this is node:
-        ends = [read_constant(around.args[name], kind) for name in ("low", "high")]
-        pairs = [(end, last) for end, last in zip(ends, (False, True), strict=True) if end is not None]
+        ends = [(read_constant(around.args[name], kind), last) for name, last in (("low", False), ("high", True))]
     elif isinstance(around, (*FIRST, *LAST)):
         turned = around.expression is node
-        value = read_constant(around.this if turned else around.expression, kind)
-        kind_of = TURNED[type(around)] if turned else type(around)
-        pairs, ends = ([(value, kind_of in LAST)] if value is not None else []), [value]
+        compared = TURNED[type(around)] if turned else type(around)
+        ends = [(read_constant(around.this if turned else around.expression, kind), compared in LAST)]
     else:
         return None
-    return None if None in ends else {(Fraction(str(value)), last) for value, last in pairs}
+    return None if any(end is None for end, _ in ends) else {(Fraction(str(end)), last) for end, last in ends}
 
 
 def _enclosing_monotone(node: exp.Expr) -> exp.Expr:
-    """The largest expression around a column that never falls, or never rises, as the column does."""
-    while (around := node.parent) is not None and _is_monotone(around, node):
+    """Return the largest expression around a column that never falls, or never rises, as the column does."""
+    while (around := node.parent) is not None:
+        if any(child.find(exp.Column) for child in around.iter_expressions() if child is not node):
+            break
+        if isinstance(around, exp.Cast):
+            if around.to.this not in NUMBERS:
+                break
+        elif not (isinstance(around, (*RISING, *OF_TWO)) or (isinstance(around, DIVIDED) and around.this is node)):
+            break
         node = around
     return node
-
-
-def _is_monotone(around: exp.Expr, node: exp.Expr) -> bool:
-    if any(child.find(exp.Column) for child in around.iter_expressions() if child is not node):
-        return False
-    if isinstance(around, exp.Cast):
-        return around.to.this in NUMBERS
-    return isinstance(around, (*RISING, *OF_TWO)) or (isinstance(around, DIVIDED) and around.this is node)
 
 
 def cut_bins(kind: str, edges: Sequence[Fraction], cuts: Iterable[Cut]) -> list[Point]:
@@ -115,47 +108,39 @@ def cut_bins(kind: str, edges: Sequence[Fraction], cuts: Iterable[Cut]) -> list[
         code = bisect_right(edges, cut[0]) - 1
         if 0 <= code < len(edges) - 1:
             by_code.setdefault(code, set()).add(cut)
-    spacing = type_step(kind)
-    result: list[Point] = []
+    step, result = type_step(kind), list[Point]()
     for code, inside in sorted(by_code.items()):
-        ends = edges[code], edges[code + 1]
-        parts = _of_length(*ends, inside) if spacing is None else _of_values(*ends, inside, spacing)
+        low, high = edges[code], edges[code + 1]
+        if step is None:  # parts between cuts by their length, each as its middle, and the numbers at the cuts
+            numbers = sorted({value for value, last in inside if value > low or last})
+            rest = 1 - LITTLE * len(numbers)
+            parts = [
+                (repr(float((one + other) / 2)), rest * float((other - one) / (high - low)))
+                for one, other in pairwise(sorted({low, *numbers, high}))
+            ]
+            parts += [(repr(float(value)), LITTLE) for value in numbers]
+        else:  # parts by the number of values in them, each with its first value
+            first, end = ceil(low / step), ceil(high / step)
+            places = {floor(value / step) + 1 if last else ceil(value / step) for value, last in inside}
+            bounds = [first, *sorted(place for place in places if first < place < end), end]
+            parts = [
+                (as_sql_number(one * step), float(Fraction(other - one, end - first)))
+                for one, other in pairwise(bounds)
+            ]
         result += [Point(code, value, share) for value, share in parts] if len(parts) > 1 else []
     return result
 
 
-def _of_values(low: Fraction, high: Fraction, cuts: Iterable[Cut], spacing: Fraction) -> list[tuple[str, float]]:
-    """Parts by the number of values in them, each with its first value."""
-    first, end = ceil(low / spacing), ceil(high / spacing)
-    places = {floor(value / spacing) + 1 if last else ceil(value / spacing) for value, last in cuts}
-    bounds = [first, *sorted(place for place in places if first < place < end), end]
-    return [
-        (as_sql_number(one * spacing), float(Fraction(other - one, end - first))) for one, other in pairwise(bounds)
-    ]
-
-
-def _of_length(low: Fraction, high: Fraction, cuts: Iterable[Cut]) -> list[tuple[str, float]]:
-    """Return the parts between cuts, each as its middle and its share of the length, and the numbers at the cuts."""
-    numbers = sorted({value for value, last in cuts if value > low or last})
-    bounds = sorted({low, *numbers, high})
-    rest = 1 - LITTLE * len(numbers)
-    parts = [
-        (repr(float((one + other) / 2)), rest * float((other - one) / (high - low))) for one, other in pairwise(bounds)
-    ]
-    return [*parts, *((repr(float(value)), LITTLE) for value in numbers)]
-
-
 def ends_of(kind: str, edges: Sequence[Fraction]) -> list[Point]:
     """Return the first and the last value of every bin."""
-    spacing = type_step(kind)
-    result = []
+    step, result = type_step(kind), list[Point]()
     for code, (low, high) in enumerate(pairwise(edges)):
-        last = nextafter(float(high), -inf) if spacing is None else None
-        if kind == "FLOAT":
-            last = float(np.nextafter(np.float32(high), np.float32(-inf)))
-        last_value = repr(last) if spacing is None else as_sql_number((ceil(high / spacing) - 1) * spacing)
-        first = as_sql_number(low if spacing is None else ceil(low / spacing) * spacing)
-        result += [Point(code, first, LITTLE), Point(code, last_value, LITTLE)]
+        if step is not None:
+            first, last = (as_sql_number(place * step) for place in (ceil(low / step), ceil(high / step) - 1))
+        else:
+            before = np.nextafter(np.float32(high), np.float32(-inf)) if kind == "FLOAT" else nextafter(high, -inf)
+            first, last = as_sql_number(low), repr(float(before))
+        result += [Point(code, first, LITTLE), Point(code, last, LITTLE)]
     return result
 
 
@@ -174,9 +159,10 @@ TINY = 1e-11  # of a share: ten tenths are one
 
 @dataclass(frozen=True)
 class KnownColumns:
-    """The columns of a release: ``fields``, how many values each has (``sizes``) and how many stand for these
-    (``points``), the ``edges`` of those in bins whose values are not all there, and what stands for the values that are
-    ``unlisted``.
+    """The columns of a release: their ``fields``, and by column what a question needs of its values.
+
+    ``sizes``: how many values there are; ``points``: how many stand for these; ``edges``: of columns in bins whose
+    values are not all there; ``unlisted``: what stands for the values that are not listed.
     """
 
     fields: tuple[Field, ...]
@@ -190,11 +176,11 @@ class KnownColumns:
         return {fold_name(field.name): place for place, field in enumerate(self.fields)}
 
     def column_places(self, expression: exp.Expr) -> frozenset[int]:
-        """The columns that an expression names."""
+        """Return the columns that an expression names."""
         return frozenset(self._places[fold_name(one.name)] for one in expression.find_all(exp.Column))
 
     def with_internal_names(self, expression: exp.Expr) -> exp.Expr:
-        """The expression over s0, s1, .. in place of the columns."""
+        """Return the expression over s0, s1, .. in place of the columns."""
         return expression.copy().transform(
             lambda node: column(f"s{self._places[fold_name(node.name)]}") if isinstance(node, exp.Column) else node
         )
@@ -202,8 +188,10 @@ class KnownColumns:
 
 @dataclass(frozen=True)
 class MarginalQuestion:
-    """A question's parts: ``together``: the columns that are looked at side by side, with their ``conditions`` and
-    ``groups``; ``alone``: conditions by column, of all others.
+    """What a question asks: of columns side by side, and of each other column alone.
+
+    ``together``: the columns that are looked at side by side, with their ``conditions`` and ``groups``; ``alone``:
+    conditions by column, of all others.
     """
 
     known: KnownColumns
@@ -214,26 +202,28 @@ class MarginalQuestion:
     database: str | None
 
     def statement(self) -> exp.Query:
-        """The SQL over the columns that are looked at side by side."""
-        return self._matching_query(self.together, self.conditions, self.groups)
+        """Return the SQL over the columns that are looked at side by side."""
+        return self._match_points(self.together, self.conditions, self.groups)
 
     def read_sums(self, db: Relations) -> tuple[list[tuple[Any, ...]], CellSums]:
-        """The groups, and the sums that are asked for."""
-        wide = len(self.together)
+        """Return the groups, and the sums that are asked for."""
+        wide, known = len(self.together), self.known
         rows = self._read_cells(db, self.together, self.conditions, self.groups)
         keys: dict[tuple[Any, ...], int] = {} if self.groups else {(): 0}
-        group = [keys.setdefault(tuple(same_nan(one) for one in row[wide:-1]), len(keys)) for row in rows]
+        of_group = [keys.setdefault(tuple(same_nan(one) for one in row[wide:-1]), len(keys)) for row in rows]
+        group = np.array(of_group, dtype=np.int64)
         codes = {place: np.array([row[k] for row in rows], dtype=np.int64) for k, place in enumerate(self.together)}
         weight = _round_shares(np.array([row[-1] for row in rows], dtype=np.float64))
-        shares = {place: self._read_shares(db, place) for place in sorted(self.alone)}
-        return list(keys), self._make_sums(codes, np.array(group, dtype=np.int64), weight, shares, len(keys))
-
-    def _make_sums(
-        self, codes: dict[int, Ints], group: Ints, weight: Reals, shares: dict[int, Reals], number: int
-    ) -> CellSums:
+        shares = {}
+        for place in sorted(self.alone):
+            share = np.zeros(known.sizes[place])
+            for code, met in self._read_cells(db, (place,), self.alone[place], ()):
+                share[code] = met
+            shares[place] = _round_shares(share)
         columns = tuple(sorted({*self.together, *shares}))
-        classes = self._merge_values(columns, shares) if prod(self.known.sizes[i] for i in columns) > CELLS else {}
-        shape = tuple(classes[i].shape[1] if i in classes else self.known.sizes[i] for i in columns)
+        large = prod(known.sizes[i] for i in columns) > CELLS
+        classes = merge_values({i: known.sizes[i] for i in columns}, shares) if large else {}
+        shape = tuple(classes[i].shape[1] if i in classes else known.sizes[i] for i in columns)
         if prod(shape) > MOST:
             raise UsageError(f"the query covers a table of {prod(shape):,} cells; use fewer columns")
         for place, share in shares.items():
@@ -243,60 +233,35 @@ class MarginalQuestion:
             weight = np.repeat(weight, len(met)) * np.tile(share[met], len(group))
             group = np.repeat(group, len(met))
         cell = np.ravel_multi_index(tuple(codes[i] for i in columns), shape) if len(group) else group
-        return CellSums(columns, cell, group, weight, number, classes)
-
-    def _merge_values(self, columns: Clique, shares: dict[int, Reals]) -> dict[int, Reals]:
-        """Values that the question does not tell apart, taken together as far as a table of ``CLASSED`` cells needs it.
-
-        A column keeps its first values that are met, and those that are not, by themselves; ``shares`` are by class
-        afterwards.
-        """
-        sizes = {i: self.known.sizes[i] for i in columns}
-        limit = max(sizes.values())
-        while limit > 2 and prod(min(size, limit) if i in shares else size for i, size in sizes.items()) > CLASSED:
-            limit -= 1
-        result = {}
-        for place, share in shares.items():
-            if len(share) > limit:
-                which, different = _taken_together(share, limit)
-                result[place] = np.eye(len(different))[which]
-                shares[place] = different
-        return result
-
-    def _read_shares(self, db: Relations, place: int) -> Reals:
-        """How much of each value of a column meets the conditions on it alone."""
-        result = np.zeros(self.known.sizes[place])
-        for code, met in self._read_cells(db, (place,), self.alone[place], ()):
-            result[code] = met
-        return _round_shares(result)
+        return list(keys), CellSums(columns, cell, group, weight, len(keys), classes)
 
     def _read_cells(
         self, db: Relations, columns: Clique, conditions: Sequence[exp.Expr], groups: Sequence[exp.Expr]
     ) -> list[tuple[Any, ...]]:
-        """The cells of some columns that are met, with their groups and how much of each is.
+        """Return the cells of some columns that are met, with their groups and how much of each is.
 
         No cell that a bin's inside may change is met as a whole, or not at all; ``UsageError`` where it may change
         groups.
         """
-        rows = db.rows(self._matching_query(columns, conditions, groups))
-        result = [self._uneven_bins(db, place, (*conditions, *groups)) for place in columns]
-        uneven = [place for place, uneven_bins in zip(columns, result, strict=True) if uneven_bins.any()]
-        if not uneven:
+        rows = db.rows(self._match_points(columns, conditions, groups))
+        uneven = [self._find_uneven_bins(db, place, (*conditions, *groups)) for place in columns]
+        places = [place for place, bins in zip(columns, uneven, strict=True) if bins.any()]
+        if not places:
             return rows
         if groups:
-            name = self.known.fields[uneven[0]].name
+            name = self.known.fields[places[0]].name
             raise UsageError(f"{name} is published in bins; group by an expression that is constant in each bin")
         shape = [self.known.sizes[place] for place in columns]
         met, doubted = np.zeros(shape), np.zeros(shape, dtype=bool)
         for row in rows:
             met[row[:-1]] = row[-1]
-        for axis, uneven_bins in enumerate(result):
-            doubted |= np.expand_dims(uneven_bins, tuple(k for k in range(len(shape)) if k != axis))
+        for axis, bins in enumerate(uneven):
+            doubted |= np.expand_dims(bins, tuple(k for k in range(len(shape)) if k != axis))
         met = np.where(doubted, met.clip(LITTLE, 1 - LITTLE), met)
         return [(*map(int, cell), float(met[tuple(cell)])) for cell in np.argwhere(met > 0)]
 
-    def _uneven_bins(self, db: Relations, place: int, expressions: Sequence[exp.Expr]) -> NDArray[np.bool_]:
-        """The bins of a column in which arithmetic has several values, or may have (m,).
+    def _find_uneven_bins(self, db: Relations, place: int, expressions: Sequence[exp.Expr]) -> NDArray[np.bool_]:
+        """Return in which bins of a column arithmetic has several values, or may have (m,).
 
         What rises or falls with the column is looked at where a bin begins and ends.
         """
@@ -308,131 +273,132 @@ class MarginalQuestion:
             if isinstance(one, exp.Column):
                 result[: len(edges) - 1] = True
                 continue
-            ends = self._column_values(place, ends_of(field.type, edges)).subquery(f"p_{place}")
+            ends = self._list_values(place, ends_of(field.type, edges)).subquery(f"p_{place}")
             values: dict[int, set[Any]] = {}
-            for code, value, _ in db.rows(self._matching_points(ends, (place,), (), (one,))):
+            for code, value, _ in db.rows(self._match_points((place,), (), (one,), ends)):
                 values.setdefault(code, set()).add(value)
             result[[code for code, own in values.items() if len(own) > 1 and code < len(edges) - 1]] = True
         return result
 
-    def _matching_query(self, columns: Clique, conditions: Sequence[exp.Expr], groups: Sequence[exp.Expr]) -> exp.Query:
-        return self._matching_points(self._cross_points(columns), columns, conditions, groups)
-
-    def _matching_points(
-        self, points: exp.Expr, columns: Sequence[int], conditions: Sequence[exp.Expr], groups: Sequence[exp.Expr]
+    def _match_points(
+        self,
+        columns: Clique,
+        conditions: Sequence[exp.Expr],
+        groups: Sequence[exp.Expr],
+        points: exp.Expr | None = None,
     ) -> exp.Query:
-        codes: list[exp.Expr] = [column(f"c_{place}") for place in columns]
-        inside = [self.known.with_internal_names(one) for one in groups]
+        """Return the SQL for the cells that are met; ``points``: all values of the columns side by side without it."""
+        if points is None:
+            first, *others = (self._list_values(one, self._cut_bins(one)).subquery(f"p_{one}") for one in columns)
+            whole = exp.select(exp.Star()).from_(first)
+            for part in others:
+                whole = whole.join(part, join_type="cross")
+            points = whole.subquery("points")
         share: exp.Expr = column(f"share_{columns[0]}")
         for place in columns[1:]:
             share = exp.Mul(this=share, expression=column(f"share_{place}"))
+        keys = [self.known.with_internal_names(one) for one in groups]
         holes: Holes = {
             "points": points,
-            "codes": codes,
-            "terms": [alias_as(one.copy(), f"g_{k}") for k, one in enumerate(inside)],
-            "keys": inside,
+            "codes": [column(f"c_{place}") for place in columns],
+            "terms": [alias_as(one.copy(), f"g_{k}") for k, one in enumerate(keys)],
+            "keys": keys,
             "share": share,
             "condition": all_of([self.known.with_internal_names(one) for one in conditions]),
         }
         return fill("contingency/asked", holes)
 
-    def _cross_points(self, columns: Clique) -> exp.Expr:
-        """The values of some columns side by side."""
-        parts = [self._column_values(place, self._bin_parts(place)).subquery(f"p_{place}") for place in columns]
-        whole = exp.select(exp.Star()).from_(parts[0])
-        for part in parts[1:]:
-            whole = whole.join(part, join_type="cross")
-        return whole.subquery("points")
-
-    def _bin_parts(self, place: int) -> list[Point]:
+    def _cut_bins(self, place: int) -> list[Point]:
         """Return what stands for the bins of a column that the question cuts."""
         if place not in self.known.edges:
             return []
         field, expressions = self.known.fields[place], (*self.conditions, *self.groups, *self.alone.get(place, ()))
         return cut_bins(field.type, self.known.edges[place], read_cuts(field, expressions)[0])
 
-    def _column_values(self, place: int, parts: Sequence[Point]) -> exp.Query:
-        kind = exp.DataType.build(self.known.fields[place].type, dialect=DIALECT)
-        value: exp.Expr = exp.cast(column("value"), kind)
-        if place in self.known.unlisted:
-            other = exp.Literal.number(self.known.sizes[place] - ADDED)
-            value = self.known.unlisted[place].name_value(value, column("code").eq(other))
-        columns: list[exp.Expr] = [
-            alias_as(column("code"), f"c_{place}"),
-            alias_as(value, f"s{place}"),
-            alias_as(column("share"), f"share_{place}"),
-        ]
-        holes: Holes = {
-            "domains": self._with_parts(place, parts) if parts else table(DOMAINS, self.database),
-            "columns": columns,
-            "place": exp.Literal.number(place),
-        }
-        return fill("contingency/points", holes)
-
-    def _with_parts(self, place: int, parts: Sequence[Point]) -> exp.Expr:
-        """The published values, with parts in place of the bins that are cut."""
-        rows = [(one.code, one.value, exp.cast(exp.Literal.number(repr(one.share)), "DOUBLE")) for one in parts]
-        holes: Holes = {
-            "domains": table(DOMAINS, self.database),
-            "parts": exp.select("*").from_(exp.values(rows, "v", ["code", "value", "share"])).subquery(),
-            "place": exp.Literal.number(place),
-            "codes": [exp.Literal.number(code) for code in sorted({one.code for one in parts})],
-        }
-        return fill("contingency/cut", holes).subquery("domains")
+    def _list_values(self, place: int, parts: Sequence[Point]) -> exp.Query:
+        """Return the SQL for the published values of a column, with parts in place of the bins that are cut."""
+        known, number = self.known, exp.Literal.number
+        value: exp.Expr = exp.cast(column("value"), exp.DataType.build(known.fields[place].type, dialect=DIALECT))
+        if place in known.unlisted:
+            is_unlisted = column("code").eq(number(known.sizes[place] - ADDED))
+            value = known.unlisted[place].name_value(value, is_unlisted)
+        domains: exp.Expr = table(DOMAINS, self.database)
+        if parts:
+            rows = [(one.code, one.value, exp.cast(number(repr(one.share)), "DOUBLE")) for one in parts]
+            cut: Holes = {
+                "domains": domains,
+                "parts": exp.select("*").from_(exp.values(rows, "v", ["code", "value", "share"])).subquery(),
+                "place": number(place),
+                "codes": [number(code) for code in sorted({one.code for one in parts})],
+            }
+            domains = fill("contingency/cut", cut).subquery("domains")
+        named = {f"c_{place}": column("code"), f"s{place}": value, f"share_{place}": column("share")}
+        columns = [alias_as(one, name) for name, one in named.items()]
+        return fill("contingency/points", {"domains": domains, "columns": columns, "place": number(place)})
 
 
 def _round_shares(shares: Reals) -> Reals:
-    """Shares that are whole but for rounding are whole."""
+    """Return shares in which what is whole but for rounding is whole."""
     return np.where(np.abs(shares - 1) < TINY, 1.0, shares)
 
 
-def _taken_together(share: Reals, limit: int) -> tuple[Ints, Reals]:
-    """Classes (n,) of values with equal shares, about ``limit`` of them in all, and the share of each class."""
-    different = np.unique(share)
-    which = np.zeros(len(share), dtype=np.int64)
-    result: list[float] = []
-    for one in different.tolist():
-        members = np.flatnonzero(share == one)
-        number = max(1, min(len(members), limit * len(members) // len(share)))
-        which[members] = len(result) + np.arange(len(members)) * number // len(members)
-        result += [one] * number
-    return which, np.array(result)
+def merge_values(sizes: Mapping[int, int], shares: dict[int, Reals]) -> dict[int, Reals]:
+    """Take values together that a question does not tell apart, as far as a table of ``CLASSED`` cells needs it.
+
+    Args:
+        sizes: By column, how many values it has.
+        shares: By column, how much of each value is met; by class afterwards.
+
+    Returns:
+        By column of which values were taken together, 1 where a value (row) is of a class.
+    """
+    limit = max(sizes.values())
+    while limit > 2 and prod(min(size, limit) if i in shares else size for i, size in sizes.items()) > CLASSED:
+        limit -= 1
+    result = {}
+    for place, share in shares.items():
+        if len(share) <= limit:
+            continue
+        which, of_classes = np.zeros(len(share), dtype=np.int64), list[float]()
+        for one in np.unique(share).tolist():
+            members = np.flatnonzero(share == one)
+            number = max(1, min(len(members), limit * len(members) // len(share)))
+            which[members] = len(of_classes) + np.arange(len(members)) * number // len(members)
+            of_classes += [one] * number
+        result[place], shares[place] = np.eye(len(of_classes))[which], np.array(of_classes)
+    return result
 
 
 def refuse_joins(query: CountQuery) -> None:
-    """``UsageError`` for a question that joins tables of the analyst's."""
+    """Raise ``UsageError`` for a question that joins tables of the analyst's."""
     if query.lookups:
         raise UsageError("JOIN is not supported for a contingency table; name the values in WHERE")
 
 
 def split_question(query: CountQuery, known: KnownColumns, database: str | None) -> MarginalQuestion:
-    """A question's parts; ``UsageError`` for what tables with bins, or of so many values, can't tell."""
+    """Return a question's parts; ``UsageError`` for what tables with bins, or of so many values, can't tell."""
     conditions = [*query.filters["qi"], *query.filters["sa"]]
     groups = tuple(group.expression for group in query.groups)
     for one in [*conditions, *groups]:
-        _is_answered_by_bins(one, known)
+        for node in one.find_all(exp.Column):
+            alone = node is one or isinstance(node.parent, exp.EQ | exp.NEQ | exp.In | exp.NullSafeEQ)
+            if alone and known.column_places(node) & known.edges.keys():
+                raise UsageError(
+                    f"{node.name} is published in bins; filter or group by ranges of it, not by single values"
+                )
     several = [known.column_places(one) for one in (*conditions, *groups)]
     together = frozenset().union(*map(known.column_places, groups), *(own for own in several if len(own) > 1))
-    alone = [own for own in several if len(own) == 1]
-    together = together or (min(alone, key=sorted) if alone else frozenset([0]))
+    single = [own for own in several if len(own) == 1]
+    together = together or (min(single, key=sorted) if single else frozenset([0]))
     if prod(known.points[i] for i in together) > TOGETHER:
         raise UsageError("the query combines too many values; use fewer columns")
-    inside = tuple(one for one in conditions if known.column_places(one) <= together)
+    compared = frozenset().union(*(known.column_places(column(name)) for name in query.comparison_columns))
     others: dict[int, list[exp.Expr]] = {}
     for one in conditions:
         if not known.column_places(one) <= together:
             (place,) = known.column_places(one)
             others.setdefault(place, []).append(one)
-    for place in (
-        frozenset().union(*(known.column_places(column(name)) for name in query.comparison_columns)) - together
-    ):
+    for place in compared - together:
         others.setdefault(place, [])
+    inside = tuple(one for one in conditions if known.column_places(one) <= together)
     return MarginalQuestion(known, tuple(sorted(together)), inside, groups, others, database)
-
-
-def _is_answered_by_bins(expression: exp.Expr, known: KnownColumns) -> None:
-    """``UsageError`` where single values are asked for of a column that is published in bins of many."""
-    for node in expression.find_all(exp.Column):
-        alone = node is expression or isinstance(node.parent, exp.EQ | exp.NEQ | exp.In | exp.NullSafeEQ)
-        if alone and known.column_places(node) & known.edges.keys():
-            raise UsageError(f"{node.name} is published in bins; filter or group by ranges of it, not by single values")

@@ -125,7 +125,7 @@ def test_few_queries_ask_for_few_tables(given: Any) -> None:
 @pytest.mark.slow
 def test_questions_are_a_records_values_and_ranges_that_hold_some(given: Any) -> None:
     measuring, _ = given(queries=200)
-    for name, conditions in QuestionClasses(measuring)._draw_conditions().items():
+    for name, conditions in QuestionClasses(measuring).draw_conditions().items():
         assert len(conditions) == 200
         texts = [condition.sql(dialect="duckdb") for condition in conditions]
         columns = [[one for one in ("sex", "region", "job") if f'"{one}"' in text] for text in texts]

@@ -114,8 +114,8 @@ def test_a_refusal_guesses_no_number_of_records(tmp_path: Path, mechanism: str) 
 
 
 def test_texts_are_encoded_by_their_first_characters() -> None:
-    from privsql.mechanisms.marginals.domains import _encode_values
+    from privsql.mechanisms.marginals.domains import encode_values
 
     one = ContingencyColumn(Field("x", "VARCHAR"), None, ("äb", "c", "other", None), prefix=2)
     texts = pa.array(["äbc", "äb", "ä", "c", "cd", None, "other"])
-    assert _encode_values(texts, one).tolist() == [0, 0, 2, 1, 2, 3, 2]
+    assert encode_values(texts, one).tolist() == [0, 0, 2, 1, 2, 3, 2]

@@ -77,10 +77,10 @@ def test_values_are_clamped_and_what_is_no_number_is_nothing() -> None:
         Field("pay", "DOUBLE"), None, (), (Fraction(-10), Fraction(0), Fraction(30)), measured=True
     )
     texts = pa.array(["-inf", "-10.5", "-10", "0", "29.99", "30", "1e300", "nan", None])
-    assert domains._clamp_to_units(texts, column).tolist() == [
+    assert domains.clamp_to_units(texts, column).tolist() == [
         *(0, 0, 0, 250_000, 999_750), *(1_000_000, 1_000_000, 0, 0)
     ]  # fmt: skip
-    assert domains._encode_values(texts, column).tolist() == [0, 0, 0, 1, 1, 1, 1, 2, 3]
+    assert domains.encode_values(texts, column).tolist() == [0, 0, 0, 1, 1, 1, 1, 2, 3]
 
 
 def test_shares_of_sums_and_counts_are_the_budget() -> None:
