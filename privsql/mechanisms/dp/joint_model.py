@@ -16,7 +16,6 @@ from privsql.mechanisms.dp.noisy_tables import (
     AGAIN,
     POSSIBLE,
     LeastSquares,
-    ObservedTable,
     believe_column,
     believe_table,
     nearest_nonnegative,
@@ -62,7 +61,6 @@ class JointModel:
         self.total = max(float(singles[0].sum()), POSSIBLE)
         self.singles = [one / self.total for one in singles]
         self.edges = self._select_pairs(pairs, largest)
-        self._neighbours = _find_neighbours(self.edges)
         self.factors = {pair: np.ones_like(pairs[pair]) for pair in self.edges}
         for _ in range(FIT):
             far = 0.0
@@ -116,7 +114,10 @@ class JointModel:
 
     def _find_core(self, columns: Clique) -> set[int]:
         """The columns on which a table of some depends: leaves of the graph beside these sum up to 1."""
-        near = {i: set(others) for i, others in self._neighbours.items()}
+        near: dict[int, set[int]] = {i: set() for edge in self.edges for i in edge}
+        for one, other in self.edges:
+            near[one].add(other)
+            near[other].add(one)
         leaves = [i for i, others in near.items() if len(others) == 1 and i not in columns]
         while leaves:
             first = leaves.pop()
@@ -148,14 +149,6 @@ class JointModel:
             elif (refused := refused + 1) == REFUSED:
                 break
         return chosen
-
-
-def _find_neighbours(edges: Sequence[Clique]) -> dict[int, set[int]]:
-    result: dict[int, set[int]] = {i: set() for edge in edges for i in edge}
-    for first, second in edges:
-        result[first].add(second)
-        result[second].add(first)
-    return result
 
 
 def _plan_elimination(factors: Sequence[Factor], left: set[int]) -> tuple[list[int], int]:
@@ -392,7 +385,10 @@ class Model:
         self.measured = {one.columns for one in tables}
         self.beliefs: dict[Clique, BelievedTable] = {}
         self.mixture: Mixture | None = None
-        self.singles = [self._believed_single(i) for i in range(len(sizes))]
+        self.singles = []
+        for i in range(len(sizes)):
+            self.beliefs[i,] = believe_column(self.squares.estimate_table((i,)), self.squares.cell_variance((i,)))
+            self.singles.append(nearest_nonnegative(self.beliefs[i,].mean, self.total))
         if mixed and self.total > 0 and any(len(one) > 1 for one in self.measured):
             self.mixture = self._fit_mixture()
             self.singles = [self._blend_table(one, (i,)) for i, one in enumerate(self.singles)]
@@ -402,16 +398,17 @@ class Model:
         starts = [np.maximum(one, self.squares.cell_variance((i,)) ** 0.5 / 2) for i, one in enumerate(self.singles)]
         fitted = [one for one in self.tables if len(one.columns) == 1]
         room = MOST_CELLS
-        for one in sorted((one for one in self.tables if len(one.columns) > 1), key=self._table_signal, reverse=True):
+
+        def signal(one: NoisyTable) -> float:
+            """Return the sum of squares by which a table differs from independence, less that of noise."""
+            far = one.counts - self.independent_table(one.columns)
+            return float((far**2).sum()) - one.counts.size * one.variance
+
+        for one in sorted((one for one in self.tables if len(one.columns) > 1), key=signal, reverse=True):
             if one.counts.size <= room and len(fitted) < MOST_FITTED:
                 fitted.append(one)
                 room -= one.counts.size
         return fit_mixture(fitted, starts, self.total)
-
-    def _table_signal(self, measured: NoisyTable) -> float:
-        """The sum of squares by which a table differs from independence, less that of noise."""
-        far = measured.counts - self.independent_table(measured.columns)
-        return float((far**2).sum()) - measured.counts.size * measured.variance
 
     def _blend_table(self, table: Reals, columns: Clique) -> Reals:
         """A believed table, with the mixture's share."""
@@ -487,21 +484,14 @@ class Model:
             return 0
         return 1 if self.squares.is_measured(columns) else min(len(columns), 4)
 
-    def _believed_single(self, place: int) -> Reals:
-        table = self.squares.estimate_table((place,))
-        self.beliefs[place,] = believe_column(table, self.squares.cell_variance((place,)))
-        return nearest_nonnegative(self.beliefs[place,].mean, self.total)
-
     def independent_table(self, columns: Clique) -> Reals:
         """Return what the tables of single columns make of some, if these are independent."""
         _, table = _multiply_factors([((i,), self.singles[i] / max(self.total, 1.0)) for i in columns])
         return table * self.total
 
     def _believe_table(self, clique: Clique, expected: Reals) -> BelievedTable:
-        """A measured table, shrunk towards what is expected of it."""
-        return believe_table(
-            ObservedTable(self.squares.estimate_table(clique), expected, self.squares.cell_variance(clique))
-        )
+        """Shrink a measured table towards what is expected of it."""
+        return believe_table(self.squares.estimate_table(clique), expected, self.squares.cell_variance(clique))
 
     def _believe_pairs(self, expected: Mapping[Clique, Reals]) -> dict[Clique, Reals]:
         """The tables of measured pairs, shrunk towards what is expected of them."""

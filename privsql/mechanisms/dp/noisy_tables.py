@@ -122,14 +122,11 @@ class CellSums:
 
     def sum_table(self, table: Reals) -> Reals:
         """The sums, (G,)."""
-        flat = table.reshape(-1)[self.cell]
-        return sum_by_group(self, flat * self.weight)
+        return self.add_up(table.reshape(-1)[self.cell] * self.weight)
 
-
-def sum_by_group(sums: CellSums, values: Reals) -> Reals:
-    """Values of the cells by sum, (G,)."""
-    result: Reals = np.bincount(sums.group, weights=values, minlength=sums.number).astype(np.float64)
-    return result
+    def add_up(self, values: Reals) -> Reals:
+        """Add up values of the cells by sum, (G,)."""
+        return np.asarray(np.bincount(self.group, values, self.number), dtype=np.float64)
 
 
 def sum_places(keys: Ints, size: int, *values: Reals) -> tuple[Ints, list[Reals]]:
@@ -200,26 +197,6 @@ LARGEST_SIDE = 500  # values of the smaller column of a pair whose singular valu
 
 
 @dataclass(frozen=True)
-class ObservedTable:
-    """A table g of least squares, what simpler tables make likely of it (mu), and the variance s^2 of its noise."""
-
-    table: Reals
-    expected: Reals
-    variance: float
-
-    @property
-    def centre(self) -> Reals:
-        """Return mu and, of a pair of columns, what the strongest singular values of g - mu add to it."""
-        shape, noise = self.table.shape, max(self.variance, LEAST) ** 0.5
-        if len(shape) != 2 or min(shape) > LARGEST_SIDE:
-            return self.expected
-        left, values, right = np.linalg.svd((self.table - self.expected) / noise, full_matrices=False)
-        square = np.maximum((values**2 - sum(shape)) ** 2 - 4 * prod(shape), 0.0)
-        kept = np.where(values > shape[0] ** 0.5 + shape[1] ** 0.5, np.sqrt(square) / np.maximum(values, LEAST), 0.0)
-        return np.asarray(self.expected + (left * kept) @ right * noise)
-
-
-@dataclass(frozen=True)
 class BelievedTable:
     """A table after shrinkage: the posterior ``mean`` and ``variance`` of every cell."""
 
@@ -227,14 +204,31 @@ class BelievedTable:
     variance: Reals
 
 
-def believe_table(observed: ObservedTable) -> BelievedTable:
-    """The posterior of a table: cells lie apart from the centre with a variance that goes with what is expected."""
-    centre, expected, noise = observed.centre, observed.expected, observed.variance
-    far = observed.table - centre
+def believe_table(table: Reals, expected: Reals, noise: float) -> BelievedTable:
+    """Return the posterior of a table: cells lie apart from a centre with a variance that goes with what is expected.
+
+    Args:
+        table: That of least squares, g.
+        expected: What simpler tables make likely of it, mu.
+        noise: The variance of its noise, s^2.
+    """
+    centre = find_centre(table, expected, noise)
+    far = table - centre
     spread = max(float(((far**2 - noise) * expected).sum()), 0.0) / max(float((expected**2).sum()), LEAST)
     prior = spread * expected + LEAST
     part = prior / (prior + noise)
     return BelievedTable(centre + part * far, part * noise)
+
+
+def find_centre(table: Reals, expected: Reals, noise: float) -> Reals:
+    """Return mu and, of a pair of columns, what the strongest singular values of g - mu add to it."""
+    shape, deviation = table.shape, max(noise, LEAST) ** 0.5
+    if len(shape) != 2 or min(shape) > LARGEST_SIDE:
+        return expected
+    left, values, right = np.linalg.svd((table - expected) / deviation, full_matrices=False)
+    square = np.maximum((values**2 - sum(shape)) ** 2 - 4 * prod(shape), 0.0)
+    kept = np.where(values > shape[0] ** 0.5 + shape[1] ** 0.5, np.sqrt(square) / np.maximum(values, LEAST), 0.0)
+    return np.asarray(expected + (left * kept) @ right * deviation)
 
 
 def believe_column(table: Reals, variance: float) -> BelievedTable:

@@ -21,7 +21,6 @@ from privsql.mechanisms.dp.noisy_tables import (
     NoisyTable,
     Reals,
     measure_table,
-    sum_by_group,
     sum_cells,
     sum_places,
 )
@@ -52,8 +51,10 @@ NOISE = 2.0  # standard deviations
 
 @dataclass(frozen=True)
 class SumErrors:
-    """G sums, their ``variance`` as far as it is known without a rehearsal, and the ``features`` that its error is
-    regressed on (G, 5): 1, log S, log^2 S / 10, log(V/S), and the logarithm of the share that is left out.
+    """G sums S, and what is known of their errors.
+
+    ``variance``: V, as far as it is known without a rehearsal. ``features`` (G, 5): what errors are regressed on, 1,
+    log S, log^2 S / 10, log(V/S), and the logarithm of the share that is left out.
     """
 
     sums: Reals
@@ -69,30 +70,24 @@ class SumEstimator:
         self._whole: Callable[[Clique], Reals] = lru_cache(maxsize=64)(model.fitted_table)
 
     def estimate_sums(self, sums: CellSums) -> tuple[Reals, Reals]:
-        """The sums and the variances of their errors, (G,) each."""
-        errors = self.expect_errors(sums)
-        kind = self.model.table_kind(sums.columns)
+        """Return the sums and the variances of their errors, (G,) each."""
+        errors, kind, squares = self.expect_errors(sums), self.model.table_kind(sums.columns), self.model.squares
         scale = self.scales.get(str(kind)) if kind else None
         variance = errors.variance if scale is None else scale_variance(errors, scale)
-        if kind == 1 and not sums.classes:
-            variance = variance + self._unexplained_squares(sums, errors.sums, variance)
+        if kind == 1 and not sums.classes:  # what the noise of least squares does not explain of the distance from them
+            far = errors.sums - sums.sum_table(squares.estimate_table(sums.columns))
+            noise = np.maximum(squares.sum_variances(sums) - variance, 0.0)
+            variance = variance + np.maximum(far**2 - NOISE**2 * noise, 0.0)
         return errors.sums, variance
 
-    def _unexplained_squares(self, sums: CellSums, values: Reals, variance: Reals) -> Reals:
-        """The squares of the distances from least squares, as far as its noise does not explain them, (G,)."""
-        squares = self.model.squares
-        far = values - sums.sum_table(squares.estimate_table(sums.columns))
-        noise = np.maximum(squares.sum_variances(sums) - variance, 0.0)
-        return np.asarray(np.maximum(far**2 - NOISE**2 * noise, 0.0))
-
     def expect_errors(self, sums: CellSums) -> SumErrors:
-        """The sums, and what is known of their errors."""
+        """Return the sums, and what is known of their errors."""
         table = self.model.fitted_table(sums.columns, sums.classes) if sums.classes else self._whole(sums.columns)
         codes, total = np.unravel_index(sums.cell, table.shape), max(self.model.total, 1.0)
         mass = sums.weight * table.reshape(-1)[sums.cell]
         shares = [merge_values(self.model.singles[i], (i,), sums.classes) / total for i in sums.columns]
         left = [_share_left_out(sums, one, code) for one, code in zip(shares, codes, strict=True)]
-        result, variance = sum_by_group(sums, mass), np.zeros(sums.number)
+        result, variance = sums.add_up(mass), np.zeros(sums.number)
         for axes in chain.from_iterable(combinations(range(table.ndim), k + 1) for k in range(table.ndim)):
             own = table.sum(axis=tuple(axis for axis in range(table.ndim) if axis not in axes))
             within = np.ravel_multi_index(tuple(codes[axis] for axis in axes), own.shape)
@@ -108,7 +103,7 @@ class SumEstimator:
         return SumErrors(result, variance, np.stack(features, axis=1))
 
     def _variance_within(self, sums: CellSums, columns: Clique, within: Ints, part: Reals) -> Reals:
-        """The variance that one table inside adds."""
+        """Return the variance that one table inside adds."""
         belief = self.model.beliefs.get(columns)
         if belief is None:
             return np.zeros(sums.number)
@@ -128,7 +123,7 @@ class SumEstimator:
 
 
 def _share_left_out(sums: CellSums, shares: Reals, codes: Ints) -> Reals:
-    """The share of the records whose values of a column no cell of a sum has."""
+    """Return the share of the records whose values of a column no cell of a sum has."""
     places, _ = sum_places(sums.group * len(shares) + codes, sums.number * len(shares))
     group, code = np.divmod(places, len(shares))
     return np.maximum(1 - np.bincount(group, shares[code], sums.number), 0.0)
@@ -195,18 +190,12 @@ def measure_again(
     tables: Sequence[NoisyTable], count: Callable[[Clique], Reals], draw: np.random.Generator
 ) -> list[NoisyTable]:
     """Return tables of other counts, measured with noise of the same laws; seeded, for what is published already."""
-    laplace, gaussian = SeededNoise(draw), SeededGaussian(draw)
-    return [
-        measure_table(
-            one.columns,
-            np.rint(count(one.columns)).astype(np.int64),
-            one.budget,
-            gaussian if one.law.concentrated else laplace,
-            one.choice,
-            one.law,
-        )
-        for one in tables
-    ]
+    result = []
+    for one in tables:
+        noise = SeededGaussian(draw) if one.law.concentrated else SeededNoise(draw)
+        counts = np.rint(count(one.columns)).astype(np.int64)
+        result.append(measure_table(one.columns, counts, one.budget, noise, one.choice, one.law))
+    return result
 
 
 def rehearse_sums(model: Model) -> dict[str, ErrorScale]:
@@ -219,13 +208,12 @@ def differ_in_scale(model: Model, stated: Mapping[str, ErrorScale]) -> list[str]
 
     The arithmetic of another machine may draw other tables, so their mean ratio may be up to ``SAME_SCALE``.
     """
-    answers = _rehearse_answers(model)
+    answers, wrong = _rehearse_answers(model), []
     if stated.keys() != answers.keys():
         return [f"errors: of kinds {sorted(stated)}, found {sorted(answers)}"]
-    wrong = []
     for kind, found in answers.items():
-        again, each = _fit_scale(found), [one for one, _ in found]
-        logs = [np.log(scale_variance(one, stated[kind]) / scale_variance(one, again)) / 2 for one in each]
+        again = _fit_scale(found)
+        logs = [np.log(scale_variance(one, stated[kind]) / scale_variance(one, again)) / 2 for one, _ in found]
         ratio = float(np.exp(np.abs(np.concatenate(logs)).mean()))
         wrong += [] if ratio <= SAME_SCALE else [f"errors: of kind {kind} off by a factor of {ratio:.2f}"]
     return wrong
@@ -264,7 +252,7 @@ def _fit_scale(answers: Sequence[tuple[SumErrors, Reals]]) -> ErrorScale:
 
 
 def _draw_weights(model: Model, codes: Ints, subsets: Sequence[Clique], draw: np.random.Generator) -> Reals:
-    """Records that each of the drawn ones stands for, whole numbers, so that all of them differ from the model."""
+    """Draw how many records each of the drawn ones stands for, so that all of them differ from the model."""
     bins = np.stack([_bin_values(one)[codes[:, i]] for i, one in enumerate(model.singles)], axis=1)
     far = np.zeros(len(codes))
     for clique, mean in model.believed_tables.items():
@@ -277,14 +265,20 @@ def _draw_weights(model: Model, codes: Ints, subsets: Sequence[Clique], draw: np
     variances = {pair: min(unmeasured * draw.lognormal(-(UNEVEN**2) / 2, UNEVEN), MOST_EFFECT) for pair in pairs}
     variances |= dict.fromkeys(threes, OF_THREES * beyond)
     for clique, variance in variances.items():
-        far += _draw_effects(len(clique), variance, draw)[tuple(bins[:, i] for i in clique)]
+        effects: Reals = draw.normal(0, 1, (BINS,) * len(clique))
+        if draw.random() < SMOOTH:  # near bins go together, as those of ages or incomes do
+            for axis in range(len(clique)):
+                effects = np.cumsum(effects, axis=axis)
+                effects -= effects.mean(axis=axis, keepdims=True)
+            effects /= effects.std()
+        far += (effects * variance**0.5)[tuple(bins[:, i] for i in clique)]
     chances = np.exp(np.clip(far, -2 * MOST_EFFECT, 2 * MOST_EFFECT))
     weights = np.asarray(draw.poisson(chances * (model.total / chances.sum())), dtype=np.float64)
     return weights if weights.any() else np.ones_like(weights)  # of a record or two there may be none
 
 
 def _bin_values(single: Reals) -> Ints:
-    """The bin of each value of a column: at most ``BINS`` of about as many records."""
+    """Return the bin of each value of a column: at most ``BINS`` of about as many records."""
     middle = (np.cumsum(single) - single / 2) / max(float(single.sum()), POSSIBLE)
     return np.minimum((middle * BINS).astype(np.int64), BINS - 1) if len(single) > BINS else np.arange(len(single))
 
@@ -308,8 +302,11 @@ def unmeasured_strength(model: Model) -> float:
 
 
 def _deviation(model: Model, pair: Clique, expected: Reals) -> tuple[float, float, float]:
-    """How far a pair lies from what is expected, as a variance of relative effects: the mean of (y - mu)^2 less noise,
-    that of mu^2, both weighted by precision, and the variance of the first by noise.
+    """Measure how far a pair lies from what is expected, as a variance of relative effects.
+
+    Returns:
+        The sum of (y - mu)^2 less noise, that of mu^2, both weighted by precision, and the variance of the first by
+        noise.
     """
     noise = model.squares.cell_variance(pair)
     weight = (expected / (noise + expected + (0.1 * expected) ** 2 + POSSIBLE)) ** 2
@@ -318,19 +315,8 @@ def _deviation(model: Model, pair: Clique, expected: Reals) -> tuple[float, floa
     return float((weight * square).sum()), float((weight * expected**2).sum()), float(spread)
 
 
-def _draw_effects(columns: int, variance: float, draw: np.random.Generator) -> Reals:
-    """Effects of bins of some columns; half of the time near bins go together, as those of ages or incomes do."""
-    effects: Reals = draw.normal(0, 1, (BINS,) * columns)
-    if draw.random() < SMOOTH:
-        for axis in range(columns):
-            effects = np.cumsum(effects, axis=axis)
-            effects -= effects.mean(axis=axis, keepdims=True)
-        effects /= effects.std()
-    return np.asarray(effects * variance**0.5)
-
-
 def _draw_subsets(model: Model, draw: np.random.Generator) -> list[Clique]:
-    """Columns that are asked for together: some of each kind of table."""
+    """Draw columns that are asked for together: some of each kind of table."""
     number = len(model.sizes)
     result: set[Clique] = set()
     measured = sorted(one for one in model.measured if len(one) > 1)
@@ -347,7 +333,7 @@ def _draw_subsets(model: Model, draw: np.random.Generator) -> list[Clique]:
 
 
 def _draw_questions(columns: Clique, sizes: Sequence[int], at: Ints, draw: np.random.Generator) -> CellSums:
-    """Questions for the values of some rows (n, d), and for as many ranges of values of all columns."""
+    """Draw questions for the values of some rows (n, d), and for as many ranges of values of all columns."""
     cells = [np.array([np.ravel_multi_index(tuple(row[list(columns)]), [sizes[i] for i in columns])]) for row in at]
     for _ in at:
         ends = [np.sort(draw.integers(0, sizes[i], 2)) for i in columns]

@@ -13,8 +13,7 @@ from privsql.dp_random import PURE, NoiseLaw, deviation_of
 from privsql.engine.sqlfiles import all_rows, column, table, temp_table
 from privsql.exact import fraction_text
 from privsql.mechanisms.dp.noisy_tables import NoisyTable
-from privsql.model.explanations import Structure
-from privsql.model.explanations import make_structure as part
+from privsql.model.explanations import Structure, make_structure
 from privsql.model.parameters import LARGEST_EPSILON
 from privsql.model.tables import ReleaseTable
 
@@ -99,8 +98,10 @@ def read_noisy_tables(
         raise ValueError("cells are missing, or out of order")
     budgets = [parse_budget(one) for one in cliques["budget"].to_pylist()]
     choices = [None if one is None else parse_budget(one) for one in cliques["choice"].to_pylist()]
-    counts = [count[edges[k] : edges[k + 1]].reshape(shape) for k, shape in enumerate(shapes)]
-    return [NoisyTable(*one, law) for one in zip(columns, budgets, counts, choices, strict=True)]
+    return [
+        NoisyTable(columns[k], budgets[k], count[edges[k] : edges[k + 1]].reshape(shape), choices[k], law)
+        for k, shape in enumerate(shapes)
+    ]
 
 
 def parse_budget(value: str) -> Fraction:
@@ -118,29 +119,19 @@ NAMED = 4  # columns of a table that are named
 
 
 def describe_noisy_tables(db: Relations, manifest: Manifest) -> list[Structure]:
-    """Every table that was counted."""
+    """Return every table that was counted."""
     cliques = db.arrow(all_rows(table(CLIQUES)).order_by(column("clique"))).to_pylist()
     cells = np.bincount(db.arrow(all_rows(table(MARGINALS)))["clique"].to_numpy(), minlength=len(cliques))
     scales = np.array([one["scale"] for one in cliques], dtype=np.float64)
-    concentrated = Fraction(manifest.parameters.get("delta", "0")) > 0
-    rows = [
-        (_table_name(one["columns"]), int(number), one["budget"], float(f"{noise:.4g}"))
-        for one, number, noise in zip(cliques, cells, scales if concentrated else deviation_of(scales), strict=True)
-    ]
+    concentrated, rows = Fraction(manifest.parameters.get("delta", "0")) > 0, []
+    for one, number, noise in zip(cliques, cells, scales if concentrated else deviation_of(scales), strict=True):
+        columns = one["columns"]
+        more = f" and {len(columns) - NAMED} more" if len(columns) > NAMED else ""
+        name = (" \u00d7 ".join(columns[:NAMED]) or "all records") + more
+        rows.append((name, int(number), one["budget"], float(f"{noise:.4g}")))
     sentence = (
         f"{len(rows):,} tables with {int(cells.sum()):,} counts were made of the records, and noise was added to every "
         "count. All else that is answered follows from these counts."
     )
-    return [
-        part(
-            "The noisy tables",
-            sentence,
-            ("table by", "counts", "rho" if concentrated else "epsilon", "standard deviation of the noise"),
-            rows,
-        )
-    ]
-
-
-def _table_name(columns: list[str]) -> str:
-    more = f" and {len(columns) - NAMED} more" if len(columns) > NAMED else ""
-    return (" \u00d7 ".join(columns[:NAMED]) or "all records") + more
+    head = ("table by", "counts", "rho" if concentrated else "epsilon", "standard deviation of the noise")
+    return [make_structure("The noisy tables", sentence, head, rows)]
