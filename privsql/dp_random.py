@@ -123,7 +123,7 @@ def concentrated_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
     """
     with localcontext() as context:
         context.prec = PRECISION
-        most = _best_alpha(lambda alpha: (_as_decimal(epsilon) + _log_terms(alpha, delta)) / alpha)
+        most = _best_alpha(lambda alpha: (as_decimal(epsilon) + _log_terms(alpha, delta)) / alpha)
         rounded = most.scaleb(RHO_DIGITS - 1 - most.adjusted()).to_integral_value(rounding="ROUND_FLOOR")
         return Fraction(rounded.scaleb(most.adjusted() + 1 - RHO_DIGITS))
 
@@ -133,13 +133,13 @@ def concentrated_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
     """Return the least epsilon, rounded up, for which a rho-concentrated release is (epsilon, delta)-private."""
     with localcontext() as context:
         context.prec = PRECISION
-        least = -_best_alpha(lambda alpha: _log_terms(alpha, delta) - alpha * _as_decimal(rho))
+        least = -_best_alpha(lambda alpha: _log_terms(alpha, delta) - alpha * as_decimal(rho))
         return Fraction(math.ceil(Fraction(least) * 10**EPSILON_DIGITS), 10**EPSILON_DIGITS)
 
 
 def _log_terms(alpha: Decimal, delta: Fraction) -> Decimal:
     """Return (ln delta + ln(alpha - 1) - alpha ln(1 - 1/alpha)) / (alpha - 1)."""
-    return (_as_decimal(delta).ln() + (alpha - 1).ln() - alpha * (1 - 1 / alpha).ln()) / (alpha - 1)
+    return (as_decimal(delta).ln() + (alpha - 1).ln() - alpha * (1 - 1 / alpha).ln()) / (alpha - 1)
 
 
 def _best_alpha(value: Callable[[Decimal], Decimal]) -> Decimal:
@@ -152,7 +152,8 @@ def _best_alpha(value: Callable[[Decimal], Decimal]) -> Decimal:
     return value(1 + low.exp())
 
 
-def _as_decimal(value: Fraction) -> Decimal:
+def as_decimal(value: Fraction) -> Decimal:
+    """Return the decimal nearest to a fraction, to the digits of the context."""
     return Decimal(value.numerator) / Decimal(value.denominator)
 
 

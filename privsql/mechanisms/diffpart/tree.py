@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
+from decimal import localcontext
 from fractions import Fraction
 from functools import cached_property
 from math import isqrt
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from privsql.dp_random import as_decimal
 from privsql.mechanisms.dp.parameters import total_budget
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ class Taxonomy:
 def make_taxonomy(column: Ints, parent: Ints, *, sets: bool) -> Taxonomy:
     """A taxonomy from the column and the parent of every node; ``ValueError`` if these make none."""
     number, is_root = len(parent), parent < 0
-    if not number or (np.diff(column, prepend=0) < 0).any() or not _counts_up(column[is_root]):
+    roots = column[is_root]
+    if not len(roots) or (np.diff(column, prepend=0) < 0).any() or not np.array_equal(roots, np.arange(len(roots))):
         raise ValueError("every column needs one root, and columns lie in order")
     below = np.flatnonzero(~is_root)
     if (parent[below] <= below).any() or (parent >= number).any() or (column[parent[below]] != column[below]).any():
@@ -118,10 +120,6 @@ def context_free_parents(values: int, fan_out: int) -> Ints:
         parents.append(first + np.arange(members, dtype=np.int64) // fan_out)
         members = -(-members // fan_out)
     return np.concatenate([*parents, [-1]]).astype(np.int64)
-
-
-def _counts_up(numbers: Ints) -> bool:
-    return len(numbers) > 0 and np.array_equal(numbers, np.arange(len(numbers)))
 
 
 # Budget ---------------------------------------------------------------------------------------------------------------
@@ -159,7 +157,9 @@ class TreeRule:
         With c1 and c2: ceil(sqrt(2)*c1/spent) for leaves, ceil(sqrt(2)*c2*height/spent) for others.
         """
         if self.c1 is not None and self.c2 is not None:
-            return max(1, _ceil_root(2 * ((self.c1 if leaf else self.c2 * height) / spent) ** 2))
+            square = 2 * ((self.c1 if leaf else self.c2 * height) / spent) ** 2
+            root = isqrt(square.numerator // square.denominator)
+            return max(1, root if root * root >= square else root + 1)
         return least_cutoff(branches, self.passing_leaves if leaf else self.passing, spent)
 
 
@@ -167,19 +167,9 @@ def least_cutoff(empty: int, passing: Fraction, spent: Fraction) -> int:
     """The least t >= 1 with empty * Pr[noise >= t] <= passing; Pr[noise >= t] = p^t/(1+p), p = exp(-spent)."""
     with localcontext() as context:
         context.prec = PRECISION
-        alpha = _as_decimal(spent)
-        ratio = empty / (_as_decimal(passing) * (1 + (-alpha).exp()))
+        alpha = as_decimal(spent)
+        ratio = empty / (as_decimal(passing) * (1 + (-alpha).exp()))
         return max(1, int((ratio.ln() / alpha).to_integral_value(rounding="ROUND_CEILING")))
-
-
-def _as_decimal(value: Fraction) -> Decimal:
-    return Decimal(value.numerator) / Decimal(value.denominator)
-
-
-def _ceil_root(square: Fraction) -> int:
-    """Least integer t with t^2 >= square."""
-    root = isqrt(square.numerator // square.denominator)
-    return root if root * root >= square else root + 1
 
 
 BRANCH_BITS, BRANCH = 31, 2**31 - 1  # a key holds a partition above a branch
@@ -264,27 +254,20 @@ def leaf_values(tree: PartitionTree, taxonomy: Taxonomy) -> tuple[Ints, Ints]:
     return first[order], second[order]
 
 
-def make_sets_rule(params: SetValued, taxonomy: Taxonomy) -> TreeRule:
-    """Return the public rule of a tree; ``tau`` is shared among the nodes, as each is expanded once on a path.
+# Rules ----------------------------------------------------------------------------------------------------------------
 
-    From an empty sub-partition that passed at most (tau/nodes)^nodes <= e^(tau/e) others descend.
+
+def make_sets_rule(params: SetValued, taxonomy: Taxonomy) -> TreeRule:
+    """Return the public rule of a tree of item sets.
+
+    ``tau`` is shared among the nodes, as each is expanded once on a path. From an empty sub-partition that passed at
+    most (tau/nodes)^nodes <= e^(tau/e) others descend.
     """
     nodes = int(taxonomy.inner[-1])
-    return TreeRule(
-        total_budget(params), passing=params.tau / nodes,
-        passing_leaves=params.tau_sets / nodes, c1=params.c1, c2=params.c2,
-    )  # fmt: skip
-
-
-# DiffPart -------------------------------------------------------------------------------------------------------------
+    passing, passing_leaves = params.tau / nodes, params.tau_sets / nodes
+    return TreeRule(total_budget(params), passing, passing_leaves, c1=params.c1, c2=params.c2)
 
 
 def make_columns_rule(params: Contingency) -> TreeRule:
-    """Return the public rule of a tree."""
-    return TreeRule(
-        total_budget(params),
-        passing=params.tau,
-        passing_leaves=params.tau_cells,
-        choice=params.choice,
-        score=params.score,
-    )
+    """Return the public rule of a tree of cells."""
+    return TreeRule(total_budget(params), params.tau, params.tau_cells, choice=params.choice, score=params.score)

@@ -19,9 +19,9 @@ from privsql.mechanisms.dp.answers import PrivateAnswers
 from privsql.model.estimates import Estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
-    from privsql.answers.sql.question import CountQuery, Group
+    from privsql.answers.sql.question import CountQuery
     from privsql.engine.sqlfiles import Field
 
 SURE = 2.0  # standard deviations of noise from which on a count says that there are records
@@ -62,13 +62,13 @@ class UnlistedColumn:
         """Return the column ``held`` with what stands for the values wherever a record's is none of the labels."""
         return held if self.is_text else exp.Case().when(is_unlisted, self.value).else_(held)
 
-    def is_in(self, expression: exp.Expr) -> bool:
-        """Return whether an expression is about the column."""
-        return any(True for _ in self._find_in(expression))
+    def find_in(self, expression: exp.Expr) -> list[exp.Expr]:
+        """Return where an expression names the column."""
+        return list(filter(self._is_it, expression.find_all(exp.Column)))
 
     def is_decided(self, expression: exp.Expr) -> bool:
         """Return whether an expression has one value for all that the column holds beside the labels."""
-        return all(map(self._decides, self._find_in(expression)))
+        return all(map(self._decides, self.find_in(expression)))
 
     def as_null(self, expression: exp.Expr) -> exp.Expr:
         """Return an expression in which these values are NULL."""
@@ -78,9 +78,6 @@ class UnlistedColumn:
 
     def _is_it(self, node: exp.Expr) -> bool:
         return isinstance(node, exp.Column) and fold_name(node.name) == fold_name(self.field.name)
-
-    def _find_in(self, expression: exp.Expr) -> Iterable[exp.Expr]:
-        return filter(self._is_it, expression.find_all(exp.Column))
 
     def _decides(self, node: exp.Expr) -> bool:
         """Return whether a column is compared with labels, or asked whether it is NULL, and else handed on."""
@@ -93,11 +90,8 @@ class UnlistedColumn:
             case exp.Case():
                 return around.this is node and all(self._is_label(one.this) for one in around.args["ifs"])
             case exp.In():
-                return (
-                    around.this is node
-                    and not around.args.get("query")
-                    and all(map(self._is_label, around.expressions))
-                )
+                listed = around.this is node and not around.args.get("query")
+                return listed and all(map(self._is_label, around.expressions))
             case _ if isinstance(around, EQUALITIES):
                 return self._is_label(around.expression if around.this is node else around.this)
         return False
@@ -120,11 +114,10 @@ class UnlistedColumn:
         node = node.unnest()
         sign, node = ("-", node.this) if isinstance(node, exp.Neg) else ("", node)
         node = node.this if isinstance(node, exp.Cast) else node
+        if not isinstance(node, exp.Literal | exp.Boolean):
+            return isinstance(node, exp.Null)
         text = str(node.this).lower() if isinstance(node, exp.Boolean) else node.name
-        return isinstance(node, exp.Null) or (
-            isinstance(node, exp.Literal | exp.Boolean)
-            and (f"{sign}{text}" in self.labels or (self.is_text and text == self.stand_in))
-        )
+        return f"{sign}{text}" in self.labels or (self.is_text and text == self.stand_in)
 
 
 class ListedAnswers(PrivateAnswers):
@@ -166,73 +159,56 @@ class Reading:
 
 def read_question(query: CountQuery, columns: Sequence[UnlistedColumn]) -> Reading:
     """Return the question, and what else it may mean: without and with all records that may meet it or not."""
-    conditions = [*query.filters["sa"], *(expression for _, expression in query.terms["sa"])]
+    filters, terms = query.filters["sa"], query.terms["sa"]
+    conditions = [*filters, *(expression for _, expression in terms)]
     keys = [group.term for group in query.groups if group.side == "sa"]
     open_ = [one for one in columns if not all(map(one.is_decided, conditions))]
-    doubtful = [one for one in columns if one in open_ or (not one.is_text and any(map(one.is_in, keys)))]
-    first = replace(query, groups=tuple(_show_unlisted(group, columns) for group in query.groups))
-    others = [_without(first, doubtful)] if doubtful else []
-    others += [_with_all(first, open_)] if open_ else []
-    null_too = [one for one in columns if one.may_be_null and any(map(one.is_in, [*conditions, *keys]))]
-    others += [_as_null(query, one) for one in null_too]
-    return Reading(first, tuple(others), any(one.occurs for one in (*doubtful, *null_too)))
-
-
-def _show_unlisted(group: Group, columns: Sequence[UnlistedColumn]) -> Group:
-    """Return a group in which values that are not listed are as they are published: NULL in a column of no text."""
-    for one in columns:
-        if not one.is_text and one.is_in(group.term) and not one.is_decided(group.term):
-            group = replace(group, term=exp.Case().when(one.is_met, exp.null()).else_(group.term.copy()))
-    return group
-
-
-def _without(query: CountQuery, columns: Sequence[UnlistedColumn]) -> CountQuery:
-    """Return the question without the records that hold no label."""
-    conditions = [
-        *query.filters["sa"],
-        *(exp.not_(exp.Coalesce(this=one.is_met, expressions=[exp.false()])) for one in columns),
+    doubtful = [one for one in columns if one in open_ or (not one.is_text and any(map(one.find_in, keys)))]
+    null_too = [one for one in columns if one.may_be_null and any(map(one.find_in, [*conditions, *keys]))]
+    groups = []
+    for group in query.groups:  # values that are not listed are shown as they are published: NULL if they are no texts
+        for one in columns:
+            if not one.is_text and one.find_in(group.term) and not one.is_decided(group.term):
+                group = replace(group, term=exp.Case().when(one.is_met, exp.null()).else_(group.term.copy()))
+        groups.append(group)
+    first, others = replace(query, groups=tuple(groups)), []
+    if doubtful:  # without the records that hold no label
+        held: list[exp.Expr] = [exp.not_(exp.Coalesce(this=one.is_met, expressions=[exp.false()])) for one in doubtful]
+        others.append(replace(first, filters=query.filters | {"sa": [*filters, *held]}))
+    if open_:  # with all of them, where it is not known whether they meet it
+        met: list[exp.Expr] = [
+            exp.or_(part.copy(), *(one.is_met for one in open_ if not one.is_decided(part))) for part in filters
+        ]
+        unclear = [one.is_met for one in open_ if not all(one.is_decided(part) for _, part in terms)]
+        with_all = replace(first, filters=query.filters | {"sa": met})
+        if unclear and query.predicate is not None:
+            with_term = query.terms | {"sa": [*terms, (OPEN, any_of(unclear))]}
+            with_all = replace(with_all, terms=with_term, predicate=exp.or_(query.predicate.copy(), column(OPEN)))
+        others.append(with_all)
+    others += [
+        replace(
+            query,
+            filters=query.filters | {"sa": [one.as_null(part) for part in filters]},
+            terms=query.terms | {"sa": [(name, one.as_null(part)) for name, part in terms]},
+            groups=tuple(replace(group, term=one.as_null(group.term)) for group in query.groups),
+        )
+        for one in null_too
     ]
-    return replace(query, filters=query.filters | {"sa": conditions})
-
-
-def _with_all(query: CountQuery, open_: Sequence[UnlistedColumn]) -> CountQuery:
-    """Return the question that all records without a label meet, where it is not known whether they do."""
-    filters, terms, predicate = query.filters["sa"], query.terms["sa"], query.predicate
-    filters = [exp.or_(part.copy(), *(one.is_met for one in open_ if not one.is_decided(part))) for part in filters]
-    unclear = [one.is_met for one in open_ if not all(one.is_decided(part) for _, part in terms)]
-    if unclear and predicate is not None:
-        terms, predicate = [*terms, (OPEN, any_of(unclear))], exp.or_(predicate.copy(), column(OPEN))
-    return replace(
-        query, filters=query.filters | {"sa": filters}, terms=query.terms | {"sa": terms}, predicate=predicate
-    )
-
-
-def _as_null(query: CountQuery, one: UnlistedColumn) -> CountQuery:
-    """Return the question in which values that are not listed are NULL."""
-    return replace(
-        query,
-        filters=query.filters | {"sa": [one.as_null(part) for part in query.filters["sa"]]},
-        terms=query.terms | {"sa": [(name, one.as_null(part)) for name, part in query.terms["sa"]]},
-        groups=tuple(replace(group, term=one.as_null(group.term)) for group in query.groups),
-    )
+    return Reading(first, tuple(others), any(one.occurs for one in (*doubtful, *null_too)))
 
 
 def join_readings(query: CountQuery, first: Sequence[Estimate], others: Sequence[Sequence[Estimate]]) -> list[Estimate]:
     """Return the rows of an answer, with intervals that reach over those of all that its question may mean."""
     known = [{one.group: one for one in rows} for rows in (first, *others)]
-    groups = dict.fromkeys(one.group for rows in (first, *others) for one in rows)
-    nothing = query.measure.empty_figures
-    return [
-        _reach_over([rows.get(group) or Estimate(group, *nothing) for rows in known], nothing[0]) for group in groups
-    ]
-
-
-def _reach_over(rows: Sequence[Estimate], least: float | None) -> Estimate:
-    """Return the first of some estimates with an interval over all of theirs; ``least``: what is true at least."""
-    first, ends = rows[0], [(one.low, one.high) for one in rows if one.low is not None and one.high is not None]
-    if not ends:
-        return first
-    low, high = min(low for low, _ in ends), max(high for _, high in ends)
-    if least is not None and len(ends) < len(rows):
-        low = least
-    return first if (low, high) == (first.low, first.high) else replace(first, std_error=None, low=low, high=high)
+    nothing, result = query.measure.empty_figures, []
+    for group in dict.fromkeys(one.group for rows in (first, *others) for one in rows):
+        row, *more = (rows.get(group) or Estimate(group, *nothing) for rows in known)
+        ends = [(one.low, one.high) for one in (row, *more) if one.low is not None and one.high is not None]
+        if ends:
+            low, high = min(low for low, _ in ends), max(high for _, high in ends)
+            if nothing[0] is not None and len(ends) < len(known):
+                low = nothing[0]
+            if (low, high) != (row.low, row.high):
+                row = replace(row, std_error=None, low=low, high=high)
+        result.append(row)
+    return result
