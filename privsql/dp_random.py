@@ -54,7 +54,7 @@ class SelectionNoise(TableNoise, Protocol):
     """Noise for counts of sensitivity 1: Pr[noise = x] is proportional to exp(-epsilon * |x|)."""
 
     def count_passing(self, empty: Counts, least: int, epsilon: Fraction) -> Counts:
-        """For each number of zero counts, how many of them reach ``least`` (>= 1) once they have noise."""
+        """Draw for each number of zero counts how many of them reach ``least`` (>= 1) once they have noise."""
 
     def draw_above(self, number: int, least: int, epsilon: Fraction) -> Counts:
         """Return noisy zero counts, given that they reach ``least`` (>= 1)."""
@@ -187,7 +187,7 @@ def noise_scale(epsilon: Fraction) -> float:
 
 
 def variance_of(budget: Fraction) -> float:
-    """Variance of discrete Laplace noise, 2p/(1-p)^2 with p = exp(-budget)."""
+    """Return the variance of discrete Laplace noise, 2p/(1-p)^2 with p = exp(-budget)."""
     return 1 / (2 * math.sinh(float(budget) / 2) ** 2)
 
 
@@ -321,7 +321,7 @@ def noise_for(key: Key) -> SelectionNoise:
 
 
 def laplace(scale: float, draws: int) -> NDArray[np.float64]:
-    """Laplace noise from OpenDP, in one vector call; it can't be repeated.
+    """Return Laplace noise from OpenDP, in one vector call; it can't be repeated.
 
     OpenDP draws what a double allows exactly, so the draws are those of a real differentially private answer.
     """
@@ -427,7 +427,7 @@ def _decide_exactly(trials: int, least: int, width: Fraction, drawn: int, bits: 
 
 
 def _count_steps(trials: int, least: int, width: Fraction, uniform: Decimal) -> int:
-    """Return number of steps of the binomial distribution function at or below ``uniform``."""
+    """Return the number of steps of the binomial distribution function at or below ``uniform``."""
     inverse = Decimal(width.denominator) / Decimal(width.numerator)
     chance = (-inverse * least).exp() / (1 + (-inverse).exp())
     mass = (1 - chance) ** trials

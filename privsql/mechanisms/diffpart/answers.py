@@ -50,33 +50,33 @@ class TreeAnswers(PrivateAnswers):
 
     @cached_property
     def release_taxonomy(self) -> tuple[Taxonomy, list[str | None]]:
-        """The release's taxonomy, and the names of its nodes."""
+        """Return the release's taxonomy, and the names of its nodes."""
         nodes = self._read_table(TAXONOMY, "node")
         with refuse_damaged():
             return read_taxonomy(nodes, sets=self._roles.hold_sets), nodes["value"].to_pylist()
 
     @cached_property
     def release_tree(self) -> PartitionTree:
-        """The release's tree."""
+        """Return the release's tree."""
         with refuse_damaged():
             return read_tree(self._read_table(TREE, "part"), self.release_taxonomy[0])
 
     @cached_property
     def _count_variances(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Variance of the noise of each part's count, (T,); of no meaning for the root."""
+        """Return the variance of the noise of each part's count, (T,); of no meaning for the root."""
         tree = self.release_tree
         return np.array([variance_of(one) for one in tree.budgets] or [0.0])[tree.spent]
 
     @abstractmethod
     def _matching_query(self, query: CountQuery) -> exp.Query:
-        """The groups, part and count of every published leaf that meets the condition."""
+        """Return the groups, part and count of every published leaf that meets the condition."""
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        """The SQL that reads the release for an answer, and the formula in words."""
+        """Return the SQL that reads the release for an answer, and the formula in words."""
         return self._matching_query(query), self.formulas[estimator]
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """The answer's rows, one per group that a published leaf has."""
+        """Return the answer's rows, one per group that a published leaf has."""
         groups: dict[tuple[Any, ...], list[tuple[int, int]]] = {} if query.groups else {(): []}
         for *group, part, count in self._db.rows(self._matching_query(query)):
             key = tuple(same_nan(value) for value in group)
@@ -86,14 +86,14 @@ class TreeAnswers(PrivateAnswers):
 
     @cached_property
     def _pruned_records(self) -> tuple[float, float]:
-        """The records that are in no leaf, at least 0, and the variance of their number."""
+        """Return the records that are in no leaf, at least 0, and the variance of their number."""
         tree = self.release_tree
         counted = (tree.parent == 0) | tree.leaf
         pruned = max(tree.counted_records - tree.published_records, 0)
         return float(pruned), float(self._count_variances[counted].sum())
 
     def make_estimate(self, group: tuple[Any, ...], parts: Ints, counts: Ints, confidence: float) -> Estimate:
-        """The estimate of a group from the leaves that meet it; without an interval where there are none."""
+        """Return the estimate of a group from the leaves that meet it; without an interval where there are none."""
         if not len(parts):
             return Estimate(group, 0.0, None, None, None)
         if not 0 < parts.min() <= parts.max() < len(self.release_tree):
@@ -113,7 +113,7 @@ class ItemSetTreeAnswers(ItemAnswers, TreeAnswers):
 
     @cached_property
     def _published_parts(self) -> tuple[Ints, WeightedSets]:
-        """The part of every published set, and all published sets with their counts."""
+        """Return the part of every published set, and all published sets with their counts."""
         rows, items = self._db.arrow(self._sets_inside), self._read_table(UNIVERSE, "code")["item"]
         with refuse_damaged():
             sets = WeightedSets.from_lists(rows["items"], rows["count"], items.combine_chunks())
@@ -129,17 +129,17 @@ class ItemSetTreeAnswers(ItemAnswers, TreeAnswers):
         return bound_errors(true, self._published_parts[1], useful, questions, doubt)
 
     def make_synthetic(self) -> pa.Table:
-        """The published sets as records, (record, item) in order; the empty have none."""
+        """Return the published sets as records, (record, item) in order; the empty have none."""
         rows = self._db.arrow(self._sets_inside)
         return repeat_sets(rows["items"], rows["count"])
 
     def top_sets(self, number: int, estimator: str) -> list[tuple[tuple[int, ...], float]]:
-        """The item sets with most published records: their codes, ascending, and how many these are."""
+        """Return the item sets with most published records: their codes, ascending, and how many these are."""
         self.require_estimator(estimator)
         return self._published_parts[1].top_sets(number)
 
     def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
-        """The number of records that contain all of some items."""
+        """Return the number of records that contain all of some items."""
         self.require_estimator(estimator)
         part, sets = self._published_parts
         met = sets.sets_with_all(codes)
@@ -151,7 +151,7 @@ class ItemSetTreeAnswers(ItemAnswers, TreeAnswers):
 
     @property
     def _sets_inside(self) -> exp.Select:
-        """The published sets by part, with columns under their names inside."""
+        """Return the published sets by part, with columns under their names inside."""
         rows = SET_TABLES["itemsets"].select_inside(self._roles, table("itemsets", self._database))
         return rows.order_by(self._roles.by_sa.as_column("part"))
 

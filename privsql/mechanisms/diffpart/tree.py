@@ -55,25 +55,25 @@ class Taxonomy:
 
     @property
     def degree(self) -> Ints:
-        """Number of children, (K,)."""
+        """Return the number of children, (K,)."""
         return np.diff(self.starts)
 
     def values(self, column: int) -> Ints:
-        """The nodes of a column's values, in their order."""
+        """Return the nodes of a column's values, in their order."""
         return np.flatnonzero((self.column == column) & (self.height == 0))
 
     @property
     def expansions(self) -> Ints:
-        """The expansions that every node may take at most, (K,)."""
+        """Return the expansions that every node may take at most, (K,)."""
         return self.inner if self.holds_sets else self.height
 
     @property
     def branches(self) -> Ints:
-        """How many sub-partitions every node has, without the root's branch 0, (K,)."""
+        """Return how many sub-partitions every node has, without the root's branch 0, (K,)."""
         return 2 ** np.minimum(self.degree, BRANCH_BITS) - 1 if self.holds_sets else self.degree
 
     def branch_children(self, node: Ints, branch: Ints) -> tuple[Ints, Ints]:
-        """The children that branches name, as (index into ``node``, child)."""
+        """Return the children that branches name, as (index into ``node``, child)."""
         if not self.holds_sets:
             return np.arange(len(node)), self.children[self.starts[node] + branch - 1]
         which, child = [np.arange(0)], [node[:0]]
@@ -85,7 +85,7 @@ class Taxonomy:
 
 
 def make_taxonomy(column: Ints, parent: Ints, *, sets: bool) -> Taxonomy:
-    """A taxonomy from the column and the parent of every node; ``ValueError`` if these make none."""
+    """Return a taxonomy from the column and the parent of every node; ``ValueError`` if these make none."""
     number, is_root = len(parent), parent < 0
     roots = column[is_root]
     if not len(roots) or (np.diff(column, prepend=0) < 0).any() or not np.array_equal(roots, np.arange(len(roots))):
@@ -108,7 +108,7 @@ def make_taxonomy(column: Ints, parent: Ints, *, sets: bool) -> Taxonomy:
 
 
 def context_free_parents(values: int, fan_out: int) -> Ints:
-    """The parents of a context-free taxonomy: the values first, then level upon level, grouped by ``fan_out``.
+    """Return the parents of a context-free taxonomy: the values first, then level upon level, grouped by ``fan_out``.
 
     >>> context_free_parents(5, 2).tolist()
     [5, 5, 6, 6, 7, 8, 8, 9, 10, 10, -1]
@@ -152,7 +152,7 @@ class TreeRule:
     c2: Fraction | None = None
 
     def least_size(self, spent: Fraction, branches: int, height: int, *, leaf: bool) -> int:
-        """The least noisy size, at least 1, with which one of ``branches`` is published. Depends on no data.
+        """Return the least noisy size, at least 1, with which one of ``branches`` is published. Depends on no data.
 
         With c1 and c2: ceil(sqrt(2)*c1/spent) for leaves, ceil(sqrt(2)*c2*height/spent) for others.
         """
@@ -164,7 +164,7 @@ class TreeRule:
 
 
 def least_cutoff(empty: int, passing: Fraction, spent: Fraction) -> int:
-    """The least t >= 1 with empty * Pr[noise >= t] <= passing; Pr[noise >= t] = p^t/(1+p), p = exp(-spent)."""
+    """Return the least t >= 1 with empty * Pr[noise >= t] <= passing; Pr[noise >= t] = p^t/(1+p), p = exp(-spent)."""
     with localcontext() as context:
         context.prec = PRECISION
         alpha = as_decimal(spent)
@@ -199,22 +199,22 @@ class PartitionTree:
 
     @property
     def leaf(self) -> Flags:
-        """Which rows are leaves, (T,)."""
+        """Return which rows are leaves, (T,)."""
         return self.next < 0
 
     @cached_property
     def leaves(self) -> Ints:
-        """The rows of leaves."""
+        """Return the rows of leaves."""
         return np.flatnonzero(self.leaf)
 
     @property
     def counted_records(self) -> int:
-        """The noisy number of all records: the sizes of the root's parts."""
+        """Return the noisy number of all records: the sizes of the root's parts."""
         return int(self.size[self.parent == 0].sum())
 
     @property
     def published_records(self) -> int:
-        """The noisy number of records in the leaves."""
+        """Return the noisy number of records in the leaves."""
         return int(self.size[self.leaf].sum())
 
     @property
@@ -225,7 +225,7 @@ class PartitionTree:
 
 
 def distinct_rows(*columns: Ints | Flags) -> tuple[list[list[int]], Ints]:
-    """The different rows of some columns (n,), in order, and which of them each row is (n,)."""
+    """Return the different rows of some columns (n,), in order, and which of them each row is (n,)."""
     result, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
     return result.tolist(), which.reshape(-1)
 
@@ -235,7 +235,7 @@ def distinct_rows(*columns: Ints | Flags) -> tuple[list[list[int]], Ints]:
 
 
 def leaf_values(tree: PartitionTree, taxonomy: Taxonomy) -> tuple[Ints, Ints]:
-    """The value nodes of all leaves, as (index into ``tree.leaves``, node) pairs, sorted.
+    """Return the value nodes of all leaves, as (index into ``tree.leaves``, node) pairs, sorted.
 
     Of an item set these are its items, of a cell one of every column.
     """

@@ -24,7 +24,7 @@ DAMAGED = "the release is damaged (run privsql verify for details)"
 
 @contextmanager
 def refuse_damaged() -> Iterator[None]:
-    """``UsageError`` for tables that can't be those of such a release."""
+    """Raise ``UsageError`` for tables that can't be those of such a release."""
     try:
         yield
     except BROKEN as error:
@@ -44,7 +44,7 @@ class PrivateAnswers(answer.Answers):
         self._database = database
 
     def _read_table(self, name: str, *order: str) -> pa.Table:
-        """The rows of a table of the release, in order of some columns."""
+        """Return the rows of a table of the release, in order of some columns."""
         return self._db.arrow(all_rows(table(name, self._database)).order_by(*map(column, order)))
 
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:

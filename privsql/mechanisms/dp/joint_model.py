@@ -73,7 +73,7 @@ class JointModel:
                 break
 
     def marginal_table(self, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
-        """The table of some columns, of some of these by ``classes`` of their values."""
+        """Return the table of some columns, of some of these by ``classes`` of their values."""
         number = len(self.singles)
         asked = tuple(number + i if i in classes else i for i in columns)
         factors = self._factors_among(self._find_core(columns))
@@ -87,7 +87,7 @@ class JointModel:
         return np.asarray(table * (self.total / max(float(table.sum()), np.finfo(float).tiny)))
 
     def draw_records(self, number: int, draw: np.random.Generator) -> Ints:
-        """Codes of so many records, (number, columns), drawn column by column in the reverse order of elimination."""
+        """Draw codes of so many records, (number, columns), column by column in the reverse order of elimination."""
         codes = np.full((number, len(self.singles)), -1, dtype=np.int64)
         factors = self._factors_among(range(len(self.singles)))
         _, steps = _eliminate_columns(factors, _plan_elimination(factors, set(range(len(self.singles))))[0])
@@ -105,7 +105,7 @@ class JointModel:
         return self.draw_records(DRAWN, fixed_draw("joint model"))
 
     def _count_drawn(self, columns: Clique, classes: Classes) -> Reals:
-        """The table of some columns, counted from records that are drawn once."""
+        """Return the table of some columns, counted from records that are drawn once."""
         drawn = self._drawn_records[:, list(columns)].T
         codes = [classes[i].argmax(axis=1)[one] if i in classes else one for i, one in zip(columns, drawn, strict=True)]
         shape = [classes[i].shape[1] if i in classes else len(self.singles[i]) for i in columns]
@@ -113,7 +113,7 @@ class JointModel:
         return np.asarray(table.reshape(shape) * (self.total / DRAWN), dtype=np.float64)
 
     def _find_core(self, columns: Clique) -> set[int]:
-        """The columns on which a table of some depends: leaves of the graph beside these sum up to 1."""
+        """Return the columns on which a table of some depends: leaves of the graph beside these sum up to 1."""
         near: dict[int, set[int]] = {i: set() for edge in self.edges for i in edge}
         for one, other in self.edges:
             near[one].add(other)
@@ -137,7 +137,7 @@ class JointModel:
         return [((i,), self.singles[i]) for i in sorted(core)] + pairs
 
     def _select_pairs(self, pairs: Mapping[Clique, Reals], largest: int) -> list[Clique]:
-        """The strongest pairs with which no elimination makes more than ``largest`` cells, or than a pair has."""
+        """Choose the strongest pairs whose elimination makes at most ``largest`` cells, or as many as a pair has."""
         chosen: list[Clique] = []
         refused = 0
         for pair in sorted(pairs, key=lambda one: (-mutual_information(pairs[one]), one)):
@@ -170,7 +170,7 @@ def _plan_elimination(factors: Sequence[Factor], left: set[int]) -> tuple[list[i
 
 
 def _multiply_factors(factors: Sequence[Factor]) -> Factor:
-    """The product of factors over all of their columns."""
+    """Return the product of factors over all of their columns."""
     columns = tuple(sorted({i for held, _ in factors for i in held}))
     result = np.ones((1,) * len(columns))
     for held, table in sorted(factors, key=lambda one: one[1].size):
@@ -191,7 +191,7 @@ def _eliminate_columns(
 
 
 def _eliminate_column(factors: Sequence[Factor], column: int) -> Factor:
-    """The product of factors that hold a column, summed over it: of the largest and all others, as matrices."""
+    """Sum the product of factors over a column that they hold: that of the largest and of all others, as matrices."""
     *others, (held, table) = sorted(factors, key=lambda one: one[1].size)
     if not others:
         return tuple(i for i in held if i != column), table.sum(axis=held.index(column))
@@ -222,7 +222,7 @@ def _draw_values(chances: Reals, rows: Ints, draw: np.random.Generator) -> Ints:
 
 
 def mutual_information(table: Reals) -> float:
-    """Mutual information of the two columns of a table."""
+    """Return the mutual information of the two columns of a table."""
     total = table.sum()
     if total <= 0:
         return 0.0
@@ -260,26 +260,26 @@ class Mixture:
     misfits: Mapping[Clique, float]
 
     def marginal_table(self, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
-        """The table of some columns, of some of these by ``classes`` of their values."""
+        """Return the table of some columns, of some of these by ``classes`` of their values."""
         parts = [self.values[i] @ classes[i] if i in classes else self.values[i] for i in columns]
         return self.total * _mix_products(self.weights, parts)
 
     def draw_records(self, number: int, draw: np.random.Generator) -> Ints:
-        """Codes of so many records, (number, columns)."""
+        """Draw codes of so many records, (number, columns)."""
         products = draw.choice(len(self.weights), number, p=self.weights)
         return np.stack([_draw_values(chances, products, draw) for chances in self.values], axis=1)
 
     def believed_share(self, columns: Clique = ()) -> float:
-        """How much of a table is the mixture's: ``BELIEVED`` / misfit^2, of all tables and of that of the columns."""
+        """Return the mixture's share of a table: ``BELIEVED`` / misfit^2, by the larger of its and the mean misfit."""
         return BELIEVED / max(1.0, self.misfits[()], self.misfits.get(columns, 1.0)) ** 2
 
     def blend_table(self, table: Reals, columns: Clique, share: float, classes: Classes = NO_CLASSES) -> Reals:
-        """A table of which a share is the mixture's."""
+        """Return a table of which a share is the mixture's."""
         return np.asarray(table + share * (self.marginal_table(columns, classes) - table))
 
 
 def fit_mixture(tables: Sequence[NoisyTable], starts: Sequence[Reals], total: float) -> Mixture:
-    """The mean of ``FITS`` mixtures for ``tables``; ``starts``: positive counts of the columns."""
+    """Return the mean of ``FITS`` mixtures for ``tables``; ``starts``: positive counts of the columns."""
     draw = fixed_draw("mixture")
     fits = [_fit_products(tables, starts, total, draw) for _ in range(FITS)]
     weights = np.concatenate([one[0] for one in fits]) / FITS
@@ -296,7 +296,7 @@ def fit_mixture(tables: Sequence[NoisyTable], starts: Sequence[Reals], total: fl
 def _fit_products(
     tables: Sequence[NoisyTable], starts: Sequence[Reals], total: float, draw: np.random.Generator
 ) -> list[Reals]:
-    """The weights of products, and their values by column."""
+    """Return the weights of products, and their values by column."""
     logs = [np.zeros(PRODUCTS), *(np.log(one) + APART * draw.normal(size=(PRODUCTS, len(one))) for one in starts)]
     means, squares = [np.zeros_like(one) for one in logs], [np.zeros_like(one) for one in logs]
     cells, products = sum(one.counts.size for one in tables), list(map(_exponentiate, logs))
@@ -322,13 +322,13 @@ def _fit_products(
 
 
 def _exponentiate(logs: Reals) -> Reals:
-    """Distributions whose logarithms are known but for a constant."""
+    """Return distributions whose logarithms are known but for a constant."""
     result = np.exp(logs - logs.max(axis=-1, keepdims=True))
     return np.asarray(result / result.sum(axis=-1, keepdims=True))
 
 
 def _mix_products(weights: Reals, parts: Sequence[Reals]) -> Reals:
-    """The mixture's table of columns whose values products have with chances ``parts`` (K, n_i)."""
+    """Return the mixture's table of columns whose values products have with chances ``parts`` (K, n_i)."""
     if not parts:
         return np.array(1.0)
     shape = [one.shape[1] for one in parts]
@@ -343,12 +343,12 @@ def _mix_products(weights: Reals, parts: Sequence[Reals]) -> Reals:
 
 
 def _multiply_rows(first: Reals, second: Reals) -> Reals:
-    """The products of every column of one matrix with every column of another."""
+    """Return the products of every column of one matrix with every column of another."""
     return (first[:, :, None] * second[:, None, :]).reshape(len(first), -1)
 
 
 def _table_slopes(weights: Reals, parts: Sequence[Reals], far: Reals) -> list[Reals]:
-    """How fast sum far * table changes with the weights, and with the chances of each column's values."""
+    """Return how fast sum far * table changes with the weights, and with the chances of each column's values."""
     before = [np.ones((len(weights), 1))]
     for one in parts[:-1]:
         before.append(_multiply_rows(before[-1], one))
@@ -394,7 +394,7 @@ class Model:
             self.singles = [self._blend_table(one, (i,)) for i, one in enumerate(self.singles)]
 
     def _fit_mixture(self) -> Mixture:
-        """The mixture for the columns and for those larger tables that tell most beyond them."""
+        """Return the mixture for the columns and for those larger tables that tell most beyond them."""
         starts = [np.maximum(one, self.squares.cell_variance((i,)) ** 0.5 / 2) for i, one in enumerate(self.singles)]
         fitted = [one for one in self.tables if len(one.columns) == 1]
         room = MOST_CELLS
@@ -411,25 +411,25 @@ class Model:
         return fit_mixture(fitted, starts, self.total)
 
     def _blend_table(self, table: Reals, columns: Clique) -> Reals:
-        """A believed table, with the mixture's share."""
+        """Return a believed table, with the mixture's share."""
         if self.mixture is None:
             return table
         return self.mixture.blend_table(table, columns, self.mixture.believed_share(columns))
 
     @cached_property
     def _pairs(self) -> dict[Clique, Reals]:
-        """The tables of measured pairs, shrunk towards independence."""
+        """Return the tables of measured pairs, shrunk towards independence."""
         pairs = [one for one in combinations(range(len(self.sizes)), 2) if self.squares.is_measured(one)]
         return self._believe_pairs({pair: self.independent_table(pair) for pair in pairs})
 
     @cached_property
     def joint(self) -> JointModel:
-        """The joint model of the measured pairs."""
+        """Return the joint model of the measured pairs."""
         return JointModel(self.singles, self._pairs)
 
     @cached_property
     def known_tables(self) -> dict[Clique, Reals]:
-        """The tables of all pairs and larger sets of columns that were measured, small ones first."""
+        """Return the tables of all pairs and larger sets of columns that were measured, small ones first."""
         others = [pair for pair in self._pairs if pair not in self.joint.edges]
         result = self._pairs | self._believe_pairs({pair: self.joint.marginal_table(pair) for pair in others})
         for clique in sorted((one for one in self.measured if len(one) > 2), key=lambda one: (len(one), one)):
@@ -439,11 +439,11 @@ class Model:
 
     @property
     def believed_tables(self) -> dict[Clique, Reals]:
-        """The tables of all that was measured, and then of all single columns."""
+        """Return the tables of all that was measured, and then of all single columns."""
         return self.known_tables | {(i,): single for i, single in enumerate(self.singles)}
 
     def fitted_table(self, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
-        """The table of some columns, of some of these by ``classes`` of their values."""
+        """Return the table of some columns, of some of these by ``classes`` of their values."""
         if len(columns) <= 1:
             return merge_values(self.singles[columns[0]], columns, classes) if columns else np.array(self.total)
         for clique, table in self.known_tables.items():
@@ -453,7 +453,7 @@ class Model:
         return self._expect_table(columns, self.known_tables, classes)
 
     def draw_records(self, number: int, draw: np.random.Generator) -> Ints:
-        """Codes of so many records, (number, columns), a share of them the mixture's."""
+        """Draw codes of so many records, (number, columns), a share of them the mixture's."""
         if self.mixture is None:
             return self.joint.draw_records(number, draw)
         mixed = round(self.mixture.believed_share() * number)
@@ -461,7 +461,7 @@ class Model:
         return np.concatenate(drawn)
 
     def _expect_table(self, columns: Clique, known: Mapping[Clique, Reals], classes: Classes = NO_CLASSES) -> Reals:
-        """The table of the joint model and the mixture, scaled to all that is known within its columns."""
+        """Return the table of the joint model and the mixture, scaled to all that is known within its columns."""
         table = self.joint.marginal_table(columns, classes) + POSSIBLE
         if self.mixture is not None:
             table = self.mixture.blend_table(table, columns, self.mixture.believed_share(), classes)
@@ -470,7 +470,7 @@ class Model:
     def _margins_within(
         self, columns: Clique, known: Mapping[Clique, Reals], classes: Classes = NO_CLASSES
     ) -> list[Margin]:
-        """All that is known within some columns, small tables first."""
+        """Return all that is known within some columns, small tables first."""
         singles = {(i,): self.singles[i] for i in columns}
         inside = singles | {one: table for one, table in known.items() if set(one) < set(columns)}
         return [
@@ -494,18 +494,18 @@ class Model:
         return believe_table(self.squares.estimate_table(clique), expected, self.squares.cell_variance(clique))
 
     def _believe_pairs(self, expected: Mapping[Clique, Reals]) -> dict[Clique, Reals]:
-        """The tables of measured pairs, shrunk towards what is expected of them."""
+        """Return the tables of measured pairs, shrunk towards what is expected of them."""
         self.beliefs |= {pair: self._believe_table(pair, table) for pair, table in expected.items()}
         return {pair: self._possible_table(pair, {}) for pair in expected}
 
     def _possible_table(self, clique: Clique, known: Mapping[Clique, Reals]) -> Reals:
-        """A believed table as one that can be, with the mixture's share and the sums that are known."""
+        """Return a believed table as one that can be, with the mixture's share and the sums that are known."""
         possible = self._blend_table(nearest_nonnegative(self.beliefs[clique].mean, self.total) + POSSIBLE, clique)
         return rake_table(possible, self._margins_within(clique, known), AGAIN)
 
 
 def merge_values(table: Reals, columns: Clique, classes: Classes) -> Reals:
-    """A table whose values are summed up by class: ``classes`` has for a column 1 where a value (row) is of a class."""
+    """Sum up the values of a table by class; ``classes`` has for a column 1 where a value (row) is of a class."""
     for axis, column in enumerate(columns):
         if column in classes:
             table = np.moveaxis(np.tensordot(table, classes[column], axes=(axis, 0)), -1, axis)

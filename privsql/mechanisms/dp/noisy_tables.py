@@ -47,7 +47,7 @@ class NoisyTable:
 
     @property
     def variance(self) -> float:
-        """Of each count's noise."""
+        """Return the variance of each count's noise."""
         return self.law.variance(self.budget)
 
 
@@ -59,27 +59,27 @@ def measure_table(
     choice: Fraction | None = None,
     law: NoiseLaw = PURE,
 ) -> NoisyTable:
-    """The table of true ``counts`` with noise, drawn as one vector."""
+    """Return the table of true ``counts`` with noise, drawn as one vector."""
     noisy = noise.add_noise(counts.reshape(-1), law.unit_budget(budget)).reshape(counts.shape)
     return NoisyTable(columns, budget, noisy, choice, law)
 
 
 def flat_cells(codes: Ints, columns: Clique, sizes: Sequence[int]) -> Ints:
-    """The cell of the table of some columns, row by row, that each record of ``codes`` (n, d) lies in."""
+    """Return the cell of the table of some columns, row by row, that each record of ``codes`` (n, d) lies in."""
     if not columns:
         return np.zeros(len(codes), dtype=np.int64)
     return np.ravel_multi_index(tuple(codes[:, i] for i in columns), [sizes[i] for i in columns])
 
 
 def sum_cells(codes: Ints, weights: Ints | Reals, columns: Clique, sizes: Sequence[int]) -> Reals:
-    """The table of some columns: what the records in each cell weigh; whole numbers are exact below 2^53."""
+    """Return the table of some columns: what the records in each cell weigh; whole numbers are exact below 2^53."""
     shape = [sizes[i] for i in columns]
     table = np.bincount(flat_cells(codes, columns, sizes), weights, prod(shape))
     return np.asarray(table, dtype=np.float64).reshape(shape)
 
 
 def divide_budget(total: Fraction, weights: Sequence[int]) -> list[Fraction]:
-    """Parts of a budget in proportion to whole numbers; their sum is ``total``, exactly."""
+    """Return parts of a budget in proportion to whole numbers; their sum is ``total``, exactly."""
     return [total * weight / sum(weights) for weight in weights]
 
 
@@ -117,11 +117,11 @@ class CellSums:
         return bool(((self.weight == 0) | (self.weight == 1)).all())
 
     def round_weights(self, *, up: bool) -> CellSums:
-        """The sums with every cell that is met in part met as a whole, or not at all."""
+        """Return the sums with every cell that is met in part met as a whole, or not at all."""
         return replace(self, weight=(self.weight > 0 if up else self.weight >= 1).astype(np.float64))
 
     def sum_table(self, table: Reals) -> Reals:
-        """The sums, (G,)."""
+        """Return the sums, (G,)."""
         return self.add_up(table.reshape(-1)[self.cell] * self.weight)
 
     def add_up(self, values: Reals) -> Reals:
@@ -130,7 +130,7 @@ class CellSums:
 
 
 def sum_places(keys: Ints, size: int, *values: Reals) -> tuple[Ints, list[Reals]]:
-    """The different keys below ``size``, ascending, and the sums of values by key."""
+    """Return the different keys below ``size``, ascending, and the sums of values by key."""
     if size <= DENSE:
         places = np.flatnonzero(np.bincount(keys, minlength=size))
         return places, [np.asarray(np.bincount(keys, one, size)[places], dtype=np.float64) for one in values]
@@ -147,7 +147,7 @@ POSSIBLE = 1e-6  # records that no cell is without, so that every sum can be mad
 
 
 def nearest_nonnegative(table: Reals, total: float) -> Reals:
-    """The non-negative table with a total that is nearest to ``table``: max(table - t, 0) for the right t."""
+    """Return the non-negative table with a total that is nearest to ``table``: max(table - t, 0) for the right t."""
     if total <= 0:
         return np.zeros_like(table)
     descending = np.sort(table, axis=None)[::-1]
@@ -158,7 +158,7 @@ def nearest_nonnegative(table: Reals, total: float) -> Reals:
 
 
 def rake_table(table: Reals, margins: Sequence[Margin], rounds: int) -> Reals:
-    """Iterative proportional fitting: the table, its cells scaled in turn to each margin, so many times.
+    """Scale the cells of a table in turn to each margin, so many times: iterative proportional fitting.
 
     A margin is (axes, sums over all other axes, in the order of the table's). From a product of factors it leads to the
     table of largest entropy with these margins. Cells that are 0 stay so, and so do sums that no cell can make up for.
@@ -232,7 +232,7 @@ def find_centre(table: Reals, expected: Reals, noise: float) -> Reals:
 
 
 def believe_column(table: Reals, variance: float) -> BelievedTable:
-    """The likeliest posterior of a column, smooth or not.
+    """Return the likeliest posterior of a column, smooth or not.
 
     Few cells don't tell that they lie near it: the variance is taken to be one standard error of its estimate at least,
     and as the prior is an estimate of m cells, sqrt(3/m) of the noise stays in the posterior at least.
@@ -252,7 +252,7 @@ def believe_column(table: Reals, variance: float) -> BelievedTable:
 
 
 def fit_moments(first: Reals, second: Reals, wanted: Reals) -> tuple[float, float]:
-    """The a, b >= 0 with which a first + b second is nearest to ``wanted``."""
+    """Return the a, b >= 0 with which a first + b second is nearest to ``wanted``."""
     one, both, other = float(first @ first), float(first @ second), float(second @ second)
     left, right = float(first @ wanted), float(second @ wanted)
     determinant = one * other - both**2
@@ -292,11 +292,11 @@ class LeastSquares:
         return any(set(columns) <= set(one.columns) for one in self.tables)
 
     def estimate_table(self, columns: Clique) -> Reals:
-        """The least-squares table of some columns; an interaction that no clique holds is taken to be 0."""
+        """Return the least-squares table of some columns; an interaction that no clique holds is taken to be 0."""
         return restore_table(self.coefficients(columns)[0])
 
     def sum_variance(self, columns: Clique, weights: Reals) -> float:
-        """Variance of the sum of the table's cells times ``weights``, an array of the table's shape: exact.
+        """Return the variance of the sum of the table's cells times ``weights``, an array of the table's shape: exact.
 
         Infinite where that needs an interaction that no clique holds.
         """
@@ -306,7 +306,7 @@ class LeastSquares:
         return float(np.divide(square, precision, out=np.zeros_like(square), where=precision > 0).sum())
 
     def sum_variances(self, sums: CellSums) -> Reals:
-        """Variances of sums over cells, (G,), as of ``sum_variance``.
+        """Return the variances of sums over cells, (G,), as of ``sum_variance``.
 
         The square of a question's part in the interaction of some columns is that of its sums by these, beside the
         number of cells in each, less those of all interactions within.
@@ -326,7 +326,7 @@ class LeastSquares:
         return result
 
     def largest_step(self, columns: Clique, weights: Reals) -> float:
-        """The largest weight of one count in the estimate of the sum of cells times ``weights``."""
+        """Return the largest weight of one count in the estimate of the sum of cells times ``weights``."""
         precision, steps = self.coefficients(columns)[1], [0.0]
         each = question_coefficients(weights)
         each = np.divide(each, precision, out=np.zeros_like(each), where=precision > 0)
@@ -338,23 +338,23 @@ class LeastSquares:
         return max(steps)
 
     def cell_variance(self, columns: Clique) -> float:
-        """Variance of a cell of the table; an interaction that no clique holds has no noise."""
+        """Return the variance of a cell of the table; an interaction that no clique holds has no noise."""
         precision = self.coefficients(columns)[1]
         return float(np.divide(1, precision, out=np.zeros_like(precision), where=precision > 0).mean())
 
     @property
     def total(self) -> float:
-        """The estimated number of records."""
+        """Return the estimated number of records."""
         return self._count_total[0]
 
     @property
     def total_variance(self) -> float:
-        """Variance of the estimated number of records."""
+        """Return the variance of the estimated number of records."""
         return 1 / self._count_total[1]
 
     @cached_property
     def _count_total(self) -> tuple[float, float]:
-        """The number of records, and its precision."""
+        """Return the number of records, and its precision."""
         parts = [self._project(at, ()) for at in range(len(self.tables))]
         precision = sum(one for _, one in parts)
         return sum(float(result) * one for result, one in parts) / precision, precision
@@ -364,7 +364,7 @@ class LeastSquares:
         return [[at for at, one in enumerate(self.tables) if i in one.columns] for i in range(len(self.sizes))]
 
     def _combine_tables(self, columns: Clique) -> tuple[Reals, Reals]:
-        """Coefficients of the table of some columns and their precisions, 0 for those that no clique holds."""
+        """Return coefficients of the table of some columns and their precisions, 0 for those that no clique holds."""
         shape = [self.sizes[i] for i in columns]
         sums, precision = np.zeros(shape), np.zeros(shape)
         for at in sorted({at for i in columns for at in self._tables_by_column[i]}):
@@ -382,7 +382,7 @@ class LeastSquares:
         return np.divide(sums, precision, out=np.zeros(shape), where=precision > 0), precision
 
     def _project_table(self, at: int, columns: Clique) -> tuple[Reals, float]:
-        """Coefficients of a noisy table, summed to some of its columns, and the precision of each."""
+        """Return coefficients of a noisy table, summed to some of its columns, and the precision of each."""
         one = self.tables[at]
         others = tuple(axis for axis, i in enumerate(one.columns) if i not in columns)
         summed = prod(self.sizes[one.columns[axis]] for axis in others)

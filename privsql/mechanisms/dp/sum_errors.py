@@ -159,7 +159,7 @@ SAME_SCALE = 2.0  # of standard errors by two rehearsals: those of other seeds d
 
 
 def scale_variance(errors: SumErrors, scale: ErrorScale) -> Reals:
-    """Variances of errors, (G,): by exp(features beta), not below ``LEAST_SCALE``, more than what is known of them."""
+    """Return variances of errors, (G,): what is known of them, times exp(features beta) or ``LEAST_SCALE`` at least."""
     beta, *limits = np.array(scale)
     return np.asarray(errors.variance * np.maximum(np.exp(np.clip(errors.features, *limits) @ beta), LEAST_SCALE))
 

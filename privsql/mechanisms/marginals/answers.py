@@ -75,7 +75,7 @@ class MarginalAnswers(ListedAnswers):
 
     @cached_property
     def _prefixes(self) -> dict[str, Bins]:
-        """The columns of which first characters are published."""
+        """Return the columns of which first characters are published."""
         known = {one.name: self._params.domain(one.name) for one in self._manifest.sensitive}
         return {name: Bins(prefix=one.prefix) for name, one in known.items() if one is not None and one.prefix}
 
@@ -98,7 +98,7 @@ class MarginalAnswers(ListedAnswers):
 
     @cached_property
     def published_marginals(self) -> PublishedMarginals:
-        """The tables of the release."""
+        """Return the tables of the release."""
         rows = {name: self._read_table(name, *keys) for name, keys in PublishedMarginals.ORDERS.items()}
         with refuse_damaged():
             return PublishedMarginals.read(self._params, self._manifest.sensitive, rows)
@@ -133,7 +133,7 @@ class MarginalAnswers(ListedAnswers):
         return [*self.known_columns.unlisted.values()]
 
     def list_values(self, name: str, most: int) -> list[str | None]:
-        """Texts of all values that a column can have; none of one in bins of many, of which no single one is told."""
+        """Return texts of all values that a column can have; none of a column in bins, which tell no single value."""
         place = self.published_marginals.rule.names.index(name)
         if place in self.known_columns.edges:
             return []
@@ -141,7 +141,7 @@ class MarginalAnswers(ListedAnswers):
 
     @cached_property
     def sum_estimator(self) -> SumEstimator:
-        """The model of the release."""
+        """Return the model of the release."""
         with refuse_damaged():
             errors = MarginalFacts.model_validate(self._manifest.facts).errors
             return SumEstimator(self.published_marginals.model, errors)
@@ -151,7 +151,7 @@ class MarginalAnswers(ListedAnswers):
         return split_question(query, self.known_columns, self._database)
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        """The SQL that reads the release for an answer, and the formula in words."""
+        """Return the SQL that reads the release for an answer, and the formula in words."""
         formula = self.formulas[estimator] if query.measure.kind == "count" else SUMMED
         return self._split_question(read_question(query, self.unlisted).query).statement(), formula
 
@@ -181,7 +181,7 @@ class MarginalAnswers(ListedAnswers):
     # Sums and means ---
 
     def _answer_amounts(self, query: CountQuery, confidence: float) -> list[Estimate]:
-        """The rows of a sum or mean: lower N + S, or lower + S / N, of N values whose excess over ``lower`` is S.
+        """Answer a sum or mean: lower N + S, or lower + S / N, of N values whose excess over ``lower`` is S.
 
         The errors of S and N are independent. ``UsageError`` for what no table of sums tells without a model.
         """
@@ -212,19 +212,19 @@ class MarginalAnswers(ListedAnswers):
         return result
 
     def comparison_columns(self, conditions: Sequence[exp.Expr]) -> tuple[str, ...]:
-        """Errors of different tables are drawn and bounded in ways of their own."""
+        """Return the columns of some conditions: errors of different tables are drawn and bounded in their own ways."""
         places = frozenset().union(*map(self.known_columns.column_places, conditions))
         return tuple(sorted(self.known_columns.fields[place].name for place in places))
 
     def make_synthetic(self) -> pa.Table:
-        """The release's synthetic rows, each as often as it weighs."""
+        """Return the release's synthetic rows, each as often as it weighs."""
         rows = self._db.arrow(all_rows(table(ROWS, self._database)))
         weight = self._roles.by_sa.column_name("weight")
         whose = np.repeat(np.arange(len(rows)), round_copies(rows[weight].to_numpy()))
         return rows.drop_columns(weight).take(pa.array(whose))
 
     def _estimate_sums(self, sums: CellSums, estimator: str) -> tuple[Reals, Reals]:
-        """Sums and the variances of their errors, which are infinite where least squares do not tell them."""
+        """Return sums and the variances of their errors, which are infinite where least squares do not tell them."""
         if estimator != "baseline":
             return self.sum_estimator.estimate_sums(sums)
         squares = self.sum_estimator.model.squares

@@ -57,19 +57,19 @@ class Values(Universe):
 
     @property
     def source_count(self) -> int:
-        """How many sources are given; one is needed."""
+        """Return how many sources are given; one is needed."""
         if self.bins is not None:
             return super().source_count - self.data + (self.taxonomy is not None) + 1
         return super().source_count + (self.taxonomy is not None)
 
     @property
     def listed_type(self) -> str | None:
-        """The type of the values that are listed here; of bins that of any number."""
+        """Return the type of the values that are listed here; of bins that of any number."""
         return super().listed_type if self.bins is None else "DOUBLE"
 
     @property
     def listing(self) -> tuple[str, bool] | None:
-        """The query that lists the values, if one does; of a taxonomy they are its leaves."""
+        """Return the query that lists the values, if one does; of a taxonomy they are its leaves."""
         return super().listing if self.taxonomy is None else (self.taxonomy, True)
 
     @field_validator("bins", mode="before")
@@ -94,7 +94,7 @@ class Values(Universe):
 
     @field_serializer("items")
     def _state_items(self, items: tuple[str, ...] | None, info: SerializationInfo) -> tuple[str, ...] | None:
-        """A release states what is published of the values."""
+        """State in a release what is published of the values."""
         return self.shorten(items) if info.context and items is not None else items
 
     @model_validator(mode="after")
@@ -262,16 +262,16 @@ class Contingency(Parameters):
         return fold_name(name) in map(fold_name, self.measures)
 
     def domain(self, name: str) -> Values | None:
-        """The values of a column; None where they are not stated."""
+        """Return the values of a column; None where they are not stated."""
         return {fold_name(key): values for key, values in self.domains.items()}.get(fold_name(name))
 
     def bin_edges(self, name: str) -> tuple[Fraction, ...]:
-        """The edges of a column's bins, if it has any."""
+        """Return the edges of a column's bins, if it has any."""
         values = self.domain(name)
         return (values.bins if values is not None else None) or ()
 
     def not_covered(self, names: Iterable[str]) -> list[str]:
-        """The columns whose values or bins were taken from the data, which the guarantee does not cover."""
+        """Return the columns whose values or bins were taken from the data, which the guarantee does not cover."""
         stated = {name: self.domain(name) for name in names}
         return [name for name, values in stated.items() if values is None or values.data]
 

@@ -54,7 +54,7 @@ class WeightedSets:
 
     @property
     def longest_set(self) -> int:
-        """Items of the largest set."""
+        """Return the number of items of the largest set."""
         return int(np.diff(self.starts).max(initial=0))
 
     def list_sets(self) -> list[tuple[int, ...]]:
@@ -64,29 +64,29 @@ class WeightedSets:
 
     @cached_property
     def owners(self) -> Ints:
-        """The set that holds each of ``codes``."""
+        """Return the set that holds each of ``codes``."""
         return np.repeat(np.arange(len(self.weights), dtype=np.int64), np.diff(self.starts))
 
     @cached_property
     def item_weights(self) -> Reals:
-        """Weight of every item alone, (items,)."""
+        """Return the weight of every item alone, (items,)."""
         return self._by_item(self.weights, self.codes >= 0)
 
     @cached_property
     def _sets_by_item(self) -> NDArray[np.uint8]:
-        """For every item the sets that hold it, as bits: (items, N/8)."""
+        """Return for every item the sets that hold it, as bits: (items, N/8)."""
         result = np.zeros((self.items, (len(self.weights) + 7) // 8), dtype=np.uint8)
         owner = self.owners
         np.bitwise_or.at(result, (self.codes, owner >> 3), (128 >> (owner & 7)).astype(np.uint8))
         return result
 
     def sets_with_all(self, codes: Sequence[int]) -> Flags:
-        """Which sets hold all of some items, (N,)."""
+        """Return which sets hold all of some items, (N,)."""
         packed = np.bitwise_and.reduce(self._sets_by_item[list(codes)], axis=0)
         return np.unpackbits(packed, count=len(self.weights)).astype(bool)
 
     def count_patterns(self, chosen: Ints) -> Ints:
-        """The records with every pattern of some items, which has a bit for each."""
+        """Return the records with every pattern of some items, which has a bit for each."""
         place = np.full(self.items, -1, dtype=np.int64)
         place[chosen] = np.arange(len(chosen))
         item_places = place[self.codes]
@@ -96,7 +96,7 @@ class WeightedSets:
         return np.bincount(pattern, self.weights, 1 << len(chosen)).astype(np.int64).reshape((2,) * len(chosen))
 
     def top_sets(self, number: int) -> list[tuple[tuple[int, ...], float]]:
-        """The ``number`` item sets with most weight, each with its weight; ties by size and then by codes.
+        """Return the ``number`` item sets with most weight, each with its weight; ties by size and then by codes.
 
         Best first: a set is extended by items after its last one, all of whose weights are had in one pass over the
         sets that hold it. Where all weights are positive no extension weighs more than what it extends, so what comes
@@ -118,13 +118,13 @@ class WeightedSets:
         return result
 
     def _by_item(self, weights: Reals, inside: Flags) -> Reals:
-        """Weights by item, over some of the pairs of set and item, (items,)."""
+        """Return weights by item, over some of the pairs of set and item, (items,)."""
         result = np.bincount(self.codes[inside], weights=weights[self.owners[inside]], minlength=self.items)
         return result.astype(np.float64)
 
 
 def read_sets(source: Records) -> WeightedSets:
-    """The source's sets and how many records have each."""
+    """Return the source's sets and how many records have each."""
     source.sort_records()
     contents = source.db.arrow(all_rows(temp_table("contents")))
     weights = source.db.arrow(fill("setvalued/weights", {"baskets": temp_table("baskets")}))["records"].to_numpy()

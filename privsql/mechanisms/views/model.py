@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def count_items(items: int) -> Ints:
-    """Number of items in every pattern.
+    """Return the number of items in every pattern.
 
     >>> count_items(2).tolist()
     [[0, 1], [1, 2]]
@@ -44,14 +44,14 @@ def count_items(items: int) -> Ints:
 
 
 def sum_supersets(table: Reals) -> Reals:
-    """Of every set of items the sum over the patterns that have all of them."""
+    """Return for every set of items the sum over the patterns that have all of them."""
     for axis in range(table.ndim):
         table = np.flip(np.cumsum(np.flip(table, axis), axis), axis)
     return table
 
 
 def sum_subsets(table: Reals) -> Reals:
-    """Of every set of items the sum over its subsets."""
+    """Return for every set of items the sum over its subsets."""
     for axis in range(table.ndim):
         table = np.cumsum(table, axis)
     return table
@@ -75,7 +75,7 @@ OVER = 0.1  # a cell's error is weighed as if V were mu + OVER mu^2
 
 
 def fit_population(squares: LeastSquares) -> Reals:
-    """The population's table, non-negative."""
+    """Return the population's table, non-negative."""
     items, total = len(squares.sizes), max(squares.total, 0.0)
     everything = tuple(range(items))
     views = [one.columns for one in squares.tables if 0 < len(one.columns) < items]
@@ -94,12 +94,12 @@ def maximal_sets(sets: Sequence[Clique]) -> list[Clique]:
 
 
 def _possible_table(squares: LeastSquares, chosen: Clique) -> Reals:
-    """The nearest table without negative cells to that of least squares."""
+    """Return the nearest table without negative cells to that of least squares."""
     return nearest_nonnegative(squares.estimate_table(chosen), max(squares.total, 0.0))
 
 
 def _shrink_to_counts(mean: Reals, counted: NoisyTable) -> Reals:
-    """The cells, each between its ``mean`` and its count."""
+    """Return the cells, each between its ``mean`` and its count."""
     counts, noise = counted.counts.astype(np.float64), counted.variance
     weight = 1 / (noise + mean + OVER * mean**2)
     terms = (weight * mean, weight * mean**2, weight * ((counts - mean) ** 2 - noise))
@@ -158,7 +158,7 @@ class ViewModel:
     population: Reals
 
     def answer(self, chosen: Clique, question: Reals, doubt: float, *, leaning: bool = True) -> ModelAnswer:
-        """The answer to a ``question``, the weights of all patterns of the items at ``chosen``.
+        """Return the answer to a ``question``, the weights of all patterns of the items at ``chosen``.
 
         The truth lies outside of the interval with a chance of ``doubt``. Without ``leaning`` the estimate is that of
         least squares, which has no error where tables do not tell all that is asked.
@@ -184,7 +184,7 @@ class ViewModel:
         return ModelAnswer(estimate if is_known else min(max(estimate, low), high), error, low, high)
 
     def bound_between(self, chosen: Clique, least: Reals, most: Reals, doubt: float) -> tuple[float, float]:
-        """Bounds of a question that lies between two others, pattern by pattern, but for a chance of ``doubt``."""
+        """Bound a question that lies between two others, pattern by pattern, but for a chance of ``doubt``."""
         parts = maximal_sets([tuple(i for i in chosen if i in one.columns) for one in self.squares.tables])
         low, high = 0.0, np.inf
         for part in parts:
@@ -194,7 +194,7 @@ class ViewModel:
         return low, max(low, high)
 
     def _noise_interval(self, chosen: Clique, question: Reals, doubt: float) -> tuple[float, float]:
-        """Ends of the interval of least squares; ``doubt``: the chance that the truth lies beyond either one."""
+        """Return ends of the interval of least squares; ``doubt``: the chance that the truth lies beyond either one."""
         error = float(np.sqrt(self.squares.sum_variance(chosen, question)))
         estimate = float((self.squares.estimate_table(chosen) * question).sum())
         far = half_width(error, self.squares.largest_step(chosen, question), doubt)
@@ -202,7 +202,7 @@ class ViewModel:
 
     @cached_property
     def spectrum(self) -> tuple[Reals, Reals]:
-        """Coefficients of the table of all patterns, and of each which part of its variance v the estimate keeps.
+        """Return coefficients of the table of all patterns, and which part of its variance v each of them keeps.
 
         That is 1 - (z - found)^2/v on average over the coefficients of k items. For whatever is fitted to noisy values,
         by a projection or by the best shrinkage, what it is off and what it leaves of them add up to their noise.
@@ -223,14 +223,17 @@ class ViewModel:
         return model + part * (value - model), np.clip(1 - left, 0.0, 1.0)[order]
 
     def _coefficients_among(self, chosen: Clique) -> tuple[Reals, Reals]:
-        """``spectrum`` of the table of some items."""
+        """Return the ``spectrum`` of the table of some items."""
         items = self.population.ndim
         block = tuple(slice(None) if i in chosen else 0 for i in range(items))
         return self.spectrum[0][block] * 2.0 ** ((items - len(chosen)) / 2), self.spectrum[1][block]
 
     def superset_counts(self, *, leaning: bool = True) -> tuple[Reals, Reals, Reals]:
-        """Of every set of items estimates of the records that have all of them: leaning, and by least squares; and the
-        variance of the latter, which is infinite where no table holds all items.
+        """Estimate for every set of items the records that have all of them.
+
+        Returns:
+            The leaning estimates, those of least squares, and the variances of the latter. A variance is infinite where
+            no table holds all items of the set.
         """
         everything = tuple(range(self.population.ndim))
         precision = self.squares.coefficients(everything)[1] / self.population.size
@@ -246,7 +249,7 @@ class ViewModel:
 
     @cached_property
     def strengths(self) -> tuple[float, ...]:
-        """Tau of sets of 3 items and of 4, by the told ones, of which ``SAMPLED`` are looked at."""
+        """Return tau of sets of 3 items and of 4, by the told ones, of which ``SAMPLED`` are looked at."""
         result = [0.0]
         for order in UNTOLD_ORDERS:
             told = {one for table in self.squares.tables for one in combinations(table.columns, order)}
@@ -265,7 +268,7 @@ class ViewModel:
         return tuple(result[1:])
 
     def _expect_table(self, chosen: Clique) -> Reals:
-        """The table of largest entropy with the pairs of some items."""
+        """Return the table of largest entropy with the pairs of some items."""
         pairs = combinations(range(len(chosen)), 2)
         tables = {axes: _possible_table(self.squares, (chosen[axes[0]], chosen[axes[1]])) for axes in pairs}
         margins = [(axes, table + POSSIBLE) for axes, table in tables.items()]
@@ -273,7 +276,7 @@ class ViewModel:
         return rake_table(start, margins, PAIR_ROUNDS)
 
     def _item_scales(self, chosen: Clique) -> Reals:
-        """By how much coefficients of some items can be off: n times the product of the deviations of the items."""
+        """Return by how much coefficients of some items can be off: n times the product of the items' deviations."""
         total = max(self.squares.total, 1.0)
         result = np.array(total / 2 ** (len(chosen) / 2))
         for i in chosen:
@@ -283,13 +286,13 @@ class ViewModel:
         return result
 
     def _untold_deviations(self, chosen: Clique) -> Reals:
-        """How far the population's coefficients may be off, where they have three items and more."""
+        """Return how far the population's coefficients may be off, where they have three items and more."""
         place = np.clip(count_items(len(chosen)) - UNTOLD_ORDERS[0], 0, len(self.strengths) - 1)
         return np.array(self.strengths)[place] * self._item_scales(chosen)
 
 
 def half_width(deviation: float, step: float, doubt: float) -> float:
-    """How far an answer may lie from the truth on one side, but for a chance of ``doubt``.
+    """Return how far an answer may lie from the truth on one side, but for a chance of ``doubt``.
 
     A sum of Laplace noise lies between one count, whose quantile is -ln(2 doubt)/sqrt(2) standard deviations, and very
     many, whose quantile is the normal one: the larger of both, and half a step of the grid on which sums of few whole
@@ -300,12 +303,14 @@ def half_width(deviation: float, step: float, doubt: float) -> float:
 
 
 def limit_distance(far: Reals | float, deviation: Reals | float) -> Reals:
-    """How far an estimate may lie from that of least squares, of which this is the standard ``deviation``."""
+    """Return how far an estimate may lie from that of least squares, of which this is the standard ``deviation``."""
     return np.clip(far, -LIMIT * np.asarray(deviation), LIMIT * np.asarray(deviation))
 
 
 def lean_estimate(far: float, variance: float, remaining: float) -> tuple[float, float]:
-    """How far an estimate that would lie ``far`` from that of least squares does lie from it, and its standard error.
+    """Limit how far an estimate lies from that of least squares, and return that with its standard error.
+
+    It would lie ``far`` from it.
 
     ``variance``: of least squares, of which ``remaining`` stays in the estimate. Where the distance has to be limited
     nothing but the variance and the limit is known of its error.
