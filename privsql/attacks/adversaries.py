@@ -81,16 +81,11 @@ def list_absence(view: ReleaseView, belief: float | None) -> list[Finding]:
         view: The release.
         belief: The belief in the value of records whose value is too frequent; None where that is not known.
     """
-    return [
-        Finding(
-            attacked=one.records,
-            mean=1.0 if one.certain else belief,
-            highest=1.0 if one.certain else belief,
-            leaks=True,
-            notes=(f"missing because {one.why}: {one.tells}",),
-        )
-        for one in list_missing(view.manifest)
-    ]
+    findings = []
+    for one in list_missing(view.manifest):
+        sure, notes = 1.0 if one.certain else belief, (f"missing because {one.why}: {one.tells}",)
+        findings.append(Finding(attacked=one.records, mean=sure, highest=sure, leaks=True, notes=notes))
+    return findings
 
 
 def attack_by_absence(learnt: AttackContext[AttackView]) -> list[Finding]:
