@@ -10,7 +10,7 @@ each counts, and X those of one but not of both,
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -143,6 +143,7 @@ class GroupedBy:
 
     asking: SelectEvaluation
     scope: Scope
+    _variances: dict[tuple[exp.Expr | None, tuple[str, ...]], dict[Key, float | None]] = field(default_factory=dict)
 
     @cached_property
     def questions(self) -> list[CountQuery]:
@@ -267,19 +268,15 @@ class GroupedBy:
 
     # How two of them vary together ---
 
-    @cached_property
-    def _known_variances(self) -> dict[tuple[exp.Expr | None, tuple[str, ...]], dict[Key, float | None]]:
-        return {}
-
     def _count_variance(self, among: exp.Expr | None, columns: tuple[str, ...], key: Key) -> float | None:
         """Return the variance of a count under one more condition, compared by some columns."""
         known = (among, columns)
-        if known not in self._known_variances:
+        if known not in self._variances:
             question = replace(self.scope.make_question(Measure(), among), comparison_columns=columns)
             rows = self.asking.answers.answer_query(question, self.asking.estimator, self.asking.confidence)
             errors = {row.group: row.std_error for row in rows}
-            self._known_variances[known] = {key: one if one is None else one**2 for key, one in errors.items()}
-        return self._known_variances[known].get(key, 0.0)
+            self._variances[known] = {key: one if one is None else one**2 for key, one in errors.items()}
+        return self._variances[known].get(key, 0.0)
 
     def correlation(self, j: int, k: int, key: Key) -> float | None:
         """Return the correlation of two aggregate functions; None where it is not known."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import sqlglot
@@ -227,18 +226,12 @@ def parse_select(sql: str) -> exp.Select:
 
 def parse_query_text(sql: str) -> exp.Expr:
     """Return the one SELECT, or UNION of such, that the text is; ``UsageError`` for anything else."""
-    with refuse_bad_text(sql):
-        return _parse_text(sql).copy()
-
-
-@lru_cache(maxsize=64)
-def _parse_text(sql: str) -> exp.Expr:
-    """Return ``parse_query_text``, once for each text: every answer reads its query twice."""
     logger = logging.getLogger("sqlglot")
     level = logger.level
     logger.setLevel(logging.CRITICAL)  # what the parser warns of is refused here
     try:
-        statements = [s for s in sqlglot.parse(sql, dialect=DIALECT) if s is not None]
+        with refuse_bad_text(sql):
+            statements = [s for s in sqlglot.parse(sql, dialect=DIALECT) if s is not None]
     except SqlglotError as error:
         raise UsageError(f"the query can't be parsed: {_explain_syntax(error)}") from error
     except STUMBLES as error:
