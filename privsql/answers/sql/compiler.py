@@ -637,22 +637,21 @@ def split_union(sql: str) -> UnionParts:
             if clause is not None and isinstance(node, exp.Select):
                 node.set("with_", clause.copy())
             queries.append(node.sql(DIALECT))
-    first = parse_select(queries[0])
-    limits = read_limits(tree)
-    return UnionParts(tuple(queries), tuple(_union_order(tree, first)), limits["limit"], limits["offset"] or 0)
+    return _read_union(tuple(queries), tree, parse_select(queries[0]))
 
 
-def _union_order(tree: exp.Query, first: exp.Select) -> Iterator[tuple[int, bool]]:
-    """Yield the columns by which rows of UNION ALL are sorted, with whether the largest comes first."""
-    names = [fold_name(item.output_name) for item in first.expressions]
-    order = tree.args.get("order")
-    for item in order.expressions if order else ():
+def _read_union(queries: tuple[str, ...], tree: exp.Query, first: exp.Select) -> UnionParts:
+    """Return queries with the ORDER BY, LIMIT and OFFSET of a tree, over the columns of the ``first`` of them."""
+    names, order = [fold_name(item.output_name) for item in first.expressions], []
+    for item in order_items(tree):
         place = output_position(item.this, len(names))
         if place is None and isinstance(item.this, exp.Column) and fold_name(item.this.name) in names:
             place = names.index(fold_name(item.this.name))
         if place is None:
             raise UsageError(f"ORDER BY {shorten_sql(item.this)} is not supported over UNION ALL; name a column")
-        yield place, bool(item.args.get("desc"))
+        order.append((place, bool(item.args.get("desc"))))
+    limits = read_limits(tree)
+    return UnionParts(queries, tuple(order), limits["limit"], limits["offset"] or 0)
 
 
 # Groups of items ------------------------------------------------------------------------------------------------------
@@ -685,26 +684,25 @@ def split_items(sql: str, release: str, items: str) -> ItemGroups | None:
     name, where = _find_unnested(tree, release, items, works)
     places = [at for at, item in enumerate(tree.expressions) if _is_item(item.unalias(), name, items)]
     counts = [at for at, item in enumerate(tree.expressions) if is_count(item.unalias())]
-    group = tree.args.get("group")
-    keys = group.expressions if group else []
-    by_item = len(keys) == 1 and places and (
-        _is_item(keys[0], name, items) or output_position(keys[0], len(tree.expressions)) == places[0]
-    )  # fmt: skip
-    by_item = by_item and not (where is not None and any(_is_item(one, name, "") for one in where.find_all(exp.Column)))
-    if len(tree.expressions) != 2 or len(places) != 1 or len(counts) != 1 or not by_item:
+    keys = tree.args["group"].expressions if tree.args.get("group") else []
+    on_items = where is not None and any(_is_item(one, name, "") for one in where.find_all(exp.Column))
+    if (
+        len(tree.expressions) != 2
+        or [len(places), len(counts), len(keys)] != [1, 1, 1]
+        or not (_is_item(keys[0], name, items) or output_position(keys[0], 2) == places[0])
+        or on_items
+    ):
         raise UsageError(f"{shorten_sql(tree)}: a list of items has one COUNT(*) by item; {works}")
-    limits, order = read_limits(tree), tuple(_union_order(tree, tree))
-    return ItemGroups(places[0] == 0, where, UnionParts((), order, limits["limit"], limits["offset"] or 0))
+    return ItemGroups(places[0] == 0, where, _read_union((), tree, tree))
 
 
 def _find_unnested(tree: exp.Select, release: str, items: str, works: str) -> tuple[str, exp.Expr | None]:
     """Return the name of the items in a query, and the condition on records."""
-    source, joins = tree.args["from_"].this if tree.args.get("from_") else None, tree.args.get("joins") or []
-    where = tree.args.get("where")
+    source, where, joins = read_clause(tree, "from_"), read_clause(tree, "where"), tree.args.get("joins")
     if isinstance(source, exp.Subquery) and isinstance(source.this, exp.Select) and not joins and where is None:
         inner = source.this
         refuse_others(inner, {"expressions", "from_", "where"})
-        source, where = inner.args["from_"].this if inner.args.get("from_") else None, inner.args.get("where")
+        source, where = read_clause(inner, "from_"), read_clause(inner, "where")
         names = [one.alias for one in inner.expressions if _is_item(one.unalias(), "", items)]
         names = names if len(inner.expressions) == 1 else []
     elif joins:
@@ -716,7 +714,7 @@ def _find_unnested(tree: exp.Select, release: str, items: str, works: str) -> tu
     plain = isinstance(source, exp.Table) and fold_name(source.name) == fold_name(release)
     if len(names) != 1 or not names[0] or not plain:
         raise UsageError(f"{shorten_sql(tree)} is not supported for item sets; {works}")
-    return names[0], where.this if where else None
+    return names[0], where
 
 
 def _is_item(node: exp.Expr, name: str, items: str) -> bool:
