@@ -130,7 +130,7 @@ def evaluate(
     if source is None:
         return _evaluate_specs(release, workload, grid, confidence, key_file, how)
     if isinstance(release, Mapping | list | tuple):
-        raise UsageError("specifications name their sources, so source=.. is left out; a workload is workload=..")
+        raise UsageError("specifications name their sources; leave option source out, and give option workload by name")
     if grid is not None:
         raise UsageError("option grid is of several specifications, and a release with its source is given")
     connection = how.get("connection")

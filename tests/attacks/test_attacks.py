@@ -793,11 +793,11 @@ def test_noisy_counts_as_a_table(plain: Path) -> None:
 @each(
     ("arguments", "words"),
     [
-        (["--differential", "age > 40", "disease = 'flu'"], ["--source"]),
+        (["--differential", "age > 40", "disease = 'flu'"], ["option source"]),
         (["--source", "SPEC", "--differential", "age > 40"], ["--differential", "2 arguments"]),
         (["RELEASE", "--source", "SPEC", "--differential", "age > 40", "disease = 'flu'"], ["no release"]),
-        (["RELEASE", "--epsilon", "1"], ["--differential"]),
-        ([], ["a release, or --differential"]),
+        (["RELEASE", "--epsilon", "1"], ["option differential"]),
+        ([], ["a release, or option differential"]),
         (["--source", "SPEC", "--differential", "age > 400", "disease = 'flu'"], ["no record meets"]),
         (["--source", "SPEC", "--epsilon", "0", "--differential", "age > 40", "disease = 'flu'"], ["epsilon"]),
         (["--source", "SPEC", "--differential", "height > 40", "disease = 'flu'"], ["height"]),
