@@ -135,10 +135,15 @@ def init(
     if output is not None and output.exists():
         raise UsageError(f"{output} exists; remove it, or choose another path")
     base = output.absolute().parent if output is not None else None
-    from privsql.source.keywords import nest_settings
+    if schema and source is None:  # editors ask for it, and need no engine
+        from privsql.source.spec import schema as specification_schema
 
-    keys: dict[str, Any] = {"sensitive": sensitive, "mechanism": mechanism, "set": nest_settings(set or ())}
-    text = api.init(source, **keys, base=base, schema=schema, options=options)
+        text = specification_schema()
+    else:
+        from privsql.source.keywords import nest_settings
+
+        keys: dict[str, Any] = {"sensitive": sensitive, "mechanism": mechanism, "set": nest_settings(set or ())}
+        text = api.init(source, **keys, base=base, schema=schema, options=options)
     if output is not None:
         output.write_text(text, encoding="utf-8")
     shown = text if output is None else f"written: {output}\n"
