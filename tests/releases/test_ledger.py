@@ -208,7 +208,7 @@ def test_new_records_alone_are_published_after_a_deletion(office: Office) -> Non
     assert (office.folder / "changed.csv").read_text(encoding="utf-8").split() == ["id,fate", "4,deleted"]
     assert (office.folder / "changed.csv").stat().st_mode & 0o777 == 0o600
     refused(run(*plan, office.folder / "changed.csv"), 4, "exists")
-    refused(run(*plan, office.folder / "more.csv", "--algorithms"), 2, "option changed")
+    refused(run(*plan, office.folder / "more.csv", "--algorithms"), 2, "--changed")
     query = 'database = "office.duckdb"\nquery = "SELECT * FROM people WHERE id > 900"\nid = "id"'
     assert office.publish(source=query)["published"] == 4
 

@@ -368,12 +368,12 @@ def test_several_tables_are_joined_by_what_names_people(tmp_path: Path) -> None:
             "CREATE TABLE visits AS SELECT i % 400 AS patient_id, 'd' || i % 9 AS diagnosis FROM range(900) t(i)"
         )
         db.execute("CREATE TABLE wards AS SELECT i AS ward, i % 3 AS age FROM range(9) t(i)")
-    spec = tomllib.loads(succeeded("init", place, "--set", "source.table=patients", "--set", "source.table=visits").out)
+    spec = tomllib.loads(succeeded("init", place, "--set", 'source.table=["patients", "visits"]').out)
     assert spec["source"]["query"] == 'SELECT * FROM "patients" JOIN "visits" USING ("patient_id")'
     assert spec["source"]["person"] == "patient_id"
     assert spec["columns"] == {"quasi_identifiers": ["age"], "sensitive": "diagnosis"}
     refused(
-        run("init", place, "--set", "source.table=patients", "--set", "source.table=wards"),
+        run("init", place, "--set", 'source.table=["patients", "wards"]'),
         2,
         "write the join as source.query",
     )

@@ -111,7 +111,7 @@ class DuckSession(DuckContainer):
         else:
             path = origin.path or Path()
             if not path.is_file():
-                what = "is a folder, and no database; give folders of Parquet files as source.file, with source.reader"
+                what = "is a folder, and no database; give it as source.file, with source.reader = 'parquet'"
                 raise EngineError(f"{path}: {what if path.is_dir() else 'no such file'}")
             if sniff_kind(path) == "sqlite":
                 self._sqlite = SQLiteFile(path)
