@@ -41,7 +41,7 @@ PERMUTE: dict[str, Any] = {"sensitive": "salary", "mechanism": "permute", "k": 4
 ROLES: dict[str, Any] = {"qi": ["age", "sex", "odd"], "release.name": "r", "seed": 7}
 MECHANISMS: dict[str, dict[str, Any]] = {
     "bucketize": {"sensitive": "disease", "threshold": "2*f + 0.1", "algorithm": "multi-size"},
-    "randomize": {"sensitive": "disease", "kind": "randomize", "algorithm": "pp", "rho1": "1/5", "rho2": "1/2"},
+    "randomize": {"sensitive": "disease", "algorithm": "pp", "mechanism.rho1": "1/5", "mechanism.rho2": "1/2"},
     "permute": PERMUTE,
 }
 ORDERED = [["ST rows lie in canonical order, once each"], ["perturbed rows lie in canonical order"]]

@@ -37,7 +37,7 @@ FROM range({rows}) AS t(i)
 BUCKETIZE = {"sensitive": "disease", "algorithm": "two-size", "threshold": "f + 0.2"}
 MECHANISMS: dict[str, dict[str, Any]] = {
     "bucketize": BUCKETIZE,
-    "randomize": {"sensitive": "disease", "mechanism": "randomize", "algorithm": "pp", "rho1": "1/5", "rho2": "1/2"},
+    "randomize": {"sensitive": "disease", "algorithm": "pp", "mechanism.rho1": "1/5", "mechanism.rho2": "1/2"},
     "permute": {"sensitive": "salary", "mechanism": "permute", "k": 4, "e": 20},
 }
 DRIVER = """

@@ -203,10 +203,10 @@ def test_names_mean_what_they_mean_to_the_caller(memory: duckdb.DuckDBPyConnecti
     memory.execute("CREATE TABLE d.few AS FROM people LIMIT 400; CREATE SCHEMA d.x; CREATE TABLE d.x.t AS FROM d.few")
     named = {"memory": ("half", 500), "r": ("people", 600), "Main2": ("main.people", 600), "d": ("d.few", 400)}
     for schema, (name, records) in (named | {"d.x": ("d.x.t", 400)}).items():
-        assert publish(memory, schema, table=name).facts["records"] == records
-    assert publish(memory, "q", table=None, query="FROM half").facts["records"] == 500
+        assert publish(memory, schema, **{"source.table": name}).facts["records"] == records
+    assert publish(memory, "q", **{"source.table": None, "source.query": "FROM half"}).facts["records"] == 500
     with pytest.raises(UsageError, match="exists; option replace"):
-        publish(memory, "D", table="half")
+        publish(memory, "D", **{"source.table": "half"})
 
 
 def test_a_connection_that_only_reads(tmp_path: Path) -> None:

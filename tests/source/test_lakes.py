@@ -24,7 +24,7 @@ REQUEST: dict[str, Any] = {
     "sensitive": "disease",
     "threshold": "1/6",
     "release.name": "r",
-    "order": "portable",
+    "release.order": "portable",
     "format": "parquet",
     "seed": 7,
     "ledger.off": True,
