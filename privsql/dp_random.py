@@ -75,6 +75,7 @@ class SelectionNoise(TableNoise, Protocol):
 PRECISION = 50  # decimal digits of conversions
 RHO_DIGITS, EPSILON_DIGITS = 9, 6  # significant digits of a rho, digits behind the point of a total epsilon
 SEARCH = 120  # steps for alpha
+SMOOTH = 4  # from this sigma on sums over whole numbers are integrals, to the precision of doubles
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,15 @@ class NoiseLaw:
         return _sigma_of(part) if self.concentrated else noise_scale(part)
 
     def variance(self, budget: Fraction) -> float:
-        """Return the variance of a count's noise."""
-        return _gaussian_variance(self.scale(budget)) if self.concentrated else variance_of(self.unit_budget(budget))
+        """Return the variance of a count's noise: sigma^2, or a little less where a Gaussian sigma is small."""
+        if not self.concentrated:
+            return variance_of(self.unit_budget(budget))
+        sigma = self.scale(budget)
+        if sigma > SMOOTH:
+            return sigma**2
+        steps = np.arange(1, 12 * SMOOTH)
+        weights = np.exp(-(steps**2) / (2 * sigma**2))
+        return float(2 * (steps**2 * weights).sum() / (1 + 2 * weights.sum()))
 
     def unit_budget(self, budget: Fraction) -> Fraction:
         """Return the budget of noise for a change by 1 that hides one by ``moved``: epsilon / moved, rho / moved^2."""
@@ -165,18 +173,6 @@ def _sigma_of(rho: Fraction) -> float:
     return result
 
 
-def _gaussian_variance(sigma: float) -> float:
-    """Return the variance of discrete Gaussian noise: sigma^2 but for small sigma, where it is a little less."""
-    if sigma > SMOOTH:
-        return sigma**2
-    steps = np.arange(1, 12 * SMOOTH)
-    weights = np.exp(-(steps**2) / (2 * sigma**2))
-    return float(2 * (steps**2 * weights).sum() / (1 + 2 * weights.sum()))
-
-
-SMOOTH = 4  # from this sigma on sums over whole numbers are integrals, to the precision of doubles
-
-
 # Noise ----------------------------------------------------------------------------------------------------------------
 
 
@@ -233,7 +229,10 @@ class OpenDPNoise:
         return int(noisy_max(scale, monotonic=monotonic, gumbel=self._concentrated)(scores.tolist()))
 
     def count_passing(self, empty: Counts, least: int, epsilon: Fraction) -> Counts:
-        return draw_binomial(empty, least, Fraction(noise_scale(epsilon)), _system_bits)
+        def bits(number: int) -> Bits:
+            return np.frombuffer(secrets.token_bytes(8 * number), dtype=np.uint64)
+
+        return draw_binomial(empty, least, Fraction(noise_scale(epsilon)), bits)
 
     def draw_above(self, number: int, least: int, epsilon: Fraction) -> Counts:
         noise = np.empty(0, dtype=np.int64)
@@ -326,8 +325,8 @@ def laplace(scale: float, draws: int) -> NDArray[np.float64]:
     OpenDP draws what a double allows exactly, so the draws are those of a real differentially private answer.
     """
     dp = _import_opendp()
-    space = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.l1_distance(T=float)
-    return np.asarray(dp.m.make_laplace(*space, scale=scale)([0.0] * draws), dtype=np.float64)
+    domain, metric = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.l1_distance(T=float)
+    return np.asarray(dp.m.make_laplace(domain, metric, scale=scale)([0.0] * draws), dtype=np.float64)
 
 
 def opendp_version() -> str:
@@ -365,75 +364,67 @@ def noisy_max(width: float, *, monotonic: bool, gumbel: bool = False) -> Any:
     mechanism itself, which of the two concentrates to epsilon^2/8.
     """
     dp = _import_opendp()
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=monotonic)
+    domain, metric = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=monotonic)
     measure = dp.zero_concentrated_divergence() if gumbel else dp.max_divergence()
-    return dp.m.make_noisy_max(*space, measure, scale=width)
-
-
-def _system_bits(number: int) -> Bits:
-    """Return uniform 64-bit integers from the operating system."""
-    return np.frombuffer(secrets.token_bytes(8 * number), dtype=np.uint64)
+    return dp.m.make_noisy_max(domain, metric, measure, scale=width)
 
 
 def draw_binomial(trials: Counts, least: int, width: Fraction, bits: Callable[[int], Bits]) -> Counts:
     """Draw exactly how many of each number of trials have discrete Laplace noise of at least ``least``.
 
-    q = p^least/(1+p), p = exp(-1/width). ``bits`` gives uniform 64-bit integers.
+    That is binomial with the chance p^least/(1+p), p = exp(-1/width). The distribution function is inverted.
+
+    Args:
+        trials: Numbers of trials.
+        least: What noise has to reach.
+        width: The scale of the noise.
+        bits: Returns so many uniform 64-bit integers.
     """
     chance = math.exp(-float(least / width)) / (1 + math.exp(-float(1 / width)))
     parts = np.maximum(1, np.ceil(trials * chance / LARGEST_MEAN)).astype(np.int64)
-    if parts.max(initial=1) > 1:  # a sum of binomials: a mean of hundreds would underflow
-        owner = np.repeat(np.arange(len(trials)), parts)
-        place = np.arange(len(owner)) - np.repeat(np.cumsum(parts) - parts, parts)
-        share = trials[owner] // parts[owner] + (place < trials[owner] % parts[owner])
-        drawn = _invert_binomial(share, chance, least, width, bits)
-        return np.bincount(owner, weights=drawn, minlength=len(trials)).astype(np.int64)
-    return _invert_binomial(trials, chance, least, width, bits)
-
-
-def _invert_binomial(trials: Counts, chance: float, least: int, width: Fraction, bits: Callable[[int], Bits]) -> Counts:
-    drawn = bits(len(trials))
+    owner = np.repeat(np.arange(len(trials)), parts)  # a sum of binomials: a mean of hundreds would underflow
+    place = np.arange(len(owner)) - np.repeat(np.cumsum(parts) - parts, parts)
+    numbers = trials[owner] // parts[owner] + (place < trials[owner] % parts[owner])
+    drawn = bits(len(numbers))
     uniform = drawn / 2.0**64
-    mass = np.exp(trials * math.log1p(-chance))
-    below, draws = mass.copy(), np.zeros(len(trials), dtype=np.int64)
+    mass = np.exp(numbers * math.log1p(-chance))
+    below, draws = mass.copy(), np.zeros(len(numbers), dtype=np.int64)
     doubtful = np.abs(uniform - below) < DOUBT
     rising = np.flatnonzero(uniform >= below)
     odds, k = chance / (1 - chance), 0
     while len(rising):
-        mass[rising] *= (trials[rising] - k) / (k + 1) * odds
+        mass[rising] *= (numbers[rising] - k) / (k + 1) * odds
         k += 1
         below[rising] += mass[rising]
         draws[rising] = k
         doubtful[rising] |= np.abs(uniform[rising] - below[rising]) < DOUBT
-        rising = rising[(uniform[rising] >= below[rising]) & (k < trials[rising])]
-    for place in np.flatnonzero(doubtful & (trials > 0)).tolist():
-        draws[place] = _decide_exactly(int(trials[place]), least, width, int(drawn[place]), bits)
-    return draws
+        rising = rising[(uniform[rising] >= below[rising]) & (k < numbers[rising])]
+    for at in np.flatnonzero(doubtful & (numbers > 0)).tolist():
+        draws[at] = _decide_exactly(int(numbers[at]), least, width, int(drawn[at]), bits)
+    return np.bincount(owner, weights=draws, minlength=len(trials)).astype(np.int64)
 
 
 def _decide_exactly(trials: int, least: int, width: Fraction, drawn: int, bits: Callable[[int], Bits]) -> int:
     """Return the binomial draw for a uniform number that begins with the bits ``drawn``, as precisely as needed."""
+
+    def count_steps(uniform: Decimal) -> int:
+        """Return the number of steps of the distribution function at or below ``uniform``."""
+        inverse = Decimal(width.denominator) / Decimal(width.numerator)
+        chance = (-inverse * least).exp() / (1 + (-inverse).exp())
+        mass = (1 - chance) ** trials
+        below, k = mass, 0
+        while uniform >= below and k < trials:
+            mass *= Decimal(trials - k) / (k + 1) * chance / (1 - chance)
+            below += mass
+            k += 1
+        return k
+
     words = 1
     while True:
         words += 1
         drawn = drawn << 64 | int(bits(1)[0])
         with localcontext() as context:
             context.prec = 20 * words + 60
-            bounds = [
-                _count_steps(trials, least, width, Decimal(drawn + end) / Decimal(2) ** (64 * words)) for end in (0, 1)
-            ]
-        if bounds[0] == bounds[1]:
-            return bounds[0]
-
-
-def _count_steps(trials: int, least: int, width: Fraction, uniform: Decimal) -> int:
-    """Return the number of steps of the binomial distribution function at or below ``uniform``."""
-    inverse = Decimal(width.denominator) / Decimal(width.numerator)
-    chance = (-inverse * least).exp() / (1 + (-inverse).exp())
-    mass = (1 - chance) ** trials
-    below, k = mass, 0
-    while uniform >= below and k < trials:
-        mass *= Decimal(trials - k) / (k + 1) * chance / (1 - chance)
-        below += mass
-        k += 1
-    return k
+            low, high = (count_steps(Decimal(drawn + end) / Decimal(2) ** (64 * words)) for end in (0, 1))
+        if low == high:
+            return low
