@@ -70,7 +70,7 @@ class WeightedSets:
     @cached_property
     def item_weights(self) -> Reals:
         """Return the weight of every item alone, (items,)."""
-        return self._by_item(self.weights, self.codes >= 0)
+        return self._sum_by_item(self.codes >= 0)
 
     @cached_property
     def _sets_by_item(self) -> NDArray[np.uint8]:
@@ -112,15 +112,15 @@ class WeightedSets:
             weight, size, chosen = heapq.heappop(queue)
             result.append((chosen, -weight))
             inside = self.sets_with_all(chosen)[self.owners] & (self.codes > chosen[-1])
-            weights = self._by_item(self.weights, inside)
+            weights = self._sum_by_item(inside)
             for code in np.flatnonzero(weights > 0).tolist():
                 heapq.heappush(queue, (-float(weights[code]), size + 1, (*chosen, code)))
         return result
 
-    def _by_item(self, weights: Reals, inside: Flags) -> Reals:
-        """Return weights by item, over some of the pairs of set and item, (items,)."""
-        result = np.bincount(self.codes[inside], weights=weights[self.owners[inside]], minlength=self.items)
-        return result.astype(np.float64)
+    def _sum_by_item(self, inside: Flags) -> Reals:
+        """Add up weights by item, over some of the pairs of set and item, (items,)."""
+        weights = self.weights[self.owners[inside]]
+        return np.bincount(self.codes[inside], weights, self.items).astype(np.float64)
 
 
 def read_sets(source: Records) -> WeightedSets:
@@ -134,7 +134,7 @@ def read_sets(source: Records) -> WeightedSets:
 
 
 def repeat_sets(lists: pa.ChunkedArray, weights: pa.ChunkedArray) -> pa.Table:
-    """Sets as records, each as often as it weighs: (record, item) in order; the empty have none."""
+    """Return sets as records, each as often as it weighs: (record, item) in order; the empty have none."""
     copies = np.repeat(np.arange(len(lists)), round_copies(weights.to_numpy()))
     repeated = lists.combine_chunks().take(pa.array(copies))
     return pa.table({"record": repeated.value_parent_indices().cast(pa.int64()), "item": repeated.flatten()})

@@ -23,7 +23,7 @@ from privsql.mechanisms.dp.noisy_tables import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, LeastSquares, NoisyTable, Reals
+    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, LeastSquares, Reals
 
 # Patterns -------------------------------------------------------------------------------------------------------------
 # Which of m measured items a record has: a table over all patterns has m axes of two values, 0 without the item and 1
@@ -84,7 +84,15 @@ def fit_population(squares: LeastSquares) -> Reals:
     margins = [(view, _possible_table(squares, view)) for view in maximal_sets(views)]
     result = rake_table(np.full((2,) * items, total / (1 << items)), margins, ROUNDS)
     for counted in (one for one in squares.tables if one.columns == everything):
-        result = rake_table(np.maximum(_shrink_to_counts(result, counted), LEAST * result), margins, ROUNDS)
+        counts, noise = counted.counts.astype(np.float64), counted.variance
+        moved = counts
+        if noise:  # each cell lies between what the views say of it and its count
+            weight = 1 / (noise + result + OVER * result**2)
+            first, second = (weight * result).reshape(-1), (weight * result**2).reshape(-1)
+            a, b = fit_moments(first, second, (weight * ((counts - result) ** 2 - noise)).reshape(-1))
+            variance = a * result + b * result**2
+            moved = result + variance / (variance + noise) * (counts - result)
+        result = rake_table(np.maximum(moved, LEAST * result), margins, ROUNDS)
     return rake_table(result, [((i,), _possible_table(squares, (i,))) for i in everything], LAST_ROUNDS)
 
 
@@ -96,16 +104,6 @@ def maximal_sets(sets: Sequence[Clique]) -> list[Clique]:
 def _possible_table(squares: LeastSquares, chosen: Clique) -> Reals:
     """Return the nearest table without negative cells to that of least squares."""
     return nearest_nonnegative(squares.estimate_table(chosen), max(squares.total, 0.0))
-
-
-def _shrink_to_counts(mean: Reals, counted: NoisyTable) -> Reals:
-    """Return the cells, each between its ``mean`` and its count."""
-    counts, noise = counted.counts.astype(np.float64), counted.variance
-    weight = 1 / (noise + mean + OVER * mean**2)
-    terms = (weight * mean, weight * mean**2, weight * ((counts - mean) ** 2 - noise))
-    a, b = fit_moments(*(one.reshape(-1) for one in terms))
-    model_variance = a * mean + b * mean**2
-    return mean + model_variance / (model_variance + noise) * (counts - mean) if noise else counts
 
 
 # Model ----------------------------------------------------------------------------------------------------------------
@@ -194,7 +192,7 @@ class ViewModel:
         return low, max(low, high)
 
     def _noise_interval(self, chosen: Clique, question: Reals, doubt: float) -> tuple[float, float]:
-        """Return ends of the interval of least squares; ``doubt``: the chance that the truth lies beyond either one."""
+        """Return the ends of the interval of least squares; the truth lies beyond each with a chance of ``doubt``."""
         error = float(np.sqrt(self.squares.sum_variance(chosen, question)))
         estimate = float((self.squares.estimate_table(chosen) * question).sum())
         far = half_width(error, self.squares.largest_step(chosen, question), doubt)
