@@ -130,7 +130,9 @@ def evaluate(
     if source is None:
         return _evaluate_specs(release, workload, grid, confidence, key_file, how)
     if isinstance(release, Mapping | list | tuple):
-        raise UsageError("specifications name their sources; leave option source out, and give option workload by name")
+        raise UsageError(
+            "specifications name their sources; leave out option source, and name a workload by option workload"
+        )
     if grid is not None:
         raise UsageError("option grid is of several specifications, and a release with its source is given")
     connection = how.get("connection")

@@ -120,9 +120,9 @@ def test_every_mechanism(request: pytest.FixtureRequest, made: str, tmp_path: Pa
         if file.suffix in {".parquet", ".toml"} and file.is_file():
             shutil.copy(file, tmp_path / file.name)
     spec = tmp_path / SPECS[made]
-    asked = ["publish", spec, "--seed", 1, "--to", tmp_path / "all.duckdb", "--allow-composition", "--schema"]
+    asked = ["publish", spec, "--seed", 1, "--to", tmp_path / "all.duckdb", "--allow-composition", "--set"]
     for schema in ("one", "two"):
-        succeeded(*asked, schema)
+        succeeded(*asked, f"release.schema={schema}")
     one, two = (Target(tmp_path / "all.duckdb", schema).path for schema in ("one", "two"))
     assert told(tmp_path / "all.duckdb", "one") == told(tmp_path / "all.duckdb", "two") != {}
     for release in (one, two):
