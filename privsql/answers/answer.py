@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from privsql.answers.bucket_model import IntervalScale
     from privsql.answers.channel import Channel
     from privsql.answers.sql.question import Lookups
     from privsql.engine.database import Relations
@@ -333,18 +332,21 @@ BASELINE = "baseline"  # the literature's formula
 ESTIMATORS = (RECONSTRUCTED, BASELINE)  # of releases that name no others
 
 
+MODEL_VERSION = 3  # counts the changes by which the same release gets another model
+DRAWS = 20  # completed tables
+DRAWN_COLUMNS = tuple(f"drawn_{draw}" for draw in range(DRAWS))
+
+
 @dataclass(frozen=True)
 class AttachedModel:
-    """A model of the release beside it: ``weights`` (record, bid, code, weight).
+    """A model of the release beside it: ``weights`` (record, bid, code, weight, and ``DRAWN_COLUMNS``).
 
-    ``records``: QIT, as a temporary relation, with the number of each record in its column ``record``; ``scale``: how
-    much wider intervals are than what is open within buckets.
+    ``records``: QIT, as a temporary relation, with the number of each record in its column ``record``.
     """
 
     weights: exp.Table
     records: str
     record: str
-    scale: IntervalScale
 
 
 class Answers(ABC):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from privsql.answers.bucket_model import assign_slots
+from privsql.answers.bucket_posteriors import assign_slots
 from privsql.engine.sqlfiles import Holes, Roles, alias_as, all_rows, column, fill, same_columns, table, temp_table
 from privsql.outcomes import JsonObject
 
@@ -110,8 +110,7 @@ class Finding(JsonObject):
         true_above: The share of records for which the belief in the true value exceeds its bound.
         leaks: Whether the release has a fault that is no matter of probabilities.
         applies: False where the adversary has nothing to attack in a release of this kind.
-        calibrated: Whether ``mean`` is how often the best guess is right. The release alone tells that by parts that
-            the adversary did not learn from.
+        calibrated: Whether ``mean`` is how often the best guess is right. The release alone tells that.
         notes: What else there is to say, in sentences.
         curve: The certainty by the number of known records, theory beside measurement.
         values: The certainty by sensitive value, where it depends on that.

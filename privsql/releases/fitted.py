@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlglot import exp
 
 from privsql import system
-from privsql.answers.answer import AttachedModel
+from privsql.answers.answer import DRAWN_COLUMNS, MODEL_VERSION, AttachedModel
 from privsql.engine.files import Folder, sweep_folders, unused_name
 from privsql.engine.open import open_scratch
 from privsql.engine.sqlfiles import Holes, Roles, alias_as, all_rows, column, fill, table, temp_table
@@ -25,7 +25,7 @@ from privsql.errors import EngineError, PrivsqlError, UsageError
 from privsql.releases.draft import digest_table
 
 if TYPE_CHECKING:
-    from privsql.answers.bucket_model import BucketModel
+    from privsql.answers.bucket_model import Beliefs, BucketModel
     from privsql.engine.database import Container
     from privsql.model.arrays import ReleaseArrays
     from privsql.releases.contents import AttachedRelease
@@ -92,8 +92,6 @@ class ModelParameters(BaseModel):
 
 def state_parameters(release: str, digest: str, model: BucketModel) -> ModelParameters:
     """Return the parameters of a fitted model."""
-    from privsql.answers.bucket_model import MODEL_VERSION
-
     stated = model.parameters()
     arrays = {name: StoredArray.from_array(one) for name, one in stated.items() if isinstance(one, np.ndarray)}
     facts = {name: one for name, one in stated.items() if name not in arrays}
@@ -105,7 +103,7 @@ def restore_from(parameters: ModelParameters, arrays: ReleaseArrays, digest: str
 
     Raises ``UsageError`` for those of other tables or of another version, ``GuaranteeError`` for impossible ones.
     """
-    from privsql.answers.bucket_model import MODEL_VERSION, restore_model
+    from privsql.answers.bucket_model import restore_model
 
     if parameters.digest != digest:
         raise UsageError("the model is of other tables than this release has; run privsql fit anew")
@@ -191,7 +189,7 @@ def _is_private(path: Path) -> bool:
     return stat.S_ISREG(status.st_mode) and system.is_users_file(status)
 
 
-def store_model(arrays: ReleaseArrays, model: BucketModel, parameters: ModelParameters) -> Path | None:
+def store_model(arrays: ReleaseArrays, beliefs: Beliefs, parameters: ModelParameters) -> Path | None:
     """Write a model into the cache; return its place, None where there is no cache. ``EngineError`` on trouble."""
     folder = cache_folder()
     if folder is None:
@@ -203,7 +201,7 @@ def store_model(arrays: ReleaseArrays, model: BucketModel, parameters: ModelPara
             file = draft / f"{parameters.digest}{ENDING}"
             db.attach(file, MODEL, read_only=False)
             stated = pa.table({"content": [parameters.model_dump_json()]})
-            for title, content in {"parameters": stated, "weights": list_beliefs(arrays, model)}.items():
+            for title, content in {"parameters": stated, "weights": list_beliefs(arrays, beliefs)}.items():
                 db.register_arrow(title, content)
                 db.create_table(title, all_rows(temp_table(title)), into=MODEL)
             db.detach(MODEL)
@@ -216,20 +214,23 @@ def store_model(arrays: ReleaseArrays, model: BucketModel, parameters: ModelPara
     return folder / file.name
 
 
-def list_beliefs(arrays: ReleaseArrays, model: BucketModel) -> pa.Table:
-    """Return (record, bid, code, weight): how likely a record has a value that its bucket lists."""
-    record, code, weight = model.weights()
-    order = np.argsort(code, kind="stable")  # a question of few values reads few blocks
-    record, code = record[order].astype(np.int32), code[order].astype(np.int32)
-    columns = {"record": record, "bid": arrays.bucket[record].astype(np.int32), "code": code, "weight": weight[order]}
-    return pa.table(columns)
+def list_beliefs(arrays: ReleaseArrays, beliefs: Beliefs) -> pa.Table:
+    """Return (record, bid, code, weight, drawn_0, ..): how likely a record has a value that its bucket lists.
+
+    ``drawn_d`` is 1 where the record has the value in completed table d, else 0.
+    """
+    order = np.argsort(beliefs.value, kind="stable")  # a question of few values reads few blocks
+    record, code = beliefs.record[order].astype(np.int32), beliefs.value[order].astype(np.int32)
+    columns: dict[str, Any] = {"record": record, "bid": arrays.bucket[record].astype(np.int32), "code": code}
+    columns |= {"weight": beliefs.weight[order]}
+    drawn = zip(DRAWN_COLUMNS, beliefs.drawn[order].T, strict=True)
+    return pa.table(columns | {name: one.astype(np.int8) for name, one in drawn})
 
 
-def draw_rows(model: BucketModel, records: NumberedRecords, roles: Roles, database: str) -> pa.Table:
+def draw_rows(beliefs: Beliefs, records: NumberedRecords, roles: Roles, database: str) -> pa.Table:
     """Return the records with one value each that the model drew, in columns whose names end in ``_drawn``."""
-    drawn = model.draw_values()
-    columns = {"record": np.arange(len(drawn), dtype=np.int64), "code": drawn}
-    records.db.register_arrow("drawn", pa.table(columns))
+    first = beliefs.drawn[:, 0]
+    records.db.register_arrow("drawn", pa.table({"record": beliefs.record[first], "code": beliefs.value[first]}))
     published = [field.name for field in roles.quasi_identifiers]
     names = [unused_name(f"{field.name}_drawn", published) for field in roles.sensitive]
     holes: Holes = {
@@ -252,8 +253,6 @@ def find_model(release: AttachedRelease) -> Path | None:
 
 def take_model(release: AttachedRelease, path: Path) -> AttachedModel | None:
     """Return the model in a file of the cache; None where that is no sound model of the release."""
-    from privsql.answers.bucket_model import IntervalScale, check_numbers
-
     records = NumberedRecords.find(release)
     if path.stem != records.digest():
         return None
@@ -262,9 +261,9 @@ def take_model(release: AttachedRelease, path: Path) -> AttachedModel | None:
     try:
         release.db.attach(path, MODEL, read_only=True)
         parameters = ModelParameters.model_validate_json(release.db.rows(all_rows(table("parameters", MODEL)))[0][0])
-        wrong = sum(release.db.rows(sums)[0])
-        share = float(check_numbers(parameters.facts.get("fitted_share"), (), least=0))
-        scale = IntervalScale.restore(release.manifest.published_records, share, parameters.facts)
+        named = {field.name for field in release.db.list_fields(table("weights", MODEL))}
+        sound = parameters.version == MODEL_VERSION and named.issuperset(DRAWN_COLUMNS)
+        wrong = not sound or sum(release.db.rows(sums)[0])
     except (PrivsqlError, ValidationError, LookupError):  # what is damaged is no model, and fit writes it anew
         return None
-    return None if wrong else AttachedModel(table("weights", MODEL), NUMBERED, records.number, scale)
+    return None if wrong else AttachedModel(table("weights", MODEL), NUMBERED, records.number)

@@ -41,8 +41,8 @@ class FittedModel(Outcome):
     """A model that was made, or taken in.
 
     ``stored``: its file in the user's cache, None where there is no cache; ``to``: that of its parameters; ``rows``:
-    that of rows that it drew; ``belief``: how sure it is of its best guess of a record's value on average, calibrated
-    on buckets that it was not fitted to; ``fitted_share``: of the records, in as many whole buckets as memory holds.
+    that of rows that it drew; ``belief``: how sure it is of its best guess of a record's value on average;
+    ``fitted_share``: of the records, in as many whole buckets as memory holds.
     """
 
     title = "A model of a release"
@@ -102,15 +102,16 @@ def fit(
         stated = None if given is None else ModelParameters.read(given)
         model = _make_model(arrays, digest, options) if stated is None else restore_from(stated, arrays, digest)
         stated = stated or state_parameters(attached.manifest.name, digest, model)
-        stored = store_model(arrays, model, stated)
+        beliefs = model.find_beliefs()
+        stored = store_model(arrays, beliefs, stated)
         if stored is None and file is None:
             raise UsageError("the cache is switched off (PRIVSQL_CACHE); give option to")
         if file is not None:
             stated.write(file)
         if rows_file is not None:
-            drawn = draw_rows(model, records, attached.manifest.roles, attached.database)
+            drawn = draw_rows(beliefs, records, attached.manifest.roles, attached.database)
             _write_rows(drawn, rows_file)
-        figures = model.belief, stored, file, rows_file, model.interval.fitted_share
+        figures = beliefs.best_guess, stored, file, rows_file, model.fitted_share
     return FittedModel(target.path, len(arrays.bucket), time.monotonic() - clock, *figures)
 
 

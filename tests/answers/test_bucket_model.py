@@ -8,23 +8,25 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from privsql.answers import bucket_model
+from privsql.answers import bucket_model, bucket_posteriors
+from privsql.answers.answer import DRAWS
 from privsql.answers.bucket_model import (
-    BucketLikelihood,
-    IntervalScale,
-    Shape,
-    approximate_posterior,
-    deal_table,
+    Beliefs,
     draw_table,
     estimate_cost,
-    exact_posterior,
     find_obstacle,
     fit_bucket_model,
-    list_shapes,
     restore_model,
+)
+from privsql.answers.bucket_posteriors import (
+    BucketLikelihood,
+    Shape,
+    approximate_posterior,
+    exact_posterior,
+    list_shapes,
     round_sums,
 )
-from privsql.answers.softmax import Design, FeatureMap, combine_rows, start_fit
+from privsql.answers.softmax import FeatureMap, combine_rows
 from privsql.errors import GuaranteeError
 from privsql.model.arrays import ReleaseArrays
 
@@ -83,7 +85,7 @@ def prepare(arrays: ReleaseArrays):
 
 @pytest.mark.parametrize(("sizes", "most"), [([4] * 20 + [3] * 5, 1), ([5] * 12, 2), ([12] * 6, 3)])
 def test_gradient_is_that_of_the_likelihood(sizes: list[int], most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bucket_model, "WARM", 2_000)
+    monkeypatch.setattr(bucket_posteriors, "WARM", 2_000)
     design, likelihood = prepare(make_release(3, sizes, most))
     rng = np.random.default_rng(4)
     theta, way = rng.normal(scale=0.5, size=(2, len(design.groups), 12))
@@ -114,10 +116,10 @@ def test_drawn_tables_have_the_posterior_and_the_lists(size: int, most: int) -> 
         belief = batch.beliefs[0][:, batch.of.values[0] == value].sum(axis=1)
         found = (drawn[places] == value).mean(axis=0)
         np.testing.assert_allclose(found, belief, atol=0.035)  # more than four standard errors
-    dealt = deal_table([many], drawn, noise)
-    assert np.array_equal(np.sort(dealt), np.arange(len(drawn)))
-    assert not np.array_equal(dealt // size, np.arange(len(drawn)) // size)
-    assert np.array_equal(np.sort(drawn[dealt][places], axis=1), np.sort(drawn[places], axis=1))
+    assert np.array_equal(
+        np.sort(drawn[places], axis=1),
+        np.sort(np.repeat(shape.values, shape.counts.astype(int).ravel(), axis=1).repeat(copies, axis=0), axis=1),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -130,31 +132,50 @@ def model(release: ReleaseArrays) -> bucket_model.BucketModel:
     return fit_bucket_model(release, DIGEST)
 
 
-def test_weights_add_up(release: ReleaseArrays, model: bucket_model.BucketModel) -> None:
-    record, value, weight = model.weights()
+@pytest.fixture(scope="module")
+def beliefs(model: bucket_model.BucketModel) -> Beliefs:
+    return model.find_beliefs()
+
+
+def test_weights_add_up(release: ReleaseArrays, beliefs: Beliefs) -> None:
+    record, value, weight = beliefs.record, beliefs.value, beliefs.weight
     assert np.array_equal(np.lexsort((value, record)), np.arange(len(record)))
     np.testing.assert_allclose(np.bincount(record, weight), 1, atol=1e-9)
     sums = np.bincount(release.bucket[record] * 12 + value, weight)
     places = release.listed_bucket * 12 + release.listed_value
     np.testing.assert_allclose(sums[places], release.listed_count, atol=1e-9)
     assert len(np.flatnonzero(sums)) == len(places)
+    assert beliefs.best_guess == pytest.approx(np.maximum.reduceat(weight, np.searchsorted(record, range(665))).mean())
 
 
-@pytest.mark.slow
+def test_completed_tables_have_the_lists_and_the_weights(release: ReleaseArrays, beliefs: Beliefs) -> None:
+    """Every record has one value in each; the mean over tables is near the weight."""
+    assert beliefs.drawn.shape == (len(beliefs.record), DRAWS)
+    for drawn in beliefs.drawn.T:
+        assert np.array_equal(beliefs.record[drawn], np.arange(len(release.bucket)))
+        found = np.bincount(release.bucket * 12 + beliefs.value[drawn], minlength=12 * len(release.sizes))
+        assert np.array_equal(found[release.listed_bucket * 12 + release.listed_value], release.listed_count)
+    error = beliefs.drawn.mean(axis=1) - beliefs.weight
+    assert np.abs(error.mean()) < 1e-9
+    assert (error**2).mean() < 1.2 * (beliefs.weight * (1 - beliefs.weight)).mean() / DRAWS
+
+
 def test_a_repeated_fit_is_the_same(release: ReleaseArrays, model: bucket_model.BucketModel) -> None:
     shares: list[float] = []
     again = fit_bucket_model(release, DIGEST, shares.append)
     assert np.array_equal(again.theta, model.theta)
-    assert (again.interval, again.belief) == (model.interval, model.belief)
+    assert np.array_equal(again.roots, model.roots)
     assert shares == sorted(shares)
     assert 0 < shares[0] < shares[-1] <= 1
 
 
-def test_a_restored_model_has_the_same_weights(release: ReleaseArrays, model: bucket_model.BucketModel) -> None:
+def test_a_restored_model_has_the_same_beliefs(
+    release: ReleaseArrays, model: bucket_model.BucketModel, beliefs: Beliefs
+) -> None:
     again = restore_model(release, model.parameters(), DIGEST)
-    for mine, other in zip(again.weights(), model.weights(), strict=True):
-        assert np.array_equal(mine, other)
-    assert (again.interval, again.belief, again.converged) == (model.interval, model.belief, model.converged)
+    for name, expected in vars(beliefs).items():
+        assert np.array_equal(getattr(again.find_beliefs(), name), expected)
+    assert (again.converged, again.fitted_share) == (model.converged, model.fitted_share)
 
 
 @pytest.mark.parametrize(
@@ -166,9 +187,9 @@ def test_a_restored_model_has_the_same_weights(release: ReleaseArrays, model: bu
         {"theta": np.zeros((3, 12))},
         {"theta": None},
         {"theta": "1"},
-        {"coefficients": [1.0]},
-        {"limits": [[0.0, float("inf")]] * 2},
-        {"belief": float("nan")},
+        {"roots": np.zeros((3, 12, 12))},
+        {"roots": np.zeros((6, 12, 12))},
+        {"roots": np.full((6, 12, 12), np.nan)},
     ],
 )
 def test_damaged_parameters_are_refused(
@@ -200,12 +221,13 @@ def test_obstacles_are_named(release: ReleaseArrays) -> None:
 
 
 def test_weights_are_the_same_whatever_is_made_together(
-    model: bucket_model.BucketModel, monkeypatch: pytest.MonkeyPatch
+    model: bucket_model.BucketModel, beliefs: Beliefs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = model.weights()
     monkeypatch.setattr(bucket_model, "BATCH", 100)
-    for mine, other in zip(model.weights(), expected, strict=True):
-        np.testing.assert_allclose(mine, other, rtol=1e-12)
+    again = model.find_beliefs()
+    assert np.array_equal(again.record, beliefs.record)
+    np.testing.assert_allclose(again.weight, beliefs.weight, rtol=1e-12)
+    assert np.array_equal(again.drawn.sum(axis=0), beliefs.drawn.sum(axis=0))
 
 
 def test_a_release_that_memory_does_not_hold_is_fitted_by_some_of_its_buckets(
@@ -215,42 +237,7 @@ def test_a_release_that_memory_does_not_hold_is_fitted_by_some_of_its_buckets(
     monkeypatch.setattr(bucket_model, "MOST_BYTES", memory // 2)
     assert estimate_cost(release) == (pytest.approx(seconds / 2, rel=1e-6), memory // 2)
     half = fit_bucket_model(release, DIGEST)
-    assert half.interval.fitted_share == pytest.approx(0.5, abs=0.02)
-    record, _, weight = half.weights()
-    np.testing.assert_allclose(np.bincount(record, weight), np.ones(len(release.bucket)), atol=1e-9)
-    again = restore_model(release, half.parameters(), DIGEST)
-    assert again.interval == half.interval
-
-
-def test_errors_of_a_rehearsal_draw_the_truth_of_the_next(
-    release: ReleaseArrays, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    thetas, probabilities = [], Design.probabilities
-
-    def record_theta(self: Design, theta: np.ndarray, offset: np.ndarray) -> np.ndarray:
-        thetas.append(theta)
-        return probabilities(self, theta, offset)
-
-    monkeypatch.setattr(bucket_model, "fit_softmax", lambda _, __, ___, fit, *____: replace(fit, theta=fit.theta + 0.1))
-    monkeypatch.setattr(Design, "probabilities", record_theta)
-    prepared = bucket_model.prepare_release(release)
-    start = start_fit(prepared.design, 12)
-    bucket_model.rehearse(prepared, start, release.log_shares, np.random.default_rng(10), lambda: None)
-    truths, found = thetas[::2], thetas[1::2]
-    assert len(truths) == bucket_model.REHEARSALS
-    for truth, refit, following in zip(truths, found, truths[1:], strict=False):
-        np.testing.assert_allclose(following, start.theta - (refit - truth))
-
-
-def test_standard_errors_follow_from_sums_over_records() -> None:
-    scale = IntervalScale(1_000, (0.0,) * 6, ((0.0, -5.0), (5.0, 0.0)), 1.0)
-    share = np.random.default_rng(9).random(250)
-    size, open_ = np.array([250.0]), np.array([(share * (1 - share)).sum()])
-    count = scale.standard_error(size, np.array([share.sum()]), open_, open_, open_)
-    np.testing.assert_allclose(count**2, bucket_model.MISFIT * 0.75 * open_)
-    amounts = scale.standard_error(size, np.array([share.sum()]), open_, 7 * open_, 49 * open_)
-    np.testing.assert_allclose(amounts, 7 * count)
-    contrast = scale.standard_error(size, np.array([share.sum()]), open_, 0 * open_, open_)
-    np.testing.assert_allclose(contrast**2, bucket_model.MISFIT_OF_AMOUNTS * open_)
-    everyone = np.array([1_000.0])
-    assert scale.standard_error(everyone, np.array([share.sum()]), open_, open_, open_) == 0
+    assert half.fitted_share == pytest.approx(0.5, abs=0.02)
+    found = half.find_beliefs()
+    np.testing.assert_allclose(np.bincount(found.record, found.weight), np.ones(len(release.bucket)), atol=1e-9)
+    assert restore_model(release, half.parameters(), DIGEST).fitted_share == half.fitted_share

@@ -297,16 +297,17 @@ def model(keys: int = 3, key: int = 1, conditions: int = 200, only: str = "") ->
             with tempfile.TemporaryDirectory() as place:
                 names = [column for column in QI if column != REAL[name]]
                 world = modelling.open_world((data, names, REAL[name]), mechanism, Path(place), seed)
-            fitted, cost = modelling.cost(world.arrays)
+            fitted, beliefs, cost = modelling.cost(world.arrays)
             costs.append([seed, *cost])
             errors += [[seed, *row] for row in modelling.errors(world, fitted, conditions, seed)]
-            intervals += [[seed, *row] for row in modelling.intervals(world, fitted, conditions, seed)]
+            found = list(modelling.intervals(world, beliefs, conditions, seed))
+            intervals += [[seed, *row] for row in modelling.show_intervals(found)]
             learnt += [[seed, *row] for row in modelling.learning(world, fitted, seed)]
         former = zip(modelling.BANDS[1:4], modelling.FORMER.get(label, ()), strict=False)
         errors += [["", "question by question (before)", low, high, "", error] for (low, high), error in former]
         show(f"{label}: cost", ["key", "CPU s", "MB", "attacker's belief"], costs)
         show(f"{label}: relative error", ["key", "estimator", "from", "to", "answers", "error"], errors)
-        show(f"{label}: intervals", ["key", "kind", "from", "to", "answers", "coverage", "rms z"], intervals)
+        show(f"{label}: intervals", ["key", "kind", "from", "to", "answers", "error", "coverage"], intervals)
         show(f"{label}: a classifier of rows", ["key", "labels", "accuracy", "AUC"], learnt)
 
 

@@ -16,23 +16,25 @@ import numpy as np
 import scipy
 
 import privsql
-from privsql.answers.bucket_model import fit_bucket_model, list_weights, prepare_release
+from privsql.answers.answer import DRAWS
+from privsql.answers.bucket_model import fit_bucket_model, list_weights
+from privsql.answers.bucket_posteriors import prepare_release
 from privsql.answers.softmax import FeatureMap, LabelLikelihood, Schedule, combine_rows, fit_softmax, start_fit
 from privsql.engine.sqlfiles import all_rows, table
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.bucketize.answers import read_release_arrays
+from privsql.mechanisms.bucketize.answers import LEAST_VARIANCE, MISFIT, MISFIT_OF_AMOUNTS, read_release_arrays
 from privsql.mechanisms.bucketize.estimator import find_linear_estimator, make_channel
 from privsql.mechanisms.bucketize.parameters import BucketizeFacts
 from privsql.releases.opened import open_release
 from tests.benchmarks import accuracy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from privsql.answers.bucket_model import BucketModel
+    from privsql.answers.bucket_model import Beliefs, BucketModel
     from privsql.model.arrays import ReleaseArrays
 
     Array = NDArray[Any]
@@ -135,7 +137,8 @@ def dense(arrays: ReleaseArrays, weights: tuple[Array, Array, Array]) -> Array:
 def estimators(world: World, model: BucketModel) -> Iterator[tuple[str, Array]]:
     """Every estimator's weights (n, K), one at a time."""
     arrays = world.arrays
-    yield "model", dense(arrays, model.weights())
+    beliefs = model.find_beliefs()
+    yield "model", dense(arrays, (beliefs.record, beliefs.value, beliefs.weight))
     shape = (len(arrays.sizes), len(arrays.values))
     at = (arrays.listed_count / arrays.sizes[arrays.listed_bucket], (arrays.listed_bucket, arrays.listed_value))
     shares = scipy.sparse.csr_array(at, shape=shape).toarray().astype(np.float32)
@@ -158,15 +161,17 @@ def ideal_weights(world: World) -> tuple[Array, Array, Array]:
     np.add.at(counts, (member, world.labels), 1)
     start = start_fit(prepared.design, len(offset))
     fit = fit_softmax(prepared.design, LabelLikelihood(counts), offset, start, Schedule())
-    return list_weights(prepared.likelihood, prepared.design.probabilities(fit.theta, offset))
+    probabilities = prepared.design.probabilities(fit.theta, offset)
+    return list_weights(prepared.likelihood.find_posteriors(probabilities, settled=True))
 
 
-def cost(arrays: ReleaseArrays) -> tuple[BucketModel, list[object]]:
-    """The model; seconds of processor time, peak memory in MB, the attacker's belief."""
+def cost(arrays: ReleaseArrays) -> tuple[BucketModel, Beliefs, list[object]]:
+    """The model and its beliefs; seconds of processor time, peak memory in MB, the attacker's belief."""
     begin = time.process_time()
     model = fit_bucket_model(arrays, DIGEST)
+    beliefs = model.find_beliefs()
     took = time.process_time() - begin
-    return model, [took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, model.belief]
+    return model, beliefs, [took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, beliefs.best_guess]
 
 
 def errors(world: World, model: BucketModel, number: int, seed: int) -> Iterator[list[object]]:
@@ -183,36 +188,49 @@ def errors(world: World, model: BucketModel, number: int, seed: int) -> Iterator
                 yield [name, low, high, int(inside.sum()), float(error.mean())]
 
 
-def intervals(world: World, model: BucketModel, number: int, seed: int) -> Iterator[list[object]]:
-    """Kind, from, to, answers, coverage of 95 % and root mean square of z."""
-    found: dict[str, list[tuple[float, ...]]] = {}
-    weights = dense(world.arrays, model.weights())
+def intervals(world: World, beliefs: Beliefs, number: int, seed: int) -> Iterator[tuple[str, float, float, float]]:
+    """Kind, true records, relative error and z, in half-widths of a 95 % interval, of answers as releases give them."""
+    arrays, reach = world.arrays, float(scipy.stats.t.ppf(0.975, DRAWS - 1))
+    weights, shape = (
+        dense(arrays, (beliefs.record, beliefs.value, beliefs.weight)),
+        (len(arrays.bucket), len(arrays.values)),
+    )
+    tables = np.zeros((DRAWS, shape[0]), dtype=np.int64)
+    for completed, drawn in zip(tables, beliefs.drawn.T, strict=True):
+        completed[beliefs.record[drawn]] = beliefs.value[drawn]
+    share = (1 + 1 / DRAWS) / (DRAWS - 1)
     for one in world.questions(np.random.default_rng(seed), number):
-        inside = weights[one.release] @ one.values
-        open_ = inside * (1 - inside)
-        truth, size = float(one.values[world.labels[one.source]].sum()), float(len(inside))
-        sums = [size, float(inside.sum()), float(open_.sum())]
-        if one.amount is None:
-            rows = {one.kind: (truth, sums[1], open_.sum(), open_.sum())}
-        else:
-            amount = world.arrays.columns[one.amount][one.release]
+        (at,) = np.nonzero(one.release)
+        inside, drawn = weights[at] @ one.values, one.values[tables[:, at]]
+        truth, count = float(one.values[world.labels[one.source]].sum()), float(inside.sum())
+        counts, open_ = drawn.sum(axis=1), float((inside * (1 - inside)).sum())
+        rows = {one.kind: (truth, count, counts, MISFIT, open_)}
+        if one.amount is not None:
+            amount = arrays.columns[one.amount][at]
             true = float(world.columns[one.amount][one.source] @ one.values[world.labels[one.source]])
-            total = float(amount @ inside)
-            away = (amount - total / max(sums[1], 1e-9)) / max(sums[1], 1e-9)
-            rows = {"sum": (true, total, amount @ open_, amount**2 @ open_)}
+            total, totals = float(amount @ inside), drawn @ amount
+            mean = total / max(count, 1e-9)
+            rows = {"sum": (true, total, totals, MISFIT_OF_AMOUNTS, float(amount**2 @ (inside * (1 - inside))))}
             if truth:
-                rows["avg"] = (true / truth, total / sums[1], away @ open_, away**2 @ open_)
-        for kind, (true, estimate, covariance, own) in rows.items():
-            error = model.interval.standard_error(*(np.array([part]) for part in (*sums, covariance, own)))[0]
+                away = (totals - mean * counts) / max(count, 1e-9)
+                rows["avg"] = (true / truth, mean, away, MISFIT_OF_AMOUNTS, 0.0)
+        for kind, (true, estimate, answers, misfit, within) in rows.items():
+            least = min(1.0, LEAST_VARIANCE / max(open_, LEAST_VARIANCE)) * within
+            error = misfit * max(share * float(((answers - answers.mean()) ** 2).sum()), least) ** 0.5
             if error > 1e-6 * max(1, abs(estimate)):
-                found.setdefault(kind, []).append((truth, (estimate - true) / error))
-    for kind, answers in found.items():
-        behind, z = np.array(answers).T
+                yield kind, truth, abs(estimate - true) / max(abs(true), 1e-9), (estimate - true) / (reach * error)
+
+
+def show_intervals(found: Sequence[tuple[str, float, float, float]]) -> Iterator[list[object]]:
+    """Kind ("counts" are all but sums and means), from, to, answers, mean relative error, coverage of 95 %."""
+    kinds = {kind: [row[1:] for row in found if row[0] == kind] for kind in dict.fromkeys(row[0] for row in found)}
+    kinds = {"counts": [row[1:] for row in found if row[0] not in ("sum", "avg")]} | kinds
+    for kind, rows in kinds.items():
+        behind, error, z = np.array(rows).reshape(-1, 3).T
         for low, high in BANDS:
-            part = z[(behind >= low) & (behind < high)]
-            if len(part):
-                rms = float(np.sqrt((part**2).mean()))
-                yield [kind, low, high, len(part), float((np.abs(part) < 1.96).mean()), rms]
+            part = (behind >= low) & (behind < high)
+            if part.any():
+                yield [kind, low, high, int(part.sum()), float(error[part].mean()), float((np.abs(z[part]) < 1).mean())]
 
 
 def learning(world: World, model: BucketModel, seed: int) -> Iterator[list[object]]:
@@ -233,7 +251,7 @@ def learning(world: World, model: BucketModel, seed: int) -> Iterator[list[objec
     test = {name: column[~half] for name, column in raw.items()}
     kinds = {
         "raw": (raw, world.labels),
-        "drawn": (arrays.columns, model.draw_values()),
+        "drawn": (arrays.columns, first_table(model.find_beliefs())),
         "dealt": (arrays.columns, shuffled),
     }
     for name, (columns, labels) in kinds.items():
@@ -241,6 +259,11 @@ def learning(world: World, model: BucketModel, seed: int) -> Iterator[list[objec
         probabilities = classify(taught, labels[half], test, arrays.log_shares)
         right = probabilities.argmax(axis=1) == world.labels[~half]
         yield [name, float(right.mean()), find_auc(probabilities, world.labels[~half], values)]
+
+
+def first_table(beliefs: Beliefs) -> Array:
+    """Return the values (n,) of a completed table."""
+    return beliefs.value[beliefs.drawn[:, 0]]
 
 
 def classify(taught: dict[str, Array], labels: Array, asked: dict[str, Array], offset: Array) -> Array:

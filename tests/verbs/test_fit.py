@@ -11,7 +11,7 @@ import pytest
 from sqlglot import parse_one
 
 import privsql as api
-from privsql.answers import bucket_model
+from privsql.answers import bucket_fit, bucket_model
 from privsql.releases import fitted
 from privsql.releases.opened import read_manifest
 from support.commands import by_keys, refused, run, specification, succeeded, write
@@ -274,7 +274,7 @@ def test_what_has_no_model_answers_by_the_linear_estimator(
     """fit says why, and an answer names its estimator, even beside a model of other tables."""
     monkeypatch.setenv("PRIVSQL_CACHE", str(tmp_path / "cache"))
     if obstacle == "does not converge":
-        monkeypatch.setattr(bucket_model, "CONVERGED", 0.0)
+        monkeypatch.setattr(bucket_fit, "CONVERGED", 0.0)
     rows, keywords = WITHOUT_MODEL[obstacle]
     row = "row_number() OVER ()"
     more = f"'v' || {row} % 520 AS many, {row} // 7 % 5 AS part, {row} % 2 AS half"
@@ -282,7 +282,7 @@ def test_what_has_no_model_answers_by_the_linear_estimator(
     target, usual = tmp_path / "t.duckdb", {"sensitive": "job", "threshold": "1/3", "qi": ["age", "sex"]}
     api.publish(people, to=target, **by_keys({**(usual | keywords), "ledger.off": True}))  # type: ignore[arg-type]
     refused(run("fit", target), 3, obstacle, "linear")
-    value = {"many": "many = 'v2'", "half": "half = 1"}.get(keywords.get("sensitive", "job"), "job = 2")
+    value = {"many": "many = 'v2'", "half": "half = 1"}.get(str(keywords.get("sensitive", "job")), "job = 2")
     answer = api.query(target, f"SELECT COUNT(*) FROM chosen WHERE {value} AND age < 40")
     assert answer.estimator == "linear"
     assert answer.as_json()["estimator"] == "linear"

@@ -12,9 +12,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.answers import answer
-from privsql.answers.answer import BASELINE, LINEAR, MODEL, AttachedModel
+from privsql.answers.answer import BASELINE, DRAWN_COLUMNS, DRAWS, LINEAR, MODEL, AttachedModel
 from privsql.answers.bucket_model import find_obstacle, find_twins
-from privsql.answers.channel import LARGE, Channel, Floats, LinearEstimator
+from privsql.answers.channel import LARGE, Channel, LinearEstimator
 from privsql.answers.estimate import (
     ConfidenceLevel,
     CountBounds,
@@ -31,8 +31,6 @@ from privsql.answers.learned_prior import code_column, comparable_columns
 from privsql.answers.sql.question import (
     CountQuery,
     Explained,
-    Measure,
-    exact_answer,
     group_terms,
     observation_holes,
     select_terms,
@@ -57,10 +55,12 @@ from privsql.mechanisms.bucketize.estimator import FakeValueChannel, make_channe
 from privsql.mechanisms.bucketize.layout import BucketRuns, runs_from_entries
 from privsql.mechanisms.bucketize.parameters import BucketFacts, BucketizeFacts
 from privsql.mechanisms.bucketize.tables import size_of_bucket
-from privsql.model.arrays import ReleaseArrays
+from privsql.model.arrays import ReleaseArrays, as_doubles
 from privsql.model.estimates import Estimate, exact_estimate, same_nan
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from privsql.engine.database import Relations
 
 # An open release ------------------------------------------------------------------------------------------------------
@@ -367,7 +367,13 @@ MODEL_FORMULA = (
     "estimate = sum over the matching records r and values v of q_rv, the probability by the release's model that r "
     "has v, given what its bucket lists"
 )
-MANY = 2**62  # records, of which those of a question are no share
+# Intervals follow from completed tables. Each has a draw of the parameters and a draw of the values within buckets.
+# The variance of their counts and sums is what the release leaves open, by the model. Real tables are no draws of a
+# model: standard errors are larger by a factor that was measured on tables of several kinds. Nobody may have a rare
+# value in any of the tables. So a count has at least the variance of half a record, where beliefs leave that open.
+
+MISFIT, MISFIT_OF_AMOUNTS = 1.2, 1.4
+LEAST_VARIANCE = 0.5
 
 
 def model_statement(query: CountQuery, roles: Roles, model: AttachedModel) -> exp.Query:
@@ -380,8 +386,19 @@ def model_statement(query: CountQuery, roles: Roles, model: AttachedModel) -> ex
         "code": roles.by_sa.as_column("code"),
         "weights": model.weights,
         "amount": exp.cast(amount, "DOUBLE") if amount is not None else exp.Literal.number(1),
+        "drawn": [alias_as(exp.Sum(this=column(name, "w")), name) for name in DRAWN_COLUMNS],
+        "sums": [
+            alias_as(exp.Sum(this=part * column(name)), f"{prefix}_{name}")
+            for prefix, part in (("n", _one_if_known()), ("a", column("t")))
+            for name in DRAWN_COLUMNS
+        ],
     }
     return fill("query/modelled", holes | side_holes(query))
+
+
+def _one_if_known() -> exp.Case:
+    """Return 1 where a record has an amount, else 0."""
+    return exp.case().when(column("t").is_(exp.null()), exp.Literal.number(0)).else_(exp.Literal.number(1))
 
 
 def estimate_by_model(
@@ -395,29 +412,31 @@ def estimate_by_model(
     keys = rows.select(names).to_pylist() if names else [{}] * rows.num_rows
     rank = {tuple(same_nan(key[name]) for name in names): at for at, key in enumerate(keys)}
     order = np.array([rank.get(group, -1) for group in groups], dtype=np.intp)  # nothing is the last of all
-    sums = WeightedSums.read(rows, order)
-    if query.predicate is None:
-        members, scale = _count_members(db, query, groups), model.scale
-    else:  # which values count differs by record, so that no total is known
-        members, scale = sums.known, replace(model.scale, records=MANY)
+    sums = _vary_by_draws(WeightedSums.read(rows, order), rows, order)
     least = np.array([[float(one.low or 0)] for one in bounds])
     most = np.array([[float(one.high or 0)] for one in bounds])
-    error = scale.standard_error(members, sums.n, sums.nn, sums.nn, sums.nn)
-    level, counts = ConfidenceLevel(confidence), CountBounds(sums.n[:, None], error[:, None] ** 2, least, most)
+    level = ConfidenceLevel(confidence, DRAWS - 1)
+    counts = CountBounds(sums.n[:, None], MISFIT**2 * sums.nn[:, None], least, most)
     if query.measure.amount is None:
         return count_groups(groups, counts, level)
-    mean, covariance, variance = sums.measure_amounts(query.measure.kind)
-    spread = scale.standard_error(members, sums.n, sums.nn, covariance, variance) ** 2
+    mean, _, variance = sums.measure_amounts(query.measure.kind)
+    spread = MISFIT_OF_AMOUNTS**2 * variance
     figures = zip(groups, sums.bound_amounts(query, mean, spread, counts, level), sums.known, strict=True)
     return [Estimate(group, *(row if known > 0 else query.measure.empty_figures)) for group, row, known in figures]
 
 
-def _count_members(db: Relations, query: CountQuery, groups: list[tuple[Any, ...]]) -> Floats:
-    """Return how many records meet the conditions on quasi-identifiers, whatever their values, by group (G,)."""
-    places = [at for at, group in enumerate(query.groups) if group.side == "qi"]
-    published = replace(
-        query, groups=tuple(query.groups[at] for at in places), terms={"qi": [], "sa": []}, measure=Measure()
+def _vary_by_draws(sums: WeightedSums, rows: pa.Table, order: NDArray[np.intp]) -> WeightedSums:
+    """Return sums with the variances over completed tables in place of those within buckets."""
+    drawn = [
+        np.stack([np.append(as_doubles(rows[f"{prefix}_{name}"], 0), 0.0)[order] for name in DRAWN_COLUMNS])
+        for prefix in ("n", "a")
+    ]
+    count, amount = (one - one.mean(axis=0) for one in drawn)
+    share = (1 + 1 / DRAWS) / (DRAWS - 1)
+    least = np.minimum(1, LEAST_VARIANCE / np.maximum(sums.nn, LEAST_VARIANCE))
+    return replace(
+        sums,
+        nn=np.maximum(share * (count**2).sum(axis=0), least * sums.nn),
+        na=share * (count * amount).sum(axis=0),
+        aa=np.maximum(share * (amount**2).sum(axis=0), least * sums.aa),
     )
-    rows = exact_answer(db, published, table("qit"))
-    sizes = {tuple(map(same_nan, one.group)): float(one.estimate or 0) for one in rows}
-    return np.array([sizes.get(tuple(group[at] for at in places), 0.0) for group in groups])

@@ -272,8 +272,8 @@ class BucketAttackView(AttackView):
 
 # Learning -------------------------------------------------------------------------------------------------------------
 # Learning by the model of the release (``answers.bucket_model``), the strongest attacker known here. Its beliefs are
-# taken to the power that fits buckets best to which it was not fitted. So they are as often right as they say, and
-# that follows from QIT and ST alone.
+# means over what the release leaves open of the model. So they are as often right as they say, and that follows from
+# QIT and ST alone.
 
 LEARNING_SAMPLE = 30_000  # records to which the attacker's model is fitted, in whole buckets
 
@@ -292,22 +292,21 @@ def find_learning(scene: BucketAttackView) -> Finding | None:
     """Return the finding of the model of a release, the same for the same release; None where lists have fakes, or
     nothing is learnt.
 
-    ``mean`` is the belief in buckets to which the model was not fitted. Its beliefs in the others are surer than right:
-    the largest is not stated.
+    The largest belief is not stated.
     """
     if scene.fake_count or find_obstacle(len(scene.record_parts), len(scene.bounds)):
         return None
-    model = fit_bucket_model(scene.release_arrays, "0" * 64, intervals=False)
+    model = fit_bucket_model(scene.release_arrays, "0" * 64)
     tally = scene.make_tally()
-    for batch in model.find_calibrated_beliefs():
+    for batch in model.average_posteriors():
         rows = scene.record_order[batch.of.records]
         uniform = np.broadcast_to(1 / batch.of.values.shape[1], (len(rows), 1, batch.of.values.shape[1]))
         tally.add_block(Block(rows, batch.of.values, uniform, exclusive=batch.of.exact), batch.beliefs)
     return Finding(
         baseline=scene.baseline,
         calibrated=True,
-        notes=("a model of all columns, calibrated on buckets to which it was not fitted",),
-        **{**tally.finding_fields(), "mean": model.belief, "highest": None},
+        notes=("a model of all columns, fitted to the release",),
+        **{**tally.finding_fields(), "highest": None},
     )
 
 

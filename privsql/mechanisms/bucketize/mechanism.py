@@ -126,7 +126,7 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
         return (adversaries.attack_by_intersection,)
 
     def measure_learning(self, view: ReleaseView) -> Finding | None:
-        """Return what a model of the buckets believes, calibrated on buckets to which it was not fitted."""
+        """Return what a model of the buckets believes."""
         return attacks.measure_learning(view)
 
     def estimate_risk(self, view: ReleaseView) -> LearningRisk | None:

@@ -13,7 +13,8 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from privsql.answers.accuracy import LEAST_SHARE
-from privsql.answers.bucket_model import calibrate_power, find_obstacle, list_weights, prepare_release, raise_power
+from privsql.answers.bucket_model import find_obstacle, list_weights
+from privsql.answers.bucket_posteriors import prepare_release
 from privsql.answers.channel import LARGE, Channel, Floats, relative_error, remaining_variance
 from privsql.answers.learned_prior import code_column
 from privsql.answers.softmax import (
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from privsql.answers.bucket_posteriors import Batch, BucketLikelihood
     from privsql.engine.database import Relations
     from privsql.mechanisms.base import ProfiledSource
     from privsql.mechanisms.bucketize.layout import BucketRuns
@@ -230,6 +232,7 @@ FIRST_SHARE = 0.4  # of the labels by which eta is found
 HELD_OUT = 0.1  # of the records by an attacker
 LOW, HIGH = 200, 1_000  # of the counts
 CONDITIONS = 400
+POWERS = np.linspace(0.7, 1.2, 11)
 STEADY = 200  # records of all values by which eta of one is steadied: few are dealt of each, and errors go by 1/eta
 
 
@@ -414,7 +417,7 @@ def measure_posterior(fitted: LabelFit, dealt: LabelledRecords, bucket: Ints, sl
     probabilities = prepared.design.probabilities(fitted.fit.theta, fitted.offset)
     belief, power = calibrate_power(likelihood, probabilities)
     probabilities = raise_power(probabilities, power)
-    _, value, weight = list_weights(likelihood, probabilities)
+    _, value, weight = list_weights(likelihood.find_posteriors(probabilities, settled=True))
     prior = probabilities[likelihood.member]
 
     def sum_values(amounts: Floats) -> Floats:
@@ -422,6 +425,30 @@ def measure_posterior(fitted: LabelFit, dealt: LabelledRecords, bucket: Ints, sl
 
     left = prior * (1 - prior)
     return PosteriorSums(belief, sum_values(weight), sum_values(weight * (1 - weight)), left.sum(axis=0))
+
+
+def calibrate_power(likelihood: BucketLikelihood, probabilities: Floats) -> tuple[float, float]:
+    """Return the mean belief in the best guess by the power of p by which lists are likeliest, and that power."""
+    found = []
+    for power in POWERS.tolist():
+        powered = raise_power(probabilities, power)
+        batches = list(likelihood.find_posteriors(powered))
+        value = sum(float(batch.logs.sum()) for batch in batches)
+        best = np.concatenate([_best_beliefs(batch).ravel() for batch in batches])
+        found.append((value, float(best.mean()), power))
+    return max(found)[1:]
+
+
+def raise_power(probabilities: Floats, power: float) -> Floats:
+    """Return p (rows, K) to a power."""
+    powered = probabilities**power
+    return np.asarray(powered / powered.sum(axis=1, keepdims=True))
+
+
+def _best_beliefs(batch: Batch) -> Floats:
+    """Return the largest belief in a value for every record (b, z): a value may have several slots."""
+    same = batch.of.values[:, :, None] == batch.of.values[:, None, :]
+    return np.asarray((batch.beliefs @ (same & (batch.of.counts[:, None] > 0))).max(axis=2))
 
 
 # Other thresholds -----------------------------------------------------------------------------------------------------

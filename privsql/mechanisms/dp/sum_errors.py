@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsql.answers.bucket_model import fit_gamma
 from privsql.dp_random import SeededGaussian, SeededNoise
 from privsql.mechanisms.dp.joint_model import JointModel, Model, fixed_draw, merge_values
 from privsql.mechanisms.dp.noisy_tables import (
@@ -162,6 +161,17 @@ def scale_variance(errors: SumErrors, scale: ErrorScale) -> Reals:
     """Return variances of errors, (G,): what is known of them, times exp(features beta) or ``LEAST_SCALE`` at least."""
     beta, *limits = np.array(scale)
     return np.asarray(errors.variance * np.maximum(np.exp(np.clip(errors.features, *limits) @ beta), LEAST_SCALE))
+
+
+def fit_gamma(features: Reals, amounts: Reals) -> Reals:
+    """Return beta (terms,) of the regression E[amounts] = exp(features beta), by the likelihood of gamma variables."""
+    beta = np.zeros(features.shape[1])
+    beta[0] = np.log(amounts.mean())
+    ridge = 1e-3 * len(features) * np.eye(len(beta))
+    for _ in range(30):
+        score = features.T @ (amounts * np.exp(-features @ beta) - 1)
+        beta += np.clip(np.linalg.solve(features.T @ features + ridge, score), -0.5, 0.5)
+    return beta
 
 
 def regress_errors(features: Reals, amounts: Reals, truth: Reals, fewest: int, doubt: float = 0.0) -> Reals:

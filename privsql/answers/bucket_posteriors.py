@@ -1,0 +1,236 @@
+"""What buckets say of their members: posteriors within a bucket, and the likelihood of all lists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsql.answers.softmax import Design, FeatureMap, combine_rows
+from privsql.errors import GuaranteeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from privsql.answers.channel import Floats
+    from privsql.model.arrays import ReleaseArrays
+
+Ints = NDArray[np.int64]
+
+ENTRIES = 2**18  # of a batch of buckets: what stays in a processor's cache
+CLOSE = 1e-10  # of sums of weights
+
+# Buckets of one shape -------------------------------------------------------------------------------------------------
+# Given the values of a bucket as a multiset, the probability of an assignment of its z slots to its z records is
+# prod_i p_i(v_i)/perm, and q_iv the share of those in which record i has value v.
+#
+# Up to z = 8 sums over subsets of slots give the permanent and q (Ryser's order of work, O(z 2^z)). Beyond, with a the
+# belief in one slot, a stationary point of
+#
+#     sum a log p - a log a + (1 - a) log(1 - a) - (z - 1 + a) log(1 + a/(z - 1)) + a
+#
+# over matrices a with sums of 1. Without the last two terms it is the Bethe approximation (Vontobel 2013), without
+# (1 - a) log(1 - a) Sinkhorn's; these are too sure and not sure enough by about 1/z, and this is neither.
+
+EXACT_SIZE = 8
+COLD, WARM = 100, 8  # rounds of scaling at most
+LEAST = 1e-30  # probability of a listed value
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Buckets with z records: ``records`` (b, z), the ``values`` (b, d) that they list, and ``counts`` (b, d) of these.
+
+    An exact shape has one entry for each slot (d = z); any other ends in entries with a count of 0.
+    """
+
+    records: Ints
+    values: Ints
+    counts: Floats
+    exact: bool
+
+    def select_buckets(self, chosen: NDArray[np.bool_] | slice) -> Shape:
+        """Return some of the buckets."""
+        return Shape(self.records[chosen], self.values[chosen], self.counts[chosen], self.exact)
+
+    def split(self) -> Iterator[slice]:
+        """Yield what makes a batch of the buckets."""
+        step = max(1, ENTRIES // (self.records.shape[1] * self.values.shape[1]))
+        yield from (slice(start, start + step) for start in range(0, len(self.records), step))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Buckets ``of`` a shape: ``places`` (b, z, d) of their probabilities, ``beliefs`` q (b, z, d), ``logs`` (b,)."""
+
+    of: Shape
+    places: Ints
+    beliefs: Floats
+    logs: Floats
+
+
+def list_shapes(arrays: ReleaseArrays) -> list[Shape]:
+    """Return all buckets by their size."""
+    sizes = np.bincount(arrays.bucket)
+    starts = np.cumsum(sizes) - sizes
+    order = np.argsort(arrays.listed_bucket, kind="stable")
+    bucket, value, count = (part[order] for part in (arrays.listed_bucket, arrays.listed_value, arrays.listed_count))
+    if not np.array_equal(np.bincount(bucket, count, len(sizes)), sizes):
+        raise GuaranteeError("the release is damaged: a bucket does not list as many values as it has records")
+    shapes = []
+    for size in np.unique(sizes):
+        chosen, exact = np.flatnonzero(sizes == size), bool(size <= EXACT_SIZE)
+        entries = np.isin(bucket, chosen)
+        repeats = count[entries] if exact else np.ones(int(entries.sum()), dtype=np.int64)
+        member = np.repeat(np.searchsorted(chosen, bucket[entries]), repeats)
+        place = np.arange(len(member)) - np.searchsorted(member, member)
+        values = np.zeros((len(chosen), int(place.max()) + 1), dtype=np.int64)
+        counts = np.zeros(values.shape)
+        values[member, place] = np.repeat(value[entries], repeats)
+        counts[member, place] = 1 if exact else count[entries]
+        shapes.append(Shape(starts[chosen][:, None] + np.arange(size), values, counts, exact))
+    return shapes
+
+
+def exact_posterior(weights: Floats) -> tuple[Floats, Floats]:
+    """Return q (b, z, z) and log permanents (b,) of ``weights`` (b, z, z), the probability of each slot's value."""
+    size = weights.shape[1]
+    scaled = np.ascontiguousarray(np.moveaxis(weights, 0, 2))  # (z, z, b)
+    ahead, behind = (np.zeros((1 << size, scaled.shape[2])) for _ in range(2))
+    ahead[0] = behind[-1] = 1
+    steps = [(mask, slot) for mask in range(1 << size) for slot in range(size) if not mask >> slot & 1]
+    term = np.empty(scaled.shape[2])
+    for mask, slot in steps:
+        ahead[mask | 1 << slot] += np.multiply(ahead[mask], scaled[mask.bit_count(), slot], out=term)
+    for mask, slot in reversed(steps):
+        behind[mask] += np.multiply(behind[mask | 1 << slot], scaled[mask.bit_count(), slot], out=term)
+    beliefs = np.zeros(scaled.shape)
+    for mask, slot in steps:
+        beliefs[mask.bit_count(), slot] += np.multiply(ahead[mask], behind[mask | 1 << slot], out=term)
+    beliefs *= scaled
+    beliefs /= ahead[-1]
+    return np.moveaxis(beliefs, 2, 0), np.log(ahead[-1])
+
+
+def approximate_posterior(weights: Floats, counts: Floats, scale: Floats, rounds: int) -> tuple[Floats, Floats, Floats]:
+    """Return q (b, z, d), approximate log permanents (b,) and the scale of slots (b, d) to begin with next time.
+
+    ``weights`` (b, z, d): the probability of each value, ``counts`` (b, d): its slots; z > 2.
+    """
+    others = weights.shape[1] - 1
+    slots = np.maximum(counts, 1)[:, None]
+    factors = (counts * scale)[:, None]
+    beliefs = weights * factors
+    beliefs /= beliefs.sum(axis=2, keepdims=True)
+    for _ in range(rounds):
+        each = np.minimum(beliefs / slots, 1 - 1e-9)
+        reach = weights / ((1 - each) * (1 + each / others))
+        beliefs = reach * factors
+        rows = beliefs.sum(axis=2, keepdims=True)
+        beliefs /= rows
+        totals = beliefs.sum(axis=1, keepdims=True)
+        change = np.divide(counts[:, None], totals, out=np.ones_like(totals), where=totals > 0)
+        factors *= change
+        beliefs *= change
+        if np.abs(change - 1).max() < CLOSE:
+            break
+    each = np.minimum(beliefs / slots, 1 - 1e-9)
+    entropy = (1 - each) * np.log1p(-each) - (others + each) * np.log1p(each / others) + each
+    # Lagrange's terms make the value right to second order where sums are not yet.
+    free = beliefs * np.log(weights / np.maximum(each, LEAST) / rows) + counts[:, None] * entropy
+    scale = np.divide(factors[:, 0], counts, out=np.ones_like(counts), where=counts > 0)
+    return beliefs, free.sum(axis=(1, 2)) + np.log(rows).sum(axis=(1, 2)), scale
+
+
+def assign_slots(weights: Floats, spare: int = 0) -> Floats:
+    """Return q (b, r, t) for r records and t slots of ``weights`` (b, r, t), of which ``spare`` belong to nobody."""
+    records, slots = weights.shape[1:]
+    exact, found = slots <= EXACT_SIZE, np.empty_like(weights)
+    counts = np.r_[np.ones(records), np.ones(spare) if exact else [spare][:spare]]
+    step = max(1, ENTRIES // (slots * slots))
+    for start in range(0, len(weights), step):
+        part = weights[start : start + step]
+        part = np.concatenate((part, np.full((len(part), len(counts) - records, slots), 1 / slots)), axis=1)
+        if exact:
+            beliefs, _ = exact_posterior(part)
+        else:  # slots have the place of records there, and records that of values
+            turned, each = np.swapaxes(part, 1, 2), np.broadcast_to(counts, part.shape[:2])
+            beliefs = np.swapaxes(approximate_posterior(turned, each, np.ones_like(each), COLD)[0], 1, 2)
+        found[start : start + step] = beliefs[:, :records]
+    return found
+
+
+def round_sums(beliefs: Floats) -> Floats:
+    """Return q (b, z, d) with rows that sum to 1 and the sums of its columns: rows beyond 1 give to those below.
+
+    Altschuler, Weed and Rigollet 2017, algorithm 2.
+    """
+    totals = beliefs.sum(axis=2, keepdims=True)
+    reduced = beliefs / np.maximum(totals, 1)
+    spare = (beliefs - reduced).sum(axis=1, keepdims=True)
+    missing = np.maximum(1 - totals, 0)
+    return np.asarray(reduced + missing * (spare / np.maximum(spare.sum(axis=2, keepdims=True), LEAST)))
+
+
+class BucketLikelihood:
+    """The likelihood of what buckets list, by the probabilities of rows: combinations of quasi-identifiers."""
+
+    def __init__(self, shapes: Sequence[Shape], member: NDArray[np.intp], sizes: NDArray[np.intp]) -> None:
+        """``member`` (n,): the row of each record; ``sizes`` (rows,): records of each row."""
+        self.shapes, self.member, self.sizes = shapes, member, sizes
+        self._scales = [np.ones_like(shape.counts) for shape in shapes]
+        self._rounds = COLD
+
+    def find_posteriors(self, probabilities: Floats, *, settled: bool = False) -> Iterator[Batch]:
+        """Yield the batches of all buckets.
+
+        ``settled``: sums add up, and nothing depends on what was evaluated before.
+        """
+        flat, values = probabilities.ravel(), probabilities.shape[1]
+        for shape, scales in zip(self.shapes, self._scales, strict=True):
+            for part in shape.split():
+                one = shape.select_buckets(part)
+                places = self.member[one.records][:, :, None] * values + one.values[:, None, :]
+                weights = np.maximum(flat[places], LEAST)
+                if one.exact:
+                    beliefs, logs = exact_posterior(weights)
+                elif settled:
+                    beliefs, logs, _ = approximate_posterior(weights, one.counts, scales[part] ** 0, COLD)
+                    beliefs = round_sums(beliefs)
+                else:
+                    beliefs, logs, scales[part] = approximate_posterior(weights, one.counts, scales[part], self._rounds)
+                yield Batch(one, places, beliefs, logs)
+        self._rounds = WARM
+
+    def start_anew(self) -> BucketLikelihood:
+        """Return the same likelihood, which has evaluated nothing."""
+        return BucketLikelihood(self.shapes, self.member, self.sizes)
+
+    def evaluate(self, probabilities: Floats) -> tuple[float, Floats]:
+        """Return the log-likelihood of p (rows, K) and its derivative by the log-odds (rows, K)."""
+        value, residuals = 0.0, -self.sizes[:, None] * probabilities
+        for batch in self.find_posteriors(probabilities):
+            value += float(batch.logs.sum())
+            np.add.at(residuals.ravel(), batch.places.ravel(), batch.beliefs.ravel())
+        return value, residuals
+
+
+@dataclass(frozen=True)
+class PreparedRelease:
+    """Rows of a release with their features, and its buckets."""
+
+    arrays: ReleaseArrays
+    features: FeatureMap
+    design: Design
+    likelihood: BucketLikelihood
+
+
+def prepare_release(arrays: ReleaseArrays, features: FeatureMap | None = None) -> PreparedRelease:
+    """Return a release's rows, its features or those that are stated, and its buckets."""
+    first, member, sizes = combine_rows(list(arrays.columns.values()))
+    columns = {name: column[first] for name, column in arrays.columns.items()}
+    features = features or FeatureMap(columns, sizes)
+    likelihood = BucketLikelihood(list_shapes(arrays), member, sizes)
+    return PreparedRelease(arrays, features, features.make_design(columns, sizes), likelihood)
