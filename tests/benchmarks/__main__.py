@@ -57,6 +57,7 @@ from tests.benchmarks import accuracy as measuring
 from tests.benchmarks import coverage as covering
 from tests.benchmarks import expected as foreseen
 from tests.benchmarks import growing, modelling, publishing, serving
+from tests.benchmarks import modelled_coverage as modelled
 from tests.benchmarks import private as beside_peers
 from tests.benchmarks import promises as promising
 from tests.benchmarks import scale as scaling
@@ -338,6 +339,21 @@ def coverage(questions: int = 2000, key: int = 1, keys: int = 1, only: str = "")
                 questions, range(key, key + keys)
             )
         show(f"{label}, {questions} questions", ["kind", "from", "to", *figures], list(found.bands()))
+    real = {
+        name: (DATA / f"{name}.parquet", [one for one in QI if one != sensitive], sensitive)
+        for name, sensitive in REAL.items()
+        if (DATA / f"{name}.parquet").is_file()
+    }
+    pooled, rows = [], []
+    for label, whole, rule, write in modelled.list_tables(real):
+        if only in f"model {label}":
+            answers = modelled.measure(write, rule, range(key, key + (1 if whole else keys)))
+            pooled += answers
+            rows.append([label, *modelled.show_bands(answers)])
+    if rows:
+        bands = [f"{low:,}-" for low in modelled.BANDS[:-1]]
+        rows.append(["pooled", *modelled.show_bands(pooled)])
+        show("a model: error and coverage", ["release", *bands, "sums, means"], rows)
 
 
 @app.command()

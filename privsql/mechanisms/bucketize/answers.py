@@ -372,7 +372,7 @@ MODEL_FORMULA = (
 # model: standard errors are larger by a factor that was measured on tables of several kinds. Nobody may have a rare
 # value in any of the tables. So a count has at least the variance of half a record, where beliefs leave that open.
 
-MISFIT, MISFIT_OF_AMOUNTS = 1.2, 1.4
+MISFIT, MISFIT_OF_AMOUNTS = 1.25, 1.3
 LEAST_VARIANCE = 0.5
 
 
