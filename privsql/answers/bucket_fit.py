@@ -147,7 +147,7 @@ class ListInformation:
 
 FIRST, EACH, LAST = 15, 12, 30  # steps of the first round, of others, and after the last one
 ROUNDS, TRIED = 4, 6  # and draws in each
-START, START_OF_PAIRS = 10.0, 200.0
+START, START_OF_PAIRS = 40.0, 200.0
 LEAST, MOST = 0.3, 3_000.0
 POOLED, RIDGE = 2.0, 1e-3  # features that the covariance of all terms counts for, by value; of variances
 PROBES = 6
