@@ -162,12 +162,12 @@ class BucketizedAnswers(answer.Answers):
         return arrays
 
     def explain_improvement(self, estimator: str) -> tuple[str, ...]:
-        """Return that a model would halve the error, and what it takes."""
+        """Return that a model would make answers more precise, and what it takes."""
         if estimator != LINEAR or self.model is not None or self._find_obstacle():
             return ()
         if find_obstacle(self._manifest.published_records, self._value_count):
             return ()
-        return ("'privsql fit' makes answers of this release about twice as precise",)
+        return ("'privsql fit' makes answers of this release more precise",)
 
     def _find_obstacle(self) -> str | None:
         """Return what its manifest states against a model."""
