@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SAMPLES, RULES = (8_000, 40_000, 0), ("1/4", "1/8", "8*f + 0.02")  # records, 0 is all of them
 BANDS = (1, 50, 200, 1_000, np.inf)
-SEED, CONDITIONS = 7, 120
+SAMPLED, SEED, CONDITIONS = 5, 7, 120
 
 
 def draw_labels(rng: np.random.Generator, logits: NDArray[Any]) -> NDArray[Any]:
@@ -108,7 +108,7 @@ def _sample(file: Path, names: list[str], sensitive: str, records: int) -> Write
         with duckdb.connect() as db:
             chosen = ", ".join([*names, sensitive])
             rows = db.sql(f"SELECT {chosen} FROM read_parquet('{file}')").to_arrow_table()
-        kept = np.sort(np.random.default_rng(SEED).permutation(len(rows))[: records or None])
+        kept = np.sort(np.random.default_rng(SAMPLED).permutation(len(rows))[: records or None])
         pq.write_table(rows.take(kept), folder / "sample.parquet")
         return folder / "sample.parquet", names, sensitive
 
