@@ -61,12 +61,13 @@ def commands(text: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the table that the commands speak of."""
+    """A folder with the table that the commands speak of; no column follows from another one."""
     folder = tmp_path_factory.mktemp("readme")
     query = (
-        "SELECT 20 + i % 60 AS age, 1 + i % 2 AS sex, 1000 + i % 17 AS zip, "
-        "['flu', 'cold', 'HIV', 'asthma', 'angina', 'none'][1 + (i * i + i // 7) % 6] AS disease, "
-        "(i * 37 % 900 * 50)::INTEGER AS income, i AS person_id FROM range(6000) t(i)"
+        "SELECT 20 + (hash(i || 'age') % 60)::INTEGER AS age, 1 + (hash(i || 'sex') % 2)::INTEGER AS sex, "
+        "100 + (hash(i || 'zip') % 17)::INTEGER AS zip, (hash(i || 'income') % 900)::INTEGER * 50 AS income, "
+        "['flu', 'cold', 'HIV', 'asthma', 'angina', 'none'][1 + (hash(i || 'disease') % 6)::INTEGER] AS disease, "
+        "i AS person_id FROM range(6000) t(i)"
     )
     write(folder / "people.parquet", query)
     goods = "list_filter(['ale', 'bread', 'figs'], lambda good, k: (i + k) % (k + 1) = 0)"

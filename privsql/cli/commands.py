@@ -34,6 +34,7 @@ from privsql.cli.app import (
 )
 from privsql.engine.database import Options
 from privsql.errors import UsageError
+from privsql.mechanisms.registry import PROMISES
 from privsql.system import PICTURES
 
 # Publishing -----------------------------------------------------------------------------------------------------------
@@ -124,6 +125,18 @@ def init(
     sensitive: Sensitive = None,
     mechanism: MechanismKind = None,
     set: Settings = None,  # noqa: A002
+    protect: Annotated[
+        str | None, typer.Option(metavar="VALUE,..", help="Sensitive values to protect; all others are free.")
+    ] = None,
+    promise: Annotated[
+        str | None, typer.Option(metavar="NAME", help=f"What to promise: {', '.join(PROMISES)}. [default: what suits]")
+    ] = None,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Leave out the columns that are asked about, and confirm the values.")
+    ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Name every column, with the reason for its role.")
+    ] = False,
     output: Annotated[
         Path | None, typer.Option(help="Write the specification to this file; its paths are relative to that folder.")
     ] = None,
@@ -131,7 +144,7 @@ def init(
         bool, typer.Option("--schema", help="Print the JSON Schema of specifications, for editors, and read no source.")
     ] = False,
 ) -> CommandOutcome:
-    """Propose a specification for a source. Shows roles, sizes of domains and a feasible threshold, with reasons."""
+    """Propose a specification for a source. Shows roles, a promise, how precise answers will be, and what to decide."""
     if output is not None and output.exists():
         raise UsageError(f"{output} exists; remove it, or choose another path")
     base = output.absolute().parent if output is not None else None
@@ -143,6 +156,8 @@ def init(
         from privsql.source.keywords import nest_settings
 
         keys: dict[str, Any] = {"sensitive": sensitive, "mechanism": mechanism, "set": nest_settings(set or ())}
+        keys |= {"protect": protect.split(",") if protect else (), "promise": promise}
+        keys |= {"accept": accept, "explain": explain}
         text = api.init(source, **keys, base=base, schema=schema, options=options)
     if output is not None:
         output.write_text(text, encoding="utf-8")

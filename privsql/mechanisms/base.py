@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import ValidationError
@@ -261,20 +261,48 @@ Composition = NoComposition | GroupComposition[Any] | BudgetComposition[Any]
 class Proposal:
     """Parameters for the table ``[mechanism]`` of a specification, with remarks on them as comments.
 
-    The columns ``left_out`` have no place in what can be published.
+    Attributes:
+        promise: What the release promises, what it does not protect, and how precise it is: a sentence each.
+        remarks: Further comments.
+        left_out: Columns of the source that have no place in what can be published.
+        error: The relative standard error of a count of 500 of the worst protected value, without a fit.
+        decide: Parameters that the publisher has to confirm, since they were read from the records.
     """
 
     parameters: Json
+    promise: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    error: float | None = None
+    decide: Json = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class ProfiledSource:
-    """A source as ``init`` sees it: profiles of its columns, and its records under the roles that ``init`` chose."""
+    """A source as ``init`` sees it.
+
+    Attributes:
+        columns: What is known of its columns.
+        records: Prepares its records under the roles that ``init`` chose.
+        harmless: Values of the sensitive column that harm nobody.
+        protect: The values that the publisher wants to protect, if any are named.
+        weights: Whether a survey weight is published.
+        any_rule: Whether anything that can be met is wanted, where nothing useful can.
+        persons: Whether one record of each person is published, of those who have several.
+    """
 
     columns: Sequence[Profile]
     records: Callable[[], Records]
+    harmless: Sequence[str] = ()
+    protect: Sequence[str] = ()
+    weights: bool = False
+    any_rule: bool = False
+    persons: bool = False
+
+    @property
+    def of_a(self) -> str:
+        """Return what a record is called in a promise: a person only where each person has one."""
+        return "a person" if self.persons else "a record"
 
 
 # The base class -------------------------------------------------------------------------------------------------------

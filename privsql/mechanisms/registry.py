@@ -42,6 +42,8 @@ KINDS: dict[str, dict[str, tuple[str, ...]]] = {
         "privsql.mechanisms.diffpart.mechanism.ColumnDiffPart": ("diffpart",),
     },
 }
+# What ``init`` can promise for a table with a sensitive column, in the order in which it tries: kind and algorithm.
+PROMISES = {"tables": ("randomize", "tables"), "bucketize": ("bucketize", "optimal")}
 DEFAULT = next(iter(KINDS))  # where a specification names none
 
 

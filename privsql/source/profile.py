@@ -14,9 +14,8 @@ from privsql.engine.sqlfiles import Field, Holes, column, fill
 from privsql.errors import UsageError
 from privsql.mechanisms.base import ItemSetShape, Mechanism, TableShape
 from privsql.mechanisms.registry import DEFAULT, KINDS, get_default_mechanism
-from privsql.model.bins import Bins
 from privsql.model.records import Profile
-from privsql.source.table import find_column, index_names, is_publishable
+from privsql.source.table import is_publishable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -156,7 +155,7 @@ def refuse_uncategorical(
     names = ", ".join(repr(field.name) for field in different)
     if values == records > FEW_RECORDS:
         all_numbers = all(field.is_number for field in different)
-        numbers = f"mechanism.kind = {_find_numeric_kind()!r} publishes numbers, or " if all_numbers else ""
+        numbers = f"mechanism.kind = {find_numeric_kind()!r} publishes numbers, or " if all_numbers else ""
         raise UsageError(
             f"sensitive column {names}: each of the {records:,} records has a different value, so values are not "
             f"categories; {numbers}take another column, or make the values coarser in source.query"
@@ -168,128 +167,34 @@ def refuse_uncategorical(
             raise UsageError(
                 f"sensitive column {field.name!r} is {field.type} with {number:,} different values, and "
                 f"{mechanism.kind} takes at most {shape.most_numbers} numbers for categories; take "
-                f"mechanism.kind = {_find_numeric_kind()!r}, make bins in source.query, or set columns.categorical = "
+                f"mechanism.kind = {find_numeric_kind()!r}, make bins in source.query, or set columns.categorical = "
                 "true if these numbers are codes"
             )
 
 
-def _find_numeric_kind() -> str:
+def find_numeric_kind() -> str:
     """Return the kind of the first mechanism whose sensitive column is a number."""
     shapes = {kind: get_default_mechanism(kind).shape for kind in KINDS}
     return next(kind for kind, shape in shapes.items() if isinstance(shape, TableShape) and shape.numeric)
 
 
-def choose_roles(
-    db: Warehouse, source: exp.Table, kind: str | None, wanted: tuple[str | None, bool], report: Reporter
+def choose_noisy_roles(
+    db: Warehouse, source: exp.Table, kind: str, wanted: str | None, report: Reporter
 ) -> ChosenRoles:
-    """Choose roles for the columns of a source, in the shape that a mechanism takes.
-
-    Args:
-        db: The engine that has mounted the source.
-        source: The source's relation.
-        kind: The mechanism. None is the default one, or the one that publishes numbers if the sensitive column has very
-            many numbers.
-        wanted: The sensitive column (None: the one with the most telling name), and whether its numbers are codes.
-        report: Receives progress.
+    """Return roles for item sets, or for a table of categories, as the mechanism of this kind needs.
 
     Raises:
-        UsageError: No columns can have these roles, or the sensitive column is not in the source.
+        UsageError: No columns can have these roles.
     """
-    mechanism = get_default_mechanism(kind or DEFAULT)
-    fields, shape, (name, categorical) = db.list_fields(source), mechanism.shape, wanted
+    fields, shape = db.list_fields(source), get_default_mechanism(kind).shape
     look = _ColumnProfiler(db, source, report)
     if isinstance(shape, ItemSetShape):
         person = _find_person(look.profile_columns([f for f in fields if is_publishable(f) and _names_person(f.name)]))
-        return replace(_choose_list(fields, name), person=person, kind=mechanism.kind)
-    remarks = [f"left out: {f.name} is {f.type}, which can't be published" for f in fields if not is_publishable(f)]
+        return replace(_choose_list(fields, wanted), person=person, kind=kind)
     profiles = look.profile_columns([field for field in fields if is_publishable(field)])
     if not any(profile.records for profile in profiles):
-        raise UsageError(
-            "the source has no records" if profiles else f"no column can be published: {'; '.join(remarks)}"
-        )
-    if isinstance(shape, TableShape):
-        sensitive = _choose_sensitive(profiles, name, numeric=shape.numeric)
-        number = Field(sensitive.name, sensitive.type).is_number and not sensitive.is_unique
-        many = shape.most_numbers is not None and sensitive.different > shape.most_numbers
-        if kind is None and number and many and not categorical:
-            mechanism = get_default_mechanism(_find_numeric_kind())
-            remarks.append(
-                f"{sensitive.name} has {sensitive.different:,} different numbers: {mechanism.kind} publishes them as "
-                "they are; for categories make bins in source.query; if they are codes, tell init so (categorical)"
-            )
-        different = {Field(sensitive.name, sensitive.type): sensitive.different}
-        refuse_uncategorical(mechanism, different, sensitive.different, sensitive.filled, categorical=categorical)
-        chosen = _choose_table_roles(look, profiles, sensitive, remarks)
-        coded = {"categorical": True} if categorical else {}
-        return replace(chosen, columns=chosen.columns | coded, kind=mechanism.kind)
-    return replace(_choose_categories(profiles), person=_find_person(profiles), kind=mechanism.kind)
-
-
-def _choose_table_roles(
-    look: _ColumnProfiler, profiles: list[Profile], sensitive: Profile, remarks: list[str]
-) -> ChosenRoles:
-    """Return a sensitive column, and as quasi-identifiers the columns that an attacker may know."""
-    others = look.add_clear_shares([profile for profile in profiles if profile.name != sensitive.name], sensitive)
-    why = {profile.name: _explain_left_out(profile, sensitive) for profile in others}
-    bins = {one.name: how for one in others if why[one.name] and (how := _propose_bins(look, one, sensitive))}
-    reasons = [
-        f"in bins: {one.name} has {one.different:,} values, so {Bins.model_validate(bins[one.name])} are proposed"
-        for one in others
-        if one.name in bins
-    ]
-    why |= dict.fromkeys(bins, "")
-    quasi = [profile.name for profile in others if not why[profile.name]]
-    reasons += [f"left out: {name} {reason}" for name, reason in why.items() if reason]
-    if not quasi:
-        every = [reason.removeprefix("left out: ") for reason in (*reasons, *remarks)]
-        raise UsageError(f"no column can be a quasi-identifier: {_join_first(every, '; ', REASONS)}")
-    nulls = {"nulls": {sensitive.name: "suppress"}} if sensitive.filled < sensitive.records else {}
-    columns = {"quasi_identifiers": quasi, "sensitive": sensitive.name, **({"bins": bins} if bins else {}), **nulls}
-    unique = next((p.name for p in others if p.is_unique and p.different == p.records), None)
-    person = _find_person(others)
-    several = [
-        f"Note: if {one.name} names persons, some have up to {one.most} records, and promises hold per record; "
-        f"person = '{one.name}', persons = 'one' in [source] takes one record of each"
-        for one in others
-        if one.different >= FEWEST and one.most > 1 and one.filled == one.records
-        if _has_identifying_name(one) and one.name != person
-    ]
-    remarks = [*(profile.remark for profile in profiles), *reasons, *remarks, *several]
-    return ChosenRoles(columns, tuple(profiles), tuple(remarks), unique, person)
-
-
-def _propose_bins(look: _ColumnProfiler, profile: Profile, sensitive: Profile) -> dict[str, int] | int | str | None:
-    """Return bins for a column that has too many values as it is: years of dates, first digits of codes."""
-    if _is_identifying(profile) or profile.different <= MOST_QI:
-        return None
-    if profile.type in ("DATE", "TIMESTAMP"):
-        return "year"
-    if profile.type in ("INTEGER", "BIGINT") and POSTAL.search(BETWEEN.sub("_", profile.name)):
-        hundred = exp.Literal.number(POSTAL_WIDTH)
-        tens = exp.paren(exp.Div(this=column(profile.name), expression=hundred))
-        coarse = exp.Cast(this=exp.Floor(this=tens), to=exp.DataType.build("BIGINT"))
-        return None if look.gives_away(profile, coarse, sensitive) else POSTAL_WIDTH
-    prefix = look.find_prefix(profile, sensitive)
-    return {"prefix": prefix} if prefix else None
-
-
-def _explain_left_out(profile: Profile, sensitive: Profile) -> str:
-    """Why a column is no quasi-identifier; empty if it is one."""
-    if profile.is_unique:
-        return "names records: everyone has a value of their own"
-    many_texts = profile.type == "VARCHAR" and profile.records > FEW_RECORDS
-    if _has_identifying_name(profile):
-        return "names people, by its own name"
-    if profile.different < 2:
-        return f"has {'one value' if profile.different else 'no value'}"
-    if profile.different > MOST_QI or (many_texts and profile.different * FEW_EACH >= profile.filled):
-        persons = "; if it names persons, it is source.person" if many_texts else ""
-        return f"has {profile.different} values; give it columns.bins or columns.levels{persons}"
-    if profile.clear >= CLEAR and profile.lift_over(sensitive) >= LIFTS:
-        base = f"{sensitive.most / sensitive.records:.0%} without it"
-        guessed = f"an attacker who knows it guesses right for {profile.clear:.0%} of the records, {base}"
-        return f"gives {sensitive.name} away: {guessed}"
-    return ""
+        raise UsageError("the source has no records" if profiles else "no column can be published")
+    return replace(_choose_categories(profiles), person=_find_person(profiles), kind=kind)
 
 
 def _choose_list(fields: Iterable[Field], wanted: str | None) -> ChosenRoles:
@@ -352,24 +257,3 @@ def _find_person(profiles: Iterable[Profile]) -> str | None:
     """Return the column that names persons of whom some have several records, the one with the most persons."""
     several = [p for p in profiles if p.different >= FEWEST and p.most > 1 and _names_person(p.name)]
     return max(several, key=lambda p: p.different).name if several else None
-
-
-def _choose_sensitive(profiles: list[Profile], wanted: str | None, *, numeric: bool) -> Profile:
-    """Return the wanted column, or the one with the most telling name; ``numeric``: a number or point in time."""
-    if wanted is not None:
-        return find_column(index_names(profiles), wanted)
-    if numeric:
-        what = "is a number or a point in time, of two values or more,"
-        numbers = [p for p in profiles if Field(p.name, p.type).is_number and p.different > 1]
-        candidates = [p for p in numbers if not _has_identifying_name(p)]
-    else:
-        what = f"has 2 to {MOST_VALUES} values"
-        candidates = [p for p in profiles if 2 <= p.different <= MOST_VALUES and not _is_identifying(p)]
-    named = [p for p in candidates if SENSITIVE.search(p.name)]
-    if not named:
-        if not candidates:
-            raise UsageError(f"no column can be sensitive: none {what} and names neither records nor people")
-        names = [p.name for p in candidates]
-        listed = _join_first(names, ", ", OFFERED)
-        raise UsageError(f"no column looks sensitive by its name; choose one as columns.sensitive, of {listed}")
-    return min(named, key=lambda p: (p.different > 200 and not numeric, len(p.name), -p.different))

@@ -601,6 +601,20 @@ def build(
     return build_changed({**raw, "source": where}, {}, base=as_path(base), origin=origin)
 
 
+UNDECIDED = "decide"  # the section in which ``init`` asks what it can't tell from values
+
+
+def describe_undecided(asked: object) -> str:
+    """Return the line that says what to do about a section ``[decide]``."""
+    names = list(asked) if isinstance(asked, Mapping) else []
+    move = "values to [mechanism], " if "values" in names else ""
+    what = f" asks about {', '.join(names)}" if names else " is there"
+    return (
+        f"[{UNDECIDED}]{what}: move {move}columns to columns.quasi_identifiers or leave them out, then delete the "
+        "section; 'privsql init --accept' confirms values and leaves columns out"
+    )
+
+
 def build_changed(
     raw: Mapping[str, Any], changes: Changes, *, base: Path = HERE, origin: str = "specification"
 ) -> Spec:
@@ -612,6 +626,8 @@ def build_changed(
         base: The folder of the specification, and of a release without a target.
         origin: What messages call the specification; nothing where there is none but what is set.
     """
+    if UNDECIDED in raw:
+        raise UsageError(f"{origin}: {describe_undecided(raw[UNDECIDED])}")
     try:
         data = {key: as_source_table(value) if key == "source" else value for key, value in raw.items()}
         data = _change({key: value for key, value in data.items() if value is not None}, changes, base)

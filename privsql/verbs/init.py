@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 from urllib.parse import urlsplit
 
+import numpy as np
 import tomlkit
 from pydantic import ValidationError
 from sqlglot import exp
@@ -16,18 +18,27 @@ from privsql.calls import PathLike, as_optional_path
 from privsql.engine.database import HERE, TRAITS, Options, RunKeywords, Warehouse, options_from
 from privsql.engine.files import fold_name, is_files, url_scheme
 from privsql.engine.open import list_tables
-from privsql.engine.sqlfiles import DIALECT, alias_as, column, quoted_identifier, temp_table
-from privsql.errors import UsageError, suggest_name
-from privsql.mechanisms.base import BudgetComposition, ProfiledSource, Proposal, TableShape
-from privsql.mechanisms.registry import get_default_mechanism
+from privsql.engine.sqlfiles import DIALECT, Field, Holes, alias_as, column, fill, quoted_identifier, temp_table
+from privsql.errors import InfeasibleError, UsageError, suggest_name
+from privsql.mechanisms.base import BudgetComposition, ItemSetShape, ProfiledSource, Proposal, TableShape
+from privsql.mechanisms.registry import DEFAULT, KINDS, PROMISES, get_default_mechanism, get_mechanism
 from privsql.source.keywords import read_keywords
+from privsql.source.look import MOST_CELLS, MOST_RECORDS, Column, look_at, share_alone
 from privsql.source.places import Source, as_frame, is_table
 from privsql.source.population import name_population
-from privsql.source.profile import ChosenRoles, choose_roles, find_missing_markers, is_identifying_name
+from privsql.source.profile import (
+    ChosenRoles,
+    choose_noisy_roles,
+    find_missing_markers,
+    find_numeric_kind,
+    is_identifying_name,
+    refuse_uncategorical,
+)
 from privsql.source.records import prepare_table
+from privsql.source.roles import MANY, Roles, is_amount, is_harmless, list_likely_sensitive, propose_roles
 from privsql.source.spec import Columns
 from privsql.source.spec import schema as specification_schema
-from privsql.source.table import mount_persons
+from privsql.source.table import find_column, index_names, is_publishable, mount_persons
 from privsql.verbs.sessions import open_session
 
 if TYPE_CHECKING:
@@ -50,6 +61,10 @@ def init(
     mechanism: str | None = None,
     set: Mapping[str, Any] | None = None,  # noqa: A002
     base: PathLike | None = None,
+    protect: Sequence[str] | str = (),
+    promise: str | None = None,
+    accept: bool = False,
+    explain: bool = False,
     schema: bool = False,
     **how: Unpack[RunKeywords],
 ) -> str:
@@ -63,6 +78,10 @@ def init(
         set: Keys of a specification that say how to read the source. source.table may list several tables, which are
             joined by the names of records or persons that they share. ``INIT_KEYS`` are all of them.
         base: The folder where the specification will lie, from which its paths are taken; else they are absolute.
+        protect: Values of the sensitive column to protect; all others are free.
+        promise: What to promise: ``tables`` or ``bucketize``; by default the first that suits the column.
+        accept: Answer what is asked with caution: leave columns out, and confirm the list of values.
+        explain: Name each column, with the reason for its role.
         schema: Return the JSON Schema of specifications, for editors; no source is read.
         how: How the verb runs.
 
@@ -81,14 +100,17 @@ def init(
         raise UsageError(f"init takes {', '.join(INIT_KEYS)}, not {wrong}{suggest_name(wrong, INIT_KEYS)}")
     table, query, engine, sensitive, categorical, kind = map(given.get, INIT_KEYS)
     tables = (table,) if isinstance(table, str) else tuple(table or ())
-    wanted = (kind, (sensitive, bool(categorical)))
+    protected = (protect,) if isinstance(protect, str) else tuple(map(str, protect))
+    wishes = Wishes(kind, sensitive, bool(categorical), protected, promise, accept, explain)
+    if promise is not None and promise not in PROMISES:
+        raise UsageError(f"promise {promise!r} is not one of {', '.join(PROMISES)}")
     if kind is not None:
         get_default_mechanism(kind)
     if query is not None and tables:
         raise UsageError("give source.table or source.query, not both")
     with options_from(how, init) as options:
         if is_table(source):
-            return _propose_spec("the table", {"frame": as_frame(source)}, {"query": query}, wanted, options)
+            return _propose_spec(Place("the table", {"frame": as_frame(source)}, {"query": query}), wishes, options)
         if not isinstance(source, str | os.PathLike):
             raise UsageError(f"{type(source).__name__} is neither a path nor a table")
         name = os.fspath(source)
@@ -97,7 +119,7 @@ def init(
             relation = tomlkit.inline_table()
             relation.update(_describe_relation(name, tables, query))
             held = {holder: relation}
-            return _propose_spec("the table", {holder: relation.unwrap()}, {}, wanted, options, held)
+            return _propose_spec(Place("the table", {holder: relation.unwrap()}, {}, held), wishes, options)
         if engine not in (None, HERE):
             path = _as_spec_path(name, as_optional_path(base, "base"))
             place, written = {"file": name, "engine": engine}, {"file": path, "engine": engine}
@@ -109,7 +131,7 @@ def init(
                 query = _join_tables(name, tables, options) if len(tables) > 1 else None
             place, written = {"database": name}, {"database": _as_spec_path(name, as_optional_path(base, "base"))}
         how_read = {"query": query} if query is not None or not tables else {"table": tables[0]}
-        return _propose_spec(name, place, how_read, wanted, options, written)
+        return _propose_spec(Place(name, place, how_read, written), wishes, options)
 
 
 def _describe_relation(address: str, tables: Sequence[str], query: str | None) -> dict[str, Any]:
@@ -121,54 +143,338 @@ def _describe_relation(address: str, tables: Sequence[str], query: str | None) -
     return {"uri": address, **({"query": query} if query is not None else {"table": tables[0]})}
 
 
-LEARNERS = (
-    "If an attacker may train a model on the release, or know other records' values, consider algorithm = 'tables'",
-    "(see 'Choosing a mechanism'). It needs a public list of values, which init does not read from the records.",
-)
+@dataclass(frozen=True)
+class Wishes:
+    """What the caller of ``init`` wants, where it is not left to the values.
+
+    Attributes:
+        kind: The mechanism.
+        sensitive: The sensitive column.
+        categorical: Whether numbers of the sensitive column are codes of categories.
+        protect: Values of the sensitive column to protect; all others are free.
+        promise: What is promised, a name of ``PROMISES``.
+        accept: Leave out what is asked, and confirm what has to be confirmed.
+        explain: Name each column with its reason.
+    """
+
+    kind: str | None = None
+    sensitive: str | None = None
+    categorical: bool = False
+    protect: tuple[str, ...] = ()
+    promise: str | None = None
+    accept: bool = False
+    explain: bool = False
 
 
-def _propose_spec(
-    called: str,
-    place: dict[str, Any],
-    how_read: dict[str, Any],
-    wanted: tuple[str | None, tuple[str | None, bool]],
-    options: Options,
-    written: dict[str, Any] | None = None,
-) -> str:
-    """Return the text; ``written``: how the specification names the place, if it can."""
-    how_read = {key: value for key, value in how_read.items() if value is not None}
+@dataclass(frozen=True)
+class Place:
+    """Where the records are: as this call reads them, how they are read, and as a specification names the place."""
 
-    def choose(db: Warehouse) -> ChosenRoles:
-        try:
-            return choose_roles(db, temp_table("source"), *wanted, options.report)
-        except UsageError as error:
-            raise UsageError(f"{called}: {error}") from error
+    called: str
+    fields: dict[str, Any]
+    how_read: dict[str, Any]
+    written: dict[str, Any] | None = None
 
-    with open_session(options) as db:
-        mount_persons(db, source := _make_source(place | how_read))
-        elsewhere = source.external_relation is not None
-        marked = {} if elsewhere else find_missing_markers(db, temp_table("source"))
-        chosen = None if marked else choose(db)
-    if chosen is None:
-        how_read = _read_as_null(source, how_read, marked)
+
+def _propose_spec(place: Place, wishes: Wishes, options: Options) -> str:
+    """Return the text of the specification that is proposed."""
+    how_read = {key: value for key, value in place.how_read.items() if value is not None}
+    is_table = isinstance(get_default_mechanism(wishes.kind or DEFAULT).shape, TableShape)
+    try:
         with open_session(options) as db:
-            mount_persons(db, source := _make_source(place | how_read))
-            chosen = choose(db)
-    mechanism = get_default_mechanism(chosen.kind)
+            mount_persons(db, source := _make_source(place.fields | how_read))
+            marked = {} if source.external_relation is not None else find_missing_markers(db, temp_table("source"))
+            look = _look_at_source(db, source, options) if is_table and not marked else None
+        if marked:
+            how_read = _read_as_null(source, how_read, marked)
+            with open_session(options) as db:
+                mount_persons(db, source := _make_source(place.fields | how_read))
+                look = _look_at_source(db, source, options) if is_table else None
+        place = replace(place, how_read=how_read)
+        texts = [f"read as NULL: {', '.join(map(repr, one))} in {name}" for name, one in marked.items()]
+        if look is not None:
+            return _propose_table(place, source, look, wishes, texts, options)
+        return _propose_noisy(place, source, wishes, texts, options)
+    except UsageError as error:
+        raise UsageError(f"{place.called}: {error}") from error
+
+
+# Tables with a sensitive column ---------------------------------------------------------------------------------------
+
+USELESS = 0.2  # relative error of a count of 500 above which a release is of no use
+DECIDE = (
+    "nothing is published until this section is gone: delete it to leave these out, or move names to quasi_identifiers"
+)
+QUESTIONS = {
+    "measurements": "leave out, or publish rounded: width in columns.bins",
+    "sensitive": "may harm by itself: leave out, or name it with sensitive=",
+    "dates": "leave out, or publish as months: columns.bins",
+    "unknown": "do outsiders know it? leave out, or publish",
+    "persons": "does it name persons? then it is source.person",
+    "more": "known to outsiders, beyond fifteen",
+}
+LISTED = "public knowledge? then move this line to [mechanism]"
+NAMED = 8
+TYPED = ("BIGINT", "DOUBLE", "DATE", "TIMESTAMP", "BOOLEAN")  # that a CSV file needs the specification to state
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a look at a source shows.
+
+    Attributes:
+        columns: The columns that can be published, as a sample of the records shows them.
+        records: The number of all records.
+        left_out: The other columns, each with the reason.
+        groups: By the name of a column that is unique in the sample alone: all columns in whole groups of its records.
+    """
+
+    columns: list[Column]
+    records: int
+    left_out: dict[str, str]
+    groups: dict[str, list[Column]]
+
+
+def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, texts: list[str], options: Options) -> str:
+    """Return the text for a table with a sensitive column: roles by values, and the promise by its precision."""
+    columns, records = look.columns, look.records
+    sensitive = _find_sensitive(columns, wishes.sensitive)
+    secret = next(one for one in columns if one.name == sensitive)
+    roles = propose_roles(columns, sensitive, look.groups)
+    for name, reason in look.left_out.items():
+        roles.left_out.setdefault(name, reason)
+    if roles.person is not None and sensitive in roles.changing and wishes.kind is None:
+        return _propose_changing(place, source, roles, texts, options)
+    if roles.person is not None:
+        source = _make_source({**place.fields, **place.how_read, "person": roles.person, "persons": "one"})
+    wanted = [name for name in roles.published] or [name for names in roles.asked.values() for name in names]
+    if not wanted:
+        raise UsageError(
+            "no column is left to publish beside the sensitive one; "
+            + "; ".join(f"{name} {reason}" for name, reason in list(roles.left_out.items())[:NAMED])
+        )
+    if wishes.accept and not roles.published:
+        raise UsageError(
+            f"nothing is left to publish beside {sensitive!r}; outsiders may know: {', '.join(wanted[:NAMED])}"
+        )
+    bins = {name: how for name, how in roles.bins.items() if name in roles.published}
+    coded = {"categorical": True} if wishes.categorical else {}
+    nulls = {"nulls": {sensitive: "value"}} if secret.nulls else {}
+    stated = {"sensitive": sensitive, **({"bins": bins} if bins else {}), **nulls, **coded}
+    prepared = Columns.model_validate({**stated, "quasi_identifiers": wanted})
+    with open_session(options) as db:
+        profiled = ProfiledSource(
+            (),
+            cache(lambda: prepare_table(db, source, prepared)),
+            harmless=[value for value in ("NULL", *secret.texts) if is_harmless(value, secret)],
+            protect=wishes.protect,
+            weights=bool(roles.weights),
+            persons=roles.person is not None,
+        )
+        chosen, other = _choose_promise(db, profiled, wishes, secret)
+    document = tomlkit.document()
+    shown = f"{records:,} records" + (
+        f", of which {secret.records:,} were looked at" if secret.records < records else ""
+    )
+    lines = [f"Proposed by privsql init for {shown}.", *chosen.promise]
+    alone = share_alone([one for one in columns if one.name in roles.published])
+    lines.append(f"With their quasi-identifiers {alone:.0%} of the records are alone.")
+    for name in roles.weights:
+        weights = next(one for one in columns if one.name == name).sorted_numbers
+        worth = float(weights.sum() ** 2 / np.square(weights).sum() / len(weights))
+        lines.append(f"{name} is a survey weight: weighted answers are worth those of {worth:.0%} of the records.")
+    if chosen.error is not None and chosen.error > USELESS:
+        lines.append(
+            f"USELESS as it stands: a count of 500 would be off by {chosen.error:.0%}. Choose another promise."
+        )
+    for line in (*lines, *chosen.remarks, *texts):
+        document.add(tomlkit.comment(line))
+    decide = _ask(roles, chosen, wishes)
+    if decide is not None:
+        document["decide"] = decide
+    how_read = place.how_read
+    kind, algorithm = chosen.parameters["kind"], chosen.parameters.get("algorithm")
+    composition = (get_mechanism(kind, algorithm) if algorithm else get_default_mechanism(kind)).composition
+    if source.kind == "csv" and isinstance(
+        composition, BudgetComposition
+    ):  # no record decides the types of such a release
+        typed = {
+            one.name: one.type for one in columns if one.name in (*roles.published, sensitive) and one.type in TYPED
+        }
+        how_read = how_read | ({"options": how_read.get("options", {}) | {"types": typed}} if typed else {})
+    section = tomlkit.table()
+    section.update(dict(place.written or {}) | (how_read if place.written else {}))
+    if roles.id is not None:
+        section["id"] = roles.id
+    if roles.person is not None:
+        section["person"], section["persons"] = roles.person, "one"
+        section.add(tomlkit.comment("one record of each person is published, chosen by the secret key"))
+    if place.written and not name_population(source):
+        section.add(tomlkit.comment('population = "clinic"  # publish asks whom the table is about; name these people'))
+    if section:
+        document["source"] = section
+    document["columns"] = {"quasi_identifiers": list(roles.published), **stated}
+    parameters = {**chosen.parameters, **(chosen.decide if wishes.accept else {})}
+    document["mechanism"] = parameters
+    if other is not None:
+        document.add(tomlkit.nl())
+        document.add(tomlkit.comment("Or, in place of the mechanism above:"))
+        for line in (*other.promise, *tomlkit.dumps({"mechanism": {**other.parameters, **other.decide}}).splitlines()):
+            document.add(tomlkit.comment(line))
+    document.add(tomlkit.nl())
+    for line in _explain_left_out(roles, wishes):
+        document.add(tomlkit.comment(line))
+    return tomlkit.dumps(document)
+
+
+def _look_at_source(db: Warehouse, source: Source, options: Options) -> Look:
+    """Look at relation ``source``: at all of its records, or at a sample."""
+    options.report.start_step("Looking at the columns")
+    relation = temp_table("source")
+    fields = db.list_fields(relation)
+    left_out = {one.name: f"is {one.type}, which can't be published" for one in fields if not is_publishable(one)}
+    fields = [one for one in fields if is_publishable(one)]
+    records = int(db.rows(fill("core/size", {"table": relation}))[0][0])
+    if not records:
+        raise UsageError("the source has no records")
+    if not fields:
+        raise UsageError("no column can be published")
+    most = min(MOST_RECORDS, MOST_CELLS // len(fields))
+    if records > MOST_RECORDS == most and source.external_relation is None:
+        sample = db.arrow(fill("duckdb/sampled", {"table": relation}))
+    else:
+        sample = db.arrow(fill("core/first", {"table": relation, "most": exp.Literal.number(most)}))
+    columns = look_at(fields, sample)
+    groups = _look_at_persons(db, columns, records) if source.external_relation is None else {}
+    return Look(columns, records, left_out, groups)
+
+
+def _choose_promise(
+    db: Warehouse, source: ProfiledSource, wishes: Wishes, secret: Column
+) -> tuple[Proposal, Proposal | None]:
+    """Return the proposal of the first promise that suits the column, and that of the next one."""
+    if wishes.kind is not None or is_amount(secret, categorical=wishes.categorical):
+        mechanism = get_default_mechanism(wishes.kind or find_numeric_kind())
+        different = {Field(secret.name, secret.type): secret.different}
+        refuse_uncategorical(mechanism, different, secret.different, secret.filled, categorical=wishes.categorical)
+        return mechanism.propose(db, source), None
+    names = [wishes.promise] if wishes.promise is not None else [*PROMISES]
+    found, reasons = [], []
+    for name in names:
+        try:
+            found.append(get_mechanism(*PROMISES[name]).propose(db, source))
+        except InfeasibleError as error:
+            reasons.append(f"{name}: {error}")
+    if not found:
+        if wishes.promise is not None:
+            raise InfeasibleError("; ".join(reasons))
+        last = get_mechanism(*PROMISES[names[-1]])  # a rule that can be met exists more often than a useful one
+        found.append(last.propose(db, replace(source, any_rule=True)))
+    first = replace(found[0], remarks=(*reasons, *found[0].remarks))
+    return first, found[1] if len(found) > 1 else None
+
+
+def _ask(roles: Roles, chosen: Proposal, wishes: Wishes) -> Table | None:
+    """Return the table ``[decide]``; None where nothing is asked, or everything is accepted."""
+    if wishes.accept or not (roles.asked or chosen.decide):
+        return None
+    section = tomlkit.table()
+    section.comment(DECIDE)
+    for key, values in chosen.decide.items():
+        section.add(key, tomlkit.item(values).comment(LISTED))
+    for question, names in roles.asked.items():
+        few = names if wishes.explain else names[:NAMED]
+        more = f"and {len(names) - len(few):,} more, which --explain names; " if len(names) > len(few) else ""
+        section.add(question, tomlkit.item(few).comment(more + QUESTIONS[question]))
+    return section
+
+
+def _explain_left_out(roles: Roles, wishes: Wishes) -> list[str]:
+    """Return a line for each reason, with the columns that it holds for."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in roles.left_out.items():
+        by_reason.setdefault(reason, []).append(name)
+    lines = []
+    for reason, names in by_reason.items():
+        few = names if wishes.explain else names[:NAMED]
+        more = f" and {len(names) - len(few)} more" if len(names) > len(few) else ""
+        lines.append(f"left out: {', '.join(few)}{more}: {reason}")
+    return lines
+
+
+def _look_at_persons(db: Warehouse, columns: Sequence[Column], records: int) -> dict[str, list[Column]]:
+    """Return the columns that are unique in the sample and not in the table, each with whole groups of its records."""
+    seen = columns[0].records
+    if seen == records:
+        return {}
+    groups = {}
+    relation, fields = temp_table("source"), [Field(one.name, one.type) for one in columns]
+    for one in columns:
+        if not (one.is_whole or one.is_text or one.type == "UUID") or one.different < seen / 2:
+            continue
+        holes: Holes = {"source": relation, "column": column(one.name)}
+        _, filled, different, _ = db.rows(fill("core/profile", holes))[0]
+        if different < filled / MANY:
+            parts = exp.Literal.number(max(1, records // seen))
+            holes = {"table": relation, "column": column(one.name), "parts": parts, "most": exp.Literal.number(seen)}
+            groups[one.name] = look_at(fields, db.arrow(fill("duckdb/persons", holes)))
+    return groups
+
+
+def _find_sensitive(columns: Sequence[Column], wanted: str | None) -> str:
+    """Return the sensitive column as the source spells it; ``UsageError`` that names the likeliest if none is given."""
+    if wanted is not None:
+        return find_column(index_names([Field(one.name, one.type) for one in columns]), wanted).name
+    likely = list_likely_sensitive(columns)[:NAMED]
+    if not likely:
+        raise UsageError("no column can be sensitive: each has one value, or names records or people")
+    raise UsageError(f"columns.sensitive is missing; likely ones: {', '.join(likely)}")
+
+
+# Item sets and tables of counts ---------------------------------------------------------------------------------------
+
+
+def _propose_noisy(place: Place, source: Source, wishes: Wishes, texts: list[str], options: Options) -> str:
+    """Return the text for item sets, or for a table of categories without a sensitive column."""
+    kind = wishes.kind or DEFAULT
+    with open_session(options) as db:
+        mount_persons(db, source)
+        chosen = choose_noisy_roles(db, temp_table("source"), kind, wishes.sensitive, options.report)
+    mechanism = get_default_mechanism(kind)
     with open_session(options) as db:
         columns = Columns.model_validate(chosen.columns)
         profiled = ProfiledSource(chosen.profiles, lambda: prepare_table(db, source, columns))
         proposed = mechanism.propose(db, profiled)
-    if isinstance(mechanism.shape, TableShape) and not mechanism.shape.numeric:
-        proposed = replace(proposed, remarks=(*proposed.remarks, *LEARNERS))
-    private = isinstance(mechanism.composition, BudgetComposition)
-    if private and source.kind == "csv":  # no record decides the types of such a release
+    how_read = place.how_read
+    if source.kind == "csv":  # no record decides the types of such a release
         whole = {one.name: one.type for one in chosen.profiles if one.type == "BIGINT"}
         how_read |= {"options": how_read.get("options", {}) | {"types": whole}} if whole else {}
-    texts = [f"read as NULL: {', '.join(map(repr, one))} in {name}" for name, one in marked.items()]
     chosen = replace(chosen, remarks=(*texts, *chosen.remarks))
-    shown = {**written, **how_read} if written else {}
-    return _make_document(shown, chosen, proposed, reduced=private, unnamed=not name_population(source))
+    shown = {**place.written, **how_read} if place.written else {}
+    return _make_document(shown, chosen, proposed, unnamed=not name_population(source))
+
+
+CHANGING = (
+    "{sensitive} changes within {person}, so one record of each would throw most of it away. Proposed is the set of",
+    "its values for each {person}: it answers how many have a value, or several together. For other questions name a",
+    "column that does not change, or publish all records with persons = 'count': promises are then about records.",
+)
+
+
+def _refuse_records() -> NoReturn:
+    raise TypeError("item sets are proposed without a look at the records")
+
+
+def _propose_changing(place: Place, source: Source, roles: Roles, texts: list[str], options: Options) -> str:
+    """Return the text for a sensitive value that changes within persons: a set of values for each of them."""
+    kind = next(kind for kind in KINDS if isinstance(get_default_mechanism(kind).shape, ItemSetShape))
+    columns = {"record": roles.person, "item": roles.sensitive}
+    with open_session(options) as db:
+        proposed = get_default_mechanism(kind).propose(db, ProfiledSource((), _refuse_records))
+    remarks = [line.format(sensitive=roles.sensitive, person=roles.person) for line in CHANGING]
+    chosen = ChosenRoles(columns, (), (*texts, *remarks), kind=kind)
+    shown = {**place.written, **place.how_read} if place.written else {}
+    return _make_document(shown, chosen, proposed, unnamed=not name_population(source))
 
 
 def _read_as_null(source: Source, how_read: dict[str, Any], marked: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
@@ -228,25 +534,12 @@ def _as_spec_path(name: str, base: Path | None) -> str:
     return (place if base is None else Path(os.path.relpath(place, base))).as_posix()
 
 
-def _make_document(
-    source: dict[str, Any], chosen: ChosenRoles, proposed: Proposal, *, reduced: bool, unnamed: bool
-) -> str:
-    """Return the text.
-
-    ``reduced``: only one record of each person can be published, so there is no choice; ``unnamed``: nothing says whom
-    the table is about.
-    """
+def _make_document(source: dict[str, Any], chosen: ChosenRoles, proposed: Proposal, *, unnamed: bool) -> str:
+    """Return the text; ``unnamed``: nothing says whom the table is about."""
     document = tomlkit.document()
-    first = "Proposed by privsql init."
-    roles = (
-        ""
-        if "categories" in chosen.columns
-        else " Check the roles: a column that an attacker may know is a quasi-identifier."
-    )
-    head = (first + roles, "", *chosen.remarks) if chosen.remarks else (first,)
-    for line in (*head, *proposed.remarks):
+    for line in ("Proposed by privsql init.", *chosen.remarks, *proposed.remarks):
         document.add(tomlkit.comment(line))
-    if place := _describe_source(source, chosen, reduced=reduced):
+    if place := _describe_source(source, chosen):
         if unnamed:
             place.add(
                 tomlkit.comment('population = "clinic"  # publish asks whom the table is about; name these people')
@@ -257,23 +550,15 @@ def _make_document(
     return tomlkit.dumps(document)
 
 
-def _describe_source(source: dict[str, Any], chosen: ChosenRoles, *, reduced: bool) -> Table:
-    """Return the table ``[source]``; what becomes of persons with several records is left open, or the only choice."""
+def _describe_source(source: dict[str, Any], chosen: ChosenRoles) -> Table:
+    """Return the table ``[source]``; of each person one record is published."""
     section = tomlkit.table()
     section.update({**source, **({"id": chosen.id} if chosen.id else {})})
     if chosen.person is not None:
-        section["person"] = chosen.person
-        if reduced:
-            section["persons"] = "one"
-            section.add(
-                tomlkit.comment('or persons = "some", and in [mechanism] max_records: as many of each share epsilon')
-            )
-        else:
-            section.add(tomlkit.comment("Some persons have several records. Choose one of each, or all with 'count':"))
-            section.add(tomlkit.comment('persons = "one"'))
-    elif chosen.id is not None and not reduced:
-        section.add(tomlkit.comment("If these ids are of persons, declare that, and promises are about persons:"))
-        section.add(tomlkit.comment(f"person = {tomlkit.string(chosen.id).as_string()}"))
+        section.update({"person": chosen.person, "persons": "one"})
+        section.add(
+            tomlkit.comment('or persons = "some", and in [mechanism] max_records: as many of each share epsilon')
+        )
     return section
 
 

@@ -73,9 +73,9 @@ CASES: dict[str, tuple[pa.Schema, Any, dict[str, Any], dict[str, Any]]] = {
     "items": (ITEMS, ITEM, {"record": "id", "item": "good"}, VIEWS),
 }  # fmt: skip
 PUBLIC = {
-    "values": ["people", "privsql_values"],
-    "numbers": ["people", "privsql_values"],
-    "values with NULL": ["people", "privsql_values"],
+    "values": ["qit", "privsql_values"],
+    "numbers": ["qit", "privsql_values"],
+    "values with NULL": ["qit", "privsql_values"],
     "marginals": ["privsql_domains"],
     "cells": ["privsql_taxonomy"],
     "views": ["privsql_universe"],

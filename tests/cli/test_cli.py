@@ -279,8 +279,9 @@ def test_init_proposes_what_publish_takes(tmp_path: Path, kind: str, monkeypatch
         warehouse(source, f"CREATE TABLE ward AS {PEOPLE.format(n=400)}")
     else:
         write(source, PEOPLE.format(n=400))
-    proposed = succeeded("init", source).out
-    assert succeeded("init", source, "--json").json == {"spec": proposed}
+    given = "--sensitive", "disease", "--promise", "bucketize", "--accept"
+    proposed = succeeded("init", source, *given).out
+    assert succeeded("init", source, *given, "--json").json == {"spec": proposed}
     Path("spec.toml").write_text(proposed, encoding="utf-8")
     shown = succeeded("publish", "spec.toml", "--json").json
     assert succeeded("verify", shown["release"], "--source", "spec.toml", "--json").json["ok"]
@@ -308,7 +309,8 @@ def test_init_takes_the_sensitive_column_that_is_named(place: Path) -> None:
 )
 def test_init_proposes_nothing_that_publish_refuses(tmp_path: Path, columns: str, why: str) -> None:
     write(tmp_path / "ward.parquet", f"SELECT {columns}, 'd' || i % 4 AS disease FROM range(200) t(i)")
-    (tmp_path / "spec.toml").write_text(succeeded("init", tmp_path / "ward.parquet").out, encoding="utf-8")
+    proposed = succeeded("init", tmp_path / "ward.parquet", "--sensitive", "disease", "--accept").out
+    (tmp_path / "spec.toml").write_text(proposed, encoding="utf-8")
     succeeded("publish", tmp_path / "spec.toml", "--to", tmp_path / "ill.duckdb")
 
 
@@ -323,7 +325,8 @@ def test_init_finds_a_table_in_a_schema_of_its_own(tmp_path: Path) -> None:
     source = warehouse(
         tmp_path / "clinic.duckdb", "CREATE SCHEMA ward", f"CREATE TABLE ward.stay AS {PEOPLE.format(n=400)}"
     )
-    (tmp_path / "spec.toml").write_text(succeeded("init", source).out, encoding="utf-8")
+    proposed = succeeded("init", source, "--sensitive", "disease", "--accept").out
+    (tmp_path / "spec.toml").write_text(proposed, encoding="utf-8")
     succeeded("publish", tmp_path / "spec.toml", "--to", tmp_path / "ill.duckdb")
 
 

@@ -51,7 +51,7 @@ class Python:
     def init(self, source: Path, *, kind: str | None = None, sensitive: str | None = None) -> Outcome:
         """Propose a specification; its TOML is the ``text``."""
         roles = {name: value for name, value in (("mechanism", kind), ("sensitive", sensitive)) if value}
-        return _guarded(lambda: Outcome(0, {}, str(privsql.init(str(source), **roles))))
+        return _guarded(lambda: Outcome(0, {}, str(privsql.init(str(source), accept=True, **roles))))
 
     def plan(self, spec: Mapping[str, Any]) -> Outcome:
         """Predict a release."""
@@ -157,7 +157,7 @@ class Commands:
     def init(self, source: Path, *, kind: str | None = None, sensitive: str | None = None) -> Outcome:
         """Propose a specification; its TOML is the ``text``."""
         roles = [*(["--mechanism", kind] if kind else []), *(["--sensitive", sensitive] if sensitive else [])]
-        code, out, err = self.run(["init", str(source), *roles])
+        code, out, err = self.run(["init", str(source), "--accept", *roles])
         return Outcome(code, {"error": err, "exit_code": code} if code else {}, out)
 
     def plan(self, spec: Mapping[str, Any]) -> Outcome:

@@ -194,7 +194,7 @@ def test_tables_spend_no_more_than_epsilon(shelf: Shelf) -> None:
 
 def test_tables_publish_quasi_identifiers_and_weights_that_add_up(shelf: Shelf) -> None:
     made = shelf.get(TABLES)
-    assert made.counted("people", TABLES.quasi_identifiers) == made.true_counts(TABLES.quasi_identifiers)
+    assert made.counted("qit", TABLES.quasi_identifiers) == made.true_counts(TABLES.quasi_identifiers)
     sums = made.rows(f"SELECT sum(weight) FROM {NAME}_weighted GROUP BY {TABLES.quasi_identifiers}")
     assert [row[0] for row in sums] == pytest.approx([1] * 420, abs=1e-5)
     listed = {row[0] for row in made.rows(f"SELECT DISTINCT disease FROM {NAME}_weighted")}
@@ -255,7 +255,7 @@ def test_an_edited_sub_table_is_refused(shelf: Shelf, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_edited_tables_are_refused(shelf: Shelf, tmp_path: Path) -> None:
     made = shelf.get(TABLES)
-    assert_edits_noticed(made, tmp_path, "people", "FROM people WHERE rowid <> 0 ORDER BY rowid")
+    assert_edits_noticed(made, tmp_path, "qit", "FROM qit WHERE rowid <> 0 ORDER BY rowid")
     more = "CASE WHEN clique = 2 AND cell = 0 THEN count + 50 ELSE count END AS count"
     edited = f"SELECT * REPLACE ({more}) FROM privsql_marginals ORDER BY rowid"
     assert_edits_noticed(made, tmp_path, "privsql_marginals", edited)

@@ -447,11 +447,12 @@ def test_init_writes_a_specification_for_another_folder(
     monkeypatch.chdir(tmp_path)
     spec = Path("specs/x.toml")
     if way == "--output":
-        succeeded("init", "people.parquet", "--output", spec)
+        succeeded("init", "people.parquet", "--sensitive", "disease", "--accept", "--output", spec)
         assert 'file = "../people.parquet"' in spec.read_text(encoding="utf-8")
         refused(run("init", "people.parquet", "--output", spec), 2, "exists")
     else:
-        spec.write_text(succeeded("init", "people.parquet").out, encoding="utf-8")
+        given = "--sensitive", "disease", "--accept"
+        spec.write_text(succeeded("init", "people.parquet", *given).out, encoding="utf-8")
     monkeypatch.chdir("/")
     assert succeeded("plan", tmp_path / spec, "--json").json["records"] == 200
 
@@ -699,7 +700,7 @@ def test_late_values_tell_the_type(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_sqlite_table_is_published_verified_and_proposed(tmp_path: Path) -> None:
     place = copied(tmp_path / "x.db", "people", PEOPLE.format(n=200))
-    assert 'table = "people"' in succeeded("init", place).out
+    assert 'table = "people"' in succeeded("init", place, "--sensitive", "disease").out
     spec = specification(tmp_path, source='database = "x.db"\ntable = "people"')
     succeeded("publish", spec)
     assert manifest(tmp_path / "ill.duckdb")["records"] == 200

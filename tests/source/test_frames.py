@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import uuid
 from datetime import UTC, date, datetime, time
@@ -335,7 +336,11 @@ def test_nothing_says_whom_a_table_is_about_but_its_publisher(tmp_path: Path) ->
 def test_init_proposes_for_a_table_and_load_takes_one(tmp_path: Path) -> None:
     people = pandas()[["age", "band", "disease"]].assign(person=range(ROWS))
     path = tmp_path / "spec.toml"
-    path.write_text(privsql.init(people), encoding="utf-8")
+    with pytest.raises(UsageError, match="nothing is left to publish beside 'disease'; outsiders may know: band"):
+        privsql.init(people, sensitive="disease", accept=True)
+    text = privsql.init(people, sensitive="disease", promise="bucketize")
+    decided = re.sub(r"\[decide\].*?\n\n", "", text, flags=re.DOTALL)
+    path.write_text(decided.replace("identifiers = []", 'identifiers = ["band"]'), encoding="utf-8")
     spec = privsql.load(path, source=people)
     assert privsql.load(path, source="other.csv").source.path == Path("other.csv").absolute()
     assert (spec.columns.sensitive, spec.source.id) == (("disease",), "person")

@@ -131,7 +131,7 @@ def test_a_name_that_says_nothing_is_asked_for(tmp_path: Path) -> None:
     refused(run(*asked), 2, "source.population is missing: 'data.parquet' does not", "source.population = 'clinic'")
     assert not (tmp_path / "r.duckdb").exists()
     spec = tmp_path / "spec.toml"
-    succeeded("init", tmp_path / "data.parquet", "--sensitive", "disease", "--output", spec)
+    succeeded("init", tmp_path / "data.parquet", "--sensitive", "disease", "--accept", "--output", spec)
     text = spec.read_text(encoding="utf-8")
     refused(run("publish", spec, "--to", tmp_path / "r.duckdb"), 2, "source.population is missing")
     spec.write_text(text.replace('# population = "clinic"', 'population = "clinic"'), encoding="utf-8")

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import stats
 
 from privsql.mechanisms.dp.joint_model import Model
-from privsql.mechanisms.marginals import plan as marginals
+from privsql.mechanisms.marginals import publish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -95,7 +95,7 @@ def fit_models_once(patch: pytest.MonkeyPatch) -> None:
             vars(fitted[key])["fitted_table"] = cache(fitted[key].fitted_table)
         return fitted[key]
 
-    patch.setattr(marginals, "Model", find_model)
+    patch.setattr(publish, "Model", find_model)
 
 
 def worst_ratio(one: dict[Any, float], other: dict[Any, float]) -> float:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from privsql.answers.accuracy import by_questions
 from privsql.attacks import adversaries
 from privsql.mechanisms.base import Mechanism, NoComposition, TableShape
-from privsql.mechanisms.bucketize import attacks, checks, preview, publish, tables
+from privsql.mechanisms.bucketize import attacks, checks, preview, proposal, publish, tables
 from privsql.mechanisms.bucketize.answers import BucketizedAnswers
 from privsql.mechanisms.bucketize.attacks import BucketAttackView
 from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
@@ -46,7 +46,7 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
 
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
         """Propose a threshold, and the algorithm whose answers to it are best."""
-        return preview.propose_parameters(db, source)
+        return proposal.propose_parameters(db, source)
 
     def plan(self, db: Relations, source: Records, params: Bucketize) -> BucketizePlan:
         """Return the sizes of the buckets that the search finds, and what the release is predicted to give."""

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from privsql.answers.accuracy import LEAST_SHARE
 from privsql.answers.bucket_model import find_obstacle, list_weights
 from privsql.answers.bucket_posteriors import prepare_release
-from privsql.answers.channel import LARGE, Channel, Floats, relative_error, remaining_variance
+from privsql.answers.channel import LARGE, Channel, Floats, relative_error
 from privsql.answers.learned_prior import code_column
 from privsql.answers.softmax import (
     FeatureMap,
@@ -29,9 +29,9 @@ from privsql.answers.softmax import (
 from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import temp_table
 from privsql.errors import InfeasibleError, UsageError
-from privsql.exact import Linear, fraction_text, parse_linear
+from privsql.exact import Linear, fraction_text
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.base import Alternative, AlternativeMeasure, Alternatives, Curve, Figure, Proposal
+from privsql.mechanisms.base import Alternative, AlternativeMeasure, Alternatives, Curve, Figure
 from privsql.mechanisms.bucketize import bounds
 from privsql.mechanisms.bucketize.attacks import LEARNING_SAMPLE
 from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
     from privsql.answers.bucket_posteriors import Batch, BucketLikelihood
     from privsql.engine.database import Relations
-    from privsql.mechanisms.base import ProfiledSource
     from privsql.mechanisms.bucketize.layout import BucketRuns
     from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Plan
     from privsql.model.records import Records
@@ -553,86 +552,3 @@ def _mean_error(figures: dict[str, Figure]) -> float | None:
     """Which of them are foreseen depends on the values' frequencies alone, so they are the same of all algorithms."""
     known = [error for key, *_ in QUESTIONS if (error := figures.get(key))]
     return float(np.exp(np.mean(np.log(known)))) if known else None
-
-
-# Proposal -------------------------------------------------------------------------------------------------------------
-# What ``init`` proposes for a table: the first rule that can be met and lets no belief reach above 1/2.
-#
-# The algorithm is the default of ``publish``. A remark says what it leaves open of a count, and what beliefs are,
-# beside the one with the least loss.
-
-CLEARLY, SHOWN = 0.9, 3
-RULES = (  # proposed, the first that can be met; what varies with f comes first, then what leaves less room
-    "2*f + 0.02", "4*f + 0.02", "8*f + 0.02", "16*f + 0.02", "32*f + 0.02", "1.5*f + 0.05", "f + 0.1",
-    "f + 0.05", "f + 0.02",
-)  # fmt: skip
-
-
-def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
-    """The first rule of ``RULES`` that two sizes can meet and that bounds every belief by 1/2.
-
-    Where there is none, the rule that bounds the highest belief lowest, with a remark that says which value it is.
-    """
-    records = source.records()
-    share = Fraction(max(records.counts), sum(records.counts)) if records.counts else Fraction(0)
-    bounds = {rule: parse_linear(rule).threshold_at(share) for rule in RULES}
-    modest = [rule for rule in RULES if bounds[rule] <= Fraction(1, 2)]
-    by_bound = sorted(set(RULES) - set(modest), key=lambda rule: (bounds[rule], RULES.index(rule)))
-    chosen = next((rule for rule in (*modest, *by_bound) if _can_be_met(db, records, rule)), None)
-    if chosen is None:
-        raise InfeasibleError("no threshold below certainty can be met; there are too few values or records")
-    previews = ReleasePreviews(db, records, LITTLE)
-    known = {"allow_certain": True} if bounds[chosen] == 1 else {}
-    algorithm, why = _choose_algorithm(previews, {"threshold": chosen, **known})
-    params = {"kind": "bucketize", "algorithm": algorithm, "threshold": chosen, **known}
-    near = _describe_near(previews, Bucketize.model_validate(params))
-    if chosen in modest:
-        return Proposal(params, (*why, *near))
-    worst, bound = records.labels[int(np.argmax(records.counts))], min(Fraction(1), bounds[chosen])
-    remark = (
-        f"Note: {worst} is the value of {float(share):.1%} of the records, so no release can bound the belief in it by "
-        f"1/2; this one bounds it by {float(bound):.1%}."
-    )
-    return Proposal(params, (remark, *why, *near))
-
-
-def _choose_algorithm(previews: ReleasePreviews, rule: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
-    """The default of ``publish``, or ``optimal`` where that can't be; and what it leaves open beside ``optimal``."""
-    default = Bucketize.model_validate(rule).algorithm
-    outcomes = {}
-    for name in dict.fromkeys((default, "optimal")):
-        preview = previews.try_parameters({**rule, "algorithm": name})
-        if isinstance(preview, str):
-            return "optimal", ()
-        if preview.channel is None:
-            return default, ()
-        outcomes[name] = remaining_variance(preview.channel), preview.facts.mean_belief or 0.0
-    (left, belief), (less, more) = outcomes["optimal"], outcomes[default]
-    if less > CLEARLY * left:
-        return default, ()
-    return default, (
-        f"{default!r} makes counts more precise: {less:.0%} of their variance remains, with 'optimal' {left:.0%}.",
-        f"In return attackers get closer to the thresholds: mean belief {more:.1%}, with 'optimal' {belief:.1%}.",
-        "privsql plan --algorithms compares all algorithms.",
-    )
-
-
-def _describe_near(previews: ReleasePreviews, params: Bucketize) -> list[str]:
-    """Return what three of the ``NEAREST`` multiples of a threshold are predicted to give, one line each."""
-    lines: list[str] = []
-    for row in predict_thresholds(previews, params, NEAREST):
-        belief, error = row.figures.get("learning_belief"), row.figures.get("count_error")
-        if belief is not None:
-            errs = "" if error is None else f", a count of 200 to 1,000 records is off by about {error:.1%}"
-            lines.append(f"{row.algorithm}: a learning attacker is about {belief:.0%} sure of a record's value{errs}")
-        if len(lines) == SHOWN:
-            break
-    return ["Predicted by threshold, from a few records (privsql plan --curve reads more):", *lines] if lines else []
-
-
-def _can_be_met(db: Relations, records: Records, rule: str) -> bool:
-    try:
-        plan_buckets(db, records, Bucketize.model_validate({"algorithm": "two-size", "threshold": rule}), proving=False)
-    except InfeasibleError:
-        return False
-    return True

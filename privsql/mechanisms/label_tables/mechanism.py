@@ -6,12 +6,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from privsql.answers.accuracy import by_questions
-from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.base import WEIGHTED, BudgetComposition, TableShape
 from privsql.mechanisms.dp.mechanism import PrivateMechanism
 from privsql.mechanisms.dp.tables import describe_noisy_tables
-from privsql.mechanisms.label_tables import answers, attacks, checks, plan, publish, tables
+from privsql.mechanisms.label_tables import answers, attacks, checks, plan, proposal, publish, tables
 from privsql.mechanisms.label_tables.parameters import TYPICAL, TablesFacts, reach_of
 from privsql.mechanisms.perturb.parameters import Randomize
 from privsql.model.checks import VerifiedBound
@@ -84,8 +83,8 @@ class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
     advice = ("a smaller epsilon", "fewer or coarser quasi-identifiers")
 
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
-        """Raise ``UsageError``: the list of values is public knowledge, and never read from the records."""
-        raise UsageError("algorithm 'tables' needs a public list of values, which init does not read from the records")
+        """Propose an epsilon of ln 4, and the values that occur, which the publisher has to confirm."""
+        return proposal.propose_tables(db, source)
 
     def plan(self, db: Relations, source: Records, params: Randomize) -> TablesPlan:
         """Return tables, cells and noise. They follow from the quasi-identifiers; no value of a record is looked at."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.label_tables.rule import TablesRule
     from privsql.model.manifest import Manifest
 
-PEOPLE, WEIGHTS, VALUES = "people", "privsql_weights", "privsql_values"
+PEOPLE, WEIGHTS, VALUES = "qit", "privsql_weights", "privsql_values"
 
 
 TABLES = {

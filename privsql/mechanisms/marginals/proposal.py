@@ -76,7 +76,7 @@ def propose_domains(db: Relations, source: ProfiledSource) -> Proposal:
     remarks += [RANGE] if any(one.bins for one in remaining) else []
     remarks += [f"left out: {one.name}, of {one.number} values" for one in gone]
     remarks += [FEW] if remaining != finest else []
-    return Proposal(write_parameters(remaining), tuple(remarks), tuple(one.name for one in gone))
+    return Proposal(write_parameters(remaining), remarks=tuple(remarks), left_out=tuple(one.name for one in gone))
 
 
 def write_parameters(domains: list[ProposedDomain]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +17,9 @@ from privsql.mechanisms.permute.scale import DAY, STEPS, find_scale, on_axis
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from fractions import Fraction
+
+    from numpy.typing import NDArray
 
     from privsql.engine.database import Relations
     from privsql.mechanisms.base import ProfiledSource
@@ -142,34 +144,56 @@ def _state_groups(
 # Proposal -------------------------------------------------------------------------------------------------------------
 
 K = 5
-PARTS = (10, 5, 4, 3, 2, 1)  # e is the first of these parts of the middle half's range that will do
+NEAR, TOP = 0.1, 0.9  # a value is known if its group spans no more than a tenth of it; the top tenth of the values
 
 
 def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
-    """Propose k values over e, where e is the least part of the middle half's range that will do.
+    """Propose k values over e, where e is half of the median, so that the level of a value is hidden.
 
-    It will do if the best exact guess, the commonest value of the group, is right for at most half of the records.
-    Where a value is so common that no range of ``PARTS`` does, the widest is proposed with a remark.
+    A median that is not positive, and dates, give the range of the middle half instead. A dry run of the grouping tells
+    how well values are known.
     """
     records = source.records()
     k = min(K, len(records.counts))
     is_time = records.roles.sensitive[0].type in STEPS
     measured = measure_axis(db, records, k, parse_extent("0 days") if is_time else parse_extent(0))
     units, ends = measured.axis.units, np.cumsum(records.counts)
-    low, high = (units[int(np.searchsorted(ends, int(ends[-1]) * share // 4, side="right"))] for share in (1, 3))
-    middle = (high - low) or (units[-1] - units[0])
-    width, guessed = 0, Fraction(1)
-    for width in [middle // part for part in PARTS]:
-        starts = static_optimum(make_axis(units, k, width))
-        most = np.maximum.reduceat(np.array(records.counts, dtype=np.int64), starts).sum() if starts else ends[-1]
-        guessed = Fraction(int(most), int(ends[-1]))
-        if guessed <= Fraction(1, 2):
-            break
+    first, middle, third = (int(np.searchsorted(ends, int(ends[-1]) * part // 4, side="right")) for part in (1, 2, 3))
+    median = 0.0 if is_time else float(records.labels[middle])
+    width = (units[third] - units[first]) or (units[-1] - units[0])
+    if median > 0:
+        width = min(int(median / 2 / float(measured.unit)), units[-1] - units[0])
     e = float(width * measured.unit)
-    days, number = f"{max(1, e // DAY):.0f} days", f"{e:.0f}" if e >= 100 else f"{e:.3g}"
-    remarks = [f"e is a part of the range of the middle half of the values, {measured.format_width(middle)}."]
-    if guessed > Fraction(1, 2):
-        right = f"{float(guessed):.0%} of the records"
+    starts = static_optimum(make_axis(units, k, width))
+    params = {"kind": "permute", "algorithm": "nested", "k": k}
+    params["e"] = f"{max(1, e // DAY):.0f} days" if is_time else (f"{e:.0f}" if e >= 100 else f"{e:.3g}")
+    of = "half of the median" if median > 0 else "the range of the middle half"
+    counts = np.array(records.counts, dtype=np.int64)
+    guessed = float((np.maximum.reduceat(counts, starts).sum() if starts else ends[-1]) / ends[-1])
+    promise = [f"No value is known to less than a range of {params['e']}, {of}, and {k} values."]
+    if starts and not is_time:
+        promise.append(_describe_levels(np.array([float(label) for label in records.labels]), counts, starts))
+    remarks = []
+    if guessed > 1 / 2:
+        right = f"{guessed:.0%} of the records"
         remarks.append(f"Note: an attacker who guesses the most common value of a group is right for {right}.")
-    params = {"kind": "permute", "algorithm": "nested", "k": k, "e": days if is_time else number}
-    return Proposal(params, tuple(remarks))
+    return Proposal(params, promise=tuple(promise), remarks=tuple(remarks))
+
+
+def _describe_levels(values: NDArray[np.float64], counts: Ints, starts: Sequence[int]) -> str:
+    """Return how many values are known nearly, and how many of the top tenth are known to be of it.
+
+    Args:
+        values: The different values in ascending order (m,).
+        counts: The records of each (m,).
+        starts: Where the groups begin.
+    """
+    low, high = values[list(starts)], values[[*(start - 1 for start in starts[1:]), len(values) - 1]]
+    sizes = np.add.reduceat(counts, list(starts))
+    known = float(sizes[high - low <= NEAR * np.maximum(low, 0)].sum() / sizes.sum())
+    border = values[int(np.searchsorted(np.cumsum(counts), TOP * sizes.sum()))]
+    certain, top = float(sizes[low >= border].sum()), float(counts[values >= border].sum())
+    return (
+        f"Known to within 10 %: the values of {known:.0%} of the records. Known to be in the top tenth: "
+        f"{certain / top:.0%} of those that are."
+    )

@@ -49,7 +49,7 @@ class ItemSetMechanism(PresenceMechanism[SetValued, F]):
         """Propose an epsilon of 1, and the items that occur as the universe."""
         return Proposal(
             {"kind": "setvalued", "epsilon": "1", "universe": "data"},
-            (
+            remarks=(
                 RECORD,
                 "Better than 'data' is a public list, or { query = ... }: the items that occur are not protected.",
             ),

@@ -111,7 +111,7 @@ def test_no_value_decides_whether_or_with_which_types_a_table_is_published(state
         assert not done.err
         with duckdb.connect(str(tmp_path / "ill.duckdb"), read_only=True) as db:
             assert db.sql("SELECT typeof(disease) FROM privsql_values").fetchall() == [("BIGINT",)] * 4
-            assert db.sql("SELECT count(*) FROM people").fetchall() == [(n,)]
+            assert db.sql("SELECT count(*) FROM qit").fetchall() == [(n,)]
 
 
 def test_an_empty_table_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ TAMPERED = {
     "weights": "UPDATE privsql_weights SET weight = 1 - weight",
     "shifted weights": "UPDATE privsql_weights SET weight = CASE WHEN code = 0 THEN 1 ELSE 0 END",
     "a value": "UPDATE privsql_values SET disease = 'plague' WHERE code = 0",
-    "a number": "UPDATE people SET combination = 0",
+    "a number": "UPDATE qit SET combination = 0",
     "facts": "UPDATE privsql_manifest SET value = replace(value, '\"chosen\": ', '\"chosen\": 1') WHERE key = 'facts'",
 }
 

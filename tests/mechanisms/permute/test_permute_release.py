@@ -269,7 +269,7 @@ def test_a_plan_shows_the_summation_error_by_group(tmp_path: Path) -> None:
 
 
 def test_init_proposes_what_can_be_published(firm: Path, tmp_path: Path) -> None:
-    proposed = succeeded("init", firm / "people.parquet", "--sensitive", "salary", "--mechanism", "permute").out
+    proposed = succeeded("init", firm / "people.parquet", "--sensitive", "salary", "--accept").out
     spec = tmp_path / "spec.toml"
     spec.write_text(proposed.replace('id = "id"\n', ""), encoding="utf-8")
     assert 'kind = "permute"' in proposed

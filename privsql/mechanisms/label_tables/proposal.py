@@ -1,0 +1,58 @@
+"""Propose noisy tables of a column's values, whose list the publisher has to confirm."""
+
+from __future__ import annotations
+
+from math import exp, sqrt
+from typing import TYPE_CHECKING, Any
+
+from privsql.errors import InfeasibleError
+from privsql.mechanisms.base import Proposal
+from privsql.mechanisms.label_tables.parameters import reach_of
+from privsql.mechanisms.label_tables.plan import plan_tables
+from privsql.mechanisms.perturb.parameters import Randomize
+from privsql.model.universes import OTHER
+
+if TYPE_CHECKING:
+    from privsql.engine.database import Relations
+    from privsql.mechanisms.base import ProfiledSource
+
+MOST_VALUES = 60
+FEWEST_RECORDS = 10  # of a value that is proposed for the public list; rarer ones count as 'other'
+EPSILON = "1.386294"  # ln 4, rounded down
+FACTOR = round(exp(float(EPSILON)))
+ASKED, FEW_ASKED = 500, 100
+
+
+def propose_tables(db: Relations, source: ProfiledSource) -> Proposal:
+    """Propose noisy tables that let nobody change the odds of a value by more than a factor of 4.
+
+    The values stand under ``decide``: a value that one person alone has would be published by the list. The error of a
+    count by one column is the standard deviation of its noise.
+
+    Raises:
+        InfeasibleError: There are too many values, persons have several records, or records have survey weights, by
+            which noise would be multiplied.
+    """
+    if source.weights:
+        raise InfeasibleError("noisy tables know no survey weights")
+    if source.persons:
+        raise InfeasibleError("which record of a person is taken would depend on its value; give one record each")
+    records = source.records()
+    counted = {label: count for label, count in zip(records.labels, records.counts, strict=True) if label != "NULL"}
+    values = [label for label, count in counted.items() if count >= FEWEST_RECORDS and label != OTHER]
+    if not len(values) >= 1 or len(counted) > MOST_VALUES:
+        raise InfeasibleError(f"noisy tables take up to {MOST_VALUES} values, and there are {len(counted):,}")
+    parameters: dict[str, Any] = {"kind": "randomize", "algorithm": "tables", "epsilon": EPSILON}
+    plan = plan_tables(db, records, Randomize.model_validate({**parameters, "values": values}))
+    deviation = sqrt(2) * plan.scale
+    total = sum(records.counts)
+    example = min(counted.values(), key=lambda count: abs(count / total - 0.06)) / total
+    reach = reach_of(example, float(EPSILON))
+    promise = (
+        f"Somebody who knows everything except one record's value changes the odds of any value by at most a factor of "
+        f"{FACTOR} (from {example:.0%} to {reach:.1%}; by two releases {FACTOR**2}).",
+        "Not limited: what the records of others teach about records like it.",
+        f"Precision, any value: a count of {ASKED} is off by about {deviation / ASKED:.0%}, one of {FEW_ASKED} by "
+        f"{deviation / FEW_ASKED:.0%}.",
+    )
+    return Proposal(parameters, promise, error=deviation / ASKED, decide={"values": values})

@@ -1,0 +1,242 @@
+"""Look at the columns of a source for ``init``: one pass over at most 50,000 of its records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from privsql.engine.sqlfiles import Field
+
+    Ints = NDArray[np.int64]
+    Reals = NDArray[np.float64]
+
+MOST_RECORDS = 50_000
+MOST_CELLS = 8_000_000  # of all columns together: a table of 800 columns is read from 10,000 records
+QUICK, MISSING = 256, 20  # records that are compared first; disagreements that must be missing
+PARTS = 24  # classes of a number, where it is asked whether it gives another column away
+DATES = ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS")
+WHOLE = (
+    "TINYINT",
+    "SMALLINT",
+    "INTEGER",
+    "BIGINT",
+    "HUGEINT",
+    "UTINYINT",
+    "USMALLINT",
+    "UINTEGER",
+    "UBIGINT",
+    "UHUGEINT",
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column, as far as the records that were looked at show it.
+
+    ``codes`` (n,) is each record's value as a whole number, 0 for NULL and 1, 2, .. for the values in the order in
+    which they come; ``values`` (different,) are these values, ``counts`` (different + 1,) the records of each code.
+    """
+
+    name: str
+    type: str
+    codes: Ints
+    values: pa.Array
+    counts: Ints
+
+    @property
+    def records(self) -> int:
+        return len(self.codes)
+
+    @property
+    def nulls(self) -> int:
+        return int(self.counts[0])
+
+    @property
+    def filled(self) -> int:
+        return self.records - self.nulls
+
+    @property
+    def different(self) -> int:
+        """Return the number of values beside NULL."""
+        return len(self.values)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.type in WHOLE
+
+    @property
+    def is_text(self) -> bool:
+        return self.type == "VARCHAR" or self.type.startswith("ENUM(")
+
+    @property
+    def is_date(self) -> bool:
+        return self.type in DATES
+
+    @property
+    def is_number(self) -> bool:
+        """Return whether it holds numbers, whole or not; dates are none."""
+        return self.is_whole or self.type in ("FLOAT", "DOUBLE") or self.type.startswith("DECIMAL")
+
+    @property
+    def is_unique(self) -> bool:
+        """Return whether no two records share a value."""
+        return self.filled > 1 and self.different == self.filled
+
+    @cached_property
+    def numbers(self) -> Reals:
+        """Return the numbers behind ``values`` (different,); NaN and infinities are left out by none."""
+        return np.asarray(self.values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
+
+    @cached_property
+    def sorted_numbers(self) -> Reals:
+        """Return the finite numbers of all records (filled,) in ascending order."""
+        numbers = np.repeat(self.numbers, self.counts[1:])
+        return np.sort(numbers[np.isfinite(numbers)])
+
+    def quantile(self, share: float) -> float:
+        numbers = self.sorted_numbers
+        return float(numbers[min(len(numbers) - 1, int(share * len(numbers)))]) if len(numbers) else float("nan")
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """Return the texts of ``values``, as they print."""
+        return [str(text) for text in self.values.cast(pa.string()).to_pylist()]
+
+    @property
+    def most_frequent(self) -> tuple[str | None, float]:
+        """Return the most frequent value, None for NULL, and the share of records that have it."""
+        if not self.records:
+            return None, 0.0
+        code = int(np.argmax(self.counts))
+        return (self.texts[code - 1] if code else None), float(self.counts[code] / self.records)
+
+    @cached_property
+    def classes(self) -> Ints:
+        """Return each record's class (n,): its value, or the part of 24 equal ones in which a number of many lies."""
+        if not self.is_number or self.different <= PARTS:
+            return self.codes
+        edges = np.unique([self.quantile(k / PARTS) for k in range(1, PARTS)])
+        ranks = np.concatenate(([0], 1 + np.searchsorted(edges, self.numbers, side="right")))
+        return np.asarray(ranks[self.codes], dtype=np.int64)
+
+
+def look_at(fields: Iterable[Field], records: pa.Table) -> list[Column]:
+    """Return the columns of a sample of records (n,), one for each field.
+
+    Args:
+        fields: The columns with the types that the engine gives them.
+        records: The sample, whose columns have the same names.
+    """
+    return [_encode(field, records[field.name]) for field in fields]
+
+
+def _encode(field: Field, column: pa.ChunkedArray) -> Column:
+    encoded: Any = column.combine_chunks()
+    if isinstance(encoded, pa.ChunkedArray):  # an empty column has no chunk
+        encoded = pa.array([], column.type)
+    if pa.types.is_dictionary(encoded.type):
+        encoded = encoded.cast(encoded.type.value_type)
+    encoded = encoded.dictionary_encode()
+    codes = pc.add(pc.fill_null(encoded.indices.cast(pa.int64()), -1), 1).to_numpy(zero_copy_only=False)
+    counts = np.bincount(codes, minlength=len(encoded.dictionary) + 1)
+    return Column(field.name, field.type, codes, encoded.dictionary, counts)
+
+
+# Two columns ----------------------------------------------------------------------------------------------------------
+
+
+def count_pairs(first: Ints, second: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return the pairs of codes that occur (pairs,), and how many records have each."""
+    width = int(second.max(initial=0)) + 1
+    pairs, counts = np.unique(first * width + second, return_counts=True)
+    return pairs // width, pairs % width, counts
+
+
+def follows_from(column: Column, other: Column) -> bool:
+    """Return whether a value follows from that of another column, beyond what chance does.
+
+    It follows if each value of ``other`` occurs with one value only. Records that share a value of ``other`` would
+    disagree now and then by chance; at least 20 such disagreements must be missing.
+    """
+    if other.different >= other.filled or column.different > other.different + 1:
+        return False
+    values = np.zeros(other.different + 1, dtype=np.int64)
+    for part in (slice(QUICK), slice(None)):  # most pairs of columns differ among the first records already
+        values[other.codes[part]] = column.codes[part]
+        if not np.array_equal(values[other.codes[part]], column.codes[part]):
+            return False
+    agree = float(np.square(column.counts / column.records).sum())
+    repeated = column.records - other.different - (other.nulls > 0)
+    return repeated * (1 - agree) >= MISSING
+
+
+def guess_share(column: Ints, given: Ints) -> tuple[float, float]:
+    """Return how often a value is guessed right by the commonest value of its class, and without the class.
+
+    Each record is guessed from the other records, so a class of one record is no knowledge.
+
+    Args:
+        column: The codes that are guessed (n,).
+        given: The class of each record (n,).
+    """
+    base = float(np.bincount(column).max(initial=0)) / max(1, len(column))
+    classes, _, counts = count_pairs(given, column)
+    if not len(counts):
+        return 0.0, base
+    order = np.lexsort((-counts, classes))
+    classes, counts = classes[order], counts[order]
+    first = np.r_[True, classes[1:] != classes[:-1]]
+    starts = np.flatnonzero(first)
+    second = np.zeros(len(starts), dtype=np.int64)
+    inner = starts + 1 < np.r_[starts[1:], len(counts)]
+    second[inner] = counts[starts[inner] + 1]
+    top = counts[starts]
+    right = np.where(top - 1 >= second, np.where(top > 1, top, 0), 0).sum()
+    return float(right) / len(column), base
+
+
+def agree_within(group: Ints, column: Column) -> float:
+    """Return how far records of one group agree beyond chance: 1 for always, 0 for as often as any two records.
+
+    This is (a - e) / (1 - e): a is the share of pairs of neighbouring records of a group with equal values, e that of
+    any two records.
+
+    Args:
+        group: The group of each record (n,); 0 stands for none.
+        column: The column whose values are compared; NULL is a value.
+    """
+    order = np.argsort(group, kind="stable")
+    groups, codes = group[order], column.codes[order]
+    neighbours = (groups[1:] == groups[:-1]) & (groups[1:] > 0)
+    if not neighbours.any():
+        return 0.0
+    equal = float((codes[1:] == codes[:-1])[neighbours].mean())
+    chance = float(np.square(column.counts / column.records).sum())
+    return (equal - chance) / (1 - chance) if chance < 1 else 0.0
+
+
+def share_alone(columns: Sequence[Column]) -> float:
+    """Return the share of the records that no other one equals in all of these columns."""
+    together: Ints | None = None
+    for one in columns:
+        pairs = one.codes if together is None else together * (one.different + 1) + one.codes
+        together = np.unique(pairs, return_inverse=True)[1].astype(np.int64)
+    return 0.0 if together is None else float((np.bincount(together) == 1).sum() / len(together))
+
+
+def signature(column: Column) -> bytes:
+    """Return what two columns share if each value of one stands for one value of the other, NULL for NULL."""
+    firsts = np.full(column.different + 1, -1, dtype=np.int64)
+    codes, index = np.unique(column.codes, return_index=True)
+    firsts[codes] = index
+    return firsts[column.codes].tobytes()

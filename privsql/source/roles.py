@@ -1,0 +1,409 @@
+"""Propose a role for every column of a source, from its values; its name only breaks ties.
+
+What outsiders are known to know is published as a quasi-identifier. What may harm by itself, and what nobody can tell
+from values alone, is asked. The rest is left out, each column with a reason.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from math import floor, log10
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from privsql.source.look import Column, agree_within, follows_from, guess_share, signature
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+Question = Literal["measurements", "sensitive", "dates", "unknown", "persons"]
+
+# Names ----------------------------------------------------------------------------------------------------------------
+# Words of a column's name. They decide nothing that values decide: a column called id whose values repeat names nobody.
+
+BETWEEN = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+")  # patient.id, PatientId and 'Patient ID' have the same words
+OWNERS = (
+    "case|client|customer|donor|employee|inmate|member|p|participant|pat|patient|person|pers|pupil|resident|respondent|"
+    "staff|student|subj|subject|tenant|u|user|usubj|victim|visitor|voter|worker"
+)
+
+
+def _words(*words: str) -> re.Pattern[str]:
+    return re.compile(rf"(^|_)({'|'.join(words)})s?($|_)", re.IGNORECASE)
+
+
+NAMES_RECORD = _words(
+    rf"(({OWNERS}|child|record|row|visit|order|loan|account|acct|study|unique)_?)?(id|uid)",
+    rf"({OWNERS}|row|record|account|acct)_?(key|no|nr|num|number)",
+    "uuid", "guid", "key",
+)  # fmt: skip
+NAMES_PEOPLE = _words(
+    "((first|full|last|family|given|middle|sur|user|nick|maiden|father|mother|patient|customer)_?)?names?",
+    "licen[cs]e_?(no|nr|num|number|plate)", "e_?mail", "phone", "mobile", "telephone", "fax", "ssn", "nhs", "mrn",
+    "iban", "passport", "address", "street", "url", "ip", "ip_?address", "login", "handle",
+)  # fmt: skip
+WEIGHT = re.compile(
+    r"(^|_)([a-z]*we?i?ghts?[0-9]*|wgt[a-z0-9]*|wt[a-z0-9]*|[a-z]*wgt|[a-z]+wt[0-9]*)($|_)", re.IGNORECASE
+)
+AGE = _words(
+    "age",
+    "ages",
+    "aged",
+    "alter",
+    "edad",
+    "idade",
+    "eta",
+    "leeftijd",
+    "age_?(years|yrs|yr|y|at_.*)",
+    "years_?old",
+    "agey",
+)
+POSTAL = re.compile(r"(^|_)(zip[a-z]*[0-9]?|postal|post_?code|postcode|plz|cp)($|_)", re.IGNORECASE)
+KNOWN = re.compile(
+    r"(^|_)(sex|gender|male|female|age|race|racial|hispanic|ethnic[a-z]*|nationality|national[a-z]*|nativity|citizen[a-z]*|country|countries|state|"
+    r"region[a-z]*|province|county|counties|district|borough|municipality|canton|kanton|prefecture|city|cities|town|village|urban|rural|"
+    r"area|zone|location|zip[a-z]*|postal|postcode|plz|birth[a-z]*|born|dob|marital[a-z]*|marriage|married|relationship|spouse|"
+    r"family|household|hh_?size|children|kids|sibling[a-z]*|parents?|dependents?|educ[a-z]*|school[a-z]*|degree|college|"
+    r"university|major|qualification|job[a-z]*|occup[a-z]*|profession[a-z]*|employ[a-z]*|employer|industry|sector|work|work_?class|"
+    r"work_?type|department|dept|division|team|position|role|rank|title|seniority|tenure|language|veteran|military|home[a-z]*|"
+    r"hous(e|ing)[a-z]*|residence|residen[a-z]*|tenant|owner[a-z]*|ownership|property|vehicle[a-z]*|car|cars|make|body|"
+    r"height|hand(ed)?|year|month|weekday|day_?of_?week|quarter|season|term|semester|cohort|wave|class|hospital|ward|clinic|site|"
+    r"cent(er|re)|facility|provider|store|shop|branch|station|airport|admission_?type|visit|visits|hour|hours|weather|"
+    r"light(ing)?|road|street_?type|surface|seat(ing)?|passenger[a-z]*|driver|helmet|belt|purpose|product|channel|brand|club|league)($|_)",
+    re.IGNORECASE,
+)
+HARMFUL = re.compile(
+    r"(^|_)(income[a-z]*|salar[a-z]*|wages?|pay|paid|payment|earn[a-z]*|bonus|debt[a-z]*|dti|credit[a-z]*|balance|bankrupt[a-z]*|default[a-z]*|"
+    r"delinq[a-z]*|overdue|loan_?(amount|status)|wealth|assets?|net_?worth|poverty|poor|benefit[a-z]*|welfare|diagnos[a-z]*|"
+    r"dx|disease[a-z]*|disorder[a-z]*|illness|ill|sick|condition|comorbid[a-z]*|symptom[a-z]*|infect[a-z]*|cancer|tumou?r|diabet[a-z]*|hiv|aids|"
+    r"std|hepatitis|asthma|stroke|depress[a-z]*|anxiety|mental|suicid[a-z]*|disab[a-z]*|pregnan[a-z]*|abortion|fertil[a-z]*|"
+    r"death|dead|died|deceased|mortality|survival|surviv[a-z]*|alive|vital_?status|cause|outcome|result[a-z]*|test|tested|positive|lab|"
+    r"drug[a-z]*|medic[a-z]*|treatment|therapy|dose|smok[a-z]*|tobacco|alcohol|drink[a-z]*|cannabis|addict[a-z]*|crime|criminal|"
+    r"offen[cs]e[a-z]*|arrest[a-z]*|convict[a-z]*|prison|jail|sentence|recidiv[a-z]*|violen[a-z]*|abuse|victim|fraud|grade[a-z]*|gpa|score[a-z]*|"
+    r"exam|marks?|fail[a-z]*|passed|iq|rating|performance|religio[a-z]*|church|faith|politic[a-z]*|party|vote[a-z]*|orientation|"
+    r"sexual[a-z]*|partner[a-z]*|injur[a-z]*|severity|fatal[a-z]*|adverse|serious[a-z]*|event|reaction|toxicity|bmi|obes[a-z]*|blood|"
+    r"cholesterol|pressure|glucose|viral|lawsuit|complaint|disciplin[a-z]*|fired|layoff|attrition|churn|risk|penalty)($|_)",
+    re.IGNORECASE,
+)
+LIKE_A_PERSON = _words(
+    "age", "sex", "gender", "race", "ethnic[a-z]*", "birth[a-z]*", "born", "dob", "nationality", "native[a-z]*"
+)
+
+
+def split_name(name: str) -> str:
+    """Return the words of a column's name, with underscores between them."""
+    return BETWEEN.sub("_", name)
+
+
+def names_records_or_people(name: str) -> bool:
+    """Return whether a name says that a column names records or people."""
+    words = split_name(name)
+    return bool(NAMES_RECORD.search(words) or NAMES_PEOPLE.search(words))
+
+
+# Roles ----------------------------------------------------------------------------------------------------------------
+
+ONE_VALUE = 0.995  # share of one value from which on a column tells nothing
+NEARLY = 0.9  # share of different values from which on they are nearly unique
+NAMED_FROM = 20  # values from which on a column called name, e-mail or phone names people
+GUESSED, LIFT = 0.9, 0.5  # a column gives a value away if it is guessed right so often, and so many errors go
+SAME = 0.95  # agreement within a person beyond chance
+MANY, MOST_EACH = 1.02, 200  # records of a person on average: at least, and at most
+MOST_TEXTS, FEW_EACH = 100, 4  # texts from which on they are no category if each has fewer records on average
+DETERMINES = 400  # values of a column from which others follow
+FEW = 25  # values of a number up to which it is a category
+WIDE = 150  # range of whole numbers up to which they are few
+LONG_TAIL = 5  # times the median
+MOST_PUBLISHED = 15
+MOST_CODES = 400  # values up to which a number with a known name is a code
+CUT = 0.002  # share of records at each end of a rounded number
+WIDTH = 100  # of bins of postal codes that are numbers
+
+
+@dataclass
+class Roles:
+    """What each column of a source is, as ``init`` proposes it.
+
+    ``published`` names quasi-identifiers in the order of their proposal, with bins where they are coarser. ``asked``
+    names the columns that the publisher has to decide about, by question. ``left_out`` has a reason for each column.
+    """
+
+    sensitive: str | None = None
+    id: str | None = None
+    person: str | None = None
+    weights: list[str] = field(default_factory=list)
+    published: dict[str, Any] = field(default_factory=dict)
+    asked: dict[str, list[str]] = field(default_factory=dict)
+    bins: dict[str, Any] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    changing: list[str] = field(default_factory=list)
+    """Columns whose value changes within a person."""
+
+    def ask(self, question: str, name: str) -> None:
+        self.asked.setdefault(question, []).append(name)
+
+
+def propose_roles(columns: Sequence[Column], sensitive: str, persons: Mapping[str, Sequence[Column]]) -> Roles:
+    """Return the roles of the columns of a table, of which one is sensitive.
+
+    Args:
+        columns: All columns that can be published, in the order of the source.
+        sensitive: The name of the sensitive one, as the source spells it.
+        persons: By the name of a column whose values are unique in the sample but not in the table, all columns as
+            whole groups of records with its values show them.
+    """
+    roles = Roles(sensitive=sensitive)
+    secret = next(one for one in columns if one.name == sensitive)
+    others = [one for one in columns if one.name != sensitive]
+    open_columns = _name_records(others, roles, persons)
+    open_columns = _find_person(open_columns, roles, columns, persons)
+    known: list[Column] = []
+    rest: list[Column] = []
+    for one in open_columns:
+        if reason := _say_nothing(one) or _give_away(one, secret):
+            roles.left_out[one.name] = reason
+        else:
+            (known if _is_known(one) else rest).append(one)
+    kept = _leave_out_repeated(known + rest, roles)
+    dates = 0
+    for one in kept:
+        dates += one.is_date
+        role, bins = _judge(one, first_date=dates == 1)
+        if bins is not None:
+            roles.bins[one.name] = bins
+        if role == "weight":
+            roles.weights.append(one.name)
+            roles.published[one.name] = None
+        elif role == "published" and len(roles.published) - len(roles.weights) < MOST_PUBLISHED:
+            roles.published[one.name] = bins
+        else:
+            roles.ask("more" if role == "published" else role, one.name)
+    return roles
+
+
+def _name_records(columns: Iterable[Column], roles: Roles, persons: Mapping[str, Sequence[Column]]) -> list[Column]:
+    """Find the id, and leave out what else names records or people; return the other columns."""
+    rest = []
+    for one in columns:
+        words = split_name(one.name)
+        if one.name in persons or POSTAL.search(words):
+            rest.append(one)
+        elif _is_id(one):
+            if roles.id is None:
+                roles.id = one.name
+            else:
+                roles.left_out[one.name] = "names records: each has its own"
+        elif NAMES_PEOPLE.search(words) and one.different >= NAMED_FROM and not one.is_date:
+            roles.left_out[one.name] = "names people"
+        elif NAMES_RECORD.search(words) and one.is_unique and one.name not in persons and not one.is_date:
+            roles.left_out[one.name] = "names records: each has its own"
+        elif one.is_text and one.filled > NAMED_FROM and one.different >= NEARLY * one.filled:
+            many = float(np.mean([len(text.split()) for text in one.texts[:1000]]))
+            roles.left_out[one.name] = (
+                "is free text" if many >= 3 else "names records or people: nearly each has its own"
+            )
+        elif one.is_text and one.filled > NAMED_FROM and one.different > max(MOST_TEXTS, one.filled / FEW_EACH):
+            roles.left_out[one.name] = f"has {one.different:,} texts, too many for a category; see columns.levels"
+        else:
+            rest.append(one)
+    return rest
+
+
+def _is_id(one: Column) -> bool:
+    """Return whether each record has its own whole number of a sequence, UUID, or text of one word or one length."""
+    if not one.is_unique or one.nulls or one.records < NAMED_FROM:
+        return False
+    if one.is_whole:
+        numbers = one.sorted_numbers
+        dense = numbers[-1] - numbers[0] < 1.5 * len(numbers)
+        return bool(dense or NAMES_RECORD.search(split_name(one.name)))
+    if one.type == "UUID":
+        return True
+    texts = one.texts[:1000] if one.is_text else []
+    plain = all(len(text.split()) == 1 for text in texts) or len({len(text) for text in texts}) == 1
+    return bool(texts) and plain and not NAMES_PEOPLE.search(split_name(one.name))
+
+
+def _find_person(
+    open_columns: list[Column], roles: Roles, columns: Sequence[Column], persons: Mapping[str, Sequence[Column]]
+) -> list[Column]:
+    """Find the column that names persons who have several records; return the columns that are left.
+
+    Within its values at least two other columns agree nearly always, and one of them is what a person has for life.
+    """
+    best: Column | None = None
+    doubtful = []
+    for one in open_columns:
+        looked_at = persons.get(one.name, columns)
+        group = next(other for other in looked_at if other.name == one.name)
+        if not (group.is_whole or group.is_text or group.type == "UUID") or group.different < NAMED_FROM:
+            continue
+        if group.nulls or group.filled < MANY * group.different or group.different <= group.records / MOST_EACH:
+            continue
+        others = [other for other in looked_at if other.name != one.name and 1 < other.different < group.different]
+        same = [other for other in others if agree_within(group.codes, other) >= SAME]
+        if len(same) >= 2 and any(LIKE_A_PERSON.search(split_name(other.name)) for other in same):
+            if best is None or one.different > best.different:
+                best = one
+        elif NAMES_RECORD.search(split_name(one.name)):
+            doubtful.append(one)
+    if best is not None:
+        roles.person = best.name
+        looked_at = persons.get(best.name, columns)
+        group = next(other for other in looked_at if other.name == best.name)
+        roles.changing = [other.name for other in looked_at if agree_within(group.codes, other) < SAME]
+    for one in doubtful:
+        if one is not best:
+            roles.ask("persons", one.name)
+    return [one for one in open_columns if one is not best and one not in doubtful]
+
+
+def _say_nothing(one: Column) -> str:
+    value, share = one.most_frequent
+    if one.different + (one.nulls > 0) < 2:
+        return "has one value" if one.different or not one.nulls else "has no value"
+    if share > ONE_VALUE:
+        return f"is {'NULL' if value is None else repr(value)} in {share:.1%} of the records"
+    return ""
+
+
+def _give_away(one: Column, secret: Column) -> str:
+    """Return why a column must not be published beside the sensitive one; empty where it may."""
+    guessed = secret.classes if is_amount(secret, categorical=False) else secret.codes
+    right, base = max(guess_share(guessed, one.codes), guess_share(guessed, one.classes))
+    if right >= GUESSED and right - base >= LIFT * (1 - base):
+        return f"gives {secret.name} away: guessed right for {right:.0%} of the records, {base:.0%} without it"
+    return ""
+
+
+def _leave_out_repeated(columns: Sequence[Column], roles: Roles) -> list[Column]:
+    """Leave out columns that say the same as an earlier one, or follow from it; known ones come first."""
+    kept: list[Column] = []
+    seen: dict[bytes, str] = {}
+    for one in columns:
+        mark = signature(one)
+        if mark in seen:
+            roles.left_out[one.name] = f"says the same as {seen[mark]}"
+            continue
+        seen[mark] = one.name
+        kept.append(one)
+    result = []
+    for one in kept:
+        source = next(
+            (
+                other
+                for other in kept
+                if other is not one
+                and other.different <= DETERMINES
+                and follows_from(one, other)
+                and not _is_measure(other)
+            ),
+            None,
+        )
+        if source is not None and len(kept) <= 200:
+            roles.left_out[one.name] = f"follows from {source.name}"
+        else:
+            result.append(one)
+    return result
+
+
+def _is_known(one: Column) -> bool:
+    words = split_name(one.name)
+    return bool((KNOWN.search(words) or AGE.search(words)) and not HARMFUL.search(words))
+
+
+def _is_measure(one: Column) -> bool:
+    """Return whether it is a number of many values over a wide range."""
+    if not one.is_number or one.different <= FEW:
+        return False
+    if one.is_whole or np.all(one.numbers == np.floor(one.numbers)):
+        numbers = one.sorted_numbers
+        return bool(len(numbers)) and float(numbers[-1] - numbers[0]) > WIDE
+    return True
+
+
+def _judge(one: Column, *, first_date: bool) -> tuple[str, Any]:
+    """Return the role of one column that could be published, or the question about it, and its bins if any."""
+    words = split_name(one.name)
+    harmful = bool(HARMFUL.search(words))
+    if one.is_date:
+        return ("published" if first_date and not harmful else "dates"), "month"
+    if one.is_number and WEIGHT.search(words) and _looks_like_weight(one):
+        return "weight", None
+    if AGE.search(words) and one.is_number:
+        return "published", None
+    if POSTAL.search(words) and (bins := _shorten_code(one)):
+        return "published", bins
+    if _is_measure(one):
+        if one.is_whole and one.different <= MOST_CODES and KNOWN.search(words) and not harmful:
+            return "published", None
+        bins = _round(one)
+        return ("sensitive" if harmful else "measurements"), bins
+    if harmful:
+        return "sensitive", None
+    if KNOWN.search(words):
+        return "published", None
+    return "unknown", None
+
+
+def _looks_like_weight(one: Column) -> bool:
+    numbers = one.sorted_numbers
+    if not len(numbers) or numbers[0] < 0 or one.different <= FEW:
+        return False
+    median, mean = float(np.median(numbers)), float(numbers.mean())
+    return bool(numbers[-1] > LONG_TAIL * median or 0.8 <= mean <= 1.25)
+
+
+def _shorten_code(one: Column) -> Any:
+    """Return the bins of a postal code: its first three characters, or the hundreds of a number of five digits."""
+    if one.is_text:
+        return {"prefix": 3} if max(map(len, one.texts), default=0) > 3 else None
+    wide = one.is_whole and one.quantile(1) - one.quantile(0) > WIDTH
+    return {"width": WIDTH} if wide and one.quantile(1) > 999 else None
+
+
+def _round(one: Column) -> Any:
+    """Return bins of a whole number: a width of 1, 2 or 5 times a power of ten, about 20 to 50 of them."""
+    low, high = one.quantile(CUT), one.quantile(1 - CUT)
+    if not (one.is_whole and high > low):
+        return None
+    exact = (high - low) / 40
+    power = 10.0 ** floor(log10(exact))
+    return {"width": max(1, int(next(step * power for step in (1, 2, 5, 10) if step * power >= exact)))}
+
+
+# The sensitive column -------------------------------------------------------------------------------------------------
+
+HARMLESS = re.compile(
+    r"(neg(ative)?|no|non|none|not?_.*|n|0|0\.0|false|f|never|good|normal|healthy|absent|nil|nothing|unaffected|"
+    r"not (detected|applicable|reactive|present)|no .*|keine?|nein|paid|fully paid|current|\+0)",
+    re.IGNORECASE,
+)
+MOST_VALUES = 3200  # of a sensitive column beyond which it is no category
+AMOUNTS, COMMONEST = 60, 0.1
+
+
+def is_harmless(value: str, secret: Column) -> bool:
+    """Return whether a word marks a value as one that harms nobody; NULL is one beside at most two values."""
+    if value == "NULL":
+        return secret.different <= 2
+    return bool(HARMLESS.fullmatch(value.strip()))
+
+
+def is_amount(secret: Column, *, categorical: bool) -> bool:
+    """Return whether a sensitive column is published as it is: many numbers or moments, of which none is common."""
+    if categorical or not (secret.is_number or secret.is_date) or secret.different <= AMOUNTS:
+        return False
+    most = float(secret.counts[1:].max(initial=0)) / max(1, secret.filled)
+    return most <= COMMONEST or not (secret.is_whole or secret.is_date)
+
+
+def list_likely_sensitive(columns: Iterable[Column]) -> list[str]:
+    """Return the columns that may be sensitive: those whose name says that they may harm, then other categories."""
+    fitting = [one for one in columns if one.different > 1 and not names_records_or_people(one.name)]
+    fitting = [one for one in fitting if one.is_number or not one.is_unique]
+    harmful = [one for one in fitting if HARMFUL.search(split_name(one.name))]
+    others = [one for one in fitting if one not in harmful and one.different <= AMOUNTS and not _is_known(one)]
+    return [one.name for one in (*harmful, *others)]
