@@ -225,11 +225,7 @@ class Records(Protocol):
 
 @dataclass(frozen=True)
 class Profile:
-    """Facts of a column.
-
-    Records, those not NULL, different values, records of the most frequent value, and the share of records whose
-    sensitive value is clear from this column already.
-    """
+    """Facts of a column: records, those not NULL, different values, and records of the most frequent value."""
 
     name: str
     type: str
@@ -237,21 +233,8 @@ class Profile:
     filled: int
     different: int
     most: int
-    clear: float = 0.0
 
     @property
     def is_unique(self) -> bool:
         """Return whether no two records share a value."""
         return self.filled > 1 and self.different == self.filled
-
-    def lift_over(self, sensitive: Profile) -> float:
-        """Return which share of wrong guesses of the commonest sensitive value knowing this column avoids."""
-        base = sensitive.most / max(1, sensitive.records)
-        return (self.clear - base) / (1 - base) if base < 1 else 0.0
-
-    @property
-    def remark(self) -> str:
-        """For a comment in the specification."""
-        nulls = f", {self.records - self.filled} NULL" if self.filled < self.records else ""
-        share = self.most / max(1, self.records)
-        return f"{self.name}: {self.type}, {self.different} values{nulls}, most frequent {share:.2%}"

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 
-SENSITIVE = re.compile(
-    r"disease|diagnos|illness|condition|medic|drug|salary|income|wage|occupation|job|profession|religion|politic|party|crime|"
-    r"offen[cs]e|orientation|ethnic|disab|pregnan|score|grade|debt|sensitive",
-    re.IGNORECASE,
-)
 BETWEEN = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+")  # the words of a name: patient.id, PatientId, 'Patient ID'
 OWNERS = (
     "case|client|customer|employee|member|p|participant|pat|patient|person|pupil|respondent|student|u|user|u?subj(ect)?"
@@ -41,68 +36,22 @@ PERSON = re.compile(  # of the identifying names those that name a person, and n
     re.IGNORECASE,
 )
 PERSONS = re.compile(r"(^|_)(individual|participant|patient|person|respondent|subj(ect)?)$", re.IGNORECASE)
-POSTAL = re.compile(r"(^|_)(zip|postal|postcode|post_code|plz)", re.IGNORECASE)
-POSTAL_WIDTH = 100  # of codes of five digits
 FEWEST = 10  # values of a column that names persons; a subject with fewer is one that is taught
-MOST_VALUES = 3200  # values of a sensitive column beyond which it is no category
-CLEAR = 0.9  # share of records whose value who knows a column guesses right, from which on it gives the value away,
-LIFTS = 0.5  # if that takes away this part of the errors of who does not know it (Goodman and Kruskal's lambda)
-REASONS, OFFERED = 6, 40  # of as many columns a message tells one by one
 FEW_RECORDS = 50  # up to so many may each have a value of its own: they can all lie in one bucket
 MISSING = tuple(
     before + text for before in ("", " ") for text in ("?", "-", "", "NA", "N/A", "n/a", "NULL", "null", "NaN", "nan")
 )  # texts that stand for a value that is missing
-FEW_EACH = 4  # records of a text at most on average, if the texts may be names
 MOST_QI = 1000  # values of a quasi-identifier beyond which it is left for the publisher to decide
 
 
-@dataclass(frozen=True)
-class _ColumnProfiler:
-    """Profile the columns of a source one after the other, and report progress."""
-
-    db: Warehouse
-    source: exp.Table
-    report: Reporter
-
-    def profile_columns(self, fields: Sequence[Field]) -> list[Profile]:
-        """Return the profile of each column."""
-        self.report.start_step(f"Looking at {len(fields)} columns")
-        profiles = []
-        for field in report_steps(self.report, fields, len(fields)):
-            holes: Holes = {"source": self.source, "column": column(field.name)}
-            profiles.append(Profile(field.name, field.type, *map(int, self.db.rows(fill("core/profile", holes))[0])))
-        return profiles
-
-    def add_clear_shares(self, profiles: Sequence[Profile], sensitive: Profile) -> list[Profile]:
-        """Return the profiles with the share of records whose sensitive value follows from the column."""
-        self.report.start_step(f"{sensitive.records:,} records: {sensitive.name} beside {len(profiles)} columns")
-        return [
-            one if one.different > MOST_VALUES else self._with_clear_share(one, column(one.name), sensitive)
-            for one in report_steps(self.report, profiles, len(profiles))
-        ]
-
-    def find_prefix(self, profile: Profile, sensitive: Profile) -> int | None:
-        """Return how many first characters of codes, such as ZIP codes, give few values; None of any other column."""
-        if profile.type != "VARCHAR":
-            return None
-        codes: Holes = {"source": self.source, "column": column(profile.name)}
-        others, *different = (int(one) for one in self.db.rows(fill("duckdb/prefixes", codes))[0])
-        most = min(MOST_QI, (profile.filled - 1) // FEW_EACH)
-        fitting = [k for k, number in enumerate(different, 1) if 1 < number <= most]
-        if others or not fitting:
-            return None
-        first = exp.Left(this=column(profile.name), expression=exp.Literal.number(fitting[-1]))
-        return None if self.gives_away(profile, first, sensitive) else fitting[-1]
-
-    def gives_away(self, profile: Profile, value: exp.Expr, sensitive: Profile) -> bool:
-        """Return whether the sensitive value follows from a coarser value of a column."""
-        coarser = self._with_clear_share(profile, value, sensitive)
-        return coarser.clear >= CLEAR and coarser.lift_over(sensitive) >= LIFTS
-
-    def _with_clear_share(self, profile: Profile, value: exp.Expr, sensitive: Profile) -> Profile:
-        holes: Holes = {"source": self.source, "column": value, "sensitive": column(sensitive.name)}
-        determined = int(self.db.rows(fill("core/determined", holes))[0][0])
-        return replace(profile, clear=determined / max(1, profile.records))
+def profile_columns(db: Warehouse, source: exp.Table, fields: Sequence[Field], report: Reporter) -> list[Profile]:
+    """Return the profile of each column, with progress."""
+    report.start_step(f"Looking at {len(fields)} columns")
+    profiles = []
+    for field in report_steps(report, fields, len(fields)):
+        holes: Holes = {"source": source, "column": column(field.name)}
+        profiles.append(Profile(field.name, field.type, *map(int, db.rows(fill("core/profile", holes))[0])))
+    return profiles
 
 
 @dataclass(frozen=True)
@@ -187,11 +136,12 @@ def choose_noisy_roles(
         UsageError: No columns can have these roles.
     """
     fields, shape = db.list_fields(source), get_default_mechanism(kind).shape
-    look = _ColumnProfiler(db, source, report)
     if isinstance(shape, ItemSetShape):
-        person = _find_person(look.profile_columns([f for f in fields if is_publishable(f) and _names_person(f.name)]))
+        person = _find_person(
+            profile_columns(db, source, [f for f in fields if is_publishable(f) and _names_person(f.name)], report)
+        )
         return replace(_choose_list(fields, wanted), person=person, kind=kind)
-    profiles = look.profile_columns([field for field in fields if is_publishable(field)])
+    profiles = profile_columns(db, source, [field for field in fields if is_publishable(field)], report)
     if not any(profile.records for profile in profiles):
         raise UsageError("the source has no records" if profiles else "no column can be published")
     return replace(_choose_categories(profiles), person=_find_person(profiles), kind=kind)
@@ -224,12 +174,6 @@ def _choose_categories(profiles: list[Profile]) -> ChosenRoles:
         more = f"; add it to categories, with {one.name} = {{ {how} }} in [mechanism.domains]" if how else ""
         remarks.append(f"left out: {one.name} has {one.different:,} values{more}")
     return ChosenRoles(columns, tuple(chosen), tuple(remarks))
-
-
-def _join_first(lines: Sequence[str], between: str, number: int) -> str:
-    """Return the first of some lines, in one."""
-    more = f"{between}and {len(lines) - number} more" if len(lines) > number else ""
-    return between.join(lines[:number]) + more
 
 
 def _is_identifying(profile: Profile) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +36,7 @@ from privsql.exact import decimal_text
 from privsql.model.bins import DIGITS, fits_type, number_range
 from privsql.model.hashing import derive_record_key, derive_stream_key, hash_columns, hash_records, source_changed_error
 from privsql.model.packing import CountedSource, PackedRecords, RankedRecords, pack_records
-from privsql.model.records import History, Persons, Profile
+from privsql.model.records import History, Persons
 from privsql.model.universes import find_unlisted
 
 if TYPE_CHECKING:
@@ -196,15 +196,12 @@ def _number_literal(number: Fraction | Decimal, kind: str) -> exp.Expr:
 AS_TEXT = ("ENUM", "JSON")  # an ENUM would carry the names of values that are not published
 
 
-Named = TypeVar("Named", Field, Profile)
-
-
-def index_names(columns: Iterable[Named]) -> dict[str, Named]:
+def index_names(columns: Iterable[Field]) -> dict[str, Field]:
     """Return columns by their names as SQL compares them."""
     return {fold_name(one.name): one for one in columns}
 
 
-def find_column(columns: Mapping[str, Named], name: str, where: str = "") -> Named:
+def find_column(columns: Mapping[str, Field], name: str, where: str = "") -> Field:
     """Return a column of ``index_names``; ``UsageError`` if it is not there, which begins with ``where``.
 
     A single column may be those of a CSV file, unseparated.
