@@ -6,6 +6,7 @@ import re
 import tomllib
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pyarrow import csv
 
@@ -100,6 +101,15 @@ def test_a_file_of_text_is_planned_as_proposed(tmp_path: Path, name: str) -> Non
     made = MADE[name]()
     csv.write_csv(made.data, tmp_path / "made.csv")
     text = privsql.init(tmp_path / "made.csv", sensitive=made.sensitive, accept=True)
+    (tmp_path / "spec.toml").write_text(text)
+    assert privsql.plan(tmp_path / "spec.toml") is not None
+
+
+def test_a_packed_file_is_planned_as_proposed(tmp_path: Path) -> None:
+    made = MADE["visits"]()
+    with pa.CompressedOutputStream(tmp_path / "made.csv.gz", "gzip") as packed:
+        csv.write_csv(made.data, packed)
+    text = privsql.init(tmp_path / "made.csv.gz", sensitive=made.sensitive, accept=True)
     (tmp_path / "spec.toml").write_text(text)
     assert privsql.plan(tmp_path / "spec.toml") is not None
 

@@ -21,6 +21,7 @@ from privsql.engine.duck.connection import EXTENSION, Connection, name_file_in_e
 from privsql.engine.duck.container import call_with_options, file_pattern, quote_text, reader_call
 from privsql.engine.files import (
     DELIMITERS,
+    PACKED,
     REMOTE,
     WILD,
     explain_disguise,
@@ -315,7 +316,8 @@ def scan_texts(connection: Connection, scan: Scan, room: Path) -> str:
 def _write_unicode(file: str, options: dict[str, Any], room: Path) -> str:
     """Return a CSV file in UTF-8: the file itself, or a copy in ``room`` with U+FFFD for bytes that are no text.
 
-    A file at an address, or in an encoding that needs an extension, is not copied.
+    A packed file is unpacked, since DuckDB takes memory for the longest line of one. A file at an address, or in an
+    encoding that needs an extension, is not copied.
     """
     encoding, packing = options.get("encoding", ENCODINGS[0]), options.get("compression", "detect")
     if url_scheme(file) or encoding not in ENCODINGS:
@@ -325,7 +327,8 @@ def _write_unicode(file: str, options: dict[str, Any], room: Path) -> str:
         with pa.input_stream(file, compression=None if packing == "none" else packing) as stream:
             yield from codecs.iterdecode(iter(lambda: stream.read(CHUNK), b""), encoding, errors)
 
-    if encoding == ENCODINGS[0]:
+    is_packed = packing != "none" and (packing != "detect" or Path(file).suffix.lower() in PACKED)
+    if encoding == ENCODINGS[0] and not is_packed:
         with suppress(UnicodeDecodeError):
             for _ in decode_file("strict"):
                 pass
