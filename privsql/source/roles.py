@@ -204,8 +204,6 @@ def _name_records(columns: Iterable[Column], roles: Roles, persons: Mapping[str,
             roles.left_out[one.name] = (
                 "is free text" if many >= 3 else "names records or people: nearly each has its own"
             )
-        elif one.is_text and one.filled > NAMED_FROM and one.different > max(MOST_TEXTS, one.filled / FEW_EACH):
-            roles.left_out[one.name] = f"has {one.different:,} texts, too many for a category; see columns.levels"
         else:
             rest.append(one)
     return rest
@@ -266,6 +264,12 @@ def _say_nothing(one: Column) -> str:
         return "has one value" if one.different or not one.nulls else "has no value"
     if share > ONE_VALUE:
         return f"is {'NULL' if value is None else repr(value)} in {share:.1%} of the records"
+    if (
+        one.is_text
+        and one.different > max(MOST_TEXTS, one.filled / FEW_EACH)
+        and not POSTAL.search(split_name(one.name))
+    ):
+        return f"has {one.different:,} texts, too many for a category; see columns.levels"
     return ""
 
 

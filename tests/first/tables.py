@@ -61,7 +61,7 @@ def hospital_tests(rng: Generator) -> dict[str, Any]:
     order = rng.permutation(len(at))
     return {
         "test_id": np.arange(len(at)),
-        "patient_id": (at * 7 + 100_003)[order],
+        "patient_id": [f"P{number:06d}" for number in at[order]],
         **{name: np.asarray(values)[at][order] for name, values in people.items()},
         "tested_on": pa.array([date(2023, 1, 1) + timedelta(int(day)) for day in days[order]]),
         "result": _pick(rng, ["negative", "positive", "unclear"], [0.9, 0.08, 0.02], len(at)),
