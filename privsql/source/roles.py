@@ -409,5 +409,6 @@ def list_likely_sensitive(columns: Iterable[Column]) -> list[str]:
     fitting = [one for one in columns if one.different > 1 and not names_records_or_people(one.name)]
     fitting = [one for one in fitting if one.is_number or not one.is_unique]
     harmful = [one for one in fitting if HARMFUL.search(split_name(one.name))]
-    others = [one for one in fitting if one not in harmful and one.different <= AMOUNTS and not _is_known(one)]
+    others = [one for one in fitting if one not in harmful and one.different <= AMOUNTS]
+    others.sort(key=_is_known)
     return [one.name for one in (*harmful, *others)]

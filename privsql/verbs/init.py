@@ -179,10 +179,14 @@ class Place:
 def _propose_spec(place: Place, wishes: Wishes, options: Options) -> str:
     """Return the text of the specification that is proposed."""
     how_read = {key: value for key, value in place.how_read.items() if value is not None}
-    is_table = isinstance(get_default_mechanism(wishes.kind or DEFAULT).shape, TableShape)
     try:
         with open_session(options) as db:
             mount_persons(db, source := _make_source(place.fields | how_read))
+            lists = [fold_name(field.name) for field in db.list_fields(temp_table("source")) if field.is_list]
+            is_list = len(lists) == 1 if wishes.sensitive is None else fold_name(wishes.sensitive) in lists
+            if wishes.kind is None and is_list:
+                wishes = replace(wishes, kind=find_kind_of_sets())
+            is_table = isinstance(get_default_mechanism(wishes.kind or DEFAULT).shape, TableShape)
             marked = {} if source.external_relation is not None else find_missing_markers(db, temp_table("source"))
             look = _look_at_source(db, source, options) if is_table and not marked else None
         if marked:
@@ -461,13 +465,18 @@ CHANGING = (
 )
 
 
+def find_kind_of_sets() -> str:
+    """Return the kind of the first mechanism for item sets."""
+    return next(kind for kind in KINDS if isinstance(get_default_mechanism(kind).shape, ItemSetShape))
+
+
 def _refuse_records() -> NoReturn:
     raise TypeError("item sets are proposed without a look at the records")
 
 
 def _propose_changing(place: Place, source: Source, roles: Roles, texts: list[str], options: Options) -> str:
     """Return the text for a sensitive value that changes within persons: a set of values for each of them."""
-    kind = next(kind for kind in KINDS if isinstance(get_default_mechanism(kind).shape, ItemSetShape))
+    kind = find_kind_of_sets()
     columns = {"record": roles.person, "item": roles.sensitive}
     with open_session(options) as db:
         proposed = get_default_mechanism(kind).propose(db, ProfiledSource((), _refuse_records))

@@ -169,6 +169,12 @@ def test_without_a_sensitive_column_the_likeliest_are_named() -> None:
         privsql.init(MADE["unique_income"]().data)
 
 
+def test_a_column_of_lists_is_a_set_of_items() -> None:
+    table = pa.table({"visitor": range(40), "pages": [[one % 5, one % 7] for one in range(40)]})
+    spec = tomllib.loads(privsql.init(table))
+    assert (spec["columns"], spec["mechanism"]["kind"]) == ({"items": "pages"}, "setvalued")
+
+
 def test_explain_names_every_column() -> None:
     short, _ = propose("loans")
     text, spec = propose("loans", explain=True)
