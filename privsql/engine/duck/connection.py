@@ -113,7 +113,9 @@ MISTAKES = (
     duckdb.InvalidInputException, duckdb.SyntaxException, duckdb.OutOfRangeException,
 )  # fmt: skip
 OF_VALUES = (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.OutOfRangeException)
-STOPS = [one for one in signal.Signals if one.name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM")]
+STOPS = [
+    signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM") if name in signal.Signals.__members__
+]
 POLL = 0.1  # seconds between two looks at what runs, and two interruptions
 Settings = dict[str, str | bool | int | float | list[str]]
 HARDENED: Settings = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}

@@ -130,10 +130,11 @@ def test_tables_1_and_2_of_the_paper(tmp_path: Path) -> None:
         table,
         qi=["gender", "zipcode"],
         sensitive="disease",
-        mechanism={"kind": "bucketize", "threshold": "1/2", "algorithm": "setting", "setting": "2x2"},
+        threshold="1/2",
+        algorithm="setting",
         to=tmp_path / "t.duckdb",
         seed=1,
-        set={"ledger": {"off": True}},
+        set={"mechanism": {"setting": "2x2"}, "ledger": {"off": True}},
     )
     with duckdb.connect(str(made.release), read_only=True) as db:
         share = "count / sum(count) OVER (PARTITION BY zipcode)"
