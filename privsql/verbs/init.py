@@ -247,6 +247,14 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
     roles = propose_roles(columns, sensitive, look.groups)
     for name, reason in look.left_out.items():
         roles.left_out.setdefault(name, reason)
+    if source.external_relation is not None:  # another engine takes no record of a person, and no months and prefixes
+        if roles.person is not None:
+            roles.ask("persons", roles.person)
+            roles.person = None
+        for name, how in list(roles.published.items()):
+            if how == "month" or (how and "prefix" in how):
+                del roles.published[name]
+                roles.ask("dates" if how == "month" else "unknown", name)
     if roles.person is not None and sensitive in roles.changing and wishes.kind is None:
         return _propose_changing(place, source, roles, texts, options)
     if roles.person is not None:

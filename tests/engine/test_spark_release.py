@@ -118,7 +118,7 @@ def test_every_verb_works_on_what_lies_in_spark(tmp_path: Path) -> None:
 def test_init_proposes_what_spark_reads(tmp_path: Path) -> None:
     """From a file, the proposal for DuckDB beside the engine; from a query in Spark's SQL, one that can be planned."""
     people = write(tmp_path / "people.parquet", f"SELECT age, sex, odd, disease FROM ({PEOPLE})")
-    flags = ["init", people, "--sensitive", "disease"]
+    flags = ["init", people, "--sensitive", "disease", "--accept"]
     here, there = (succeeded(*flags, *more).out for more in ([], ["--set", "source.engine=spark"]))
     assert there.replace('engine = "spark"\n', "") == here
     query = "SELECT * FROM source WHERE array_size(array(age)) = 1 AND age > 30"

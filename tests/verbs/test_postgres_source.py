@@ -139,7 +139,7 @@ def test_nothing_is_written_there_and_what_is_wrong_is_said(tmp_path: Path) -> N
 def test_init_proposes_for_a_table_of_the_server(tmp_path: Path) -> None:
     """What it writes can be planned; a password is never written."""
     spec = tmp_path / "spec.toml"
-    asked = ["--set", "source.table=people", "--sensitive", "disease"]
+    asked = ["--set", "source.table=people", "--sensitive", "disease", "--accept"]
     succeeded("init", postgres.address(), *asked, "--output", spec)
     assert succeeded("plan", spec, "--json").json["records"] == 1200
     assert 'table = "people"' in spec.read_text("utf-8")
