@@ -419,12 +419,12 @@ def make_block_pieces(order: Ints, share: Ints, start: int, width: int) -> tuple
     return order, share, every * start, every * width, (np.cumsum(share) - share) % width
 
 
-def block_widths(buckets: int, least: int | None = None, coarser: int = 1) -> list[int]:
+def block_widths(buckets: int, least: int | None = None) -> list[int]:
     """Return the widths of the blocks of a class, as equal as can be, wider ones first.
 
-    There are ``least`` blocks or more, fewer by ``coarser``.
+    There are ``least`` blocks or more.
     """
-    blocks = min(buckets, max((BLOCKS if least is None else least) // coarser, -(-buckets // WIDEST)))
+    blocks = min(buckets, max(BLOCKS if least is None else least, -(-buckets // WIDEST)))
     each, over = divmod(buckets, blocks)
     return [each + (k < over) for k in range(blocks)]
 
@@ -455,13 +455,13 @@ LUMPS = 4096  # blocks of a size class: more than of even layouts, as each cuts 
 FINE, MOST = 2**16, 2**40  # of weights: their unit, and the largest
 
 
-def lay_out_clustered(plan: Plan, noise: Shuffler, coarser: int) -> Pieces:
+def lay_out_clustered(plan: Plan, noise: Shuffler) -> Pieces:
     """Lay out a plan that says how often a value may stand in a bucket of each size."""
     if plan.most is None:
         raise GuaranteeError(f"a plan by {plan.algorithm!r} does not say how often values may stand in a bucket")
     columns, start = [], 0
     for j, (size, buckets) in enumerate(plan.setting.items):
-        wide = np.array(block_widths(buckets, LUMPS, coarser))
+        wide = np.array(block_widths(buckets, LUMPS))
         starts = start + np.cumsum(wide) - wide
         left, rest, shares = plan.allocation[:, j], buckets, []
         for width in wide.tolist():
@@ -608,7 +608,7 @@ def lay_out_across(plan: Plan, pair: TreePair, noise: Shuffler) -> Pieces:
 # Arrangement ----------------------------------------------------------------------------------------------------------
 
 
-def make_layout(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupTree] = (), coarser: int = 1) -> Pieces:
+def make_layout(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupTree] = ()) -> Pieces:
     """Lay out a plan: a bucket of size S gets at most F_iS records of x_i.
 
     Args:
@@ -616,7 +616,6 @@ def make_layout(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupT
         layout: The name of the layout.
         noise: What draws.
         trees: The sets of values that are bounded; every bucket gets the floor or the ceiling of their mean.
-        coarser: By how much fewer the blocks of a size class are, where that will do to foresee a release.
     """
     anatomy_layout = lay_out_largest_first(plan, noise) if layout == "largest-first" else None
     if anatomy_layout is not None:
@@ -624,7 +623,7 @@ def make_layout(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupT
     if len(trees) > 1:
         return lay_out_across(plan, TreePair(*trees), noise)
     if layout == "lumps":
-        return lay_out_clustered(plan, noise, coarser)
+        return lay_out_clustered(plan, noise)
     in_one = layout == "round-robin"  # the paper's RRA: place s of a class is bucket s mod b
     values = len(plan.allocation)
 
@@ -633,5 +632,5 @@ def make_layout(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupT
             return trees[0].draw_line(noise)
         return np.arange(values) if in_one else np.asarray(noise.permutation(values))
 
-    widths = [[buckets] if in_one else block_widths(buckets, coarser=coarser) for buckets in plan.setting.buckets]
+    widths = [[buckets] if in_one else block_widths(buckets) for buckets in plan.setting.buckets]
     return lay_out_evenly(plan, widths, noise, draw_line)

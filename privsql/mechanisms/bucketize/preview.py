@@ -1,4 +1,4 @@
-"""Foresee releases from their plans: facts, beliefs, models, other algorithms, thresholds, what ``init`` proposes."""
+"""Foresee releases from their plans: facts, beliefs, models, other algorithms, other thresholds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from privsql.mechanisms.bucketize.publish import reserve_memory
 from privsql.model.arrays import ReleaseArrays
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -60,25 +60,8 @@ if TYPE_CHECKING:
 MOST = 1_000_000  # records of which a plan draws a layout bucket by bucket
 
 
-@dataclass(frozen=True)
-class Effort:
-    """How much is drawn and fitted to foresee a release: ``plan`` spends the whole, and ``init`` less, thrice.
-
-    ``coarser``: by how much fewer the blocks of a trial layout are; of ``dealt`` records at most beliefs are measured,
-    by a model of labels, first of ``labels`` at most, that climbs by ``schedule``. ``proving``: a search also bounds
-    the loss of all settings.
-    """
-
-    coarser: int
-    dealt: int
-    labels: int
-    schedule: Schedule
-    further: Schedule  # of a fit to more labels
-    proving: bool
-
-
-WHOLE = Effort(1, 6_000, 4_000, Schedule(15, 4, 8, 20), Schedule(8, 2, 8, 15), proving=True)
-LITTLE = Effort(8, 3_000, 2_000, Schedule(8, 3, 5, 8), Schedule(4, 1, 5, 6), proving=False)
+DEALT, LABELS = 6_000, 4_000  # records whose beliefs are measured at most, and labels of the first fit
+SCHEDULE, FURTHER = Schedule(15, 4, 8, 20), Schedule(8, 2, 8, 15)  # of the first fit, and of one to more labels
 
 
 class ReleasePreview(NamedTuple):
@@ -103,17 +86,16 @@ def preview_release(
     db: Relations,
     source: Records,
     params: Bucketize,
-    effort: Effort = WHOLE,
     stored: Mapping[str, object] | None = None,
 ) -> ReleasePreview:
     """Return what counts and a trial layout tell; ``stored`` and errors as of ``plan_buckets``."""
-    plan, problem = plan_buckets(db, source, params, stored, proving=effort.proving)
+    plan, problem = plan_buckets(db, source, params, stored)
     facts = plan_facts(plan, problem, params, sum(source.counts))
     columns = bounds.read_columns(db, temp_table("domain"), source.roles)
     even, fakes = params.effective_layout in ("blocks", "round-robin"), params.fake_values > 0
     assignment = PlannedAssignment(plan, problem, even=even, fakes=fakes)
     implied = imply_beliefs(assignment, {part.name: part.texts for part in columns})
-    runs = _draw_runs(plan, problem, params, effort)
+    runs = _draw_runs(plan, problem, params)
     if runs is not None:
         reserve_memory(db, runs)
     drawn = runs if runs is not None and runs.values <= LARGE else None
@@ -135,7 +117,6 @@ class ReleasePreviews:
 
     db: Relations
     source: Records
-    effort: Effort = WHOLE
     _known: dict[str, ReleasePreview] = field(default_factory=dict)
 
     def try_parameters(self, keywords: dict[str, Any]) -> ReleasePreview | str:
@@ -144,7 +125,7 @@ class ReleasePreviews:
             params = Bucketize.model_validate(keywords)
             key = params.model_dump_json()
             if key not in self._known:
-                self._known[key] = preview_release(self.db, self.source, params, self.effort)
+                self._known[key] = preview_release(self.db, self.source, params)
         except ValidationError as error:
             return str(error.errors()[0]["msg"]).removeprefix("Value error, ")
         except (InfeasibleError, UsageError) as error:
@@ -170,16 +151,16 @@ class ReleasePreviews:
 
     @cached_property
     def _predictor(self) -> ModelPredictor:
-        return ModelPredictor(LabelledRecords.read(self.db, self.source), self.effort)
+        return ModelPredictor(LabelledRecords.read(self.db, self.source))
 
 
-def _draw_runs(plan: Plan, problem: BucketProblem, params: Bucketize, effort: Effort) -> BucketRuns | None:
+def _draw_runs(plan: Plan, problem: BucketProblem, params: Bucketize) -> BucketRuns | None:
     """Return what buckets list by a layout of this plan, drawn for that; None where drawing one takes long."""
     if problem.records > MOST and (params.effective_layout == "largest-first" or len(problem.trees) > 1):
         return None
     laid = plan_lists(plan, problem.counts, params.fake_values) if params.fake_values else plan
     noise = seed_key(1).random_generator("plan")
-    return make_layout(laid, params.effective_layout, noise, problem.trees, effort.coarser).list_runs(laid.setting)
+    return make_layout(laid, params.effective_layout, noise, problem.trees).list_runs(laid.setting)
 
 
 def _list_remarks(preview: ReleasePreview, params: Bucketize, previews: ReleasePreviews) -> list[str]:
@@ -271,7 +252,6 @@ class ModelPredictor:
     """Predict models of several releases of the same records: labels, the first fit and questions are shared."""
 
     labelled: LabelledRecords
-    effort: Effort = WHOLE
 
     @cached_property
     def order(self) -> NDArray[np.intp]:
@@ -286,7 +266,7 @@ class ModelPredictor:
     @cached_property
     def first_fit(self) -> LabelFit:
         """Return the fit to the first labels, which finds eta."""
-        number = min(int(FIRST_SHARE * self.attacked), self.effort.labels, len(self.order) // 3)
+        number = min(int(FIRST_SHARE * self.attacked), LABELS, len(self.order) // 3)
         return self._fit_labels(self.order[: max(1, number)])
 
     @cached_property
@@ -297,7 +277,7 @@ class ModelPredictor:
     def predict(self, runs: BucketRuns) -> tuple[float, float | None]:
         """Return belief and error of a model of records in buckets with the lists of ``runs``, without a fit."""
         records, first = len(self.order), self.first_fit
-        bucket, slots = _choose_lists(runs, min(self.effort.dealt, records // 3))
+        bucket, slots = _choose_lists(runs, min(DEALT, records // 3))
         rest = self.order[first.records :]
         dealt = rest[_choose_records(self.labelled.labels[rest], slots, seed_key(1).random_generator("dealt"))]
         lists = self.labelled.select_records(dealt), bucket, slots
@@ -315,9 +295,9 @@ class ModelPredictor:
         offset = np.log(np.maximum(counts, 1) / counts.sum())
         design, labels = features.make_design(columns, sizes), np.zeros((len(first), len(counts)))
         np.add.at(labels, (member, taught.labels), 1)
-        start, schedule = start_fit(design, len(counts)), self.effort.schedule
+        start, schedule = start_fit(design, len(counts)), SCHEDULE
         if begun is not None:
-            start, schedule = begun.fit, self.effort.further
+            start, schedule = begun.fit, FURTHER
         fit = fit_softmax(design, LabelLikelihood(labels), offset, start, schedule)
         return LabelFit(len(chosen), features, fit, offset)
 
@@ -453,7 +433,6 @@ def _best_beliefs(batch: Batch) -> Floats:
 # Other thresholds -----------------------------------------------------------------------------------------------------
 
 FACTORS = tuple(map(Fraction, ("1/2", "3/4", "1", "3/2", "2", "3")))
-NEAREST = tuple(map(Fraction, ("1/2", "1", "3/2", "2")))  # of which ``init`` tells the first three that can be met
 CURVE = (
     AlternativeMeasure("highest_belief", "highest belief of an attacker who finds a record (promised)", ".1%"),
     AlternativeMeasure("learning_belief", "belief of the learning attacker (not promised)", ".1%"),
@@ -463,29 +442,23 @@ CURVE = (
 
 def predict_curve(db: Relations, source: Records, params: Bucketize) -> Curve:
     """Return the multiples of the stated threshold by ``FACTORS``; ``UsageError`` if a query or buckets state it."""
-    rows = list(predict_thresholds(ReleasePreviews(db, source), params, FACTORS))
-    return Curve(CURVE, rows, "thresholds are multiples of the stated one; errors are those after 'privsql fit'")
-
-
-def predict_thresholds(
-    previews: ReleasePreviews, params: Bucketize, factors: Sequence[Fraction]
-) -> Iterator[Alternative]:
-    """Yield the multiples of the stated threshold by ``factors``; ``UsageError`` if a query or buckets state it."""
     rule = params.threshold.default
     if rule is None or params.setting is not None:
         raise UsageError("curve: give one threshold, such as '8*f + 0.02', in place of a query or a setting")
+    previews, rows = ReleasePreviews(db, source), []
     stated = params.model_dump(mode="json", exclude_none=True)
-    for factor in factors:
+    for factor in FACTORS:
         scaled = Linear(rule.slope * factor, rule.intercept * factor)
         if not scaled.slope and scaled.intercept >= 1:
             continue
         threshold = {**stated["threshold"], "default": str(scaled)}
         preview = previews.try_parameters(stated | {"threshold": threshold})
         if isinstance(preview, str):
-            yield Alternative(str(scaled), {}, preview)
+            rows.append(Alternative(str(scaled), {}, preview))
             continue
         figures: dict[str, Figure] = {"highest_belief": preview.facts.peak}
-        yield Alternative(str(scaled), figures | previews.predict_model(preview))
+        rows.append(Alternative(str(scaled), figures | previews.predict_model(preview)))
+    return Curve(CURVE, rows, "thresholds are multiples of the stated one; errors are those after 'privsql fit'")
 
 
 # Alternatives ---------------------------------------------------------------------------------------------------------
