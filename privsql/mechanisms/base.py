@@ -257,6 +257,9 @@ Shape = TableShape | ItemSetShape[Any] | CategoricalShape[Any]
 Composition = NoComposition | GroupComposition[Any] | BudgetComposition[Any]
 
 
+ASKED, FEW_ASKED = 500, 100  # records of the counts whose errors a proposal tells
+
+
 @dataclass(frozen=True)
 class Proposal:
     """Parameters for the table ``[mechanism]`` of a specification, with remarks on them as comments.
@@ -265,7 +268,7 @@ class Proposal:
         promise: What the release promises, what it does not protect, and how precise it is: a sentence each.
         remarks: Further comments.
         left_out: Columns of the source that have no place in what can be published.
-        error: The relative standard error of a count of 500 of the worst protected value, without a fit.
+        error: The relative standard error of a count of ``ASKED`` of the worst protected value, without a fit.
         decide: Parameters that the publisher has to confirm, since they were read from the records.
     """
 
@@ -477,7 +480,7 @@ class Mechanism(ABC, Generic[P, F]):
 
     @property
     def states_counts(self) -> bool:
-        """Return whether exact numbers of records may be stated: never where their presence is protected."""
+        """Return whether exact counts of records may be published; they may not where a release protects presence."""
         return not (isinstance(self.composition, BudgetComposition) and self.composition.unit == "presence")
 
     def define_views(self, manifest: Manifest) -> list[ViewDefinition]:

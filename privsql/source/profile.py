@@ -15,13 +15,13 @@ from privsql.errors import UsageError
 from privsql.mechanisms.base import ItemSetShape, Mechanism, TableShape
 from privsql.mechanisms.registry import DEFAULT, KINDS, get_default_mechanism
 from privsql.model.records import Profile
+from privsql.source.roles import split_name
 from privsql.source.table import is_publishable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 
-BETWEEN = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+")  # the words of a name: patient.id, PatientId, 'Patient ID'
 OWNERS = (
     "case|client|customer|employee|member|p|participant|pat|patient|person|pupil|respondent|student|u|user|u?subj(ect)?"
 )
@@ -183,17 +183,17 @@ def _is_identifying(profile: Profile) -> bool:
 def _has_identifying_name(profile: Profile) -> bool:
     """Return whether a column names people or records, by its own name."""
     few = profile.different < FEWEST
-    return is_identifying_name(profile.name) and (not few or bool(IDENTIFYING.search(BETWEEN.sub("_", profile.name))))
+    return is_identifying_name(profile.name) and (not few or bool(IDENTIFYING.search(split_name(profile.name))))
 
 
 def is_identifying_name(name: str) -> bool:
     """Return whether a name says that a column names people or records."""
-    words = BETWEEN.sub("_", name)
+    words = split_name(name)
     return bool(IDENTIFYING.search(words) or PERSONS.search(words))
 
 
 def _names_person(name: str) -> bool:
-    words = BETWEEN.sub("_", name)
+    words = split_name(name)
     return bool(PERSON.search(words) or PERSONS.search(words))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from math import floor, log10
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,8 +17,6 @@ from privsql.source.look import Column, agree_within, follows_from, guess_share,
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-Question = Literal["measurements", "sensitive", "dates", "unknown", "persons"]
 
 # Names ----------------------------------------------------------------------------------------------------------------
 # Words of a column's name. They decide nothing that values decide: a column called id whose values repeat names nobody.
@@ -113,6 +111,7 @@ SAME = 0.95  # agreement within a person beyond chance
 MANY, MOST_EACH = 1.02, 200  # records of a person on average: at least, and at most
 MOST_TEXTS, FEW_EACH = 100, 4  # texts from which on they are no category if each has fewer records on average
 DETERMINES = 400  # values of a column from which others follow
+MOST_COMPARED = 200  # columns up to which each is compared with each
 FEW = 25  # values of a number up to which it is a category
 WIDE = 150  # range of whole numbers up to which they are few
 LONG_TAIL = 5  # times the median
@@ -136,7 +135,6 @@ class Roles:
     weights: list[str] = field(default_factory=list)
     published: dict[str, Any] = field(default_factory=dict)
     asked: dict[str, list[str]] = field(default_factory=dict)
-    bins: dict[str, Any] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     changing: list[str] = field(default_factory=list)
     """Columns whose value changes within a person."""
@@ -171,8 +169,6 @@ def propose_roles(columns: Sequence[Column], sensitive: str, persons: Mapping[st
     for one in kept:
         dates += one.is_date
         role, bins = _judge(one, first_date=dates == 1)
-        if bins is not None:
-            roles.bins[one.name] = bins
         if role == "weight":
             roles.weights.append(one.name)
             roles.published[one.name] = None
@@ -293,6 +289,8 @@ def _leave_out_repeated(columns: Sequence[Column], roles: Roles) -> list[Column]
             continue
         seen[mark] = one.name
         kept.append(one)
+    if len(kept) > MOST_COMPARED:
+        return kept
     result = []
     for one in kept:
         source = next(
@@ -306,7 +304,7 @@ def _leave_out_repeated(columns: Sequence[Column], roles: Roles) -> list[Column]
             ),
             None,
         )
-        if source is not None and len(kept) <= 200:
+        if source is not None:
             roles.left_out[one.name] = f"follows from {source.name}"
         else:
             result.append(one)
@@ -385,7 +383,6 @@ HARMLESS = re.compile(
     r"not (detected|applicable|reactive|present)|no .*|keine?|nein|paid|fully paid|current|\+0)",
     re.IGNORECASE,
 )
-MOST_VALUES = 3200  # of a sensitive column beyond which it is no category
 AMOUNTS, COMMONEST = 60, 0.1
 
 

@@ -20,7 +20,7 @@ from privsql.engine.files import fold_name, is_files, url_scheme
 from privsql.engine.open import list_tables
 from privsql.engine.sqlfiles import DIALECT, Field, Holes, alias_as, column, fill, quoted_identifier, temp_table
 from privsql.errors import InfeasibleError, UsageError, suggest_name
-from privsql.mechanisms.base import BudgetComposition, ItemSetShape, ProfiledSource, Proposal, TableShape
+from privsql.mechanisms.base import ASKED, BudgetComposition, ItemSetShape, ProfiledSource, Proposal, TableShape
 from privsql.mechanisms.registry import DEFAULT, KINDS, PROMISES, get_default_mechanism, get_mechanism
 from privsql.source.keywords import read_keywords
 from privsql.source.look import MOST_CELLS, MOST_RECORDS, Column, look_at, share_alone
@@ -42,10 +42,11 @@ from privsql.source.table import find_column, index_names, is_publishable, mount
 from privsql.verbs.sessions import open_session
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tomlkit.items import Table
 
+    from privsql.model.records import Profile
     from privsql.source.keywords import ArrowStream
 
 
@@ -79,7 +80,7 @@ def init(
             joined by the names of records or persons that they share. ``INIT_KEYS`` are all of them.
         base: The folder where the specification will lie, from which its paths are taken; else they are absolute.
         protect: Values of the sensitive column to protect; all others are free.
-        promise: What to promise: ``tables`` or ``bucketize``; by default the first that suits the column.
+        promise: What to promise, a name of ``PROMISES``; by default the first that suits the column.
         accept: Answer what is asked with caution: leave columns out, and confirm the list of values.
         explain: Name each column, with the reason for its role.
         schema: Return the JSON Schema of specifications, for editors; no source is read.
@@ -175,6 +176,16 @@ class Place:
     how_read: dict[str, Any]
     written: dict[str, Any] | None = None
 
+    def as_section(self) -> dict[str, Any]:
+        """Return the keys of ``[source]``; none where a specification can't name the place."""
+        return {**self.written, **self.how_read} if self.written else {}
+
+    def with_types(self, columns: Iterable[Column | Profile], kinds: Collection[str]) -> Place:
+        """Return the place of a CSV file of which the specification, and no record, decides these types."""
+        typed = {one.name: one.type for one in columns if one.type in kinds}
+        options = self.how_read.get("options", {}) | {"types": typed}
+        return replace(self, how_read={**self.how_read, "options": options}) if typed else self
+
 
 def _propose_spec(place: Place, wishes: Wishes, options: Options) -> str:
     """Return the text of the specification that is proposed."""
@@ -203,9 +214,11 @@ def _propose_spec(place: Place, wishes: Wishes, options: Options) -> str:
         raise UsageError(f"{place.called}: {error}") from error
 
 
+POPULATION = 'population = "clinic"  # publish asks whom the table is about; name these people'
+
 # Tables with a sensitive column ---------------------------------------------------------------------------------------
 
-USELESS = 0.2  # relative error of a count of 500 above which a release is of no use
+USELESS = 0.2  # relative error of a count of ``ASKED`` above which a release is of no use
 DECIDE = (
     "nothing is published until this section is gone: delete it to leave these out, or move names to quasi_identifiers"
 )
@@ -269,7 +282,7 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
         raise UsageError(
             f"nothing is left to publish beside {sensitive!r}; outsiders may know: {', '.join(wanted[:NAMED])}"
         )
-    bins = {name: how for name, how in roles.bins.items() if name in roles.published}
+    bins = {name: how for name, how in roles.published.items() if how is not None}
     coded = {"categorical": True} if wishes.categorical else {}
     nulls = {"nulls": {sensitive: "value"}} if secret.nulls else {}
     stated = {"sensitive": sensitive, **({"bins": bins} if bins else {}), **nulls, **coded}
@@ -296,33 +309,26 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
         worth = float(weights.sum() ** 2 / np.square(weights).sum() / len(weights))
         lines.append(f"{name} is a survey weight: weighted answers are worth those of {worth:.0%} of the records.")
     if chosen.error is not None and chosen.error > USELESS:
-        lines.append(
-            f"USELESS as it stands: a count of 500 would be off by {chosen.error:.0%}. Choose another promise."
-        )
+        wrong = f"a count of {ASKED} would be off by {chosen.error:.0%}"
+        lines.append(f"USELESS as it stands: {wrong}. Choose another promise.")
     for line in (*lines, *chosen.remarks, *texts):
         document.add(tomlkit.comment(line))
     decide = _ask(roles, chosen, wishes)
     if decide is not None:
         document["decide"] = decide
-    how_read = place.how_read
     kind, algorithm = chosen.parameters["kind"], chosen.parameters.get("algorithm")
     composition = (get_mechanism(kind, algorithm) if algorithm else get_default_mechanism(kind)).composition
-    if source.kind == "csv" and isinstance(
-        composition, BudgetComposition
-    ):  # no record decides the types of such a release
-        typed = {
-            one.name: one.type for one in columns if one.name in (*roles.published, sensitive) and one.type in TYPED
-        }
-        how_read = how_read | ({"options": how_read.get("options", {}) | {"types": typed}} if typed else {})
+    if source.kind == "csv" and isinstance(composition, BudgetComposition):
+        place = place.with_types([one for one in columns if one.name in (*roles.published, sensitive)], TYPED)
     section = tomlkit.table()
-    section.update(dict(place.written or {}) | (how_read if place.written else {}))
+    section.update(place.as_section())
     if roles.id is not None:
         section["id"] = roles.id
     if roles.person is not None:
         section["person"], section["persons"] = roles.person, "one"
         section.add(tomlkit.comment("one record of each person is published, chosen by the secret key"))
     if place.written and not name_population(source):
-        section.add(tomlkit.comment('population = "clinic"  # publish asks whom the table is about; name these people'))
+        section.add(tomlkit.comment(POPULATION))
     if section:
         document["source"] = section
     document["columns"] = {"quasi_identifiers": list(roles.published), **stated}
@@ -457,13 +463,10 @@ def _propose_noisy(place: Place, source: Source, wishes: Wishes, texts: list[str
         columns = Columns.model_validate(chosen.columns)
         profiled = ProfiledSource(chosen.profiles, lambda: prepare_table(db, source, columns))
         proposed = mechanism.propose(db, profiled)
-    how_read = place.how_read
-    if source.kind == "csv":  # no record decides the types of such a release
-        whole = {one.name: one.type for one in chosen.profiles if one.type == "BIGINT"}
-        how_read |= {"options": how_read.get("options", {}) | {"types": whole}} if whole else {}
+    if source.kind == "csv":
+        place = place.with_types(chosen.profiles, ["BIGINT"])
     chosen = replace(chosen, remarks=(*texts, *chosen.remarks))
-    shown = {**place.written, **how_read} if place.written else {}
-    return _make_document(shown, chosen, proposed, unnamed=not name_population(source))
+    return _make_document(place.as_section(), chosen, proposed, unnamed=not name_population(source))
 
 
 CHANGING = (
@@ -490,8 +493,7 @@ def _propose_changing(place: Place, source: Source, roles: Roles, texts: list[st
         proposed = get_default_mechanism(kind).propose(db, ProfiledSource((), _refuse_records))
     remarks = [line.format(sensitive=roles.sensitive, person=roles.person) for line in CHANGING]
     chosen = ChosenRoles(columns, (), (*texts, *remarks), kind=kind)
-    shown = {**place.written, **place.how_read} if place.written else {}
-    return _make_document(shown, chosen, proposed, unnamed=not name_population(source))
+    return _make_document(place.as_section(), chosen, proposed, unnamed=not name_population(source))
 
 
 def _read_as_null(source: Source, how_read: dict[str, Any], marked: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
@@ -558,9 +560,7 @@ def _make_document(source: dict[str, Any], chosen: ChosenRoles, proposed: Propos
         document.add(tomlkit.comment(line))
     if place := _describe_source(source, chosen):
         if unnamed:
-            place.add(
-                tomlkit.comment('population = "clinic"  # publish asks whom the table is about; name these people')
-            )
+            place.add(tomlkit.comment(POPULATION))
         document["source"] = place
     document["columns"] = _without_columns(chosen.columns, proposed.left_out)
     document["mechanism"] = proposed.parameters

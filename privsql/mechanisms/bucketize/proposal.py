@@ -7,11 +7,9 @@ from fractions import Fraction
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from privsql.errors import InfeasibleError, UsageError, suggest_name
 from privsql.exact import fraction_text, parse_linear
-from privsql.mechanisms.base import Proposal
+from privsql.mechanisms.base import ASKED, FEW_ASKED, Proposal
 from privsql.mechanisms.bucketize.parameters import Bucketize
 from privsql.mechanisms.bucketize.plan import plan_buckets
 
@@ -26,9 +24,8 @@ if TYPE_CHECKING:
 # Buckets either hold a value with the share h of its threshold or not at all. The linear estimator then counts t
 # records of a value of frequency f with the variance N (1 - h) f / (h - f), where N = t / f records are asked.
 
-ASKED, FEW_ASKED, GROUP = 500, 100, 1000  # records of the counts, and of the group, whose errors are told
-ENOUGH = 0.1  # relative standard error of a count of 500 that a threshold should allow
-TWO_SIDED = 1.96
+GROUP = 1000  # records of the group of which the error of a share is told
+TWO_SIDED = 1.96  # standard errors
 
 
 def predict_count_error(frequency: float, threshold: float, records: int = ASKED) -> float:
@@ -76,10 +73,9 @@ MOST_SHOWN = 4
 
 @dataclass(frozen=True)
 class Protection:
-    """Thresholds by value (exact), the value that is not protected, and the bound on all others together."""
+    """Thresholds by value (exact; 1: not protected), and the bound on all protected values together."""
 
     thresholds: dict[str, Fraction]
-    free: str | None
     union: Fraction | None
 
 
@@ -121,7 +117,7 @@ def choose_protection(
             raise InfeasibleError(
                 f"the protected values together have {float(share):.0%} of the records, and no bound up to 1/2 holds"
             )
-    return Protection(thresholds, free[0] if len(free) == 1 else None, union)
+    return Protection(thresholds, union)
 
 
 def _lowest_step(label: str, share: Fraction) -> Fraction:
@@ -159,7 +155,7 @@ def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
         parameters = {"kind": "bucketize", "threshold": rule, **({"allow_certain": True} if bound >= 1 else {})}
         if _can_be_met(db, records, parameters):
             limits = [parse_linear(rule).threshold_at(Fraction(count, sum(records.counts))) for count in records.counts]
-            fallback = Protection(dict(zip(records.labels, limits, strict=True)), None, None)
+            fallback = Protection(dict(zip(records.labels, limits, strict=True)), None)
             proposal = _describe(records, parameters, fallback, source.of_a)
             return replace(proposal, remarks=(f"{reason}; the rule {rule} is the next best.",))
     raise InfeasibleError("no threshold below certainty can be met; there are too few values or records")
@@ -211,4 +207,4 @@ def _describe(records: Records, parameters: dict[str, Any], chosen: Protection, 
         f"Precision without fit, worst protected value {worst!r}: a count of {ASKED} is off by about {error:.0%}, one "
         f"of {FEW_ASKED} by {few:.0%}; a share in a group of {GROUP:,} by {100 * share:.1f} points (95 %)."
     )
-    return Proposal(parameters, tuple(promise), error=float(np.round(error, 4)))
+    return Proposal(parameters, tuple(promise), error=round(error, 4))

@@ -6,7 +6,7 @@ from math import exp, sqrt
 from typing import TYPE_CHECKING, Any
 
 from privsql.errors import InfeasibleError
-from privsql.mechanisms.base import Proposal
+from privsql.mechanisms.base import ASKED, FEW_ASKED, Proposal
 from privsql.mechanisms.label_tables.parameters import reach_of
 from privsql.mechanisms.label_tables.plan import plan_tables
 from privsql.mechanisms.perturb.parameters import Randomize
@@ -20,7 +20,6 @@ MOST_VALUES = 60
 FEWEST_RECORDS = 10  # of a value that is proposed for the public list; rarer ones count as 'other'
 EPSILON = "1.386294"  # ln 4, rounded down
 FACTOR = round(exp(float(EPSILON)))
-ASKED, FEW_ASKED = 500, 100
 
 
 def propose_tables(db: Relations, source: ProfiledSource) -> Proposal:
@@ -40,7 +39,7 @@ def propose_tables(db: Relations, source: ProfiledSource) -> Proposal:
     records = source.records()
     counted = {label: count for label, count in zip(records.labels, records.counts, strict=True) if label != "NULL"}
     values = [label for label, count in counted.items() if count >= FEWEST_RECORDS and label != OTHER]
-    if not len(values) >= 1 or len(counted) > MOST_VALUES:
+    if not values or len(counted) > MOST_VALUES:
         raise InfeasibleError(f"noisy tables take up to {MOST_VALUES} values, and there are {len(counted):,}")
     parameters: dict[str, Any] = {"kind": "randomize", "algorithm": "tables", "epsilon": EPSILON}
     plan = plan_tables(db, records, Randomize.model_validate({**parameters, "values": values}))
