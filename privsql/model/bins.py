@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 DIGITS = 34  # of the numbers that bins are of: two more are needed on the way
 EDGES = 1000
 MONTHS = {"month": 1, "quarter": 3, "year": 12}
+WHOLE = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER")  # types of whole numbers
 Number = Annotated[Decimal, Field(max_digits=DIGITS, allow_inf_nan=False)]
 
 
@@ -112,6 +113,16 @@ def is_decimal(text: str) -> bool:
         return Decimal(text).is_finite()
     except InvalidOperation:
         return False
+
+
+def is_whole_type(kind: str) -> bool:
+    """Return whether a type is of whole numbers."""
+    return WHOLE.fullmatch(kind) is not None
+
+
+def is_number_type(kind: str) -> bool:
+    """Return whether a type is of numbers, whole or not; dates and moments are none."""
+    return is_whole_type(kind) or kind.startswith(("FLOAT", "DOUBLE", "DECIMAL"))
 
 
 def number_range(kind: str) -> tuple[Fraction, Fraction, int]:

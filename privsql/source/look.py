@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from privsql.model.bins import is_number_type, is_whole_type
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -25,18 +27,6 @@ MOST_CELLS = 8_000_000  # of all columns together: a table of 800 columns is rea
 QUICK, MISSING = 256, 20  # records that are compared first; disagreements that must be missing
 PARTS = 24  # classes of a number, where it is asked whether it gives another column away
 DATES = ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS")
-WHOLE = (
-    "TINYINT",
-    "SMALLINT",
-    "INTEGER",
-    "BIGINT",
-    "HUGEINT",
-    "UTINYINT",
-    "USMALLINT",
-    "UINTEGER",
-    "UBIGINT",
-    "UHUGEINT",
-)
 
 
 @dataclass(frozen=True)
@@ -72,7 +62,7 @@ class Column:
 
     @property
     def is_whole(self) -> bool:
-        return self.type in WHOLE
+        return is_whole_type(self.type)
 
     @property
     def is_text(self) -> bool:
@@ -85,7 +75,7 @@ class Column:
     @property
     def is_number(self) -> bool:
         """Return whether it holds numbers, whole or not; dates are none."""
-        return self.is_whole or self.type in ("FLOAT", "DOUBLE") or self.type.startswith("DECIMAL")
+        return is_number_type(self.type)
 
     @property
     def is_unique(self) -> bool:
@@ -94,7 +84,7 @@ class Column:
 
     @cached_property
     def numbers(self) -> Reals:
-        """Return the numbers behind ``values`` (different,); NaN and infinities are left out by none."""
+        """Return the numbers behind ``values`` (different,), with NaN and infinities."""
         return np.asarray(self.values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
 
     @cached_property

@@ -16,8 +16,9 @@ from sqlglot import exp
 from privsql.engine.sqlfiles import Field, alias_as, all_rows, column, fill, temp_table
 from privsql.errors import UsageError
 from privsql.exact import as_fraction, fraction_text
-from privsql.mechanisms.marginals.parameters import WITHIN, Contingency, Values, is_number, is_whole
+from privsql.mechanisms.marginals.parameters import WITHIN, Contingency, Values
 from privsql.model.arrays import as_doubles
+from privsql.model.bins import is_number_type, is_whole_type
 from privsql.model.universes import create_universe, find_unlisted
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class ContingencyColumn:
             return [Point(code, label, 1.0) for code, label in enumerate(self.labels)]
         result = []
         for code, (low, high) in enumerate(pairwise(self.edges)):
-            if is_whole(self.field.type):  # the first and the last among them
+            if is_whole_type(self.field.type):  # the first and the last among them
                 first, number = ceil(low), ceil(high) - ceil(low)
                 some = min(number, WITHIN)
                 inside = [Fraction(first + k * (number - 1) // max(some - 1, 1)) for k in range(some)]
@@ -165,7 +166,7 @@ def read_columns(db: Relations, source: Records, params: Contingency) -> tuple[C
         domain, where = params.domain(field.name) or Values(data=True), f"mechanism.domains.{field.name}"
         inner, parents = list[str](), None
         if domain.bins is not None:
-            if not is_number(field.type):
+            if not is_number_type(field.type):
                 raise UsageError(f"{where}: bins need numbers; the column is {field.type}")
             measured = params.is_measured(field.name)
             result.append(ContingencyColumn(field, None, (), domain.bins, measured=measured))
@@ -217,7 +218,7 @@ def propose_coarser(one: ContingencyColumn, domain: Values | None) -> str:
     """
     if len(one) <= MANY:
         return ""
-    if is_number(one.field.type):
+    if is_number_type(one.field.type):
         numbers = [label for label in one.labels if label is not None and isfinite(float(label))]
         ends = list(one.edges) or [as_fraction(label) for label in numbers] or [Fraction(0)]
         low, high = min(ends), max(ends)
@@ -239,7 +240,7 @@ def propose_coarser(one: ContingencyColumn, domain: Values | None) -> str:
 
 def round_bins(first: Fraction, last: Fraction, number: int, kind: str) -> tuple[dict[str, str], int]:
     """Return about ``number`` bins of a round width from the first to the last value, and how many these are."""
-    width = round_width((last - first) / number, least=1 if is_whole(kind) else 0)
+    width = round_width((last - first) / number, least=1 if is_whole_type(kind) else 0)
     start, end = floor(first / width) * width, (floor(last / width) + 1) * width
     ends = {"from": start, "to": end, "by": width}
     return {key: fraction_text(one) for key, one in ends.items()}, int((end - start) / width)

@@ -13,6 +13,7 @@ from pydantic import Field, SerializationInfo, field_serializer, field_validator
 
 from privsql.engine.files import fold_name
 from privsql.exact import as_fraction, fraction_text
+from privsql.model.bins import is_whole_type
 from privsql.model.parameters import (
     ALLOW_EMPTY,
     DELTA,
@@ -279,17 +280,7 @@ class Contingency(Parameters):
         """Return whether a column is published in bins that hold more values than stand for them."""
         edges = self.bin_edges(name)
         wide = any(ceil(high) - ceil(low) > WITHIN for low, high in pairwise(edges))
-        return bool(edges) and (not is_whole(kind) or wide)
-
-
-def is_whole(kind: str) -> bool:
-    """Return whether a type is of whole numbers."""
-    return "INT" in kind and kind != "INTERVAL"
-
-
-def is_number(kind: str) -> bool:
-    """Return whether a type is of numbers."""
-    return is_whole(kind) or kind.startswith(("FLOAT", "DOUBLE", "DECIMAL"))
+        return bool(edges) and (not is_whole_type(kind) or wide)
 
 
 PARAMETERS = Contingency

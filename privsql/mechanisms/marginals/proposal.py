@@ -12,8 +12,9 @@ from privsql.exact import as_fraction
 from privsql.mechanisms.base import ProfiledSource, Proposal
 from privsql.mechanisms.dp.mechanism import RECORD
 from privsql.mechanisms.marginals.domains import ADDED, round_bins
-from privsql.mechanisms.marginals.parameters import Contingency, is_number
+from privsql.mechanisms.marginals.parameters import Contingency
 from privsql.mechanisms.marginals.plan import Rule
+from privsql.model.bins import is_number_type
 
 if TYPE_CHECKING:
     from privsql.engine.database import Relations
@@ -51,7 +52,7 @@ def propose_domains(db: Relations, source: ProfiledSource) -> Proposal:
     records = source.records()
     ends = {}  # of every column of numbers, but for one that holds infinity, or NaN
     for field, key in zip(records.roles.sensitive, records.roles.sa_keys, strict=True):
-        if is_number(field.type):
+        if is_number_type(field.type):
             ((low, high),) = db.rows(fill("contingency/ends", {"value": column(key), "domain": temp_table("domain")}))
             if low is not None and isfinite(low) and isfinite(high):
                 ends[field.name] = as_fraction(str(low)), as_fraction(str(high))

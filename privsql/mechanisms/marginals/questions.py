@@ -19,9 +19,8 @@ from privsql.engine.sqlfiles import DIALECT, Field, Holes, alias_as, all_of, col
 from privsql.errors import UsageError
 from privsql.mechanisms.dp.noisy_tables import CellSums, Clique, Reals
 from privsql.mechanisms.marginals.domains import ADDED, Point, as_sql_number
-from privsql.mechanisms.marginals.parameters import is_whole
 from privsql.mechanisms.marginals.tables import DOMAINS
-from privsql.model.bins import number_range
+from privsql.model.bins import is_whole_type, number_range
 from privsql.model.estimates import same_nan
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ Cut = tuple[Fraction, bool]  # a number, and whether it is the last one of what 
 
 def type_step(kind: str) -> Fraction | None:
     """Return how far the values of a type lie from each other; None where there is always one between them."""
-    if is_whole(kind):
+    if is_whole_type(kind):
         return Fraction(1)
     return Fraction(1, 10 ** number_range(kind)[2]) if kind.startswith("DECIMAL") else None
 
