@@ -223,7 +223,6 @@ class OpenDPNoise:
         return np.array(_make_mechanism(scale, gaussian=self._concentrated)(counts.tolist()), dtype=np.int64)
 
     def choose_best(self, scores: Counts, budget: Fraction, *, monotonic: bool = True) -> int:
-        """As in ``TableNoise``."""
         choose = _choice_scale if self._concentrated else _flip_scale
         scale = choose(budget, monotonic=monotonic)
         return int(noisy_max(scale, monotonic=monotonic, gumbel=self._concentrated)(scores.tolist()))
@@ -243,7 +242,7 @@ class OpenDPNoise:
 
 
 class SeededNoise:
-    """Draws from the same distributions, in double precision, by a seeded generator. For tests: not private."""
+    """Draw Laplace noise by a seeded generator, in double precision. It is for tests, and not private."""
 
     origin: Literal["opendp", "seed"] = "seed"
 
@@ -262,13 +261,13 @@ class SeededNoise:
         return self._draw.geometric(-math.expm1(-1 / noise_scale(epsilon)), number) - 1 + least
 
     def choose_best(self, scores: Counts, epsilon: Fraction, *, monotonic: bool = True) -> int:
-        """As in ``TableNoise``: the maximum with exponential noise has the distribution of permute-and-flip."""
+        # the maximum with exponential noise has the distribution of permute-and-flip
         scale = _flip_scale(epsilon, monotonic=monotonic)
         return int(np.argmax(scores + self._draw.exponential(scale, len(scores))))
 
 
 class SeededGaussian:
-    """Draws from the same distributions, in double precision, by a seeded generator. For tests: not private."""
+    """Draw Gaussian noise by a seeded generator, in double precision. It is for tests, and not private."""
 
     origin: Literal["opendp", "seed"] = "seed"
 
@@ -276,7 +275,7 @@ class SeededGaussian:
         self._draw = draw
 
     def add_noise(self, counts: Counts, budget: Fraction) -> Counts:
-        """As in ``TableNoise``: from discrete Laplace noise, by rejection (Canonne, Kamath, Steinke 2020)."""
+        # from discrete Laplace noise, by rejection (Canonne, Kamath, Steinke 2020)
         sigma, result = CONCENTRATED.scale(budget), np.empty(0, dtype=np.int64)
         width = math.floor(sigma) + 1
         while len(result) < len(counts):
@@ -287,7 +286,6 @@ class SeededGaussian:
         return counts + result[: len(counts)]
 
     def choose_best(self, scores: Counts, budget: Fraction, *, monotonic: bool = True) -> int:
-        """As in ``TableNoise``."""
         return int(np.argmax(scores + self._draw.gumbel(0, _choice_scale(budget, monotonic=monotonic), len(scores))))
 
 

@@ -68,7 +68,7 @@ class Key:
         return Key(self.origin, digest.digest())
 
     def word(self, *purpose: object, bits: int = 128) -> pa.Table:
-        """Return a table with one ``word``: a number of bits for one purpose, for an engine that hashes with them.
+        """Return a table of one row whose ``word`` holds bits of the key for one purpose, for an engine that hashes.
 
         In base 64, 128 bits have 22 characters. With them and a few numbers a text still fits into one block of
         SHA-256.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -116,7 +117,7 @@ def _as_plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-class Outcome(JsonObject):
+class Outcome(JsonObject, ABC):
     """What a verb returns. It has ``as_json``, and the command line and notebooks show it."""
 
     warnings: Sequence[str] = ()  # what its reader should know; the command line writes that to stderr
@@ -136,9 +137,9 @@ class Outcome(JsonObject):
         """Return how a command ends that shows it."""
         return 0 if self.ok else 1
 
+    @abstractmethod
     def show(self, *, verbose: bool = False) -> Iterable[Part]:
         """Return lines and tables for people; ``verbose``: all of them."""
-        raise NotImplementedError
 
     def _repr_html_(self) -> str:
         return notebook_page(self.title, [*self.show(verbose=True), *(f"warning: {one}" for one in self.warnings)])

@@ -102,7 +102,7 @@ class BucketModel:
 
     @cached_property
     def effects(self) -> list[NDArray[np.float32]]:
-        """Return draws of theta (J, K) from what the release leaves open of it."""
+        """Draw theta (J, K) from its posterior, given the release."""
         prepared = prepare_release(choose_buckets(self.arrays), self.features)
         prior = EffectPrior(EffectPrior.list_parts(prepared.design), self.roots.astype(np.float64))
         fit = BucketFit(prepared, self.arrays.log_shares, self._noise("effects"))

@@ -201,7 +201,7 @@ def learn_beliefs(
 
 
 def _moved_share(before: list[Association], after: list[Association]) -> float:
-    """Mean over the columns of the share of records whose counts moved."""
+    """Return the mean, over the columns, of the share of records whose counts moved."""
     changes = [np.abs(a.counts - b.counts).sum() / 2 / b.counts.sum() for a, b in zip(after, before, strict=True)]
     return float(np.mean(changes))
 

@@ -194,7 +194,7 @@ class Records(Protocol):
 
     @property
     def order(self) -> Order:
-        """How the records take their places."""
+        """Return how the records take their places."""
 
     def bind_key(self, key: Key) -> Key:
         """The key for these records alone, so that a kept one can't correlate what it makes of two tables.

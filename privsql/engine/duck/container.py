@@ -518,7 +518,7 @@ class CopiedSchemas(ABC):
 
     @abstractmethod
     def open_for_writing(self) -> AbstractContextManager[tuple[Any, str]]:
-        """As of ``Sink``; the session copies releases as well (``at_one_moment``, ``copy_release``)."""
+        """Open the sink as ``Sink`` does; the session also copies releases (``at_one_moment``, ``copy_release``)."""
 
 
 NUMBERS = itertools.count(1)

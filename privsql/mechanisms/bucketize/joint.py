@@ -291,7 +291,7 @@ def _find_meetings(db: Relations, rows: dict[str, MarginRows]) -> pa.Table:
 
 
 def is_by_value(rows: dict[str, MarginRows]) -> NDArray[np.bool_]:
-    """Of every (q, g) whether q has fewer values and buckets, multiplied, than its buckets list values: (k,)."""
+    """Return for every (q, g) whether q has fewer values times buckets than its buckets list values (k,)."""
     source_rows, lying, listed = (rows[name] for name in KINDS)
     least = min(TOGETHER, LEFT_OUT)  # the smallest number of a q and of a bucket
     lists = np.bincount(listed.first - least, minlength=int(lying.second.max(initial=least)) - least + 1)

@@ -124,7 +124,13 @@ class SummedTable:
 
 
 def write_sums(db: Relations, sums: Sequence[SummedTable], names: Sequence[str]) -> None:
-    """Write ``privsql_sums``; ``names``: of all columns."""
+    """Write the noisy sums to ``privsql_sums``.
+
+    Args:
+        db: Where the release is made.
+        sums: The sums, each with its table.
+        names: The names of all columns, by position.
+    """
     tables = [one.table for one in sums]
     arrays = {
         "number": pa.array(range(len(sums)), pa.int32()),
