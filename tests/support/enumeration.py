@@ -16,7 +16,7 @@ from privsql.mechanisms.dp.joint_model import Model
 from privsql.mechanisms.marginals import publish
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pytest
     from numpy.typing import NDArray
@@ -101,6 +101,21 @@ def fit_models_once(patch: pytest.MonkeyPatch) -> None:
 def worst_ratio(one: dict[Any, float], other: dict[Any, float]) -> float:
     assert one.keys() == other.keys()
     return max(max(one[o] / other[o], other[o] / one[o]) for o in one)
+
+
+def worst_over(
+    tables: Iterable[tuple[Any, ...]],
+    added: Iterable[Any],
+    law: Callable[[tuple[Any, ...]], dict[Any, float]],
+    order: Callable[[Any], Any] | None = None,
+) -> float:
+    """The largest likelihood ratio of any output, between any of the tables and itself with one more record.
+
+    ``law`` gives the exact distribution of outputs for a table, whose records are sorted by ``order``.
+    """
+    known = cache(law)
+    pairs = [(one, tuple(sorted((*one, record), key=order))) for one, record in itertools.product(tables, added)]
+    return max((worst_ratio(known(one), known(more)) for one, more in pairs), default=0.0)
 
 
 def chi_square(observed: Sequence[int], chances: NDArray[np.float64]) -> None:
