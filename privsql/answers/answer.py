@@ -35,7 +35,7 @@ from privsql.model.estimates import CERTAIN, find_weakest
 from privsql.outcomes import Outcome, Part, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pandas as pd
     import polars as pl
@@ -61,6 +61,7 @@ class Figure:
         rests_on: What it rests on.
         touching: How many records of the source that are not in the release could meet its question.
         if_any: What it rests on if there is any record to measure.
+        covers_missing: Whether its bounds are of the source, with the records that are not in the release.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Figure:
     rests_on: RestsOn
     touching: int
     if_any: RestsOn = "interval"
+    covers_missing: bool = True
 
     def read_row(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return estimate, standard error, low and high in a row."""
@@ -106,7 +108,7 @@ class Answer(Outcome):
     @cached_property
     def sql(self) -> str:
         """Return the SQL that reads the release."""
-        return ";\n".join(dict.fromkeys(render_sql(one() if callable(one) else one) for one, _ in self.explained))
+        return ";\n".join(dict.fromkeys(_write_statement(one) for one, _ in self.explained))
 
     @property
     def formula(self) -> str:
@@ -151,6 +153,7 @@ class Answer(Outcome):
             for one in self.figures:
                 at_most = "high counts" if one.rests_on != "point" else "the question could meet"
                 some = f"{at_most} {one.touching:,} of them, the estimate none"
+                some = some if one.covers_missing else "the figures are of the others"
                 effects[one.name] = some if one.touching else "none of them can meet the question"
             if len(set(effects.values())) != 1:
                 effects = {name: f"{name}: {effect}" for name, effect in effects.items()}
@@ -301,6 +304,13 @@ class Answer(Outcome):
         }
 
 
+def _write_statement(statement: exp.Query | str | Callable[[], exp.Query]) -> str:
+    """Return the text of a statement, which may be made only now."""
+    if isinstance(statement, str):
+        return statement
+    return render_sql(statement() if callable(statement) else statement)
+
+
 def _or_dash(value: object) -> object:
     return "-" if value is None else value
 
@@ -339,12 +349,17 @@ DRAWN_COLUMNS = tuple(f"drawn_{draw}" for draw in range(DRAWS))
 
 @dataclass(frozen=True)
 class AttachedModel:
-    """A model of the release beside it: ``weights`` (record, bid, code, weight, and ``DRAWN_COLUMNS``).
+    """A model of the release beside it.
 
-    ``records``: QIT, as a temporary relation, with the number of each record in its column ``record``.
+    Attributes:
+        weights: How likely each record has a value that its bucket lists (record, bid, code, weight).
+        completed: The codes of the values that were drawn for each record (record, and ``DRAWN_COLUMNS``).
+        records: QIT, as a temporary relation, with the number of each record in its column ``record``.
+        record: The name of that column.
     """
 
     weights: exp.Table
+    completed: exp.Table
     records: str
     record: str
 

@@ -467,8 +467,20 @@ class LockedSession(Container, Protocol):
     def describe_select(self, sql: str) -> list[Field]:
         """Return the columns of a text's result; ``UsageError`` unless it is one SELECT that the engine would run."""
 
+    def parse_select(self, sql: str) -> dict[str, Any]:
+        """Return the engine's own tree of a text; ``UsageError`` unless it is one SELECT."""
+
+    def write_select(self, tree: dict[str, Any]) -> str:
+        """Return the text of such a tree."""
+
+    def list_functions(self) -> Sequence[tuple[str, str, str, str, str]]:
+        """Return name, kind, stability, returned type and the tree of a macro's body of the engine's functions."""
+
+    def run_select(self, sql: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a SELECT that was examined before."""
+
     def stand_in(self, names: Sequence[str], query: exp.Expr) -> None:
-        """Let ``describe_select`` find a query under a name of an analyst's: [[database,] schema,] table."""
+        """Let an analyst's SQL find a query under a name: [[database,] schema,] table."""
 
     def limit_time(self, seconds: float | None = None, stop: Event | None = None) -> AbstractContextManager[None]:
         """Raise ``LateError`` if the statements inside take too long, or once ``stop`` is set.

@@ -159,6 +159,7 @@ class NumberedRecords:
 VARIABLE = "PRIVSQL_CACHE"
 OFF = "off"
 ENDING, MODEL = ".model", "model"  # of files, and the database as which one is attached
+WEIGHTS, COMPLETED = "weights", "completed"  # its tables
 DRAFT = ".fit-"  # a folder for one that is not finished
 MOST_MODELS = 40  # files; the oldest ones go
 TOLERANCE = 1e-6  # of sums of beliefs
@@ -201,7 +202,8 @@ def store_model(arrays: ReleaseArrays, beliefs: Beliefs, parameters: ModelParame
             file = draft / f"{parameters.digest}{ENDING}"
             db.attach(file, MODEL, read_only=False)
             stated = pa.table({"content": [parameters.model_dump_json()]})
-            for title, content in {"parameters": stated, "weights": list_beliefs(arrays, beliefs)}.items():
+            contents = {"parameters": stated, WEIGHTS: list_beliefs(arrays, beliefs), COMPLETED: list_draws(beliefs)}
+            for title, content in contents.items():
                 db.register_arrow(title, content)
                 db.create_table(title, all_rows(temp_table(title)), into=MODEL)
             db.detach(MODEL)
@@ -215,16 +217,19 @@ def store_model(arrays: ReleaseArrays, beliefs: Beliefs, parameters: ModelParame
 
 
 def list_beliefs(arrays: ReleaseArrays, beliefs: Beliefs) -> pa.Table:
-    """Return (record, bid, code, weight, drawn_0, ..): how likely a record has a value that its bucket lists.
-
-    ``drawn_d`` is 1 where the record has the value in completed table d, else 0.
-    """
+    """Return (record, bid, code, weight): how likely a record has a value that its bucket lists."""
     order = np.argsort(beliefs.value, kind="stable")  # a question of few values reads few blocks
     record, code = beliefs.record[order].astype(np.int32), beliefs.value[order].astype(np.int32)
     columns: dict[str, Any] = {"record": record, "bid": arrays.bucket[record].astype(np.int32), "code": code}
-    columns |= {"weight": beliefs.weight[order]}
-    drawn = zip(DRAWN_COLUMNS, beliefs.drawn[order].T, strict=True)
-    return pa.table(columns | {name: one.astype(np.int8) for name, one in drawn})
+    return pa.table(columns | {"weight": beliefs.weight[order]})
+
+
+def list_draws(beliefs: Beliefs) -> pa.Table:
+    """Return (record, drawn_0, ..): the code of each record's value in every completed table, records in order."""
+    kind = np.uint8 if beliefs.value.max(initial=0) < 2**8 else np.uint16
+    records = beliefs.record[beliefs.drawn[:, 0]].astype(np.int32)
+    drawn = zip(DRAWN_COLUMNS, beliefs.drawn.T, strict=True)
+    return pa.table({"record": records, **{name: beliefs.value[chosen].astype(kind) for name, chosen in drawn}})
 
 
 def draw_rows(beliefs: Beliefs, records: NumberedRecords, roles: Roles, database: str) -> pa.Table:
@@ -256,14 +261,18 @@ def take_model(release: AttachedRelease, path: Path) -> AttachedModel | None:
     records = NumberedRecords.find(release)
     if path.stem != records.digest():
         return None
-    holes: Holes = {"weights": table("weights", MODEL), "tolerance": exp.Literal.number(TOLERANCE)}
+    weights, completed = table(WEIGHTS, MODEL), table(COMPLETED, MODEL)
+    holes: Holes = {
+        "weights": weights,
+        "completed": completed,
+        "tolerance": exp.Literal.number(TOLERANCE),
+        "drawn": exp.Array(expressions=[column(name) for name in DRAWN_COLUMNS]),
+    }
     sums = fill("duckdb/model_sums", holes)
     try:
         release.db.attach(path, MODEL, read_only=True)
         parameters = ModelParameters.model_validate_json(release.db.rows(all_rows(table("parameters", MODEL)))[0][0])
-        named = {field.name for field in release.db.list_fields(table("weights", MODEL))}
-        sound = parameters.version == MODEL_VERSION and named.issuperset(DRAWN_COLUMNS)
-        wrong = not sound or sum(release.db.rows(sums)[0])
+        wrong = parameters.version != MODEL_VERSION or sum(release.db.rows(sums)[0])
     except (PrivsqlError, ValidationError, LookupError):  # what is damaged is no model, and fit writes it anew
         return None
-    return None if wrong else AttachedModel(table("weights", MODEL), NUMBERED, records.number)
+    return None if wrong else AttachedModel(weights, completed, NUMBERED, records.number)

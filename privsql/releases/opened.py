@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sqlglot import exp
 
-from privsql.answers.answer import BEST, Answer, find_unknown
+from privsql.answers.answer import BEST, MODEL, Answer, find_unknown
+from privsql.answers.completed import BindingError, CompletedTables, StatementReader
 from privsql.answers.evaluate_select import SelectEvaluation
 from privsql.answers.present import AnswerBuilder, join_answers, join_items, list_records
 from privsql.answers.sql.compiler import MOST_ASKED, as_described, split_items, split_union
@@ -277,8 +278,9 @@ class Release:
             self._db.stand_in([self.manifest.name], described)
             with explain_failures(self.target):
                 self.answers = self.mechanism.answers(self._counts, self.manifest)
-                if file is not None:
-                    self.answers.model = take_model(attached, file)
+                self.answers.model = None if file is None else take_model(attached, file)
+                model = self.answers.model
+                self._completed = None if model is None else CompletedTables(self._db, self.manifest, model)
             self._open = stack.pop_all()
 
     def sql(self, sql: str, *, confidence: float = 0.95, estimator: str = BEST) -> pd.DataFrame:
@@ -312,16 +314,38 @@ class Release:
                 yield
 
     def _answer_query(self, sql: str, confidence: float, estimator: str, limits: QuestionLimits | None) -> Answer:
-        estimator = self.answers.choose_estimator(estimator)
+        """Answer a query as the compiler reads it; by completed tables where the compiler refuses it."""
+        chosen = self.answers.choose_estimator(estimator)
+        try:
+            return self._answer_compiled(sql, confidence, chosen, limits)
+        except UsageError as refusal:
+            if not self._could_complete(estimator):
+                raise
+            reader = StatementReader(self._db, self.manifest, self._lookups.find_table)
+            try:
+                statement = reader.read(sql)
+            except UsageError as error:
+                raise (refusal if isinstance(error, BindingError) else error) from error
+            if self._completed is None:
+                raise UsageError(f"{refusal}; 'privsql fit {self.path}' makes it answerable") from refusal
+            return self._completed.answer(sql, statement, confidence, None if limits is None else limits.rows)
+
+    def _could_complete(self, estimator: str) -> bool:
+        """Return whether completed tables may answer what is asked of an estimator, once a model is fitted."""
+        if self._completed is not None:
+            return estimator in (BEST, MODEL)
+        return estimator == BEST and bool(self.answers.explain_improvement(self.answers.choose_estimator(BEST)))
+
+    def _answer_compiled(self, sql: str, confidence: float, estimator: str, limits: QuestionLimits | None) -> Answer:
         parts = split_union(sql)
         if len(parts.queries) > 1:
-            answers = [self._answer_query(one, confidence, estimator, limits) for one in parts.queries]
+            answers = [self._answer_compiled(one, confidence, estimator, limits) for one in parts.queries]
             return join_answers(parts, answers)
         if self.answers.item_labels:
             items = split_items(sql, self.manifest.name, self.manifest.sensitive[0].name)
             if items is not None:
                 return self._answer_items(sql, items, confidence, estimator, limits)
-        self._lookups.answer = lambda inner: self._answer_query(inner, confidence, estimator, limits)
+        self._lookups.answer = lambda inner: self._answer_compiled(inner, confidence, estimator, limits)
         statement = self.answers.parse_sql(sql, self._lookups)
         plain = as_described(sql, self.manifest.name)
         fields = self._db.describe_select(plain)  # the parser understands some things that the engine does not
@@ -330,6 +354,12 @@ class Release:
         asking = SelectEvaluation(self._counts, self.answers, self.manifest, statement, estimator, confidence)
         if statement.previews:
             return self._preview(asking, fields, limits)
+        if (
+            statement.windows
+            and estimator == MODEL
+            and not all(map(self.answers.holds_exactly, asking.grouped_questions))
+        ):
+            raise UsageError("aggregates over estimates are those of the completed tables")
         if limits is not None:
             limits.refuse_large(asking)
         questions = asking.grouped_questions or [asking.typed_scope.make_question()]
@@ -369,7 +399,7 @@ class Release:
             query = exp.select(*(sqlfiles.alias_as(one, f"c{k}") for k, one in enumerate(counts)))
             query = query.from_(sqlfiles.quoted_identifier(self.manifest.name))
             query = query.where(items.where.copy()) if items.where is not None else query
-            answers.append(self._answer_query(query.sql(DIALECT), confidence, estimator, limits))
+            answers.append(self._answer_compiled(query.sql(DIALECT), confidence, estimator, limits))
         named = [int(one) for one in labels] if kind.is_type(*exp.DataType.INTEGER_TYPES) else labels
         return join_items(items, fields, named, answers)
 

@@ -19,10 +19,11 @@ import privsql
 from privsql.answers.answer import DRAWS
 from privsql.answers.bucket_model import fit_bucket_model, list_weights
 from privsql.answers.bucket_posteriors import prepare_release
+from privsql.answers.completed import MISFIT_OF_MOMENTS
 from privsql.answers.softmax import FeatureMap, LabelLikelihood, Schedule, combine_rows, fit_softmax, start_fit
 from privsql.engine.sqlfiles import all_rows, table
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.bucketize.answers import LEAST_VARIANCE, MISFIT, MISFIT_OF_AMOUNTS, read_release_arrays
+from privsql.mechanisms.bucketize.answers import LEAST_VARIANCE, MISFIT, read_release_arrays
 from privsql.mechanisms.bucketize.estimator import find_linear_estimator, make_channel
 from privsql.mechanisms.bucketize.parameters import BucketizeFacts
 from privsql.releases.opened import open_release
@@ -208,12 +209,11 @@ def intervals(world: World, beliefs: Beliefs, number: int, seed: int) -> Iterato
         if one.amount is not None:
             amount = arrays.columns[one.amount][at]
             true = float(world.columns[one.amount][one.source] @ one.values[world.labels[one.source]])
-            total, totals = float(amount @ inside), drawn @ amount
-            mean = total / max(count, 1e-9)
-            rows = {"sum": (true, total, totals, MISFIT_OF_AMOUNTS, float(amount**2 @ (inside * (1 - inside))))}
-            if truth:
-                away = (totals - mean * counts) / max(count, 1e-9)
-                rows["avg"] = (true / truth, mean, away, MISFIT_OF_AMOUNTS, 0.0)
+            totals, misfit = drawn @ amount, MISFIT_OF_MOMENTS**0.5
+            rows = {"sum": (true, float(totals.mean()), totals, misfit, 0.0)}
+            if truth and counts.all():
+                means = totals / counts
+                rows["avg"] = (true / truth, float(means.mean()), means, misfit, 0.0)
         for kind, (true, estimate, answers, misfit, within) in rows.items():
             least = min(1.0, LEAST_VARIANCE / max(open_, LEAST_VARIANCE)) * within
             error = misfit * max(share * float(((answers - answers.mean()) ** 2).sum()), least) ** 0.5

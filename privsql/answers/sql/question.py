@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # Questions ------------------------------------------------------------------------------------------------------------
 
 Side = Literal["qi", "sa"]
-Explained = tuple["exp.Query | Callable[[], exp.Query]", str]  # a statement, or what makes it, and the formula in words
+Explained = tuple["exp.Query | str | Callable[[], exp.Query]", str]  # a statement, or what makes it; a formula in words
 Kind = Literal["count", "sum", "avg", "min", "max", "median", "distinct", "statistic", "window"]
 COUNTS = ("count", "distinct")  # are 0 of nothing
 EXACT_ONLY = ("min", "max", "median", "distinct", "statistic")  # of quasi-identifiers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,6 @@ from privsql.answers.estimate import (
     CountBounds,
     RecordSets,
     ReleaseQuestion,
-    WeightedSums,
     count_groups,
     estimate_rows,
     project_within,
@@ -59,8 +57,6 @@ from privsql.model.arrays import ReleaseArrays, as_doubles
 from privsql.model.estimates import Estimate, exact_estimate, same_nan
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from privsql.engine.database import Relations
 
 # An open release ------------------------------------------------------------------------------------------------------
@@ -367,44 +363,42 @@ MODEL_FORMULA = (
     "estimate = sum over the matching records r and values v of q_rv, the probability by the release's model that r "
     "has v, given what its bucket lists"
 )
-# Intervals follow from completed tables. Each has a draw of the parameters and a draw of the values within buckets.
-# The variance of their counts and sums is what the release leaves open, by the model. Real tables are no draws of a
-# model: standard errors are larger by a factor that was measured on tables of several kinds. Nobody may have a rare
-# value in any of the tables. So a count has at least the variance of half a record, where beliefs leave that open.
+# Counts alone; all else is asked of the completed tables themselves (``answers.completed``). Each of these has a draw
+# of the parameters and a draw of the values within buckets. The variance of a count between them is what the release
+# leaves open, by the model. Real tables are no draws of a model: standard errors are larger by a factor that was
+# measured on tables of several kinds. Nobody may have a rare value in any of the tables. So a count has at least the
+# variance of half a record, where beliefs leave that open.
 
-MISFIT, MISFIT_OF_AMOUNTS = 1.25, 1.3
+MISFIT = 1.25
 LEAST_VARIANCE = 0.5
 
 
 def model_statement(query: CountQuery, roles: Roles, model: AttachedModel) -> exp.Query:
-    """Return the SQL statement that an answer needs."""
-    amount = query.measure.amount
+    """Return the SQL statement that a count needs; ``UsageError`` for sums and means."""
+    if query.measure.kind != "count":
+        raise UsageError(f"{query.measure.kind.upper()} is no count, which {MODEL} estimates")
+    has_value = {name: column(name, "c").eq(column("code", "w")) for name in DRAWN_COLUMNS}
     holes: Holes = {
         "records": query.join_lookups(temp_table(model.records)),
         "record": column(model.record),
         "values": table("privsql_values"),
         "code": roles.by_sa.as_column("code"),
         "weights": model.weights,
-        "amount": exp.cast(amount, "DOUBLE") if amount is not None else exp.Literal.number(1),
-        "drawn": [alias_as(exp.Sum(this=column(name, "w")), name) for name in DRAWN_COLUMNS],
-        "sums": [
-            alias_as(exp.Sum(this=part * column(name)), f"{prefix}_{name}")
-            for prefix, part in (("n", _one_if_known()), ("a", column("t")))
-            for name in DRAWN_COLUMNS
-        ],
+        "completed": model.completed,
+        "drawn": [alias_as(exp.Sum(this=_one_if(one)), name) for name, one in has_value.items()],
+        "sums": [alias_as(exp.Sum(this=column(name)), name) for name in DRAWN_COLUMNS],
     }
     return fill("query/modelled", holes | side_holes(query))
 
 
-def _one_if_known() -> exp.Case:
-    """Return 1 where a record has an amount, else 0."""
-    return exp.case().when(column("t").is_(exp.null()), exp.Literal.number(0)).else_(exp.Literal.number(1))
+def _one_if(condition: exp.Expr) -> exp.Case:
+    return exp.case().when(condition, exp.Literal.number(1)).else_(exp.Literal.number(0))
 
 
 def estimate_by_model(
     db: Relations, query: CountQuery, roles: Roles, model: AttachedModel, bounds: list[Estimate], confidence: float
 ) -> list[Estimate]:
-    """Return the answer's rows; ``bounds``: counts with the bounds that are certain, by group."""
+    """Return the rows of a count; ``bounds``: counts with the bounds that are certain, by group."""
     if not bounds:
         return []
     groups, names = [one.group for one in bounds], [f"g_{i}" for i in range(len(query.groups))]
@@ -412,31 +406,10 @@ def estimate_by_model(
     keys = rows.select(names).to_pylist() if names else [{}] * rows.num_rows
     rank = {tuple(same_nan(key[name]) for name in names): at for at, key in enumerate(keys)}
     order = np.array([rank.get(group, -1) for group in groups], dtype=np.intp)  # nothing is the last of all
-    sums = _vary_by_draws(WeightedSums.read(rows, order), rows, order)
+    mean, within, *drawn = (np.append(as_doubles(rows[one], 0), 0.0)[order] for one in ("n", "nn", *DRAWN_COLUMNS))
+    between = (1 + 1 / DRAWS) * np.var(drawn, axis=0, ddof=1)
+    variance = np.maximum(between, np.minimum(within, LEAST_VARIANCE))
     least = np.array([[float(one.low or 0)] for one in bounds])
     most = np.array([[float(one.high or 0)] for one in bounds])
-    level = ConfidenceLevel(confidence, DRAWS - 1)
-    counts = CountBounds(sums.n[:, None], MISFIT**2 * sums.nn[:, None], least, most)
-    if query.measure.amount is None:
-        return count_groups(groups, counts, level)
-    mean, _, variance = sums.measure_amounts(query.measure.kind)
-    spread = MISFIT_OF_AMOUNTS**2 * variance
-    figures = zip(groups, sums.bound_amounts(query, mean, spread, counts, level), sums.known, strict=True)
-    return [Estimate(group, *(row if known > 0 else query.measure.empty_figures)) for group, row, known in figures]
-
-
-def _vary_by_draws(sums: WeightedSums, rows: pa.Table, order: NDArray[np.intp]) -> WeightedSums:
-    """Return sums with the variances over completed tables in place of those within buckets."""
-    drawn = [
-        np.stack([np.append(as_doubles(rows[f"{prefix}_{name}"], 0), 0.0)[order] for name in DRAWN_COLUMNS])
-        for prefix in ("n", "a")
-    ]
-    count, amount = (one - one.mean(axis=0) for one in drawn)
-    share = (1 + 1 / DRAWS) / (DRAWS - 1)
-    least = np.minimum(1, LEAST_VARIANCE / np.maximum(sums.nn, LEAST_VARIANCE))
-    return replace(
-        sums,
-        nn=np.maximum(share * (count**2).sum(axis=0), least * sums.nn),
-        na=share * (count * amount).sum(axis=0),
-        aa=np.maximum(share * (amount**2).sum(axis=0), least * sums.aa),
-    )
+    counts = CountBounds(mean[:, None], MISFIT**2 * variance[:, None], least, most)
+    return count_groups(groups, counts, ConfidenceLevel(confidence, DRAWS - 1))

@@ -1,0 +1,580 @@
+"""Answer any SELECT by the completed tables that a model of a release drew.
+
+The SELECT runs as it is over each of the tables. Rows of different tables are matched by their keys, and figures are
+combined by Rubin's rules for completed data: the estimate is the mean, and its variance (1 + 1/M) B, where B is the
+variance between the M tables. There is no part within tables, since a table is the whole population that is asked for.
+ORDER BY, LIMIT, HAVING and QUALIFY are applied to the combined rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sqlglot import exp
+
+from privsql.answers.answer import DRAWN_COLUMNS, DRAWS, MODEL, Answer, AttachedModel, Figure
+from privsql.answers.estimate import count_intervals, round_bounds, student_quantile
+from privsql.answers.sql.any_select import KEY, Admission, Column, Lineage, Source, Tree, find_position, walk
+from privsql.answers.sql.sources import MAIN_SCHEMAS
+from privsql.engine.files import fold_name, unused_name
+from privsql.engine.sqlfiles import PREFIX, Field, alias_as, column, fill, table, temp_table
+from privsql.errors import UsageError
+from privsql.model.estimates import FIGURES, ROUNDED, as_number, same_nan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from privsql.answers.channel import Floats
+    from privsql.engine.database import LockedSession
+    from privsql.engine.sqlfiles import Holes
+    from privsql.model.estimates import RestsOn
+    from privsql.model.manifest import Manifest
+
+SECONDS = 60.0  # that all tables may take together, unless a caller sets another limit
+MOST_ROWS = 200_000  # of an answer in one table
+# Real tables are no draws of a model, so variances are larger by factors that were measured on tables of several kinds.
+# Moments rest on fine levels and interactions, of which a model knows less.
+MISFIT, MISFIT_OF_MOMENTS = 1.25**2, 2.0
+LEAST_VARIANCE = 0.5 / DRAWS  # of a whole number: nobody may have a rare value in any of the tables
+KNOWN = "known"  # the records without the sensitive columns
+FORMULA = (
+    f"the query runs over each of {DRAWS} completed tables, which the release's model drew; estimate = mean, variance "
+    f"= {MISFIT:g} (1 + 1/{DRAWS}) B with the variance B between the tables (sums, means, correlations: "
+    f"{MISFIT_OF_MOMENTS:g})"
+)
+NESTED = "{}: an aggregate over estimates, which chance in these draws away from the truth"
+EQUAL = "{}: without bounds where it is the same in all {} completed tables, which says nothing of its error"
+TOP = "which rows come first is itself an estimate"
+
+
+class BindingError(UsageError):
+    """The engine refuses a statement, such as one that names no column of the release."""
+
+
+# Statement ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Order:
+    """An item of ORDER BY: the place of a column, hidden ones included."""
+
+    place: int
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True)
+class AnySelect:
+    """A SELECT that may run over completed tables.
+
+    Attributes:
+        tree: The engine's tree of it, without what is applied to combined rows; hidden columns follow the others.
+        own: The nodes of the tree that read the release.
+        columns: The columns that the analyst asked for, then the hidden ones.
+        shown: How many of them are not hidden.
+        condition: The place of the hidden column that says whether a row is in the answer; None without one.
+        orders: ORDER BY.
+        limit: LIMIT; None for all rows.
+        offset: OFFSET.
+        fills: Whether a group that a table lacks has a count of 0 there.
+        has_top: Whether rows are chosen by an estimate.
+    """
+
+    tree: Tree
+    own: list[Tree]
+    columns: list[Column]
+    shown: int
+    condition: int | None
+    orders: list[Order]
+    limit: int | None
+    offset: int
+    fills: bool
+    has_top: bool
+
+    @property
+    def shown_columns(self) -> list[Column]:
+        """Return the columns that the analyst asked for."""
+        return self.columns[: self.shown]
+
+
+class StatementReader:
+    """Reads a SELECT over a release."""
+
+    def __init__(self, db: LockedSession, manifest: Manifest, find_table: Callable[[tuple[str, ...]], object]) -> None:
+        self._db, self._manifest, self._find_table = db, manifest, find_table
+
+    def read(self, sql: str) -> AnySelect:
+        """Return the statement; ``UsageError`` for one that may not run, or that the engine refuses."""
+        names = [one.name for one in self._manifest.roles.columns]
+        admission = Admission(self._db, self._manifest.name, names)
+        admission.refuse_long(sql)
+        tree = self._db.parse_select(sql)
+        admission.examine(tree)
+        for path in admission.lookups:
+            self._find_table(path)
+        if not admission.own:
+            raise UsageError(f"the query reads no table of the release; it is called {self._manifest.name}")
+        _drop_schemas(tree, admission.own)
+        self._refuse_cuts(tree)
+        try:
+            fields = self._db.describe_select(self._db.write_select(tree))
+        except UsageError as error:
+            raise BindingError(*error.args) from error
+        lineage = Lineage(admission.functions)
+        node = tree["statements"][0]["node"]
+        columns = _name_columns(lineage.read_query(node), fields)
+        limit, offset = _take_limit(node)
+        orders, hidden = _take_orders(node, columns)
+        condition = _take_condition(node, admission)
+        expressions = [*hidden, *([condition] if condition else [])]
+        for at, one in enumerate(expressions):
+            node["select_list"].append(one | {"alias": f"{PREFIX}hidden_{at}"})
+        if expressions:
+            fields = self._db.describe_select(self._db.write_select(tree))
+            made = _name_columns(lineage.read_query(node), fields)[len(columns) :]
+            columns += [replace(one, is_key=False) for one in made]
+        shown = len(columns) - len(expressions)
+        grouped = node["type"] == "SELECT_NODE" and bool(node["group_expressions"])
+        fills = grouped and not node.get("having") and not node.get("qualify")
+        place = len(columns) - 1 if condition else None
+        return AnySelect(tree, admission.own, columns, shown, place, orders, limit, offset, fills, lineage.has_top)
+
+    def _refuse_cuts(self, tree: Tree) -> None:
+        """Refuse what computes with a column whose values are in bins or groups, since the release holds whole ones."""
+        cut = {fold_name(name) for name in (*self._manifest.bins, *self._manifest.groups)}
+        if not cut:
+            return
+        plain = {
+            id(item)
+            for node in walk(tree)
+            for key in ("select_list", "group_expressions", "partitions")
+            for item in node.get(key) or ()
+            if item.get("class") == "COLUMN_REF" and fold_name(item["alias"] or item["column_names"][-1]) in cut
+        }
+        for node in walk(tree):
+            kind = node.get("class")
+            named = [fold_name(part) for part in node["column_names"]] if kind == "COLUMN_REF" else []
+            if (kind == "STAR" or cut.intersection(named)) and id(node) not in plain:
+                written = ", ".join((*self._manifest.bins, *self._manifest.groups))
+                raise UsageError(f"columns in bins or groups can be grouped by and nothing else here: {written}")
+
+
+def _drop_schemas(tree: Tree, own: Sequence[Tree]) -> None:
+    """Drop schema names that tools write before the name of a release, in place."""
+    for node in own:
+        node["schema_name"] = ""
+        node["qualified_name"] = {"path": [node["table_name"]]}
+    names = {fold_name(node["table_name"]) for node in own}
+    for node in walk(tree):
+        path = node.get("column_names", []) if node.get("class") == "COLUMN_REF" else []
+        if len(path) > 2 and fold_name(path[0]) in MAIN_SCHEMAS and fold_name(path[1]) in names:
+            node["column_names"] = path[1:]
+
+
+def _name_columns(found: Sequence[Column | Source], fields: Sequence[Field]) -> list[Column]:
+    """Return the columns under the names that the engine gives them, with those that stars stand for."""
+    stars = [at for at, one in enumerate(found) if isinstance(one, Source)]
+    if stars and stars != list(range(stars[0], stars[-1] + 1)):
+        raise UsageError("name the columns in place of several stars")
+    start = stars[0] if stars else len(found)
+    behind = found[stars[-1] + 1 :] if stars else []
+    sources = [one for one in found[start : len(found) - len(behind)] if isinstance(one, Source)]
+    columns: list[Column] = []
+    for at, one in enumerate(fields):
+        is_star = bool(stars) and start <= at < len(fields) - len(behind)
+        if not is_star:
+            known = found[at] if at < start else behind[at - len(fields)]
+            columns += [replace(known, name=one.name)] if isinstance(known, Column) else []
+            continue
+        name = fold_name(one.name)
+        marks = next((source.columns[name] for source in sources if name in source.columns), None)
+        marks = KEY.union(*(one.others for one in sources)) if marks is None else marks
+        columns.append(Column(one.name, marks, "figure" not in marks))
+    return columns
+
+
+def _take_limit(node: Tree) -> tuple[int | None, int]:
+    """Take LIMIT and OFFSET out of the outermost SELECT."""
+    limit, offset = None, 0
+    for one in [one for one in node["modifiers"] if one["type"] == "LIMIT_MODIFIER"]:
+        node["modifiers"].remove(one)
+        numbers = []
+        for key in ("limit", "offset"):
+            text = str(one[key]["literal"].get("text", "")) if one.get(key) and one[key]["class"] == "CONSTANT" else ""
+            if (one.get(key) and not text.isdecimal()) or one.get("limit_type", "ROW_COUNT") != "ROW_COUNT":
+                raise UsageError("LIMIT and OFFSET need whole numbers")
+            numbers.append(int(text) if text else None)
+        limit, offset = numbers[0], numbers[1] or 0
+    return limit, offset
+
+
+def _limit_rows(number: int) -> Tree:
+    """Return LIMIT as a part of a tree."""
+    literal = {"kind": "INTEGER", "text": str(number)}
+    constant = {"class": "CONSTANT", "type": "VALUE_CONSTANT", "alias": "", "literal": literal}
+    return {"type": "LIMIT_MODIFIER", "limit": constant, "offset": None, "limit_type": "ROW_COUNT"}
+
+
+def _take_orders(node: Tree, columns: Sequence[Column]) -> tuple[list[Order], list[Tree]]:
+    """Take ORDER BY out of the outermost SELECT; return its items, and expressions for hidden columns."""
+    orders: list[Order] = []
+    hidden: list[Tree] = []
+    names = [fold_name(one.name) for one in columns]
+    plain = node["type"] == "SELECT_NODE" and not any(one["type"] == "DISTINCT_MODIFIER" for one in node["modifiers"])
+    for modifier in [one for one in node["modifiers"] if one["type"] == "ORDER_MODIFIER"]:
+        for item in modifier["orders"]:
+            one = item["expression"]
+            place = find_position(one, len(columns))
+            if place is None and one["class"] == "COLUMN_REF" and len(one["column_names"]) == 1:
+                name = fold_name(one["column_names"][0])
+                place = names.index(name) if name in names else None
+            if one["class"] == "STAR":
+                places = list(range(len(columns)))
+            elif place is not None:
+                places = [place]
+            elif plain:
+                places = [len(columns) + len(hidden)]
+                hidden.append(one)
+            else:
+                raise UsageError("ORDER BY: name a column of the answer")
+            first = item["null_order"] == "NULLS_FIRST"
+            orders += [Order(place, item["type"] == "DESCENDING", first) for place in places]
+        node["modifiers"].remove(modifier)
+    return orders, hidden
+
+
+def _take_condition(node: Tree, admission: Admission) -> Tree | None:
+    """Take HAVING or QUALIFY out of the outermost SELECT, unless the other or a window function depends on it."""
+    if node["type"] != "SELECT_NODE" or any(one["type"] == "DISTINCT_MODIFIER" for one in node["modifiers"]):
+        return None
+    having, qualify = node.get("having"), node.get("qualify")
+    windows = any(one.get("class") == "WINDOW" for one in walk(node["select_list"]))
+    key = "qualify" if qualify else "having"
+    if (having and (qualify or windows)) or not node.get(key):
+        return None
+    condition: Tree = node[key]
+    node[key] = None
+    return condition
+
+
+# Run ------------------------------------------------------------------------------------------------------------------
+
+
+class CompletedTables:
+    """The completed tables of an open release."""
+
+    def __init__(self, db: LockedSession, manifest: Manifest, model: AttachedModel) -> None:
+        self._db, self._manifest, self._model = db, manifest, model
+
+    @cached_property
+    def _views(self) -> list[str]:
+        """Make a view of each completed table, and ``KNOWN``; return the names of the first."""
+        db, roles = self._db, self._manifest.roles
+        keys = dict(zip((one.name for one in roles.quasi_identifiers), roles.qi_keys, strict=True))
+        columns = [alias_as(column(name, "r"), key) for name, key in keys.items()]
+        holes: Holes = {
+            "records": temp_table(self._model.records),
+            "completed": self._model.completed,
+            "record": column(self._model.record, "r"),
+            "columns": [*columns, *(alias_as(column(name, "c"), name) for name in DRAWN_COLUMNS)],
+        }
+        db.create_table("with_draws", fill("query/with_draws", holes))
+        known = [alias_as(column(key), name) for name, key in keys.items()]
+        db.create_view(KNOWN, exp.select(*known).from_(temp_table("with_draws")))
+        values = [alias_as(column(one.name, "v"), one.name) for one in roles.sensitive]
+        names = []
+        for name in DRAWN_COLUMNS:
+            holes = {
+                "records": temp_table("with_draws"),
+                "values": table("privsql_values"),
+                "columns": [*(alias_as(column(key, "r"), one) for one, key in keys.items()), *values],
+                "drawn": column(name, "r"),
+                "code": roles.by_sa.as_column("code", "v"),
+            }
+            db.create_view(f"completed_{name}", fill("query/completed", holes))
+            names.append(temp_table(f"completed_{name}").name)
+        return names
+
+    def answer(self, sql: str, statement: AnySelect, confidence: float, most: int | None) -> Answer:
+        """Return the answer to a statement; ``UsageError`` for more than ``most`` rows."""
+        limit = MOST_ROWS if most is None else most
+        statement.tree["statements"][0]["node"]["modifiers"].append(_limit_rows(limit + 1))
+        if self._reads_sensitive(statement):
+            rows = [self._run(statement, view, limit) for view in self._views]
+            combined = CombinedRows(statement, rows, confidence)
+        else:
+            combined = CombinedRows(statement, [self._run(statement, self._known, limit)], confidence)
+        return self._present(sql, statement, combined)
+
+    @property
+    def _known(self) -> str:
+        return temp_table(KNOWN).name if self._views else ""
+
+    def _write(self, statement: AnySelect, view: str) -> str:
+        for node in statement.own:
+            node["alias"] = node["alias"] or node["table_name"]
+            node["table_name"], node["qualified_name"] = view, {"path": [view]}
+        return self._db.write_select(statement.tree)
+
+    def _run(self, statement: AnySelect, view: str, most: int) -> list[tuple[Any, ...]]:
+        rows = self._db.run_select(self._write(statement, view))
+        if len(rows) > most:
+            raise UsageError(f"the answer has more than {most:,} rows; group by fewer columns")
+        return rows
+
+    def _reads_sensitive(self, statement: AnySelect) -> bool:
+        """Return whether a statement may read a sensitive column.
+
+        It may unless it names none, has no star or other name for all columns, and binds where there are none.
+        """
+        sensitive = {fold_name(one.name) for one in self._manifest.roles.sensitive}
+        tables = {fold_name(node["alias"] or node["table_name"]) for node in statement.own}
+        for node in walk(statement.tree):
+            kind, named = node.get("class"), [node.get("alias") or ""]
+            if kind == "COLUMN_REF":
+                named += node["column_names"]
+                if len(node["column_names"]) == 1 and fold_name(node["column_names"][0]) in tables:
+                    return True
+            named += [*(node.get("using_columns") or ()), *(node.get("column_name_alias") or ())]
+            whole = kind in ("STAR", "POSITIONAL_REFERENCE") or node.get("ref_type") in ("NATURAL", "POSITIONAL")
+            if whole or node.get("type") == "PIVOT" or sensitive.intersection(map(fold_name, named)):
+                return True
+        if any(node.get("column_name_alias") for node in statement.own):
+            return True
+        try:
+            fields = self._db.describe_select(self._write(statement, self._known))
+        except UsageError:
+            return True
+        return [one.name for one in fields[: statement.shown]] != [one.name for one in statement.shown_columns]
+
+    def _present(self, sql: str, statement: AnySelect, combined: CombinedRows) -> Answer:
+        shown = statement.shown_columns
+        figures: list[Figure] = []
+        names: list[str] = []
+        missing = self._manifest.suppressed or 0
+        unnamed = sum(not one.is_key for one in shown) == 1
+        for place, one in enumerate(shown):
+            if one.is_key:
+                names.append(one.name)
+                continue
+            name = "estimate" if unnamed and not one.is_named else one.name
+            rests = combined.rests_on(place, missing)
+            figures.append(Figure(name, len(names), rests, missing, rests, covers_missing=False))
+            names += FIGURES if name == "estimate" else [name, *(f"{name}_{part}" for part in FIGURES[1:])]
+        doubled = next((name for name in names if [fold_name(one) for one in names].count(fold_name(name)) > 1), None)
+        if doubled is not None:
+            raise UsageError(f"two columns of the answer are called {doubled!r}; give one an alias")
+        rows = list(combined.build_rows(missing))
+        if any(count < combined.draws for _, count in rows):
+            names.append(unused_name("in_draws", names))
+            listed = [(*row, count) for row, count in rows]
+        else:
+            listed = [row for row, _ in rows]
+        return Answer(
+            tuple(names),
+            listed,
+            tuple(figures),
+            confidence=combined.confidence,
+            estimator=MODEL,
+            explained=((sql, FORMULA),),
+            missing=self._manifest.suppressed,
+            source_records=self._manifest.records,
+            hints=tuple(self._list_notes(statement, combined)),
+        )
+
+    def _list_notes(self, statement: AnySelect, combined: CombinedRows) -> Iterator[str]:
+        if combined.is_exact:
+            return
+        nested = [one.name for one in statement.shown_columns if not one.is_key and "nested" in one.marks]
+        if nested:
+            yield NESTED.format(", ".join(nested))
+        if statement.has_top:
+            yield TOP
+        bare = [one.name for place, one in enumerate(statement.shown_columns) if combined.has_equal_draws(place)]
+        if bare:
+            yield EQUAL.format(", ".join(bare), combined.draws)
+        for place, one in enumerate(statement.shown_columns):
+            agreeing = combined.least_agreeing(place)
+            if agreeing is not None:
+                yield f"{one.name}: the value of most completed tables; at least {agreeing} of {combined.draws} have it"
+
+
+# Combine --------------------------------------------------------------------------------------------------------------
+
+
+class CombinedRows:
+    """The rows of one statement over M tables, matched by their keys; one table stands for an exact answer."""
+
+    def __init__(self, statement: AnySelect, rows: Sequence[list[tuple[Any, ...]]], confidence: float) -> None:
+        self.confidence, self.draws = confidence, len(rows)
+        self.is_exact = len(rows) == 1
+        self._statement = statement
+        self._places = range(len(statement.columns))
+        keys = [place for place, one in enumerate(statement.columns) if one.is_key]
+        self._rank: dict[tuple[Any, ...], int] = {}
+        cells: list[list[tuple[Any, ...] | None]] = []  # by group and table
+        for draw, listed in enumerate(rows):
+            seen: Counter[tuple[Any, ...]] = Counter()
+            for row in listed:
+                key = tuple(_hashable(row[place]) for place in keys)
+                seen[key] += 1
+                key = (*key, seen[key])
+                if key not in self._rank:
+                    self._rank[key] = len(cells)
+                    cells.append([None] * self.draws)
+                cells[self._rank[key]][draw] = row
+        repeated = any(key[-1] > 1 for key in self._rank)
+        if repeated and not self.is_exact and any(one is None for cell in cells for one in cell):
+            raise UsageError("rows of the answer can't be told apart; count them with GROUP BY, or add a key to them")
+        self._cells = cells
+        self._combined = {place: self._combine(place) for place in self._places}
+
+    def _is_number(self, place: int) -> bool:
+        """Return whether the column is a figure whose values are numbers, so that they have a mean."""
+        one = self._statement.columns[place]
+        values = (row[place] for cell in self._cells for row in cell if row is not None)
+        numbers = all(value is None or isinstance(value, int | float | Decimal) for value in values)
+        return not one.is_key and "choice" not in one.marks and numbers and not self._is_boolean(place)
+
+    def _is_boolean(self, place: int) -> bool:
+        return any(isinstance(row[place], bool) for cell in self._cells for row in cell if row is not None)
+
+    def _combine(self, place: int) -> list[tuple[Any, ...]]:
+        """Return estimate, standard error, low and high of a column by group; of a key its value, three times None."""
+        one = self._statement.columns[place]
+        if self.is_exact:
+            return [_state_exactly(row[place], one) for cell in self._cells for row in cell if row is not None]
+        if not self._is_number(place):
+            return [(_most_common(cell, place), None, None, None) for cell in self._cells]
+        nothing = 0.0 if "count" in one.marks and self._statement.fills else math.nan
+        values = np.full((len(self._cells), self.draws), nothing)
+        for at, cell in enumerate(self._cells):
+            for draw, row in enumerate(cell):
+                if row is not None:
+                    values[at, draw] = math.nan if row[place] is None else float(row[place])
+        return combine_draws(values, self.confidence, moment="moment" in one.marks, count="count" in one.marks)
+
+    def rests_on(self, place: int, missing: int) -> RestsOn:
+        """Return what a figure rests on; bounds of a whole source are not known where records are missing."""
+        if self.is_exact:
+            return "point" if missing else "exact"
+        return "interval" if self._is_number(place) else "point"
+
+    def has_equal_draws(self, place: int) -> bool:
+        """Return whether a figure has no bounds somewhere, since all tables have the same number."""
+        is_number = not self.is_exact and self._is_number(place)
+        return is_number and any(one[0] is not None and one[2] is None for one in self._combined[place])
+
+    def least_agreeing(self, place: int) -> int | None:
+        """Return how many tables at least have the value that is shown; None for keys and numbers."""
+        if self.is_exact or self._statement.columns[place].is_key or self._is_number(place) or not self._cells:
+            return None
+        agreeing: list[int] = []
+        for cell, (value, *_) in zip(self._cells, self._combined[place], strict=True):
+            held = [row[place] for row in cell if row is not None]
+            agreeing.append(sum(_hashable(one) == _hashable(value) for one in held))
+        return min(agreeing)
+
+    def build_rows(self, missing: int) -> Iterator[tuple[tuple[Any, ...], int]]:
+        """Yield the rows in their order, each with the number of tables that have it."""
+        statement = self._statement
+        chosen = []
+        for at, cell in enumerate(self._cells):
+            held = sum(row is not None and self._meets(row) for row in cell)
+            if 2 * held >= self.draws or statement.condition is None:
+                chosen.append((at, held))
+        orders = statement.orders or [
+            Order(place, False, False) for place, one in enumerate(statement.columns) if one.is_key
+        ]
+        if statement.orders or not self.is_exact:
+            for order in reversed(orders):
+                values = [self._combined[order.place][at][0] for at, _ in chosen]
+                chosen = _sort(chosen, values, order)
+        for at, held in chosen[statement.offset :][: statement.limit]:
+            row: list[Any] = []
+            for place in range(statement.shown):
+                figures = self._combined[place][at]
+                is_key = statement.columns[place].is_key
+                bare = (figures[0], None, None, None) if self.is_exact and missing else figures
+                row += [figures[0]] if is_key else bare
+            yield tuple(row), held
+
+    def _meets(self, row: tuple[Any, ...]) -> bool:
+        return self._statement.condition is None or bool(row[self._statement.condition])
+
+
+def combine_draws(values: Floats, confidence: float, *, moment: bool, count: bool) -> list[tuple[Any, ...]]:
+    """Return estimate, standard error, low and high of each row of ``values`` (G, M); NaN where a table has no value.
+
+    Where all values are whole numbers the variance is at least ``LEAST_VARIANCE``, and bounds are whole: if they are
+    the same in all tables, the next ones. Where other values are the same in all tables, there are no bounds.
+    """
+    known = np.isfinite(values)
+    number = known.sum(axis=1)
+    some = np.maximum(number, 1)
+    mean = np.where(known, values, 0).sum(axis=1) / some
+    between = (np.where(known, values - mean[:, None], 0) ** 2).sum(axis=1) / np.maximum(number - 1, 1)
+    between = np.where(np.sqrt(between) > ROUNDED * np.abs(mean), between, 0)
+    variance = (1 + 1 / some) * between * (MISFIT_OF_MOMENTS if moment else MISFIT)
+    whole = (~known | (values == np.round(values))).all(axis=1)
+    variance = np.where(whole, np.maximum(variance, LEAST_VARIANCE), variance)
+    error, degrees = np.sqrt(variance), np.maximum(number - 1.0, 1.0)
+    if count:
+        low, high = count_intervals(mean, error, confidence, degrees)
+    else:
+        width = student_quantile((1 - confidence) / 2, degrees) * error
+        low, high = mean - width, mean + width
+    near, beyond = round_bounds(low, high), (np.floor(low), np.ceil(high))
+    low, high = (np.where(whole, np.where(between > 0, *ends), one)
+                 for one, ends in zip((low, high), zip(near, beyond, strict=True), strict=True))  # fmt: skip
+    bounded = (number > 1) & (error > 0)
+    return [
+        (None,) * 4 if not n else (float(m), *((float(e), float(a), float(b)) if is_bounded else (None,) * 3))
+        for n, m, e, a, b, is_bounded in zip(number, mean, error, low, high, bounded, strict=True)
+    ]
+
+
+def _state_exactly(value: Any, one: Column) -> tuple[Any, ...]:
+    """Return the figures of a value that the release holds."""
+    if one.is_key or value is None:
+        return (value, None, None, None)
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        value = as_number(value)
+    sure = not isinstance(value, float) or math.isfinite(value)
+    return (value, 0.0, value, value) if sure else (value, None, None, None)
+
+
+def _most_common(cell: Sequence[tuple[Any, ...] | None], place: int) -> Any:
+    """Return the value of most tables; the first of several."""
+    values = [row[place] for row in cell if row is not None]
+    counted = Counter(map(_hashable, values))
+    return next(value for value in values if counted[_hashable(value)] == max(counted.values()))
+
+
+def _hashable(value: Any) -> Any:
+    """Return a value, or its text, by which it can be counted."""
+    value = same_nan(value)
+    return repr(value) if isinstance(value, list | dict | set) else value
+
+
+def _sort(chosen: list[tuple[int, int]], values: list[Any], order: Order) -> list[tuple[int, int]]:
+    """Return rows sorted by one column, NULL at its end; equal ones keep their places."""
+    pairs = list(zip(chosen, values, strict=True))
+    nulls = [row for row, value in pairs if value is None]
+    known = [(row, value) for row, value in pairs if value is not None]
+    is_nan = [isinstance(value, float) and math.isnan(value) for _, value in known]
+    plain = [pair for pair, nan in zip(known, is_nan, strict=True) if not nan]
+    try:
+        plain.sort(key=lambda pair: pair[1], reverse=order.descending)
+    except TypeError:  # values that Python can't compare, such as structs
+        plain.sort(key=lambda pair: repr(pair[1]), reverse=order.descending)
+    nans = [row for (row, _), nan in zip(known, is_nan, strict=True) if nan]
+    middle = [row for row, _ in plain]
+    middle = [*nans, *middle] if order.descending else [*middle, *nans]
+    return [*nulls, *middle] if order.nulls_first else [*middle, *nulls]

@@ -1,0 +1,480 @@
+"""Read any SELECT from the tree that the engine makes of it: what it may name, and what its columns are made of.
+
+The tree is the one of DuckDB's ``json_serialize_sql``. Whatever this module does not know is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from privsql.answers.sql.sources import MAIN_SCHEMAS
+from privsql.engine.files import fold_name
+from privsql.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from privsql.engine.database import LockedSession
+
+Tree = dict[str, Any]
+
+# Functions ------------------------------------------------------------------------------------------------------------
+# A function may be called if the engine's own list says that it gives the same for the same arguments, always. Beside
+# that it must not make values that are much longer than its arguments: a text of a row lies in memory that the engine's
+# limit does not count.
+
+NOT_PLAIN = {  # functions of the list whose answer depends on time or on the engine, or that tell of its inside
+    "current_localtime", "current_localtimestamp", "reservoir_quantile", "version", "json_serialize_sql",
+    "json_serialize_plan", "json_deserialize_sql", "get_type", "invoke", "cast_to_type",
+}  # fmt: skip
+CLOCKS = {  # names that mean a function where there is no such column
+    "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "current_catalog",
+    "current_schema", "current_role", "current_user", "session_user", "user",
+}  # fmt: skip
+FIXED = re.compile(
+    r"BOOLEAN|U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL.*|BIGNUM|DATE|TIME.*|INTERVAL|UUID|BIT_COUNT"
+)
+KEEPING = {  # functions of texts and lists whose values are no longer than their arguments
+    "lower", "upper", "lcase", "ucase", "trim", "ltrim", "rtrim", "substr", "substring", "left", "right", "reverse",
+    "regexp_extract", "string_split", "str_split", "string_to_array", "split", "split_part", "string_split_regex",
+    "regexp_split_to_array", "str_split_regex", "list_extract", "list_element", "array_extract", "element_at",
+    "struct_extract", "list_slice", "array_slice", "list_sort", "list_distinct", "strip_accents", "nfc_normalize",
+    "md5", "sha1", "sha256", "dayname", "monthname", "strftime", "chr", "greatest", "least", "constant_or_null", "if",
+    "nullif", "date_trunc", "datetrunc", "time_bucket", "timezone", "-", "*", "/", "//", "%", "&", "|", "~", "xor",
+    "<<", ">>", "abs", "@", "round", "trunc", "ceil", "floor", "list_sum", "list_avg", "list_min", "list_max",
+    "list_count", "multiply", "subtract", "divide", "mod", "ceiling", "round_even", "roundbankers",
+}  # fmt: skip
+JOINING = {  # those whose values are as long as all of their arguments
+    "||", "concat", "concat_ws", "list_value", "list_pack", "list_concat", "list_cat", "array_concat", "array_cat",
+    "struct_pack", "row", "map", "+", "add",
+}  # fmt: skip
+REPLACING = {"replace", "regexp_replace", "translate"}
+GATHERING = {  # aggregate functions whose values are as long as all rows
+    "list", "array_agg", "string_agg", "group_concat", "listagg", "histogram", "histogram_exact", "bitstring_agg",
+    "lttb",
+}  # fmt: skip
+LONGEST_QUERY = 50_000  # characters
+LONGEST_VALUE = 2**17  # characters that a value may have, if no value of the release has more than SHORT
+SHORT = 64
+TYPES = {
+    "BOOLEAN", "BOOL", "TINYINT", "SMALLINT", "INT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT",
+    "UINTEGER", "UBIGINT", "UHUGEINT", "FLOAT", "REAL", "DOUBLE", "DECIMAL", "NUMERIC", "VARCHAR", "TEXT", "STRING",
+    "CHAR", "DATE", "TIME", "TIMESTAMP", "DATETIME", "TIMESTAMPTZ", "TIMESTAMP WITH TIME ZONE", "INTERVAL", "INT1",
+    "INT2", "INT4", "INT8", "FLOAT4", "FLOAT8", "LONG", "SHORT",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class EngineFunctions:
+    """The engine's functions by name: kinds, whether all of them are plain, whether values have a fixed length."""
+
+    kinds: Mapping[str, frozenset[str]]
+    plain: frozenset[str]
+    fixed: frozenset[str]
+    bodies: Mapping[str, Sequence[str]]
+
+    @staticmethod
+    @lru_cache(maxsize=1)
+    def read(rows: tuple[tuple[str, str, str, str, str], ...]) -> EngineFunctions:
+        """Return the functions of the engine's list."""
+        kinds: dict[str, set[str]] = {}
+        bodies: dict[str, list[str]] = {}
+        other, long = set(NOT_PLAIN), set()
+        for name, kind, stability, returned, body in rows:
+            kinds.setdefault(name, set()).add(kind)
+            if kind == "macro":
+                bodies.setdefault(name, []).append(body)
+            elif stability != "CONSISTENT" or name.startswith("__"):
+                other.add(name)
+            if kind == "scalar" and not FIXED.fullmatch(returned):
+                long.add(name)
+        return EngineFunctions(
+            {name: frozenset(some) for name, some in kinds.items()},
+            frozenset(kinds.keys() - other),
+            frozenset(kinds.keys() - long),
+            bodies,
+        )
+
+    def is_aggregate(self, name: str) -> bool:
+        """Return whether a name is that of an aggregate function, or of a macro that stands for one."""
+        return "aggregate" in self.kinds.get(name, ()) or name in ("weighted_avg", "wavg", "geomean", "geometric_mean")
+
+
+# What a statement may name --------------------------------------------------------------------------------------------
+
+CLASSES = {
+    "BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION", "OPERATOR",
+    "POSITIONAL_REFERENCE", "STAR", "SUBQUERY", "TYPE", "WINDOW",
+}  # fmt: skip
+NODES = {
+    "SELECT_NODE", "SET_OPERATION_NODE", "CTE_NODE", "EMPTY", "BASE_TABLE", "SUBQUERY", "JOIN", "EXPRESSION_LIST",
+    "PIVOT", "ORDER_MODIFIER", "LIMIT_MODIFIER", "DISTINCT_MODIFIER", "ORDER_DEFAULT", "ASCENDING", "DESCENDING",
+}  # fmt: skip
+REFUSED = {
+    "RECURSIVE_CTE_NODE": "recursion", "TABLE_FUNCTION": "a table function", "SHOW_REF": "DESCRIBE",
+    "LAMBDA": "a lambda function", "PARAMETER": "a parameter", "LIMIT_PERCENT_MODIFIER": "LIMIT in percent",
+}  # fmt: skip
+
+
+def walk(tree: Any) -> Iterator[Tree]:
+    """Yield every node of a tree, those outside first."""
+    rest = [tree]
+    while rest:
+        one = rest.pop()
+        if isinstance(one, dict):
+            yield one
+            rest += reversed(list(one.values()))
+        elif isinstance(one, list):
+            rest += reversed(one)
+
+
+class Admission:
+    """Decides whether a SELECT may run: refuses what it may not name or call, and lists the tables that it names."""
+
+    def __init__(self, db: LockedSession, release: str, columns: Sequence[str]) -> None:
+        self._release = fold_name(release)
+        self._columns = {fold_name(name) for name in columns}
+        self.functions = EngineFunctions.read(tuple(db.list_functions()))
+        self.lookups: dict[tuple[str, ...], None] = {}
+        self.own: list[Tree] = []  # nodes that read the release
+        self._growth, self._longest = 1, SHORT
+        self._gathers = self._lists = False
+
+    def refuse_long(self, sql: str) -> None:
+        """Raise ``UsageError`` for a text that is no query of a person's."""
+        if len(sql) > LONGEST_QUERY:
+            raise UsageError(f"the query has more than {LONGEST_QUERY:,} characters; split it")
+
+    def examine(self, tree: Tree) -> None:
+        """Raise ``UsageError`` for a tree that may not run."""
+        with_names = [one["key"] for node in walk(tree) if "cte_map" in node for one in node["cte_map"]["map"]]
+        known = {fold_name(name) for name in with_names}
+        nodes = list(walk(tree))
+        calls = [node for node in nodes if node.get("class") == "FUNCTION"]
+        self._lists = any(fold_name(one["function_name"]) in KEEPING & LISTS | GATHERING for one in calls)
+        inner = {id(part) for one in calls for part in list_arguments(one) if _joins_alike(one, part)}
+        for node in nodes:
+            kind = node.get("class") or (node.get("type") if isinstance(node.get("type"), str) else None)
+            if kind is None:
+                if node.get("sample_size") is not None:
+                    raise UsageError("a sample can't be answered: it is another one each time")
+                continue
+            if kind not in (CLASSES if "class" in node else NODES):
+                what = REFUSED.get(kind, kind.replace("_", " "))
+                raise UsageError(f"{what} is not supported; a query reads {self._release} by SELECT alone")
+            if kind == "BASE_TABLE":
+                self._examine_table(node, known)
+            elif kind in ("FUNCTION", "WINDOW"):
+                self._examine_call(node, kind, joined=id(node) in inner)
+            elif kind == "TYPE":
+                self._examine_type(node)
+            elif kind == "CONSTANT":
+                self._longest = max(self._longest, len(str(node["literal"].get("text", ""))))
+            elif kind == "COLUMN_REF" and len(node["column_names"]) == 1:
+                name = fold_name(node["column_names"][0])
+                if name in CLOCKS and name not in self._columns:
+                    raise UsageError(f"{name} is not supported: it is another one each time")
+        if self._growth * self._longest > LONGEST_VALUE or (self._gathers and self._growth > 1):
+            raise UsageError("the query makes texts or lists that are too long; join fewer of them")
+
+    def _examine_table(self, node: Tree, known: set[str]) -> None:
+        path = tuple(part for part in (node["catalog_name"], node["schema_name"], node["table_name"]) if part)
+        folded = tuple(map(fold_name, path))
+        if node.get("at_clause"):
+            raise UsageError("AT is not supported")
+        if len(path) == 1 and folded[0] in known:
+            return
+        if folded[-1] == self._release and len(path) < 3 and folded[0] in (self._release, *MAIN_SCHEMAS):
+            self.own.append(node)
+        else:
+            self.lookups[path] = None
+
+    def _examine_type(self, node: Tree) -> None:
+        plain = all(one.get("class") == "CONSTANT" for one in node["children"])
+        if node["type_name"].upper() not in TYPES or node.get("schema") or not plain:
+            raise UsageError(f"the type {node['type_name']} is not supported")
+
+    def _examine_call(self, node: Tree, kind: str, *, joined: bool) -> None:
+        name, functions = fold_name(node["function_name"]), self.functions
+        kinds = functions.kinds.get(name, frozenset())
+        arguments = list_arguments(node)
+        if node.get("schema") or node.get("catalog") or not kinds & {"scalar", "aggregate", "window", "macro"}:
+            raise UsageError(f"there is no function {node['function_name']} here")
+        if name not in functions.plain or (name == "age" and len(arguments) == 1):
+            raise UsageError(f"{name}() is not supported: it depends on chance, on time or on the engine")
+        if "macro" in kinds and name not in KEEPING:
+            self._examine_bodies(name)
+            return
+        if name in GATHERING:
+            self._gathers = True
+            if kind == "WINDOW":
+                raise UsageError(f"{name}() OVER is not supported: it makes lists that are too long")
+        if name in functions.fixed or name in KEEPING or (name in ("+", "add") and not self._lists):
+            return
+        if name in JOINING:
+            self._growth *= max(1, len(arguments) - joined)
+        elif name in REPLACING and all(one["class"] == "CONSTANT" for one in arguments[2:3]):
+            self._growth *= 1 + sum(len(str(one["literal"].get("text", ""))) for one in arguments[2:3])
+        else:
+            raise UsageError(f"{name}() is not supported: it can make texts or lists of any length")
+        self._growth = min(self._growth, LONGEST_VALUE + 1)
+
+    def _examine_bodies(self, name: str) -> None:
+        """Examine what a macro of the engine's own stands for."""
+        for body in self.functions.bodies[name]:
+            for node in walk(json.loads(body)):
+                if node.get("type") in ("BASE_TABLE", "TABLE_FUNCTION"):
+                    raise UsageError(f"{name}() is not supported: it tells of the engine")
+                if node.get("class") == "FUNCTION":
+                    self._examine_call(node, "FUNCTION", joined=False)
+
+
+LISTS = {name for name in KEEPING | JOINING if "list" in name or "array" in name or "split" in name or name == "split"}
+
+
+def list_arguments(call: Tree) -> list[Tree]:
+    """Return the arguments of a function."""
+    return [one["expression"] for one in call["arguments"]]
+
+
+def _joins_alike(call: Tree, argument: Tree) -> bool:
+    """Return whether an argument of ``||`` is one itself: a chain is as long as all of its parts."""
+    names = [one.get("function_name") for one in (call, argument)]
+    return names in (["||", "||"], ["+", "+"])
+
+
+# Columns --------------------------------------------------------------------------------------------------------------
+# What an answer's columns are made of. A key is a value of records, by which rows of different draws are matched. All
+# else is a figure: it rests on an aggregate or window function somewhere inside.
+
+Mark = Literal["figure", "count", "moment", "choice", "nested"]
+Marks = frozenset[Mark]
+KEY: Marks = frozenset()
+DIRECT: Marks = frozenset(("count", "choice"))  # of a function itself, and not of what is computed from it
+MOMENTS = {
+    "avg", "mean", "favg", "sum", "fsum", "sumkahan", "kahan_sum", "sum_no_overflow", "corr", "covar_pop", "covar_samp",
+    "regr_avgx", "regr_avgy", "regr_intercept", "regr_r2", "regr_slope", "regr_sxx", "regr_sxy", "regr_syy", "stddev",
+    "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp", "sem", "skewness", "kurtosis", "kurtosis_pop",
+    "weighted_avg", "wavg", "geomean", "geometric_mean", "product",
+}  # fmt: skip
+CHOICES = {
+    "mode", "first", "last", "any_value", "arbitrary", "arg_max", "argmax", "max_by", "arg_min", "argmin", "min_by",
+    "arg_max_null", "arg_min_null", "approx_top_k", "bool_and", "bool_or",
+}  # fmt: skip
+LINEAR = {  # functions of estimates that lean no further than these
+    "sum", "fsum", "avg", "mean", "count", "count_star", "any_value", "first", "lag", "lead", "first_value",
+    "last_value", "nth_value", "weighted_avg", "wavg",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a query: what it is made of, and whether its own SELECT computes it of several rows."""
+
+    name: str
+    marks: Marks
+    is_key: bool
+    is_named: bool = True
+
+
+@dataclass
+class Source:
+    """A table in FROM: its columns by folded name, and what columns are made of that are not listed."""
+
+    alias: str
+    columns: dict[str, Marks] = field(default_factory=dict)
+    others: Marks = KEY
+
+
+class Lineage:
+    """Finds what the columns of a SELECT are made of."""
+
+    def __init__(self, functions: EngineFunctions) -> None:
+        self._functions = functions
+        self.has_top = False  # whether rows are chosen by an estimate
+
+    def read_query(
+        self, node: Tree, around: Mapping[str, Source] | None = None, outer: Sequence[Source] = ()
+    ) -> list[Column | Source]:
+        """Return the columns of a query in their order; a source stands for all of its columns, of which it knows some.
+
+        Args:
+            node: The query.
+            around: The queries that WITH names around it, by folded name.
+            outer: The tables of the queries around it.
+        """
+        named = dict(around or {})
+        for one in node["cte_map"]["map"]:
+            columns = self.read_query(one["value"]["query_node"], named, outer)
+            named[fold_name(one["key"])] = self._as_source(one["key"], columns, one["value"].get("aliases", ()))
+        if node["type"] == "SET_OPERATION_NODE":
+            return self._read_union([self.read_query(one, named, outer) for one in node["children"]], node)
+        if node["type"] != "SELECT_NODE":
+            raise UsageError(f"{node['type']} is not supported")
+        sources = self._read_from(node["from_table"], named, outer)
+        scope = [*sources, *outer]
+        where = node.get("where_clause")
+        of_estimates = where is not None and "figure" in self._marks(where, scope, named)
+        grouped = bool(node["group_expressions"]) or node["aggregate_handling"] == "FORCE_AGGREGATES"
+        grouped = grouped or any(one["type"] == "DISTINCT_MODIFIER" for one in node["modifiers"])
+        aliases, computed = Source(""), set[str]()
+        found: list[Column | Source] = []
+        for item in node["select_list"]:
+            if item["class"] == "STAR" and not item["columns"]:
+                found += [one for one in sources if item.get("relation_name", "") in ("", one.alias)]
+                continue
+            marks = self._marks(item, [*scope, aliases], named)
+            if of_estimates and "figure" in marks:
+                marks |= {"nested"}
+            own = any(self._computes(one) or _names(one, computed, sources) for one in walk_own(item))
+            name = item["alias"] or (item["column_names"][-1] if item["class"] == "COLUMN_REF" else "")
+            computed |= {fold_name(item["alias"])} if own and item["alias"] else set()
+            aliases.columns.setdefault(fold_name(name), marks)
+            is_key = not own if grouped else "figure" not in marks
+            found.append(Column(name, marks, is_key, bool(item["alias"]) or item["class"] == "COLUMN_REF"))
+        self._look_for_top(node, [*scope, aliases], named)
+        return found
+
+    def _look_for_top(self, node: Tree, scope: Sequence[Source], named: Mapping[str, Source]) -> None:
+        """Note whether LIMIT behind ORDER BY, or QUALIFY, chooses rows by an estimate."""
+        kinds = {one["type"]: one for one in node["modifiers"]}
+        orders = kinds["ORDER_MODIFIER"]["orders"] if {"ORDER_MODIFIER", "LIMIT_MODIFIER"} <= kinds.keys() else []
+        items = node.get("select_list", [])
+        expressions = []
+        for one in orders:
+            place = find_position(one["expression"], len(items))
+            expressions.append(one["expression"] if place is None else items[place])
+        if node.get("qualify"):
+            expressions.append(node["qualify"])
+        self.has_top = self.has_top or any("figure" in self._marks(one, scope, named) for one in expressions)
+
+    def _read_union(self, parts: Sequence[list[Column | Source]], node: Tree) -> list[Column | Source]:
+        if any(isinstance(one, Source) for part in parts for one in part) or len({len(part) for part in parts}) > 1:
+            raise UsageError("UNION: name the columns of each part")
+        joined: list[Column | Source] = []
+        for columns in zip(*parts, strict=True):
+            plain = [one for one in columns if isinstance(one, Column)]
+            marks = KEY.union(*(one.marks for one in plain))
+            is_key = all(one.is_key for one in plain)
+            joined.append(Column(plain[0].name, marks, is_key, plain[0].is_named))
+        self._look_for_top(node, [self._as_source("", joined)], {})
+        return joined
+
+    def _as_source(self, alias: str, columns: Sequence[Column | Source], aliases: Sequence[str] = ()) -> Source:
+        """Return a query as a table; ``aliases`` name its first columns anew."""
+        made = Source(alias)
+        for at, one in enumerate(columns):
+            if isinstance(one, Column):
+                name = aliases[at] if at < len(aliases) else one.name
+                made.columns.setdefault(fold_name(name), one.marks)
+            else:
+                made.columns |= {name: marks for name, marks in one.columns.items() if name not in made.columns}
+                made.others |= one.others
+                if aliases:  # which column each of them names is not known here
+                    made.others |= KEY.union(*one.columns.values())
+        return made
+
+    def _read_from(self, node: Tree, named: Mapping[str, Source], outer: Sequence[Source]) -> list[Source]:
+        kind = node["type"]
+        if kind == "JOIN":
+            left = self._read_from(node["left"], named, outer)
+            return [*left, *self._read_from(node["right"], named, [*left, *outer])]
+        if kind == "BASE_TABLE":
+            name = node["table_name"]
+            known = named.get(fold_name(name)) if not node["schema_name"] else None
+            alias = node["alias"] or name
+            if known is None:
+                return [Source(alias)]
+            renamed = dict(zip(map(fold_name, node["column_name_alias"]), known.columns.values(), strict=False))
+            return [Source(alias, known.columns | renamed, known.others)]
+        if kind == "SUBQUERY":
+            columns = self.read_query(node["subquery"]["node"], named, outer)
+            return [self._as_source(node["alias"], columns, node["column_name_alias"])]
+        if kind == "PIVOT":
+            sources = self._read_from(node["source"], named, outer)
+            inner = [marks for one in sources for marks in (one.others, *one.columns.values())]
+            marks = KEY.union(*(self._marks(one, sources, named) for one in node["aggregates"]), *inner)
+            kept = {fold_name(name): KEY for name in (*node["groups"], *node["unpivot_names"])}
+            kept |= {fold_name(name): KEY for one in node["pivots"] for name in one.get("unpivot_names", ())}
+            return [Source(node["alias"], kept, marks)]
+        return [Source(node.get("alias", ""))]  # VALUES, or nothing
+
+    def _computes(self, node: Tree) -> bool:
+        """Return whether a node is an aggregate or window function, or a subquery."""
+        kind: str = node["class"]
+        if kind == "FUNCTION":
+            return self._functions.is_aggregate(fold_name(node["function_name"]))
+        return kind == "WINDOW" or (kind == "SUBQUERY" and bool(node["subquery_type"] == "SCALAR"))
+
+    def _marks(self, node: Tree, scope: Sequence[Source], named: Mapping[str, Source]) -> Marks:
+        """Return what an expression is made of."""
+        kind = node["class"]
+        if kind == "COLUMN_REF":
+            return _find_column(node["column_names"], scope)
+        if kind == "SUBQUERY":
+            columns = self.read_query(node["subquery"]["node"], named, scope)
+            inner = KEY.union(*(one.marks if isinstance(one, Column) else one.others for one in columns))
+            child = self._marks(node["child"], scope, named) if node.get("child") else KEY
+            return inner | child if node["subquery_type"] == "SCALAR" else (inner | child) - DIRECT
+        parts = [self._marks(one, scope, named) for one in inner_expressions(node)]
+        inside: Marks = KEY.union(*parts)
+        if kind == "CAST":
+            return inside
+        name = fold_name(node["function_name"]) if kind in ("FUNCTION", "WINDOW") else ""
+        if not name or not self._computes(node):
+            return inside - DIRECT
+        found: set[Mark] = {"figure", *(inside - DIRECT)}
+        found |= {"count"} if name in ("count", "count_star", "count_if", "countif") and kind == "FUNCTION" else set()
+        found |= {"moment"} if name in MOMENTS else set()
+        found |= {"choice"} if name in CHOICES else set()
+        found |= {"nested"} if "figure" in inside and name not in LINEAR else set()
+        return frozenset(found)
+
+
+def _names(node: Tree, computed: set[str], sources: Sequence[Source]) -> bool:
+    """Return whether a node is the alias of a computed column, and no column of a table."""
+    path: Sequence[str] = node["column_names"] if node["class"] == "COLUMN_REF" else []
+    name = fold_name(path[0]) if len(path) == 1 else ""
+    return name in computed and not any(name in one.columns for one in sources)
+
+
+def inner_expressions(node: Tree) -> Iterator[Tree]:
+    """Yield the expressions right inside an expression."""
+    rest: list[Any] = list(node.values())
+    while rest:
+        one = rest.pop(0)
+        if isinstance(one, list):
+            rest = [*one, *rest]
+        elif isinstance(one, dict):
+            if "class" in one:
+                yield one
+            else:
+                rest = [*one.values(), *rest]
+
+
+def walk_own(node: Tree) -> Iterator[Tree]:
+    """Yield an expression and those inside it, but for those of a subquery."""
+    yield node
+    if node["class"] != "SUBQUERY":
+        for one in inner_expressions(node):
+            yield from walk_own(one)
+
+
+def _find_column(path: Sequence[str], scope: Sequence[Source]) -> Marks:
+    """Return what a column is made of, by the first table that has it; a value of records if none is known to."""
+    name = fold_name(path[-1])
+    owners = [one for one in scope if len(path) < 2 or fold_name(one.alias) == fold_name(path[-2])]
+    for one in owners:
+        if name in one.columns:
+            return one.columns[name]
+    return KEY.union(*(one.others for one in owners))
+
+
+def find_position(node: Tree, outputs: int) -> int | None:
+    """Return the place of the output that ORDER BY names by a number; None for anything else."""
+    text = str(node["literal"].get("text", "")) if node["class"] == "CONSTANT" else ""
+    return int(text) - 1 if text.isdecimal() and 0 < int(text) <= outputs else None

@@ -1,0 +1,31 @@
+"""A release of 1,600 people whose jobs follow age and sex, with its model: a file, a folder, and a cache."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.commands import specification, succeeded, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PEOPLE = """
+SELECT CAST(i % 20 + 20 AS INTEGER) AS age, CASE WHEN i // 20 % 2 = 0 THEN 'F' ELSE 'M' END AS sex,
+  CASE WHEN i % 7 = 0 THEN NULL ELSE CAST(i % 50 AS INTEGER) END AS points,
+  CAST(CASE WHEN i // 40 % 3 > 0 THEN i % 20 // 4 + 2 * (i // 20 % 2) ELSE (i * 7919 // 80) % 8 END AS INTEGER) AS job
+FROM range(1600) t(i)
+"""
+
+
+def publish_and_fit(place: Path) -> None:
+    """Write ``people.parquet``, publish it as ``t.duckdb`` and ``folder``, and fit a model into ``cache``."""
+    write(place / "people.parquet", PEOPLE)
+    columns = 'quasi_identifiers = ["age", "sex", "points"]\nsensitive = "job"'
+    spec = specification(place, columns=columns, release='name = "t"\nto = "t.duckdb"', mechanism='threshold = "1/3"')
+    succeeded("publish", spec, "--seed", 1, "--set", "ledger.off=true")
+    succeeded("publish", spec, "--seed", 1, "--set", "ledger.off=true", "--format", "parquet", "--to", place / "folder")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PRIVSQL_CACHE", str(place / "cache"))
+        succeeded("fit", place / "t.duckdb", "--to", place / "t.json")
