@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from privsql.model.estimates import RestsOn
     from privsql.model.manifest import Manifest
 
-SECONDS = 60.0  # that all tables may take together, unless a caller sets another limit
+SECONDS = 60.0  # that all tables may take together; a caller may set a lower limit
 MOST_ROWS = 200_000  # of an answer in one table
 # Real tables are no draws of a model, so variances are larger by factors that were measured on tables of several kinds.
 # Moments rest on fine levels and interactions, of which a model knows less.
@@ -305,12 +305,10 @@ class CompletedTables:
         """Return the answer to a statement; ``UsageError`` for more than ``most`` rows."""
         limit = MOST_ROWS if most is None else most
         statement.tree["statements"][0]["node"]["modifiers"].append(_limit_rows(limit + 1))
-        if self._reads_sensitive(statement):
-            rows = [self._run(statement, view, limit) for view in self._views]
-            combined = CombinedRows(statement, rows, confidence)
-        else:
-            combined = CombinedRows(statement, [self._run(statement, self._known, limit)], confidence)
-        return self._present(sql, statement, combined)
+        with self._db.limit_time(SECONDS):
+            views = self._views if self._reads_sensitive(statement) else [self._known]
+            rows = [self._run(statement, view, limit) for view in views]
+        return self._present(sql, statement, CombinedRows(statement, rows, confidence))
 
     @property
     def _known(self) -> str:

@@ -52,6 +52,7 @@ JOINING = {  # those whose values are as long as all of their arguments
     "||", "concat", "concat_ws", "list_value", "list_pack", "list_concat", "list_cat", "array_concat", "array_cat",
     "struct_pack", "row", "map", "+", "add",
 }  # fmt: skip
+SUMS = {"+", "add"}  # of numbers, or of lists where there are any
 REPLACING = {"replace", "regexp_replace", "translate"}
 GATHERING = {  # aggregate functions whose values are as long as all rows
     "list", "array_agg", "string_agg", "group_concat", "listagg", "histogram", "histogram_exact", "bitstring_agg",
@@ -90,7 +91,7 @@ class EngineFunctions:
                 bodies.setdefault(name, []).append(body)
             elif stability != "CONSISTENT" or name.startswith("__"):
                 other.add(name)
-            if kind == "scalar" and not FIXED.fullmatch(returned):
+            if kind == "scalar" and (name in SUMS or not FIXED.fullmatch(returned)):
                 long.add(name)
         return EngineFunctions(
             {name: frozenset(some) for name, some in kinds.items()},
@@ -155,7 +156,7 @@ class Admission:
         known = {fold_name(name) for name in with_names}
         nodes = list(walk(tree))
         calls = [node for node in nodes if node.get("class") == "FUNCTION"]
-        self._lists = any(fold_name(one["function_name"]) in KEEPING & LISTS | GATHERING for one in calls)
+        self._lists = any(fold_name(one["function_name"]) in LISTS | GATHERING for one in calls)
         inner = {id(part) for one in calls for part in list_arguments(one) if _joins_alike(one, part)}
         for node in nodes:
             kind = node.get("class") or (node.get("type") if isinstance(node.get("type"), str) else None)
@@ -174,10 +175,8 @@ class Admission:
                 self._examine_type(node)
             elif kind == "CONSTANT":
                 self._longest = max(self._longest, len(str(node["literal"].get("text", ""))))
-            elif kind == "COLUMN_REF" and len(node["column_names"]) == 1:
-                name = fold_name(node["column_names"][0])
-                if name in CLOCKS and name not in self._columns:
-                    raise UsageError(f"{name} is not supported: it is another one each time")
+            elif kind == "COLUMN_REF":
+                self._refuse_clock(node)
         if self._growth * self._longest > LONGEST_VALUE or (self._gathers and self._growth > 1):
             raise UsageError("the query makes texts or lists that are too long; join fewer of them")
 
@@ -213,7 +212,7 @@ class Admission:
             self._gathers = True
             if kind == "WINDOW":
                 raise UsageError(f"{name}() OVER is not supported: it makes lists that are too long")
-        if name in functions.fixed or name in KEEPING or (name in ("+", "add") and not self._lists):
+        if name in functions.fixed or name in KEEPING or (name in SUMS and not self._lists):
             return
         if name in JOINING:
             self._growth *= max(1, len(arguments) - joined)
@@ -223,6 +222,11 @@ class Admission:
             raise UsageError(f"{name}() is not supported: it can make texts or lists of any length")
         self._growth = min(self._growth, LONGEST_VALUE + 1)
 
+    def _refuse_clock(self, node: Tree) -> None:
+        name = fold_name(node["column_names"][0]) if len(node["column_names"]) == 1 else ""
+        if name in CLOCKS and name not in self._columns:
+            raise UsageError(f"{name} is not supported: it is another one each time")
+
     def _examine_bodies(self, name: str) -> None:
         """Examine what a macro of the engine's own stands for."""
         for body in self.functions.bodies[name]:
@@ -231,6 +235,8 @@ class Admission:
                     raise UsageError(f"{name}() is not supported: it tells of the engine")
                 if node.get("class") == "FUNCTION":
                     self._examine_call(node, "FUNCTION", joined=False)
+                elif node.get("class") == "COLUMN_REF":
+                    self._refuse_clock(node)
 
 
 LISTS = {name for name in KEEPING | JOINING if "list" in name or "array" in name or "split" in name or name == "split"}
