@@ -21,6 +21,7 @@ from sqlglot import exp
 from privsql.answers.answer import DRAWN_COLUMNS, DRAWS, MODEL, Answer, AttachedModel, Figure
 from privsql.answers.estimate import count_intervals, round_bounds, student_quantile
 from privsql.answers.sql.any_select import KEY, Admission, Column, Lineage, Source, Tree, find_position, walk
+from privsql.answers.sql.grammar import refuse_bad_text
 from privsql.answers.sql.sources import MAIN_SCHEMAS
 from privsql.engine.files import fold_name, unused_name
 from privsql.engine.sqlfiles import PREFIX, Field, alias_as, column, fill, table, temp_table
@@ -111,6 +112,10 @@ class StatementReader:
 
     def read(self, sql: str) -> AnySelect:
         """Return the statement; ``UsageError`` for one that may not run, or that the engine refuses."""
+        with refuse_bad_text(sql):
+            return self._read(sql)
+
+    def _read(self, sql: str) -> AnySelect:
         names = [one.name for one in self._manifest.roles.columns]
         admission = Admission(self._db, self._manifest.name, names)
         admission.refuse_long(sql)

@@ -183,7 +183,7 @@ def test_an_endless_statement_is_stopped(release: api.Release, sql: str) -> None
 
 def test_there_is_a_limit_that_nobody_sets(release: api.Release, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completed, "SECONDS", 0.5)
-    with pytest.raises(LateError, match="longer than 0.5 s"):
+    with pytest.raises(LateError, match="longer than"):
         release.query(ENDLESS[3])
 
 

@@ -6,6 +6,7 @@
     python -m tests.benchmarks query [--rows N]                            answers against the raw query
     python -m tests.benchmarks accuracy [--keys N] [--only TEXT]           error and coverage, real and made tables
     python -m tests.benchmarks coverage [--keys N] [--only TEXT]           intervals by band of the truth, real tables
+    python -m tests.benchmarks completed [--keys N] [--only TEXT]          any SQL by completed tables: intervals, time
     python -m tests.benchmarks expected [--conditions N]                   the error that plans expect, and answers
     python -m tests.benchmarks partition                                   searching partitions for randomization
     python -m tests.benchmarks randomize [--queries N]                     randomization beside Anatomy, real tables
@@ -44,6 +45,7 @@ from rich.console import Console
 from rich.table import Table
 
 import privsql
+from privsql.errors import InfeasibleError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import optimal
 from privsql.mechanisms.bucketize.model import BucketProblem
@@ -54,6 +56,7 @@ from privsql.mechanisms.perturb.parameters import Randomize
 from privsql.mechanisms.perturb.plan import initial_groups
 from privsql.verbs.evaluate import Workload
 from tests.benchmarks import accuracy as measuring
+from tests.benchmarks import completed as completing
 from tests.benchmarks import coverage as covering
 from tests.benchmarks import expected as foreseen
 from tests.benchmarks import growing, modelling, publishing, serving
@@ -354,6 +357,34 @@ def coverage(questions: int = 2000, key: int = 1, keys: int = 1, only: str = "")
         bands = [f"{low:,}-" for low in modelled.BANDS[:-1]]
         rows.append(["pooled", *modelled.show_bands(pooled)])
         show("a model: error and coverage", ["release", *bands, "sums, means"], rows)
+
+
+@app.command()
+def completed(keys: int = 1, only: str = "", *, speed: bool = True) -> None:
+    """Coverage of 95 % intervals of any SQL by kind of figure, and time beside 20 raw queries."""
+    real = {
+        name: (DATA / f"{name}.parquet", [one for one in QI if one != sensitive], sensitive)
+        for name, sensitive in REAL.items()
+        if (DATA / f"{name}.parquet").is_file()
+    }
+    kinds = [*completing.PER_GROUP, "counts, medians", "moments"]
+    pooled, rows = [], []
+    for label, whole, rule, write in modelled.list_tables(real):
+        if only not in label or whole:
+            continue
+        try:
+            found = completing.judge(write, rule, range(1, 1 + keys))
+        except InfeasibleError:  # a value is more frequent than its threshold
+            continue
+        pooled += found
+        rows.append([label, *completing.show_coverage(found)])
+        show(label, ["release", *kinds], rows[-1:])
+    show("completed tables: coverage", ["release", *kinds], [*rows, ["pooled", *completing.show_coverage(pooled)]])
+    for label, whole, rule, write in modelled.list_tables(real) if speed else ():
+        if not whole and only in label:
+            columns = ["statement", "raw ms", "answer ms", "20 raw + 10 or 60 ms"]
+            show(f"time, {label}", columns, list(completing.measure_speed(write, rule)))
+            break
 
 
 @app.command()

@@ -126,7 +126,9 @@ class BucketizedAnswers(answer.Answers):
 
     def make_statement(self, query: CountQuery, estimator: str) -> Explained:
         if estimator == MODEL and self.model is not None:
-            return model_statement(query, self._roles, self.model), MODEL_FORMULA
+            if query.measure.kind != "count":
+                raise UsageError(f"{query.measure.kind.upper()} is no count, which {MODEL} estimates")
+            return partial(model_statement, query, self._roles, self.model), MODEL_FORMULA
         if estimator == LINEAR:
             return partial(channel_statement, query, self._roles, self._facts), LINEAR_FORMULA  # answers read lists
         if query.measure.kind != "count":
@@ -374,10 +376,7 @@ LEAST_VARIANCE = 0.5
 
 
 def model_statement(query: CountQuery, roles: Roles, model: AttachedModel) -> exp.Query:
-    """Return the SQL statement that a count needs; ``UsageError`` for sums and means."""
-    if query.measure.kind != "count":
-        raise UsageError(f"{query.measure.kind.upper()} is no count, which {MODEL} estimates")
-    has_value = {name: column(name, "c").eq(column("code", "w")) for name in DRAWN_COLUMNS}
+    """Return the SQL statement that a count needs."""
     holes: Holes = {
         "records": query.join_lookups(temp_table(model.records)),
         "record": column(model.record),
@@ -385,14 +384,8 @@ def model_statement(query: CountQuery, roles: Roles, model: AttachedModel) -> ex
         "code": roles.by_sa.as_column("code"),
         "weights": model.weights,
         "completed": model.completed,
-        "drawn": [alias_as(exp.Sum(this=_one_if(one)), name) for name, one in has_value.items()],
-        "sums": [alias_as(exp.Sum(this=column(name)), name) for name in DRAWN_COLUMNS],
     }
-    return fill("query/modelled", holes | side_holes(query))
-
-
-def _one_if(condition: exp.Expr) -> exp.Case:
-    return exp.case().when(condition, exp.Literal.number(1)).else_(exp.Literal.number(0))
+    return fill("duckdb/modelled", holes | side_holes(query))
 
 
 def estimate_by_model(
