@@ -39,6 +39,7 @@ MOST_BYTES = 8 * 2**30
 BATCH = 2**19  # records whose weights are made together
 MOST_THETA = 1e6  # of a stranger's parameters
 LEAST_ROOT = 1e-6  # of a stranger's prior
+MISFIT = 1.5  # measured on tables of several kinds: real ones are no draws of a model, and effects vary more
 
 
 def find_obstacle(records: int, values: int) -> str | None:
@@ -102,11 +103,13 @@ class BucketModel:
 
     @cached_property
     def effects(self) -> list[NDArray[np.float32]]:
-        """Draw theta (J, K) from its posterior, given the release."""
+        """Draw theta (J, K) from its posterior, given the release; its deviations are larger by ``MISFIT``."""
         prepared = prepare_release(choose_buckets(self.arrays), self.features)
         prior = EffectPrior(EffectPrior.list_parts(prepared.design), self.roots.astype(np.float64))
         fit = BucketFit(prepared, self.arrays.log_shares, self._noise("effects"))
-        return [one.astype(np.float32) for one in fit.draw_effects(self.theta.astype(np.float64), prior, DRAWS)]
+        mode = self.theta.astype(np.float64)
+        drawn = fit.draw_effects(mode, prior, DRAWS)
+        return [(mode + MISFIT * (one - mode)).astype(np.float32) for one in drawn]
 
     def _noise(self, *purpose: str | int) -> np.random.Generator:
         return seed_key(int(self.digest[:16], 16)).random_generator("bucket model", MODEL_VERSION, *purpose)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
@@ -167,7 +167,6 @@ JointAttack = Callable[[ReleaseSeries], list[Finding]]
 LEARNING = "learning"
 LEARNING_KNOWS = "all records' quasi-identifiers; learns from the release alone which kind of record has which value"
 STRENGTHS = (0.55, 0.7, 0.85, 1.0)
-TYPICAL = 0.7  # what fits census tables; taken where there is no time to fit
 
 
 def attack_by_learning(learnt: AttackContext[AttackView]) -> list[Finding]:
@@ -212,56 +211,3 @@ LEARNING_ADVERSARY: Adversary[AttackView] = Adversary(
     promised=False,
     attack=attack_by_learning,
 )
-
-
-# A quick estimate of the risk -----------------------------------------------------------------------------------------
-
-SAMPLE = 50_000  # records that are attacked at most
-MANY = 500  # sensitive values beyond which learning from a release is no quick thing
-WARN = 0.05  # share of records, believed beyond twice their bound, from which on the publisher is warned
-
-
-@dataclass(frozen=True)
-class LearningRisk:
-    """``above``, ``twice``: shares of records for which learning from the release alone leads to a belief above the
-    bound, and above twice the bound; ``mean``: mean belief in the best guess; ``attacked``: records it was tried on.
-    """
-
-    above: float
-    twice: float
-    mean: float
-    attacked: int
-    advice: tuple[str, ...] = ()
-
-    def exceeds_share(self) -> bool:
-        """Return whether to warn. Any learning exceeds a bound that buckets use up, so twice the bound counts."""
-        return self.twice > WARN
-
-    def explain_risk(self) -> str:
-        """Return the warning to the publisher, in one line."""
-        return (
-            f"an attacker who trains on the release exceeds the bound for {self.above:.0%} of the records (twice the "
-            f"bound for {self.twice:.0%}). The guarantee does not cover this attack. To lower it: "
-            f"{'; or '.join(self.advice)}"
-        )
-
-    def as_facts(self) -> dict[str, Any]:
-        """For a manifest: shares of four digits."""
-        return {"above": round(self.above, 4), "twice": round(self.twice, 4), "attacked": self.attacked}
-
-
-def quick_learning_risk(scene: AttackView, advice: tuple[str, ...]) -> LearningRisk | None:
-    """Estimate the deFinetti attack on a release of perturbed records, and forget the scene.
-
-    One round of it on every k-th record. What is learnt from fewer records is learnt less well, so the whole release
-    shows a little more. None where there are more than ``MANY`` sensitive values.
-    """
-    if len(scene.channel.records) > MANY:
-        scene.close()
-        return None
-    tally = scene.make_tally()
-    columns = learn_association(scene, errors=False)
-    learn_beliefs(scene, columns, TYPICAL, tally)
-    scene.close()
-    figures = tally.finding_fields()
-    return LearningRisk(figures["above"], figures["twice"], figures["mean"], figures["attacked"], advice)

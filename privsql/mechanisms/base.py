@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from privsql.answers.accuracy import Evaluated, EvaluationContext
     from privsql.answers.answer import Answers
     from privsql.attacks.scene import AttackView, Finding, ReleaseView
-    from privsql.attacks.suite import Adversary, JointAttack, LearningRisk
+    from privsql.attacks.suite import Adversary, JointAttack
     from privsql.keyed_random import Key
     from privsql.model.checks import Check, CheckedRelease, VerifiedBound
     from privsql.model.explanations import ReleasePromises, Structure
@@ -451,13 +451,6 @@ class Mechanism(ABC, Generic[P, F]):
     @abstractmethod
     def measure_learning(self, view: ReleaseView) -> Finding | None:
         """Return how often an attacker who learns from the release is right; None where no model tells that."""
-
-    @abstractmethod
-    def estimate_risk(self, view: ReleaseView) -> LearningRisk | None:
-        """Return a quick estimate of how far learning from the release exceeds its bounds, for the publisher.
-
-        The result is None where no belief is bounded, or ``measure_learning`` tells more.
-        """
 
     # Words ---
 

@@ -108,16 +108,6 @@ FORMAT: Final = 1  # the format of releases; development code wrote others, whic
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class StatedRisk(BaseModel):
-    """The quick estimate of what an attacker learns from a release, as shares of the records that were attacked."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    above: Share
-    twice: Share
-    attacked: int = Field(ge=0)
-
-
 MOST_BESIDE = 100  # other releases that one names
 
 
@@ -171,7 +161,6 @@ class Manifest(BaseModel):
     randomness: Origin
     composition: list[Composed] = Field(default_factory=list)
     beside: list[OtherRelease] = Field(default_factory=list, max_length=MOST_BESIDE, exclude_if=_is_empty)
-    learning_risk: StatedRisk | None = None
     orders: dict[str, list[str]] = Field(default_factory=dict)
     own_columns: dict[str, dict[str, str]] = Field(default_factory=dict, exclude_if=_is_empty)
     bins: dict[str, Bins] = Field(default_factory=dict, exclude_if=_is_empty)

@@ -14,7 +14,6 @@ import numpy as np
 from sqlglot import exp
 
 from privsql.attacks.scene import Finding, Ints, ReleaseView
-from privsql.attacks.suite import SAMPLE, LearningRisk
 from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import Field, Holes, any_of, column, fill, is_null, same_columns, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
@@ -101,30 +100,18 @@ NEAR = 0.001  # shares of records that differ by less may do so because of anoth
 
 @dataclass(frozen=True)
 class MeasuredFacts(JsonObject):
-    """Facts, learning risk and bounds, measured on the tables of a release."""
+    """Facts and bounds, measured on the tables of a release."""
 
-    json_keys = ("facts*", "learning_risk", "bounds", "summary")
+    json_keys = ("facts*", "bounds", "summary")
 
     facts: Facts
-    learning_risk: dict[str, float] | None
     bounds: list[VerifiedBound]
     summary: ReleaseSummary
 
     def list_differences(self, manifest: Manifest) -> list[str]:
         """Compare the facts with those that a manifest states; return a line for each difference."""
         stated, measured = manifest.facts, self.facts.as_json().items()
-        wrong = [f"{key}: stated {stated.get(key)}" for key, value in measured if not _is_same(stated.get(key), value)]
-        risk = manifest.learning_risk and manifest.learning_risk.model_dump()
-        if not _is_same(risk, self.learning_risk):
-            wrong.append(f"learning_risk: stated {risk}, found {self.learning_risk}")
-        return wrong
-
-
-def estimate_learning_risk(release: AttachedRelease) -> LearningRisk | None:
-    """Estimate quickly what an attacker learns who trains on a release; the same release has the same estimate."""
-    noise = seed_key(1).random_generator("risk")
-    view = ReleaseView(release.db, release.manifest, noise, release.database, sample=SAMPLE)
-    return release.mechanism.estimate_risk(view)
+        return [f"{key}: stated {stated.get(key)}" for key, value in measured if not _is_same(stated.get(key), value)]
 
 
 def refuse_learning(release: AttachedRelease) -> Finding | None:
@@ -151,10 +138,10 @@ def refuse_learning(release: AttachedRelease) -> Finding | None:
 
 def measure_facts(release: AttachedRelease) -> MeasuredFacts:
     """Recompute the facts and bounds of a release whose checks hold from its tables."""
-    mechanism, checked, risk = release.mechanism, release.checked, estimate_learning_risk(release)
+    mechanism, checked = release.mechanism, release.checked
     bounds, facts = mechanism.bounds(checked), mechanism.measured(checked)
     summary = ReleaseSummary.make(release, bounds)
-    return MeasuredFacts(facts, risk.as_facts() if risk else None, bounds, summary)
+    return MeasuredFacts(facts, bounds, summary)
 
 
 def statement_checks(release: AttachedRelease) -> list[Check]:

@@ -19,7 +19,7 @@ from privsql.engine.sqlfiles import table, temp_table
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
 from privsql.mechanisms.base import BudgetComposition
 from privsql.model.checks import VerifiedBound
-from privsql.model.manifest import FORMAT, MANIFEST, Manifest, StatedRisk
+from privsql.model.manifest import FORMAT, MANIFEST, Manifest
 from privsql.model.records import StaleSettingError
 from privsql.outcomes import Outcome, Part, Table, pairs
 from privsql.releases.contents import AttachedRelease, check_contents, complete_folder, digest_release
@@ -37,7 +37,6 @@ from privsql.releases.opened import (
 )
 from privsql.releases.statements import (
     ReleaseSummary,
-    estimate_learning_risk,
     examine_release,
     list_bounds,
     refuse_learning,
@@ -287,8 +286,6 @@ def publish_spec(request: PublicationRequest, options: Options, *, replace: bool
 
             entries |= {"own_columns": state().renamed_columns, "groups": state().list_groups(manifest.groups)}
             entries["orders"] = state().stored_orders(source.roles.orders)
-            risk = estimate_learning_risk(state())
-            entries["learning_risk"] = StatedRisk(**risk.as_facts()) if risk is not None else None
             release = state()
             if not isinstance(draft, StagedDraft):
                 db.define_objects(release.definitions, into="release")
@@ -325,8 +322,7 @@ def publish_spec(request: PublicationRequest, options: Options, *, replace: bool
 
         # The warnings, and the commit: the release comes into place, and into the ledger.
         stated = release.manifest
-        warnings = [risk.explain_risk()] if risk is not None and risk.exceeds_share() else []
-        warnings += [str(stated.persons)] if stated.persons is not None and stated.persons.several else []
+        warnings = [str(stated.persons)] if stated.persons is not None and stated.persons.several else []
         warnings += _collation_warnings(detached or db, source.roles)
         warnings += [*mechanism.read_facts(stated).list_warnings(), *adversaries.explain_absence(stated)]
         with publication.record_commit(written, facts):

@@ -12,7 +12,6 @@ from privsql.answers.answer import DRAWS
 from privsql.answers.bucket_fit import EffectPrior, ListInformation, solve
 from privsql.answers.bucket_model import draw_table, fit_bucket_model
 from privsql.answers.bucket_posteriors import PreparedRelease, prepare_release
-from privsql.mechanisms.bucketize.answers import MISFIT
 from privsql.model.arrays import ReleaseArrays
 from support.dealing import deal_values
 
@@ -100,7 +99,7 @@ def test_intervals_hold_where_the_model_does(size: int, values: int) -> None:
     """
     arrays = make_release(6, 4_000, size, values)
     model, rng, inside = fit_bucket_model(arrays, DIGEST), np.random.default_rng(7), []
-    reach = MISFIT * scipy.stats.t.ppf(0.975, DRAWS - 1) * (1 + 1 / DRAWS) ** 0.5
+    reach = scipy.stats.t.ppf(0.975, DRAWS - 1) * (1 + 1 / DRAWS) ** 0.5
     for trial in range(TRIALS):
         prepared = prepare_release(arrays, model.features)
         probabilities = prepared.design.probabilities(model.effects[trial].astype(float), arrays.log_shares)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from itertools import permutations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,7 @@ from privsql.errors import GuaranteeError, UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize import attacks
 from privsql.mechanisms.bucketize.attacks import BucketAttackView
-from privsql.mechanisms.registry import get_default_mechanism, get_mechanism
+from privsql.mechanisms.registry import get_default_mechanism
 from privsql.releases.opened import open_release
 from privsql.source.spec import load
 from privsql.source.targets import Target
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from privsql.model.manifest import Manifest
 
 DISEASES = np.array(["angina", "asthma", "cold", "flu", "gout", "HIV", "measles", "ulcer"])
 PEOPLE = 4000
@@ -525,6 +523,8 @@ def test_what_can_be_learnt_is(tied: Path) -> None:
     assert one["true_above"] > 0.8
     assert one["twice"] > 0.8
     assert one["mean"] == pytest.approx(one["right"], abs=0.1)
+    (ceiling,) = [note for note in one["notes"] if "true table" in note]
+    assert 100 * one["right"] - 5 < int(ceiling.removesuffix("%").split()[-1]) <= 100
     assert not one["promised"]
     assert one["standing"] == OUTSIDE
     assert found["linkage"]["standing"] == PROMISED
@@ -657,42 +657,6 @@ def test_the_deviate_of_bucket_numbers_is_a_standard_normal_one() -> None:
         found.append(adversaries._order_deviate(SimpleNamespace(numbered_groups=numbered), level))  # type: ignore[arg-type]
     assert np.mean(found) == pytest.approx(0, abs=5 / 2000**0.5)
     assert np.var(found) == pytest.approx(1, abs=5 * (2 / 2000) ** 0.5)
-
-
-# The publisher's estimate ---
-
-
-def quick(db: Any, manifest: Manifest, sample: int | None = None) -> suite.LearningRisk | None:
-    mechanism = get_mechanism(manifest.mechanism, manifest.algorithm)
-    return mechanism.estimate_risk(ReleaseView(db, manifest, seed_key(1).random_generator("risk"), sample=sample))
-
-
-def test_a_risk_is_explained_beyond_a_share_of_records() -> None:
-    risk = suite.LearningRisk(above=0.5, twice=0.06, mean=0.4, attacked=100, advice=("larger buckets",))
-    assert risk.exceeds_share()
-    assert not replace(risk, twice=0.04).exceeds_share()
-    assert "twice the bound for 6%" in risk.explain_risk()
-    assert "larger buckets" in risk.explain_risk()
-    assert set(risk.as_facts()) == {"above", "twice", "attacked"}
-
-
-@pytest.mark.slow
-def test_the_quick_estimate_of_a_sample_of_perturbed_records(tied: Path, tmp_path: Path) -> None:
-    shutil.copy(tied / "people.parquet", tmp_path)
-    with open_release(Target.parse(made(tmp_path, mechanism=UP))) as (db, opened):
-        manifest = opened.manifest
-        found = [quick(db, manifest, sample=sample) for sample in (PEOPLE, PEOPLE // 2)]
-    assert [one.attacked for one in found if one] == [PEOPLE, PEOPLE // 2]
-    whole, half = found
-    assert whole is not None
-    assert half is not None
-    assert half.mean == pytest.approx(whole.mean, abs=0.1)
-
-
-def test_no_quick_estimate_of_buckets(plain: Path) -> None:
-    """A model of the buckets tells more; publishing fits none."""
-    with open_release(Target.parse(plain / "ill.duckdb")) as (db, opened):
-        assert quick(db, opened.manifest) is None
 
 
 def test_nothing_measured_is_no_success() -> None:

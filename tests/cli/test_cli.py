@@ -151,7 +151,6 @@ def test_verify(ward: Path, with_source: bool) -> None:
         "mean_belief",
         "certain",
         "channel",
-        "learning_risk",
         "bounds",
         "summary",
         "words",

@@ -57,6 +57,7 @@ from privsql.model.arrays import ReleaseArrays, as_doubles
 from privsql.model.estimates import Estimate, exact_estimate, same_nan
 
 if TYPE_CHECKING:
+    from privsql.answers.channel import Floats
     from privsql.engine.database import Relations
 
 # An open release ------------------------------------------------------------------------------------------------------
@@ -137,8 +138,8 @@ class BucketizedAnswers(answer.Answers):
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         if estimator == MODEL and self.model is not None:
-            bounds = self._bound_counts(query)
-            return estimate_by_model(self._db, query, self._roles, self.model, bounds, confidence)
+            bounds, linear = self._bound_counts(query), self.answer(query, LINEAR, confidence)
+            return estimate_by_model(self._db, query, self._roles, self.model, bounds, linear, confidence)
         if estimator != LINEAR or self._linear_estimator is None:
             return self._bound_counts(query)
         law, code = self._fake_value_channel, self._roles.by_sa.column_name("code")
@@ -363,16 +364,24 @@ def sum_lists(question: ReleaseQuestion, roles: Roles, law: FakeValueChannel, li
 
 MODEL_FORMULA = (
     "estimate = sum over the matching records r and values v of q_rv, the probability by the release's model that r "
-    "has v, given what its bucket lists"
+    "has v, given what its bucket lists; combined with the linear estimate where that is nearly as precise"
 )
 # Counts alone; all else is asked of the completed tables themselves (``answers.completed``). Each of these has a draw
 # of the parameters and a draw of the values within buckets. The variance of a count between them is what the release
-# leaves open, by the model. Real tables are no draws of a model: standard errors are larger by a factor that was
-# measured on tables of several kinds. Nobody may have a rare value in any of the tables. So a count has at least the
-# variance of half a record, where beliefs leave that open.
+# leaves open, by the model. Real tables are no draws of a model, so effects are drawn with larger deviations (``MISFIT``
+# of ``answers.bucket_model``). Nobody may have a rare value in any of the tables. So a count has at least the variance of
+# half a record, where beliefs leave that open.
+#
+# The linear estimator assumes no model. Where many records are asked for, it may be as precise. Then the model's count m
+# and the linear one l, with errors s and t that have a correlation rho, are combined with the least variance:
+#
+#     w m + (1 - w) l,   w = (t^2 - rho s t)/(s^2 + t^2 - 2 rho s t) from 0 to 1.
+#
+# The correlation was .4 to .7 on 20 releases of real and made tables, since both read the same lists.
 
-MISFIT = 1.25
 LEAST_VARIANCE = 0.5
+CORRELATION = 0.6
+LEAST_APART = 1e-12  # no division by 0
 
 
 def model_statement(query: CountQuery, roles: Roles, model: AttachedModel) -> exp.Query:
@@ -389,9 +398,18 @@ def model_statement(query: CountQuery, roles: Roles, model: AttachedModel) -> ex
 
 
 def estimate_by_model(
-    db: Relations, query: CountQuery, roles: Roles, model: AttachedModel, bounds: list[Estimate], confidence: float
+    db: Relations,
+    query: CountQuery,
+    roles: Roles,
+    model: AttachedModel,
+    bounds: list[Estimate],
+    linear: list[Estimate],
+    confidence: float,
 ) -> list[Estimate]:
-    """Return the rows of a count; ``bounds``: counts with the bounds that are certain, by group."""
+    """Return the rows of a count.
+
+    ``bounds``: counts with the bounds that are certain, by group; ``linear``: counts by the linear estimator.
+    """
     if not bounds:
         return []
     groups, names = [one.group for one in bounds], [f"g_{i}" for i in range(len(query.groups))]
@@ -404,5 +422,25 @@ def estimate_by_model(
     variance = np.maximum(between, np.minimum(within, LEAST_VARIANCE))
     least = np.array([[float(one.low or 0)] for one in bounds])
     most = np.array([[float(one.high or 0)] for one in bounds])
-    counts = CountBounds(mean[:, None], MISFIT**2 * variance[:, None], least, most)
+    mean, variance = combine_counts(groups, mean, variance, linear)
+    counts = CountBounds(mean[:, None], variance[:, None], least, most)
     return count_groups(groups, counts, ConfidenceLevel(confidence, DRAWS - 1))
+
+
+def combine_counts(
+    groups: list[tuple[Any, ...]], mean: Floats, variance: Floats, linear: list[Estimate]
+) -> tuple[Floats, Floats]:
+    """Return counts and their variances (groups,) of the model, combined with the linear ones where these have errors."""
+    known = {tuple(map(same_nan, row.group)): row for row in linear if row.std_error}
+    rows = [known.get(group) for group in groups]
+    at = np.array([rank for rank, row in enumerate(rows) if row is not None], dtype=np.intp)
+    if not len(at):
+        return mean, variance
+    count, error = np.array([(float(row.estimate or 0), row.std_error) for row in rows if row is not None]).T
+    mean, variance = mean.copy(), variance.copy()
+    shared = CORRELATION * np.sqrt(variance[at]) * error
+    apart = np.maximum(variance[at] + error**2 - 2 * shared, LEAST_APART)
+    weight = np.clip((error**2 - shared) / apart, 0, 1)
+    mean[at] = weight * mean[at] + (1 - weight) * count
+    variance[at] = weight**2 * variance[at] + (1 - weight) ** 2 * error**2 + 2 * weight * (1 - weight) * shared
+    return mean, variance

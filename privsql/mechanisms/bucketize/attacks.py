@@ -13,6 +13,7 @@ import scipy
 from sqlglot import exp
 
 from privsql.answers.bucket_model import find_obstacle, fit_bucket_model
+from privsql.answers.bucket_posteriors import prepare_release
 from privsql.answers.channel import LARGE, Channel
 from privsql.answers.sql.question import is_number
 from privsql.attacks import adversaries, suite
@@ -21,6 +22,7 @@ from privsql.attacks.suite import Adversary, AttackContext
 from privsql.engine.files import label_value
 from privsql.engine.sqlfiles import Holes, any_of, column, fill, same_columns, table, temp_table
 from privsql.errors import GuaranteeError
+from privsql.keyed_random import seed_key
 from privsql.mechanisms.bucketize.bounds import GroupBound, stated_bounds
 from privsql.mechanisms.bucketize.estimator import FakeValueChannel, ListedPairs
 from privsql.mechanisms.bucketize.layout import split_by_block
@@ -29,7 +31,10 @@ from privsql.mechanisms.bucketize.parameters import BucketizeFacts
 from privsql.model.arrays import ReleaseArrays
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from privsql.answers.bucket_posteriors import Batch
+    from privsql.attacks.scene import Truth
 
 
 # The adversaries' view ------------------------------------------------------------------------------------------------
@@ -272,14 +277,18 @@ class BucketAttackView(AttackView):
 
 # Learning -------------------------------------------------------------------------------------------------------------
 # Learning by the model of the release (``answers.bucket_model``), the strongest attacker known here. Its beliefs are
-# means over what the release leaves open of the model. So they are as often right as they say, and that follows from
-# QIT and ST alone.
+# means over what the release leaves open of the model. So they are about as often right as they say, and that follows
+# from QIT and ST alone.
+#
+# No release keeps a learner from what the people in it show of others. So with the source, the same model is fitted to
+# the true values of other records in place of the release: the learner can hardly reach more.
 
 LEARNING_SAMPLE = 30_000  # records to which the attacker's model is fitted, in whole buckets
+SEED = "0" * 64  # the digest of no release: models of attackers are the same again
 
 
 def attack_by_model(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
-    """Return what a model of the release believes of single records; naive Bayes where there is no model."""
+    """Return what a model of the release believes of single records; naive Bayes where lists hold fakes."""
     view = learnt.view
     if min(view.manifest.published_records, view.sample or LEARNING_SAMPLE + 1) > LEARNING_SAMPLE:
         finding = measure_learning(replace(view, prefix="s"))
@@ -289,25 +298,55 @@ def attack_by_model(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
 
 
 def find_learning(scene: BucketAttackView) -> Finding | None:
-    """Return the finding of the model of a release, the same for the same release; None where lists have fakes, or
-    nothing is learnt.
+    """Return the finding of the model of a release, the same for the same release; None where it gets no model.
 
     The largest belief is not stated.
     """
     if scene.fake_count or find_obstacle(len(scene.record_parts), len(scene.bounds)):
         return None
-    model = fit_bucket_model(scene.release_arrays, "0" * 64)
+    learnt = tally_beliefs(scene, fit_bucket_model(scene.release_arrays, SEED).average_posteriors())
+    notes = ["a model of all columns, fitted to the release"]
+    if scene.truth is not None:
+        taught = tally_beliefs(scene, teach_truth(scene, scene.truth))
+        notes.append(f"who learns from the true table in place of the release is right for {taught['right']:.0%}")
+    return Finding(baseline=scene.baseline, calibrated=True, notes=tuple(notes), **{**learnt, "highest": None})
+
+
+def tally_beliefs(scene: BucketAttackView, batches: Iterable[Batch]) -> dict[str, Any]:
+    """Return the fields of a finding by beliefs in what buckets list."""
     tally = scene.make_tally()
-    for batch in model.average_posteriors():
-        rows = scene.record_order[batch.of.records]
-        uniform = np.broadcast_to(1 / batch.of.values.shape[1], (len(rows), 1, batch.of.values.shape[1]))
+    for batch in batches:
+        rows, listed = scene.record_order[batch.of.records], batch.of.values.shape[1]
+        uniform = np.broadcast_to(1 / listed, (len(rows), 1, listed))
         tally.add_block(Block(rows, batch.of.values, uniform, exclusive=batch.of.exact), batch.beliefs)
-    return Finding(
-        baseline=scene.baseline,
-        calibrated=True,
-        notes=("a model of all columns, fitted to the release",),
-        **{**tally.finding_fields(), "highest": None},
-    )
+    return tally.finding_fields()
+
+
+def teach_truth(scene: BucketAttackView, truth: Truth) -> Iterator[Batch]:
+    """Yield beliefs in what buckets list by the true values of other records.
+
+    Combinations of quasi-identifiers are divided into two parts at random, and each part is learnt from the other.
+    """
+    arrays, keys = scene.release_arrays, truth.keys[scene.record_order]
+    _, first = np.unique(keys, return_index=True)
+    key = np.repeat(truth.cells // truth.value_count, truth.records)
+    value = np.repeat(truth.cells % truth.value_count, truth.records)
+    side = seed_key(1).random_generator("ceiling").integers(2, size=len(first))
+    likelihood, probabilities = None, None
+    for part in (0, 1):
+        taught = np.flatnonzero(side[key] != part)
+        columns = {name: column[first[key[taught]]] for name, column in arrays.columns.items()}
+        alone = np.arange(len(taught))  # a bucket for each record says which value it has
+        labelled = ReleaseArrays(columns, alone, alone, value[taught], np.ones_like(alone), arrays.values)
+        model = fit_bucket_model(labelled, SEED)
+        prepared = prepare_release(arrays, model.features)
+        found = prepared.design.probabilities(model.theta.astype(np.float64), arrays.log_shares)
+        if likelihood is None or probabilities is None:
+            likelihood, probabilities = prepared.likelihood, found
+        own = likelihood.member[side[keys] == part]
+        probabilities[own] = found[own]
+    if likelihood is not None and probabilities is not None:
+        yield from likelihood.find_posteriors(probabilities, settled=True)
 
 
 def measure_learning(view: ReleaseView) -> Finding | None:

@@ -17,7 +17,7 @@ from privsql.model.explanations import LEARNT, LINKED, SEVERAL, ReleasePromises,
 if TYPE_CHECKING:
     from privsql.answers.accuracy import Evaluated, EvaluationContext
     from privsql.attacks.scene import Finding, ReleaseView
-    from privsql.attacks.suite import Adversary, JointAttack, LearningRisk
+    from privsql.attacks.suite import Adversary, JointAttack
     from privsql.engine.database import IntervalFunctions, Relations
     from privsql.keyed_random import Key
     from privsql.mechanisms.base import Alternatives, Curve, ProfiledSource, Proposal, Views
@@ -128,10 +128,6 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
     def measure_learning(self, view: ReleaseView) -> Finding | None:
         """Return what a model of the buckets believes."""
         return attacks.measure_learning(view)
-
-    def estimate_risk(self, view: ReleaseView) -> LearningRisk | None:
-        """Return None: ``measure_learning`` tells more than a quick estimate would."""
-        return None
 
     def promise(self, params: Bucketize) -> str:
         """Return the threshold, with how many values have another one, and the bounds of groups."""

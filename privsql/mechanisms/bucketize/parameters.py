@@ -487,9 +487,8 @@ class BucketizePlan(BucketFacts):
         foreseen: (value, threshold, highest belief) of every whole sensitive value, as exact texts.
         not_allowed: The values that publishing would refuse, as they would be certain.
         remarks: Notes for the publisher.
-        learning_belief: The belief that ``attack`` would measure of a model of the release.
+        learning_belief: The belief of the learning attacker, measured on a part of the release.
         guessing: The frequency of the most frequent value.
-        count_error: The error that ``evaluate`` would measure of a model of the release.
     """
 
     search_seconds: float = Field(default=0.0, exclude=True)
@@ -498,7 +497,6 @@ class BucketizePlan(BucketFacts):
     remarks: list[str] = Field(default_factory=list)
     learning_belief: float | None = None
     guessing: float = Field(default=0.0, exclude=True)
-    count_error: float | None = None
 
     @property
     def peak(self) -> float:
@@ -513,13 +511,11 @@ class BucketizePlan(BucketFacts):
         return [*sets, *self.foreseen]
 
     def _list_remarks(self) -> list[tuple[str, str]]:
-        belief, error, lines = self.learning_belief, self.count_error, []
+        belief, lines = self.learning_belief, []
         if belief is not None:
             beside = f"the most frequent value has {self.guessing:.0%}"
-            text = f"about {belief:.0%} sure of its best guess ({beside}); no bound limits it"
+            text = f"at least {belief:.0%} sure of its best guess ({beside}); no bound limits it"
             lines.append(("learning attacker", text))
-        if error is not None:
-            lines.append(("error of a count", f"about {error:.1%} for 200 to 1,000 records, after 'privsql fit'"))
         refused = [("refused", f"as certain: {', '.join(self.not_allowed)}")] if self.not_allowed else []
         return [*lines, *(("note", remark) for remark in self.remarks), *refused]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from privsql.attacks.scene import AttackView, Finding, ReleaseView
-    from privsql.attacks.suite import JointAttack, LearningRisk
+    from privsql.attacks.suite import JointAttack
     from privsql.engine.database import Relations
     from privsql.model.records import Records
 
@@ -115,10 +115,6 @@ class PrivateMechanism(Mechanism[P, F]):
 
     def measure_learning(self, view: ReleaseView) -> Finding | None:
         """Return None: what is learnt of everybody alike is no secret of a record."""
-        return None
-
-    def estimate_risk(self, view: ReleaseView) -> LearningRisk | None:
-        """Return None: no belief in a value has a bound that learning could exceed."""
         return None
 
     def promise(self, params: Any) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from privsql.answers.accuracy import Evaluated, EvaluationContext
     from privsql.answers.answer import Answers
     from privsql.attacks.scene import Finding, ReleaseView
-    from privsql.attacks.suite import Adversary, JointAttack, LearningRisk
+    from privsql.attacks.suite import Adversary, JointAttack
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
     from privsql.mechanisms.base import Alternatives, Curve, LedgerRelease, ProfiledSource, Proposal, Views
@@ -180,10 +180,6 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
 
     def measure_learning(self, view: ReleaseView) -> Finding | None:
         """Return None: no model says how often a learning attacker is right about permuted values."""
-        return None
-
-    def estimate_risk(self, view: ReleaseView) -> LearningRisk | None:
-        """Return None: no belief in a value has a bound that learning could exceed."""
         return None
 
     def promise(self, params: Permute) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from privsql.answers.accuracy import by_questions
-from privsql.attacks import suite
 from privsql.engine.database import IntervalFunctions
 from privsql.errors import UsageError
 from privsql.mechanisms.base import NO_CURVE, WEIGHTED, Mechanism, NoComposition, TableShape
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from privsql.answers.accuracy import Evaluated, EvaluationContext
     from privsql.answers.answer import Answers
     from privsql.attacks.scene import AttackView, Finding, ReleaseView
-    from privsql.attacks.suite import Adversary, JointAttack, LearningRisk
+    from privsql.attacks.suite import Adversary, JointAttack
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
     from privsql.mechanisms.base import Alternatives, Curve, ProfiledSource, Proposal, Views
@@ -133,10 +132,6 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
     def measure_learning(self, view: ReleaseView) -> Finding | None:
         """Return None: no model says how often a learning attacker is right about perturbed values."""
         return None
-
-    def estimate_risk(self, view: ReleaseView) -> LearningRisk | None:
-        """Return the share of records for which one round of learning exceeds rho2."""
-        return suite.quick_learning_risk(attacks.PerturbedView(view), self.advice)
 
     def promise(self, params: Randomize) -> str:
         """Return rho2, and the frequency up to which a value has it."""

@@ -130,9 +130,6 @@ class ExactTotals(Mechanism[Totals, TotalsFacts]):
     def measure_learning(self, view: ReleaseView) -> Finding | None:
         return None
 
-    def estimate_risk(self, view: ReleaseView) -> None:
-        return None
-
     def promise(self, params: Totals) -> str:
         return f"totals of {params.least} records or more"
 
