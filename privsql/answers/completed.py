@@ -39,15 +39,14 @@ if TYPE_CHECKING:
 
 SECONDS = 60.0  # that all tables may take together; a caller may set a lower limit
 MOST_ROWS = 200_000  # of an answer in one table
-# Real tables are no draws of a model, so variances are larger by factors that were measured on tables of several kinds.
-# Moments rest on fine levels and interactions, of which a model knows less.
-MISFIT, MISFIT_OF_MOMENTS = 1.25**2, 2.0
+# Moments rest on fine levels and interactions, of which a model knows less: their variance is larger by a factor that
+# was measured on tables of several kinds.
+MISFIT_OF_MOMENTS = 1.7
 LEAST_VARIANCE = 0.5 / DRAWS  # of a whole number: nobody may have a rare value in any of the tables
 KNOWN = "known"  # the records without the sensitive columns
 FORMULA = (
     f"the query runs over each of {DRAWS} completed tables, which the release's model drew; estimate = mean, variance "
-    f"= {MISFIT:g} (1 + 1/{DRAWS}) B with the variance B between the tables (sums, means, correlations: "
-    f"{MISFIT_OF_MOMENTS:g})"
+    f"= (1 + 1/{DRAWS}) B, B between the tables (of sums, means, correlations {MISFIT_OF_MOMENTS:g} times as much)"
 )
 NESTED = "{}: an aggregate over estimates, which chance in these draws away from the truth"
 EQUAL = "{}: without bounds where it is the same in all {} completed tables, which says nothing of its error"
@@ -524,7 +523,7 @@ def combine_draws(values: Floats, confidence: float, *, moment: bool, count: boo
     mean = np.where(known, values, 0).sum(axis=1) / some
     between = (np.where(known, values - mean[:, None], 0) ** 2).sum(axis=1) / np.maximum(number - 1, 1)
     between = np.where(np.sqrt(between) > ROUNDED * np.abs(mean), between, 0)
-    variance = (1 + 1 / some) * between * (MISFIT_OF_MOMENTS if moment else MISFIT)
+    variance = (1 + 1 / some) * between * (MISFIT_OF_MOMENTS if moment else 1)
     whole = (~known | (values == np.round(values))).all(axis=1)
     variance = np.where(whole, np.maximum(variance, LEAST_VARIANCE), variance)
     error, degrees = np.sqrt(variance), np.maximum(number - 1.0, 1.0)

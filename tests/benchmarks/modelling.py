@@ -23,11 +23,7 @@ from privsql.answers.completed import MISFIT_OF_MOMENTS
 from privsql.answers.softmax import FeatureMap, LabelLikelihood, Schedule, combine_rows, fit_softmax, start_fit
 from privsql.engine.sqlfiles import all_rows, table
 from privsql.keyed_random import seed_key
-<<<<<<< HEAD
-from privsql.mechanisms.bucketize.answers import LEAST_VARIANCE, MISFIT, read_release_arrays
-=======
 from privsql.mechanisms.bucketize.answers import LEAST_VARIANCE, read_release_arrays
->>>>>>> d8b093b6 (The learning attacker is measured by the model alone: plans fit a part of the release, manifests state no estimate, and the true table shows the ceiling)
 from privsql.mechanisms.bucketize.estimator import find_linear_estimator, make_channel
 from privsql.mechanisms.bucketize.parameters import BucketizeFacts
 from privsql.releases.opened import open_release
@@ -209,28 +205,18 @@ def intervals(world: World, beliefs: Beliefs, number: int, seed: int) -> Iterato
         inside, drawn = weights[at] @ one.values, one.values[tables[:, at]]
         truth, count = float(one.values[world.labels[one.source]].sum()), float(inside.sum())
         counts, open_ = drawn.sum(axis=1), float((inside * (1 - inside)).sum())
-        rows = {one.kind: (truth, count, counts, open_)}
+        rows = {one.kind: (truth, count, counts, 1.0, open_)}
         if one.amount is not None:
             amount = arrays.columns[one.amount][at]
             true = float(world.columns[one.amount][one.source] @ one.values[world.labels[one.source]])
-<<<<<<< HEAD
             totals, misfit = drawn @ amount, MISFIT_OF_MOMENTS**0.5
             rows = {"sum": (true, float(totals.mean()), totals, misfit, 0.0)}
             if truth and counts.all():
                 means = totals / counts
                 rows["avg"] = (true / truth, float(means.mean()), means, misfit, 0.0)
         for kind, (true, estimate, answers, misfit, within) in rows.items():
-=======
-            total, totals = float(amount @ inside), drawn @ amount
-            mean = total / max(count, 1e-9)
-            rows = {"sum": (true, total, totals, float(amount**2 @ (inside * (1 - inside))))}
-            if truth:
-                away = (totals - mean * counts) / max(count, 1e-9)
-                rows["avg"] = (true / truth, mean, away, 0.0)
-        for kind, (true, estimate, answers, within) in rows.items():
->>>>>>> d8b093b6 (The learning attacker is measured by the model alone: plans fit a part of the release, manifests state no estimate, and the true table shows the ceiling)
             least = min(1.0, LEAST_VARIANCE / max(open_, LEAST_VARIANCE)) * within
-            error = max(share * float(((answers - answers.mean()) ** 2).sum()), least) ** 0.5
+            error = misfit * max(share * float(((answers - answers.mean()) ** 2).sum()), least) ** 0.5
             if error > 1e-6 * max(1, abs(estimate)):
                 yield kind, truth, abs(estimate - true) / max(abs(true), 1e-9), (estimate - true) / (reach * error)
 

@@ -368,12 +368,11 @@ MODEL_FORMULA = (
 )
 # Counts alone; all else is asked of the completed tables themselves (``answers.completed``). Each of these has a draw
 # of the parameters and a draw of the values within buckets. The variance of a count between them is what the release
-# leaves open, by the model. Real tables are no draws of a model, so effects are drawn with larger deviations (``MISFIT``
-# of ``answers.bucket_model``). Nobody may have a rare value in any of the tables. So a count has at least the variance of
+# leaves open, by the model. Nobody may have a rare value in any of the tables. So a count has at least the variance of
 # half a record, where beliefs leave that open.
 #
-# The linear estimator assumes no model. Where many records are asked for, it may be as precise. Then the model's count m
-# and the linear one l, with errors s and t that have a correlation rho, are combined with the least variance:
+# The linear estimator assumes no model. Where many records are asked for, it may be as precise. Then the model's count
+# m and the linear one l, with errors s and t that have a correlation rho, are combined with the least variance:
 #
 #     w m + (1 - w) l,   w = (t^2 - rho s t)/(s^2 + t^2 - 2 rho s t) from 0 to 1.
 #
@@ -430,7 +429,7 @@ def estimate_by_model(
 def combine_counts(
     groups: list[tuple[Any, ...]], mean: Floats, variance: Floats, linear: list[Estimate]
 ) -> tuple[Floats, Floats]:
-    """Return counts and their variances (groups,) of the model, combined with the linear ones where these have errors."""
+    """Return counts and variances (groups,) of the model, combined with the linear ones where these have errors."""
     known = {tuple(map(same_nan, row.group)): row for row in linear if row.std_error}
     rows = [known.get(group) for group in groups]
     at = np.array([rank for rank, row in enumerate(rows) if row is not None], dtype=np.intp)
