@@ -49,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     effort.configure(config)
     config.pluginmanager.register(ledgers.Ledgers())
     os.environ[fitted.VARIABLE] = str(Path(ledgers.FOLDER.name) / "cache")
+    os.environ[fitted.FITTING] = fitted.OFF  # tests that fit say so
     settings.register_profile("untimed", deadline=None)  # an example may take longer where the machine is busy
     settings.load_profile("untimed")
     # Rewriting the asserts and compiling privsql takes longer than importing it, in every worker and every subprocess.

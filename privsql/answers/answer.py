@@ -342,7 +342,7 @@ BASELINE = "baseline"  # the literature's formula
 ESTIMATORS = (RECONSTRUCTED, BASELINE)  # of releases that name no others
 
 
-MODEL_VERSION = 3  # counts the changes by which the same release gets another model
+MODEL_VERSION = 4  # counts the changes by which the same release gets another model
 DRAWS = 20  # completed tables
 DRAWN_COLUMNS = tuple(f"drawn_{draw}" for draw in range(DRAWS))
 
@@ -473,6 +473,10 @@ class Answers(ABC):
     def read_arrays(self, database: str) -> ReleaseArrays:
         """Return what a model of the release in ``database`` is fitted to; ``UsageError`` where none is."""
         raise UsageError(f"releases of {self._manifest.mechanism} need no fitted model; query them as they are")
+
+    def predict_fit(self) -> float | None:
+        """Return the seconds of a processor that a fitted model takes; None where none is fitted, or one is there."""
+        return None
 
     def explain_improvement(self, estimator: str) -> tuple[str, ...]:
         """Return how an answer by an estimator could be more precise; nothing where there is no better one."""

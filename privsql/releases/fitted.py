@@ -21,12 +21,12 @@ from privsql.answers.answer import DRAWN_COLUMNS, MODEL_VERSION, AttachedModel
 from privsql.engine.files import Folder, sweep_folders, unused_name
 from privsql.engine.open import open_scratch
 from privsql.engine.sqlfiles import Holes, Roles, alias_as, all_rows, column, fill, table, temp_table
-from privsql.errors import EngineError, PrivsqlError, UsageError
+from privsql.errors import EngineError, InfeasibleError, PrivsqlError, UsageError
 from privsql.releases.draft import digest_table
 
 if TYPE_CHECKING:
     from privsql.answers.bucket_model import Beliefs, BucketModel
-    from privsql.engine.database import Container
+    from privsql.engine.database import Container, Reporter
     from privsql.model.arrays import ReleaseArrays
     from privsql.releases.contents import AttachedRelease
 
@@ -157,7 +157,9 @@ class NumberedRecords:
 # Models in the user's cache (``PRIVSQL_CACHE``): a database file with the parameters and the beliefs that follow.
 
 VARIABLE = "PRIVSQL_CACHE"
+FITTING = "PRIVSQL_FIT"
 OFF = "off"
+MOST_SECONDS = 15.0  # of a fit that the first query begins by itself
 ENDING, MODEL = ".model", "model"  # of files, and the database as which one is attached
 WEIGHTS, COMPLETED = "weights", "completed"  # its tables
 DRAFT = ".fit-"  # a folder for one that is not finished
@@ -171,6 +173,12 @@ def cache_folder() -> Path | None:
     if setting == OFF:
         return None
     return Path(setting).expanduser() if setting else system.user_folder("CACHE")
+
+
+def fits_by_itself(seconds: float | None) -> bool:
+    """Return whether the first query fits a model that takes so many seconds; None stands for no model."""
+    quick = seconds is not None and seconds <= MOST_SECONDS
+    return quick and os.environ.get(FITTING) != OFF and cache_folder() is not None
 
 
 def list_models() -> dict[str, Path]:
@@ -188,6 +196,24 @@ def _is_private(path: Path) -> bool:
     except OSError:
         return False
     return stat.S_ISREG(status.st_mode) and system.is_users_file(status)
+
+
+def fit_model(
+    release: AttachedRelease, digest: str, report: Reporter
+) -> tuple[ReleaseArrays, BucketModel, ModelParameters]:
+    """Return what a model is fitted to, the model, and its parameters; ``InfeasibleError`` where there is none.
+
+    ``digest``: that of the release's tables.
+    """
+    from privsql.answers.bucket_model import fit_bucket_model
+
+    arrays = release.read_arrays()
+    seconds = release.mechanism.answers(release.db, release.manifest).predict_fit() or 0.0
+    report.start_step(f"Fitting the model, about {max(seconds, 1):,.0f} s")
+    model = fit_bucket_model(arrays, digest, lambda done: report.update(100 * done))
+    if not model.converged:
+        raise InfeasibleError("the fit of a model to this release does not converge; its answers are linear")
+    return arrays, model, state_parameters(release.manifest.name, digest, model)
 
 
 def store_model(arrays: ReleaseArrays, beliefs: Beliefs, parameters: ModelParameters) -> Path | None:

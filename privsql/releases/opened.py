@@ -20,17 +20,17 @@ from privsql.answers.sql.question import LOOKUPS
 from privsql.answers.sql.sources import MOST_VALUES
 from privsql.calls import as_confidence, as_paths, pause_collection
 from privsql.engine import sqlfiles
-from privsql.engine.database import FUNCTIONS, IntervalFunctions, ViewDefinition
+from privsql.engine.database import FUNCTIONS, IntervalFunctions, ViewDefinition, open_reporter
 from privsql.engine.files import PACKED, fold_name, kind_of, private
 from privsql.engine.open import open_locked, open_release_tables, open_scratch, unique_name
 from privsql.engine.sqlfiles import DIALECT, all_rows, fill, table, temp_table
-from privsql.errors import EngineError, GuaranteeError, LateError, PrivsqlError, UsageError
+from privsql.errors import EngineError, GuaranteeError, InfeasibleError, LateError, PrivsqlError, UsageError
 from privsql.model.checks import BROKEN
 from privsql.model.manifest import MANIFEST
 from privsql.outcomes import notebook_page, pairs
 from privsql.releases.contents import ENDING, admit_release, complete_folder, locate_release, name_holders
 from privsql.releases.draft import MAIN, Draft, digest_schema, is_occupied, sweep_drafts
-from privsql.releases.fitted import find_model, take_model
+from privsql.releases.fitted import NumberedRecords, find_model, fit_model, fits_by_itself, store_model, take_model
 from privsql.releases.statements import describe_manifest, examine_release
 from privsql.source.targets import Target, as_target
 
@@ -238,7 +238,8 @@ class Release:
     ``connection``: an open one of DuckDB's, such as a notebook's, or a session of Spark; ``path`` is then the name of a
     schema there, whose tables are copied as they are now. Spark counts those of more than 5 million rows itself.
     With a session of Spark in ``options``, Spark counts the rows of a release in Parquet, which its workers must see.
-    DuckDB still checks the files and parses the questions.
+    DuckDB still checks the files and parses the questions. ``fit``: the first query fits a model to a release without
+    one, and stores it in the user's cache, where that takes about 15 seconds at most. ``PRIVSQL_FIT=off`` says no, too.
     """
 
     def __init__(
@@ -248,14 +249,21 @@ class Release:
         options: Options | None = None,
         *,
         connection: object | None = None,
+        fit: bool = True,
     ) -> None:
         self.target = as_target(path, connection)
         self.path = self.target.path
-        self._turn, self._closed = threading.RLock(), False
-        files, session = as_paths(attach, "attach"), options and options.session
-        catalog = self.target.catalog
+        self._turn, self._closed, self._fits = threading.RLock(), False, fit
+        self._files, self._options = as_paths(attach, "attach"), options
+        with pause_collection():
+            self._open_session()
+
+    def _open_session(self) -> None:
+        """Open the release, with its model where the cache has one."""
+        files, options, catalog = self._files, self._options, self.target.catalog
+        session = options and options.session
         large = catalog is not None and catalog.is_large(self.target.schema or MAIN)
-        with ExitStack() as stack, pause_collection():
+        with ExitStack() as stack:
             self._db, attached = stack.enter_context(open_release(self.target, files, options, in_place=large))
             modelled = attached.mechanism.answers(self._db, attached.manifest).modelled
             modelled = modelled and not large and (catalog is not None or session is None)
@@ -281,7 +289,25 @@ class Release:
                 self.answers.model = None if file is None else take_model(attached, file)
                 model = self.answers.model
                 self._completed = None if model is None else CompletedTables(self._db, self.manifest, model)
-            self._open = stack.pop_all()
+            self._fits = self._fits and modelled and fits_by_itself(self.answers.predict_fit())
+            self._attached, self._open = attached, stack.pop_all()
+
+    def fit_once(self) -> bool:
+        """Fit a model and store it in the cache, where there is none and that is quick; return whether it did."""
+        with self._take_turn():
+            if not self._fits:
+                return False
+            self._fits = False
+            try:
+                digest = NumberedRecords.find(self._attached).digest()
+                with open_reporter() if self._options is None else nullcontext(self._options.report) as report:
+                    arrays, model, parameters = fit_model(self._attached, digest, report)
+                    store_model(arrays, model.find_beliefs(), parameters)
+            except (InfeasibleError, EngineError):  # there is no model, or no place for it
+                return False
+            self._open.close()
+            self._open_session()
+            return self.answers.model is not None
 
     def sql(self, sql: str, *, confidence: float = 0.95, estimator: str = BEST) -> pd.DataFrame:
         """Answer a count query: the groups, estimate, std_error, low, high; ``attrs["notes"]`` lists warnings."""
@@ -315,9 +341,11 @@ class Release:
 
     def _answer_query(self, sql: str, confidence: float, estimator: str, limits: QuestionLimits | None) -> Answer:
         """Answer a query as the compiler reads it; by completed tables where the compiler refuses it."""
+        if estimator == MODEL and limits is None:
+            self.fit_once()
         chosen = self.answers.choose_estimator(estimator)
         try:
-            return self._answer_compiled(sql, confidence, chosen, limits)
+            answer = self._answer_compiled(sql, confidence, chosen, limits)
         except UsageError as refusal:
             if not self._could_complete(estimator):
                 raise
@@ -327,8 +355,13 @@ class Release:
             except UsageError as error:
                 raise (refusal if isinstance(error, BindingError) else error) from error
             if self._completed is None:
+                if limits is None and self.fit_once():
+                    return self._answer_query(sql, confidence, estimator, limits)
                 raise UsageError(f"{refusal}; 'privsql fit {self.path}' makes it answerable") from refusal
             return self._completed.answer(sql, statement, confidence, None if limits is None else limits.rows)
+        if answer.certain or estimator != BEST or limits is not None or not self.fit_once():
+            return answer
+        return self._answer_query(sql, confidence, estimator, limits)
 
     def _could_complete(self, estimator: str) -> bool:
         """Return whether completed tables may answer what is asked of an estimator, once a model is fitted."""

@@ -187,11 +187,13 @@ LONGEST_NAME = 40  # characters of a name in an address
 class ReleasePool:
     """A release that is served as ``slug``: each question takes an open release that is idle, or opens another one."""
 
-    def __init__(self, target: Target, slug: str, attach: Sequence[Path], options: Options) -> None:
+    def __init__(self, target: Target, slug: str, attach: Sequence[Path], options: Options, *, fit: bool) -> None:
         self.target, self.path, self.slug = target, target.path, slug
         self._attach, self._options = tuple(attach), options
         self._turn, self._closed = threading.Lock(), False
         first = self._open_release()
+        if fit:
+            first.fit_once()
         self._idle = [first]
         self.manifest, self.form = first.manifest, make_form(first)
 
@@ -232,8 +234,13 @@ class ReleasePool:
 
 
 @contextmanager
-def open_pools(targets: Sequence[Target], attach: Sequence[Path], options: Options) -> Iterator[dict[str, ReleasePool]]:
-    """Yield several releases by their names in addresses; ``UsageError`` for none."""
+def open_pools(
+    targets: Sequence[Target], attach: Sequence[Path], options: Options, *, fit: bool
+) -> Iterator[dict[str, ReleasePool]]:
+    """Yield several releases by their names in addresses; ``UsageError`` for none.
+
+    ``fit``: fit models to those that have none, where that is quick.
+    """
     if not targets:
         raise UsageError("name at least one release to serve")
     with ExitStack() as stack:
@@ -243,7 +250,7 @@ def open_pools(targets: Sequence[Target], attach: Sequence[Path], options: Optio
             base = name[:LONGEST_NAME] or "release"
             numbered = (base if k == 1 else f"{base}-{k}" for k in range(1, len(pools) + 2))
             slug = next(one for one in numbered if one not in pools)
-            pools[slug] = ReleasePool(target, slug, attach, options)
+            pools[slug] = ReleasePool(target, slug, attach, options, fit=fit)
             stack.callback(pools[slug].close)
         yield pools
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from privsql.calls import as_optional_path
 from privsql.engine.database import options_from
-from privsql.errors import EngineError, InfeasibleError, UsageError
+from privsql.errors import EngineError, UsageError
 from privsql.outcomes import Outcome, Part, pairs
 from privsql.releases.fitted import (
     ModelParameters,
     NumberedRecords,
     draw_rows,
+    fit_model,
     restore_from,
-    state_parameters,
     store_model,
 )
 from privsql.releases.opened import open_release
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from privsql.answers.bucket_model import BucketModel
     from privsql.calls import PathLike
-    from privsql.engine.database import Options, RunKeywords
-    from privsql.model.arrays import ReleaseArrays
+    from privsql.engine.database import RunKeywords
 
 DRAWN = "values drawn by a model of a release: no row says which value a record has"
 
@@ -96,12 +94,12 @@ def fit(
     if rows_file is not None and rows_file.suffix != ".parquet":
         raise UsageError(f"{rows_file}: rows need a new file that ends in .parquet")
     with options_from(how, fit) as options, open_release(target, options=options) as (_, attached):
-        arrays = attached.read_arrays()
         records = NumberedRecords.find(attached)
-        digest = records.digest()
-        stated = None if given is None else ModelParameters.read(given)
-        model = _make_model(arrays, digest, options) if stated is None else restore_from(stated, arrays, digest)
-        stated = stated or state_parameters(attached.manifest.name, digest, model)
+        if given is None:
+            arrays, model, stated = fit_model(attached, records.digest(), options.report)
+        else:
+            arrays, stated = attached.read_arrays(), ModelParameters.read(given)
+            model = restore_from(stated, arrays, records.digest())
         beliefs = model.find_beliefs()
         stored = store_model(arrays, beliefs, stated)
         if stored is None and file is None:
@@ -123,16 +121,3 @@ def _write_rows(drawn: pa.Table, file: Path) -> None:
         pq.write_table(drawn.replace_schema_metadata({"privsql": DRAWN}), file)
     except OSError as error:
         raise EngineError(f"{file}: {error.strerror or error}") from error
-
-
-def _make_model(arrays: ReleaseArrays, digest: str, options: Options) -> BucketModel:
-    """Fit the model; ``InfeasibleError`` where that does not converge."""
-    from privsql.answers.bucket_model import estimate_cost, fit_bucket_model
-
-    report = options.report
-    seconds, _ = estimate_cost(arrays)
-    report.start_step(f"Fitting the model, about {seconds:,.0f} s")
-    model = fit_bucket_model(arrays, digest, lambda done: report.update(100 * done))
-    if not model.converged:
-        raise InfeasibleError("the fit of a model to this release does not converge; its answers are linear")
-    return model

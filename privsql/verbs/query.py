@@ -50,6 +50,7 @@ def query(
     confidence: float = ...,
     estimator: str = ...,
     attach: Sequence[PathLike] | PathLike = ...,
+    fit: bool = ...,
     connection: object | None = ...,
 ) -> Answer: ...
 
@@ -68,6 +69,7 @@ def query(
     confidence: float = 0.95,
     estimator: str = BEST,
     attach: Sequence[PathLike] | PathLike = (),
+    fit: bool = True,
     connection: object | None = None,
 ) -> Answer | FrequentItemSets:
     """Answer one query from a release alone.
@@ -79,6 +81,8 @@ def query(
         confidence: That of the intervals.
         estimator: By default the most precise one that there is.
         attach: Files whose tables the query may join.
+        fit: Fit a model first to a release without one, and store it in the user's cache, where that takes about 15
+            seconds at most.
         connection: An open connection of DuckDB's, or a session of Spark.
 
     Raises:
@@ -88,7 +92,7 @@ def query(
         raise UsageError("query takes SQL, or option itemsets, the number of item sets to list; give one of the two")
     target = as_target(release, connection)
     top = None if itemsets is None else as_whole_number(itemsets, "itemsets")
-    with Release(target, attach) as opened:
+    with Release(target, attach, fit=fit) as opened:
         if sql is not None:
             return opened.query(sql, confidence=confidence, estimator=estimator)
         with explain_failures(target):

@@ -35,6 +35,7 @@ def serve(
     rows: int = PAGE_ROWS,
     at_once: int = AT_ONCE,
     verify: bool = False,
+    fit: bool = True,
     open: bool = False,  # noqa: A002 (as the flag is called)
     started: Callable[[str], None] | None = None,
     **how: Unpack[RunKeywords],
@@ -42,10 +43,11 @@ def serve(
     """Serve a page to ask one or several releases at, until Ctrl-C.
 
     ``host``: this machine alone by default; at another address a client needs a token, which stands in the address
-    that ``started`` is called with (by default it is printed) once the page is there. ``token``: one is needed here,
-    too; ``port`` 0: a free one; ``allow_host``: names under which browsers know the machine; ``attach``: files whose
-    tables may be joined; ``timeout``: seconds of the engine's for a question; ``rows``: that an answer may have;
-    ``at_once``: questions; ``verify``: check every release before, ``GuaranteeError`` for one that does not hold;
+    that ``started`` is called with (by default it is printed) once the page is there. ``token``: one is needed
+    here, too; ``port`` 0: a free one; ``allow_host``: names under which browsers know the machine; ``attach``:
+    files whose tables may be joined; ``timeout``: seconds of the engine's for a question; ``rows``: that an answer
+    may have; ``at_once``: questions; ``verify``: check every release before, ``GuaranteeError`` for one that does
+    not hold; ``fit``: fit a model first to a release without one, where that takes about 15 seconds at most;
     ``open``: show it in a browser, which goes without a token alone. ``EngineError`` where the extra
     ``privsql[serve]`` is missing or the port is taken.
     """
@@ -70,7 +72,7 @@ def serve(
         for target in targets if verify else ():
             if not check_release(target, options=options).ok:
                 raise GuaranteeError(f"{target}: does not keep its promise; run privsql verify for details")
-        with open_pools(targets, files, options) as served:
+        with open_pools(targets, files, options, fit=fit) as served:
             number = as_whole_number(port, "port", least=0, most=65_535)
             listener = server.open_listener(host, number, token=token, hosts=hosts)
             with listener.socket:

@@ -13,7 +13,6 @@ from privsql.answers.answer import DRAWS
 from privsql.answers.bucket_model import (
     Beliefs,
     draw_table,
-    estimate_cost,
     find_obstacle,
     fit_bucket_model,
     restore_model,
@@ -233,9 +232,7 @@ def test_weights_are_the_same_whatever_is_made_together(
 def test_a_release_that_memory_does_not_hold_is_fitted_by_some_of_its_buckets(
     release: ReleaseArrays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seconds, memory = estimate_cost(release)
-    monkeypatch.setattr(bucket_model, "MOST_BYTES", memory // 2)
-    assert estimate_cost(release) == (pytest.approx(seconds / 2, rel=1e-6), memory // 2)
+    monkeypatch.setattr(bucket_model, "MOST_BYTES", bucket_model._estimate_memory(release) / 2)
     half = fit_bucket_model(release, DIGEST)
     assert half.fitted_share == pytest.approx(0.5, abs=0.02)
     found = half.find_beliefs()

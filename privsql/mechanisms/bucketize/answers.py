@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from privsql.answers import answer
 from privsql.answers.answer import BASELINE, DRAWN_COLUMNS, DRAWS, LINEAR, MODEL, AttachedModel
-from privsql.answers.bucket_model import find_obstacle, find_twins
+from privsql.answers.bucket_model import find_obstacle, find_twins, predict_seconds
 from privsql.answers.channel import LARGE, Channel, LinearEstimator
 from privsql.answers.estimate import (
     ConfidenceLevel,
@@ -160,13 +160,18 @@ class BucketizedAnswers(answer.Answers):
             raise InfeasibleError(f"no model is fitted to {obstacle}; its answers are linear")
         return arrays
 
+    def predict_fit(self) -> float | None:
+        records = self._manifest.published_records
+        if self.model is not None or self._find_obstacle() or find_obstacle(records, self._value_count):
+            return None
+        return predict_seconds(records, len(self._roles.quasi_identifiers), self._value_count, self._facts.sizes)
+
     def explain_improvement(self, estimator: str) -> tuple[str, ...]:
-        """Return that a model would make answers more precise, and what it takes."""
-        if estimator != LINEAR or self.model is not None or self._find_obstacle():
+        """Return that a model would make answers more precise, and how long a fit takes."""
+        seconds = self.predict_fit() if estimator == LINEAR else None
+        if seconds is None:
             return ()
-        if find_obstacle(self._manifest.published_records, self._value_count):
-            return ()
-        return ("'privsql fit' makes answers of this release more precise",)
+        return (f"'privsql fit' makes answers of this release more precise; it takes about {max(seconds, 1):,.0f} s",)
 
     def _find_obstacle(self) -> str | None:
         """Return what its manifest states against a model."""
