@@ -224,7 +224,7 @@ KeyFile = Annotated[
     Path | None,
     typer.Option(
         "--key-file",
-        help="With persons = 'one' in the source: file with the key of the release, if it is not the ledger's.",
+        help="File with the key of the release, if it is not the ledger's.",
         show_default=False,
     ),
 ]

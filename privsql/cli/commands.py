@@ -503,6 +503,7 @@ def verify(
 ) -> CommandOutcome:
     """Check a release from its file alone, or against its source.
 
+    With --source and the key of the release, from the ledger or --key-file, it publishes again and compares tables.
     With --against, it also checks what this and other releases of the same people reveal together. With --source as
     well, it says of which records.
     """

@@ -313,7 +313,7 @@ def qualify_tables(query: exp.Expr, database: str) -> exp.Expr:
     return changed
 
 
-def all_rows(source: exp.Table) -> exp.Select:
+def all_rows(source: exp.Table | exp.Subquery) -> exp.Select:
     """Return the query for every row of a table."""
     return exp.select(exp.Star()).from_(source)
 

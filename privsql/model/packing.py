@@ -155,52 +155,25 @@ class PackedRecords:
                 hashes ^= by_rank.take(extract_bits(part, shift, len(by_rank)))
             yield scatter_bits(hashes)
 
-    @property
-    def room(self) -> int:
-        """Return the bits for a number beside a record's quasi-identifiers."""
-        return min(BITS - self.columns[-1].shift, NUMBER)
-
-    @cached_property
-    def pairs(self) -> Hashes:
-        """Return (n,) ascending: the records' quasi-identifiers, and right of them the ranks of their values."""
-        high = self.columns[-1].shift
-        pairs = (self.words & np.uint64(2**high - 1)) << np.uint64(self.room)
-        pairs |= self.words >> np.uint64(high)
-        pairs.sort()
-        return pairs
-
-    @cached_property
-    def _paired(self) -> dict[str, Hashes | None]:
-        """Return what ``pair_rows`` has found, by the text of its query."""
-        return {}
-
-    def pair_rows(self, db: Relations, rows: exp.Query) -> Hashes | None:
-        """Return rows (q0.., number) as ``pairs``; None where no record has a value, or a number does not fit.
-
-        The rows of a query are read once, since several checks compare the same.
-        """
-        text = rows.sql()
-        if text not in self._paired:
-            self._paired[text] = self._read_pairs(db, rows)
-        return self._paired[text]
-
-    def _read_pairs(self, db: Relations, rows: exp.Query) -> Hashes | None:
-        parts = []
+    def has_same_people(self, db: Relations, rows: exp.Query) -> bool:
+        """Return whether rows (q0..) hold the quasi-identifiers of the records, each equally often."""
+        parts = [np.zeros(0, dtype=np.uint64)]
         with db.stream_batches(rows, BATCH) as batches:
             for batch in batches:
-                numbers = batch.columns[-1].to_numpy(zero_copy_only=False)
-                if batch.columns[-1].null_count or numbers.min(initial=0) < 0 or numbers.max(initial=0) >> self.room:
-                    return None
-                part = numbers.astype(np.uint64)
+                part = np.zeros(len(batch), dtype=np.uint64)
                 try:
-                    for one, values in zip(self.columns, batch.columns[:-1], strict=False):
-                        part |= one.place_values(values) << np.uint64(self.room)
+                    for one, values in zip(self.columns, batch.columns, strict=False):
+                        part |= one.place_values(values)
                 except GuaranteeError:  # a value that no record has
-                    return None
+                    return False
                 parts.append(part)
-        pairs = np.concatenate([np.zeros(0, np.uint64), *parts])
-        pairs.sort()
-        return pairs
+        people = np.concatenate(parts)
+        if len(people) != len(self.words):
+            return False
+        people.sort()
+        mine = self.words & np.uint64(2 ** self.columns[-1].shift - 1)
+        mine.sort()
+        return np.array_equal(people, mine)
 
     def sample_rows(self, most: int) -> pa.Table:
         """Return at most so many records (q0.., code), spread evenly over their order: always the same ones."""
@@ -284,13 +257,6 @@ def _join_tables(tables: Iterator[tuple[int, Hashes]]) -> Iterator[tuple[int, Ha
             yield shift, joint
             shift, joint = begin, table
     yield shift, joint
-
-
-def count_pairs(pairs: Hashes, room: int) -> tuple[Ints, Ints, Ints]:
-    """Return first numbers, second numbers and frequencies of the k different pairs among sorted ones, (k,) each."""
-    begins = np.flatnonzero(np.append(True, pairs[1:] != pairs[:-1])[: len(pairs)])
-    first, second = pairs[begins] >> np.uint64(room), extract_bits(pairs[begins], 0, 2**room)
-    return first.view(np.int64), second, np.diff(begins, append=len(pairs))
 
 
 def extract_bits(words: NDArray[np.uint64], shift: int, numbers: int) -> NDArray[np.int64]:

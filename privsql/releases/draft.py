@@ -217,7 +217,7 @@ def _sum_rows(db: Relations, rows: exp.Table) -> str:
     return ":".join(map(str, db.rows(counted)[0]))
 
 
-def digest_table(db: Relations, rows: exp.Table) -> str:
+def digest_table(db: Relations, rows: exp.Table | exp.Subquery) -> str:
     """Return the number of rows of a table and BLAKE2b over them in their order, however the engine batches them.
 
     A column consists of streams of bytes, such as the lengths of its texts. Each stream is hashed by itself, so it does

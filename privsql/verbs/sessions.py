@@ -48,15 +48,22 @@ def open_records(spec: Spec, options: Options) -> Iterator[tuple[EngineSession, 
 
 @contextmanager
 def open_release_with_source(
-    target: Target, spec: Spec, manifest: Manifest, options: Options | None = None, *, key_file: Path | None = None
+    target: Target,
+    spec: Spec,
+    manifest: Manifest,
+    options: Options | None = None,
+    *,
+    key_file: Path | None = None,
+    for_ledger: bool = False,
 ) -> Iterator[tuple[AttachedRelease, Records]]:
     """Open a release in database ``release`` beside the records of its source.
 
-    ``key_file``: holds the key that the release was made with, if that is not the ledger's. Raises ``UsageError`` if
-    the specification is not for such a release.
+    ``key_file``: holds the key that the release was made with, if that is not the ledger's. ``for_ledger``: the records
+    have the names by which the ledger knows them. Raises ``UsageError`` if the specification is not for such a release.
     """
     with open_session(options) as db:
-        source = prepare_records(db, spec, choice=repeat_choice(db, spec, target, manifest, key_file))
+        choice = repeat_choice(db, spec, target, manifest, key_file)
+        source = prepare_records(db, spec, choice=choice, for_ledger=for_ledger)
         require_same_roles(manifest, source)
         if manifest.mechanism != spec.mechanism.kind:
             kinds = f"the release is made by {manifest.mechanism}, the specification is for {spec.mechanism.kind}"

@@ -17,6 +17,7 @@ from privsql.outcomes import Outcome, Part, Table, pairs
 from privsql.releases.contents import LEFTOVERS, check_statistics, digest_release, locate_release
 from privsql.releases.ledger.book import SUBJECTS, known_values, open_for_reading, rows_of
 from privsql.releases.ledger.composition import require_ledger
+from privsql.releases.ledger.repeat import AGAIN, Proof, find_record, prove_release
 from privsql.releases.opened import attach_release, open_releases, refuse_target, write_copy
 from privsql.releases.statements import SCHEMA_NOTE, describe_manifest, examine_release, has_same_choice, measure_facts
 from privsql.source.keywords import spec_from_manifest
@@ -44,6 +45,8 @@ UNCHECKED = (
 )
 
 
+UNPROVED = "not proved that the source gives this release, since it can't be published again"
+
 MOST_BOUNDS = 8  # that a person is shown
 
 
@@ -52,10 +55,11 @@ class Verified(Outcome):
     """The outcome of ``verify``; ``notes`` are no violations but should be known.
 
     ``recomputed``: facts and bounds from the release's tables, if every check holds; ``copy``: the copy that was
-    written of it; ``release``: where it lies.
+    written of it; ``release``: where it lies; ``proved``: whether its source and its key gave the same tables again,
+    None without a source.
     """
 
-    json_keys = ("ok", "checks", "notes", "words=manifest.words", "copy?", "recomputed*", "manifest")
+    json_keys = ("ok", "proved?", "checks", "notes", "words=manifest.words", "copy?", "recomputed*", "manifest")
 
     checks: list[CheckResult]
     notes: list[str]
@@ -63,6 +67,7 @@ class Verified(Outcome):
     recomputed: MeasuredFacts | None = None
     copy: Path | None = None
     release: str = ""
+    proved: bool | None = None
 
     @property
     def ok(self) -> bool:
@@ -109,6 +114,8 @@ class Verified(Outcome):
         others = self.recomputed.summary.lines["others"].text if self.recomputed is not None else ""
         yield from (f"note: {note}" for note in self.notes if note not in others)
         held = sum(check.ok for check in self.checks)
+        if self.proved:
+            yield f"proved: {AGAIN}"
         counted = f"{held} of {len(self.checks)} checks hold{'' if verbose else ' (--verbose lists them)'}"
         yield f"{self.release}: {'verified' if self.ok else 'NOT verified'}; {counted}"
         if self.copy is not None:
@@ -130,22 +137,23 @@ def verify(
     ``source``: the specification of the source, or the source itself: a table, or a file of one, whose columns have
     the roles that the release states. ``against`` are other releases of the same subjects: what an adversary who has
     them all can tell, and with a specification what its ledger, or that at ``ledger``, says of their records.
-    ``key_file``: holds the key that chose one record of each person, if the ledger's did not. With ``copy_to`` a
-    release whose checks all hold is written there anew, from its tables alone. Raises ``UsageError`` for
+    Where the ledger has the release, or ``key_file`` holds its key, it is published again, and ``proved`` says whether
+    the tables are the same. With ``copy_to`` a release whose checks all hold is written there anew, from its tables
+    alone. Raises ``UsageError`` for
     a source of other columns and ``EngineError`` for files that can't be read; checks that do not hold are part of what
     it returns.
     """
     connection = how.get("connection")
     target, others = as_target(release, connection), as_targets(against, "against", connection)
     ledger_file = as_optional_path(ledger, "ledger")
-    if ledger_file is not None and (source is None or not others):
-        raise UsageError("the ledger compares the records of several releases; give source and against as well")
+    if ledger_file is not None and source is None:
+        raise UsageError("the ledger knows the records of releases; give option source as well")
     key = as_optional_path(key_file, "key_file")
     to = as_optional_path(copy_to, "copy_to")
     if to is not None:
         refuse_target(target, to)
     with options_from(how, verify) as options:
-        outcome, attached, spec = _check_release(target, source, key, options, connection)
+        outcome, attached, spec = _check_release(target, source, key, ledger_file, options, connection)
         if others and outcome.ok:
             together = _check_together([*others, target], spec, ledger_file)
             outcome = replace(outcome, checks=[*outcome.checks, *together])
@@ -161,12 +169,14 @@ def _check_release(
     target: Target,
     source_input: SpecLike | None,
     key_file: Path | None,
+    ledger: Path | None,
     options: Options,
     connection: object | None = None,
 ) -> tuple[Verified, AttachedRelease, Spec | None]:
     """Check a release alone, or against its source, whose specification is returned, in an engine that has both."""
     recomputed: MeasuredFacts | None = None
     unchecked: list[str] = []
+    proof: Proof | None = None
     in_place = source_input is None and _can_check_in_place(target)
     with attach_release(target, options=options, in_place=in_place) as (_, release):
         manifest = release.manifest
@@ -180,13 +190,21 @@ def _check_release(
             results += examine_release(release)
             recomputed = _recompute_facts(release, results)
     if held and spec is not None:
-        with open_release_with_source(target, spec, manifest, options, key_file=key_file) as (with_source, source):
+        record = find_record(spec, target, ledger)
+        with open_release_with_source(
+            target, spec, manifest, options, key_file=key_file, for_ledger=record is not None
+        ) as (with_source, source):
             unchecked = [] if has_same_choice(manifest, source) else [UNCHECKED]
             results += examine_release(with_source, source=source, spec=spec)
             recomputed = _recompute_facts(with_source, results)
+            proof = prove_release(with_source, source, spec, record, key_file)
+            results += run_checks(None, [] if proof.check is None else [proof.check])
     limits = [f"{one.name}: {one.limit}" for one in results if one.limit]
     notes = _list_notes(manifest) + unchecked + limits
-    return Verified(results, notes, manifest, recomputed, release=str(target)), release, spec
+    if proof is not None and proof.unproved:
+        notes.append(f"{UNPROVED}: {proof.unproved}")
+    proved = None if proof is None else any(one.ok for one in results if one.name == AGAIN)
+    return Verified(results, notes, manifest, recomputed, release=str(target), proved=proved), release, spec
 
 
 def _can_check_in_place(target: Target) -> bool:

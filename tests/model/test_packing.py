@@ -71,21 +71,19 @@ def test_integers_are_in_canonical_order(records: TableRecords) -> None:
     assert list(zip(*(row[3:5] for row in rows), strict=True)) == [tuple(texts[3]), tuple(texts[4])]
 
 
-def test_rows_with_a_number_become_integers_beside_those_of_the_records(records: TableRecords) -> None:
-    packed, db, names = records.packed, records.db, [column(f"q{i}") for i in range(7)]
+def test_people_are_the_same_only_if_each_is_there_equally_often(records: TableRecords) -> None:
+    packed, names = records.packed, [column(f"q{i}") for i in range(7)]
     assert packed is not None
-    coded = exp.select(*names, column("code")).from_(records.coded_records(ordered=False).subquery("r"))
-    pairs = packed.pair_rows(db, coded)
-    assert pairs is not None
-    assert pairs.tolist() == packed.pairs.tolist()
-    first, second, n = packing.count_pairs(pairs, packed.room)
-    expected = Counter(zip((pairs >> np.uint64(packed.room)).tolist(), (pairs % 2**packed.room).tolist(), strict=True))
-    assert dict(zip(zip(first.tolist(), second.tolist(), strict=True), n.tolist(), strict=True)) == expected
-    for wrong in (exp.null(), exp.Literal.number(-1), exp.Literal.number(2**packed.room)):
-        other = exp.select(*names, exp.cast(wrong, "BIGINT")).from_(records.coded_records(ordered=False).subquery("r"))
-        assert packed.pair_rows(db, other) is None
-    unknown = [alias_as(exp.cast(exp.Literal.number(99), "BIGINT"), "q0"), *names[1:], column("code")]
-    assert packed.pair_rows(db, exp.select(*unknown).from_(records.coded_records(ordered=False).subquery("r"))) is None
+
+    def compare(*columns: exp.Expr, most: int = -1) -> bool:
+        rows = exp.select(*columns).from_(records.coded_records(ordered=False).subquery("r"))
+        return packed.has_same_people(records.db, rows if most < 0 else rows.limit(most))
+
+    assert compare(*names)
+    assert not compare(*names, most=len(packed.words) - 1)
+    first = records.db.rows(exp.select("q0").from_(records.coded_records(ordered=False).subquery("r")).limit(1))[0][0]
+    for one in (first, 99):  # a value that others have, and one that no record has
+        assert not compare(alias_as(exp.cast(exp.Literal.number(one), "BIGINT"), "q0"), *names[1:])
 
 
 def test_integers_and_the_engine_give_the_same_hashes(records: TableRecords) -> None:

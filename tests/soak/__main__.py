@@ -32,7 +32,7 @@ SHARED = [  # where the properties are: tests with examples of which others try 
     "tests/adversarial/test_one_record.py",
     "tests/answers/test_query.py",
     "tests/answers/sql/test_countquery.py",
-    *(f"tests/mechanisms/bucketize/test_{name}.py" for name in ("joint", "search", "groups")),
+    *(f"tests/mechanisms/bucketize/test_{name}.py" for name in ("search", "groups")),
 ]
 SPARK = [f"tests/engine/test_spark_{name}.py" for name in ("asked", "catalog", "cluster", "release")]
 SELECTED = {  # parts that are no mark's

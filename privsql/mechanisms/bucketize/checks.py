@@ -6,7 +6,7 @@ The checks share nothing with the search: they read the published tables and the
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +33,6 @@ from privsql.mechanisms.bucketize.estimator import (
     make_channel,
 )
 from privsql.mechanisms.bucketize.fake_law import Entries, scale_chances, times_listed
-from privsql.mechanisms.bucketize.joint import compare_jointly
 from privsql.mechanisms.bucketize.tables import size_of_bucket
 from privsql.model.checks import ONE, Check, VerifiedBound, compare_rows, in_order
 
@@ -401,10 +400,8 @@ def source_checks(release: BucketRelease, source: Records, params: Bucketize) ->
             same_value="st k",
         )
         checks["values are real as often as in the source"] = partial(_real_differs_from_source, source, params)
-    checks["quasi-identifiers are the source's"] = release.compare_people(source, "qit", fewer=fewer, number="bid")
-    once = cache(partial(compare_jointly, release, source, fakes=sigma, left_out=suppressing))
-    together = "the buckets fit the source's records, quasi-identifiers and values together"
-    return [*release.list_checks(checks), Check(together, lambda: once()[0], lambda: once()[1])]
+    checks["quasi-identifiers are the source's"] = release.compare_people(source, "qit", fewer=fewer)
+    return release.list_checks(checks)
 
 
 def _differing_thresholds(wanted: Sequence[Fraction], release: BucketRelease) -> list[str]:

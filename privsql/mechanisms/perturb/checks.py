@@ -1,4 +1,4 @@
-"""Check a perturbed release: exact bounds, retention probabilities, and likelihood against the source.
+"""Check a perturbed release: exact bounds, retention probabilities, and frequencies against the source.
 
 The checks share nothing with the search: they read published tables and claims of the manifest, and use SQL, exact
 fractions and tests of a stated significance. Only the manifest's claims on the search are compared with another run.
@@ -6,9 +6,8 @@ fractions and tests of a stated significance. Only the manifest's claims on the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, partial
+from functools import partial
 from math import isclose, log, sqrt
 from typing import TYPE_CHECKING
 
@@ -129,122 +128,6 @@ def deviation_p_value(public: PublicParameters, published: Floats, truth: Floats
     return float(2 * min(scipy.special.chdtrc(degrees, statistic), scipy.special.chdtr(degrees, statistic)))
 
 
-# Likelihood -----------------------------------------------------------------------------------------------------------
-# Whether published values come from the source's by the stated matrices, and are not independent of them.
-#
-# No single record of a randomized release can be checked. But a published record whose quasi-identifiers have one value
-# x in the source has that value; it became y in its sub-table j with P_j(x, y), independently of all others. With N_jx
-# such records, and F_j = sum_x N_jx P_j(x, .)/N_j what is seen if published values have nothing to do with the record
-# (a shuffled column), the logarithm of the likelihood ratio
-#
-#     T = sum over these records of log P_j(x, y)/F_j(y)
-#
-# is a sum of independent, bounded terms with known mean and variance. By Bernstein's inequality
-#
-#     Pr[|T - E T| >= t] <= 2 exp(-t^2/(2 (V + b t/3))),
-#
-# b the largest |term - its mean|, exactly, for any number of records. T too small says that values and
-# quasi-identifiers do not go together as in the source, or less of them was retained than stated; too large, that more
-# was retained. A value x that its sub-table does not have can't have been there at all.
-
-
-@dataclass(frozen=True)
-class Spread:
-    """The law of a sum of independent terms; ``largest`` is the largest distance of a term from its mean."""
-
-    mean: float
-    variance: float
-    largest: float
-
-    def __add__(self, other: Spread) -> Spread:
-        return Spread(self.mean + other.mean, self.variance + other.variance, max(self.largest, other.largest))
-
-    @property
-    def margin(self) -> float:
-        """Return the distance from the mean that the sum exceeds with probability ``SIGNIFICANCE`` at most."""
-        level = log(2 / SIGNIFICANCE)
-        linear = self.largest * level / 3
-        return linear + sqrt(linear**2 + 2 * self.variance * level)
-
-
-@dataclass(frozen=True)
-class LikelihoodRatio:
-    """The statistic T of some records beside its laws.
-
-    They say how T lies if all is as ``stated``, if the column was ``shuffled``, and if ``nothing`` was retained.
-    ``strangers`` counts records in sub-tables that do not have their value.
-    """
-
-    records: int
-    statistic: float
-    stated: Spread
-    shuffled: Spread
-    nothing: Spread
-    strangers: int
-
-    @property
-    def holds(self) -> bool:
-        """Return whether T agrees with the stated matrices."""
-        return not self.strangers and abs(self.statistic - self.stated.mean) <= self.stated.margin
-
-    @property
-    def is_conclusive(self) -> bool:
-        """Return whether a shuffled column would be found, but with probability ``SIGNIFICANCE``."""
-        return self.shuffled.mean + self.shuffled.margin < self.stated.mean - self.stated.margin
-
-    @property
-    def detectable_change(self) -> float:
-        """Return the relative change of all retention probabilities that would be found; inf if none would."""
-        slope = self.stated.mean - self.nothing.mean
-        return 2 * self.stated.margin / slope if slope > 0 else float("inf")
-
-    def __str__(self) -> str:
-        """Say how many records were compared, and what follows."""
-        text = (
-            f"{self.records:,} records compared, each with quasi-identifiers that have one value in the source; "
-            f"log-likelihood ratio {self.statistic:.1f} (expected {self.stated.mean:.1f} +- {self.stated.margin:.1f}, "
-            f"of a shuffled column {self.shuffled.mean:.1f} +- {self.shuffled.margin:.1f})"
-        )
-        if not self.is_conclusive:
-            return f"inconclusive, a shuffled column would pass this test: {text}"
-        change = self.detectable_change
-        return text + (f"; a change of retention by {change:.0%} would be found" if change < 1 else "")
-
-
-def likelihood_ratio(
-    public: PublicParameters, table: Ints, source_codes: Ints, published_codes: Ints, records: Ints
-) -> LikelihoodRatio:
-    """Return the likelihood ratio of k groups of records.
-
-    Args:
-        public: The stated parameters.
-        table: The sub-table of each group.
-        source_codes: The value of each group in the source.
-        published_codes: The published value of each group.
-        records: The number of records of each group.
-    """
-    place = np.full((len(public.records), len(public.protected)), -1, dtype=np.int64)
-    for j in range(len(public.records)):
-        place[j, public.code[public.sub_tables == j]] = np.arange(int(public.domain_sizes[j]))
-    known = (place[table, source_codes] >= 0) & (place[table, published_codes] >= 0)
-    statistic, spreads = 0.0, dict.fromkeys(("stated", "shuffled", "nothing"), Spread(0.0, 0.0, 0.0))
-    for j in np.unique(table[known]).tolist():
-        mine = known & (table == j)
-        matrix, size = public.perturbation_matrix(j), int(public.domain_sizes[j])
-        counts = np.zeros((size, size))
-        np.add.at(counts, (place[j, source_codes[mine]], place[j, published_codes[mine]]), records[mine])
-        of = counts.sum(axis=1)
-        flat = of @ matrix / of.sum()
-        score = np.log(matrix / flat)
-        statistic += float((counts * score).sum())
-        for name, law in (("stated", matrix), ("shuffled", flat[None]), ("nothing", np.full((1, size), 1 / size))):
-            mean = (law * score).sum(axis=1)
-            deviation = score - mean[:, None]
-            variance, largest = of @ (law * deviation**2).sum(axis=1), np.abs(deviation[of > 0]).max(initial=0.0)
-            spreads[name] += Spread(float(of @ mean), float(variance), float(largest))
-    return LikelihoodRatio(int(records.sum()), statistic, **spreads, strangers=int(records[~known].sum()))
-
-
 # Checks ---------------------------------------------------------------------------------------------------------------
 
 
@@ -311,35 +194,7 @@ def source_checks(release: PerturbedRelease, source: Records, params: Randomize)
             _wrong_frequencies
         ),
     }
-    return [*release.list_checks(checks), _likelihood_check(release)]
-
-
-def _likelihood_check(release: PerturbedRelease) -> Check:
-    """Return the check that published values go with the source's, by the stated matrices."""
-    pinned = release.fill_query(
-        "verify/pinned",
-        records=temp_table("records"),
-        qi=release.roles.qi_columns("r"),
-        same_value="r v",
-        same_qi="p k",
-        same_seen="p y",
-    )
-
-    @cache
-    def measure_ratio() -> LikelihoodRatio:
-        columns = release.db.arrow(pinned).columns
-        return likelihood_ratio(_read_public(release), *(one.to_numpy().astype(np.int64) for one in columns))
-
-    name = "values go with quasi-identifiers as in the source, by the stated matrices"
-    strange = "records of the source are in sub-tables that do not have their value"
-    return Check(
-        f"{name} (likelihood ratio, significance {SIGNIFICANCE:g})",
-        lambda: (
-            [] if measure_ratio().holds else [str(measure_ratio()), *([strange] if measure_ratio().strangers else [])]
-        ),
-        lambda: str(measure_ratio()) if measure_ratio().holds else "",
-        lambda: "" if measure_ratio().is_conclusive else "inconclusive, a shuffled column would pass this test",
-    )
+    return release.list_checks(checks)
 
 
 def _read_exact_parameters(db: Relations) -> list[tuple[int, int, int, Fraction, Fraction]]:

@@ -207,10 +207,15 @@ class Book:
     elsewhere: dict[tuple[str, ...], Path] = field(default_factory=dict)
 
     @staticmethod
-    def from_rows(rows: Sequence[tuple[str, str]]) -> Book:
-        """Return the ledger of events, (kind, JSON); ``EngineError`` if they are damaged, or of another format."""
+    def from_rows(rows: Sequence[tuple[str, str]], before: int | None = None) -> Book:
+        """Return the ledger of events, (kind, JSON); ``EngineError`` if they are damaged, or of another format.
+
+        ``before``: the number of a release; its events and all later ones are left out.
+        """
         try:
-            return replace(Book().with_events([(kind, json.loads(text)) for kind, text in rows]), events=len(rows))
+            events = [(kind, json.loads(text)) for kind, text in rows]
+            made = [at for at, (kind, of) in enumerate(events) if kind == "release" and of["number"] == before]
+            return replace(Book().with_events(events[: made[0]] if made else events), events=len(rows))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise EngineError(
                 "the ledger is damaged; if a development version of privsql wrote it, move it away and publish anew"
@@ -430,15 +435,18 @@ COLUMNS = {
 
 
 @contextmanager
-def open_for_reading(db: Container, path: Path) -> Iterator[Book]:
-    """Attach a ledger as database ``ledger`` for reading; yield an empty book if there is none yet."""
+def open_for_reading(db: Container, path: Path, *, before: int | None = None) -> Iterator[Book]:
+    """Attach a ledger as database ``ledger`` for reading; yield an empty book if there is none yet.
+
+    ``before``: the number of a release, as of which the book is read.
+    """
     if not path.exists():  # nor its folder, perhaps, which nobody need be able to make
         yield Book()
         return
     with lock_ledger(path, alone=False):
         db.attach(path, LEDGER, read_only=True)
         try:
-            yield Book() if _is_empty(db) else read_book(db, path)
+            yield Book() if _is_empty(db) else read_book(db, path, before)
         finally:
             db.detach(LEDGER)
 
@@ -482,11 +490,11 @@ def _is_empty(db: Container) -> bool:
     return False
 
 
-def read_book(db: Container, path: Path) -> Book:
-    """Read the attached ledger; ``EngineError`` if it is none, or unreadable."""
+def read_book(db: Container, path: Path, before: int | None = None) -> Book:
+    """Read the attached ledger, or what it held before a release; ``EngineError`` if it is none, or unreadable."""
     events = exp.select(column("kind"), column("content")).from_(EVENTS).order_by(column("event"))
     try:
-        return Book.from_rows([(kind, text) for kind, text in db.rows(events)])
+        return Book.from_rows([(kind, text) for kind, text in db.rows(events)], before)
     except UsageError as error:  # there is no such table
         raise EngineError(
             f"{path} is no ledger of this version of privsql; set PRIVSQL_LEDGER to another file"

@@ -43,7 +43,12 @@ from privsql.releases.ledger.book import (
     write_events,
 )
 from privsql.releases.ledger.budget import Budget, Cap, Spending, choose_delta
-from privsql.releases.ledger.publication import Publication, UnrecordedPublication, find_unwritten_events
+from privsql.releases.ledger.publication import (
+    Publication,
+    PublicationRequest,
+    UnrecordedPublication,
+    find_unwritten_events,
+)
 from privsql.releases.ledger.subjects import TRACES, Subjects
 from privsql.source.population import name_population, require_population
 from privsql.source.table import PersonChoice
@@ -62,8 +67,7 @@ if TYPE_CHECKING:
     from privsql.model.parameters import Facts
     from privsql.model.records import Records
     from privsql.releases.ledger.book import Event, LedgerRequest
-    from privsql.releases.ledger.evidence import Verdict
-    from privsql.releases.ledger.publication import PublicationRequest
+    from privsql.releases.ledger.evidence import RecordSummary, Verdict
     from privsql.source.spec import Spec
     from privsql.source.targets import Target
 
@@ -391,8 +395,9 @@ class GroupPublication(RecordedPublication):
     def compare_earlier(self) -> None:
         """Compare with what was released, and hand the groups of a covered chain to the source's history."""
         self.subjects = Subjects(self.db, self.source, self.request, chains=self._chains)
-        with open_for_reading(self.db, self.request.ledger_path) as book:
-            self.book = book.with_events(find_unwritten_events(book))
+        before = self.request.before
+        with open_for_reading(self.db, self.request.ledger_path, before=before) as book:
+            self.book = book if before is not None else book.with_events(find_unwritten_events(book))
             self.replaced = self.request.find_replaced(self.book)
             self.findings = self._assess_book(self.book)
         self.crossing = self._list_entries(self.findings.budgets)
@@ -447,9 +452,7 @@ class GroupPublication(RecordedPublication):
         """Return the publisher's key, or one derived from records and request, which repeats the release."""
         if self.request.key is not None:
             return self.request.key
-        rows = self.subjects.rows
-        request_text = json.dumps(self.request.stated.determining_parts, sort_keys=True)
-        return get_secret(self.request.ledger_path).derive_key(rows.records, rows.fingerprint, request_text)
+        return derive_release_key(get_secret(self.request.ledger_path), self.subjects.rows, self.request.stated)
 
     @property
     def repeats(self) -> bool:
@@ -586,6 +589,28 @@ class GroupPublication(RecordedPublication):
             with self.db.in_transaction():
                 self.subjects.write_records(self.entry.number, self.source.history.groups)
                 write_events(self.db, book, *late, self.entry.as_event())
+
+
+def derive_release_key(secret: Key, rows: RecordSummary, request: LedgerRequest) -> Key:
+    """Return the key of a release that follows from a ledger's secret: the same records and request have the same."""
+    request_text = json.dumps(request.determining_parts, sort_keys=True)
+    return secret.derive_key(rows.records, rows.fingerprint, request_text)
+
+
+def restore_history(db: EngineSession, source: Records, spec: Spec, path: Path, entry: LedgerEntry) -> None:
+    """Give records what the ledger knew of them when a release was published: groups of earlier ones, and a setting."""
+    if isinstance(spec.implementation.composition, GroupComposition):
+        with open_for_reading(db, path) as book:
+            replaced = book.releases.get(entry.replaces or 0)
+        request = PublicationRequest(
+            spec,
+            path,
+            replaces=None if replaced is None else replaced.digest,
+            nobody_has_it=entry.frees,
+            before=entry.number,
+        )
+        GroupPublication(db, source, request).compare_earlier()
+    source.history.setting = entry.setting
 
 
 # Keeping --------------------------------------------------------------------------------------------------------------

@@ -90,6 +90,7 @@ class PublicationRequest:
         repeat: Whether only the same release may replace the one at its target.
         nobody_has_it: Whether nobody has received the release at its target, which counts as received otherwise.
         digest: The digest of the release, if no file becomes it.
+        before: The number of a release that is made again, before which the ledger is read; None for all of it.
     """
 
     spec: Spec
@@ -101,6 +102,7 @@ class PublicationRequest:
     repeat: bool = False
     nobody_has_it: bool = False
     digest: str | None = None
+    before: int | None = None
 
     @property
     def ledger_path(self) -> Path:

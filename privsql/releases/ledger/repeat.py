@@ -1,0 +1,214 @@
+"""Make a release again: its entry in the ledger, its key, and what the ledger knew when it was published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from sqlglot import exp
+
+from privsql.engine.open import open_scratch
+from privsql.engine.sqlfiles import DIALECT, alias_as, column, table
+from privsql.mechanisms.base import BudgetComposition, GroupComposition
+from privsql.model.checks import Check
+from privsql.releases.contents import digest_release
+from privsql.releases.draft import digest_table, digest_tables
+from privsql.releases.ledger.book import LedgerEntry, LedgerRequest, get_secret, key_of, open_for_reading
+from privsql.releases.ledger.composition import derive_release_key, find_ledger, read_key, restore_history
+from privsql.releases.ledger.evidence import RecordSketch
+from privsql.releases.opened import RELEASE
+from privsql.releases.statements import has_same_choice
+from privsql.system import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from privsql.engine.database import EngineSession
+    from privsql.keyed_random import Key
+    from privsql.model.records import Records
+    from privsql.releases.contents import AttachedRelease
+    from privsql.source.spec import Spec
+    from privsql.source.targets import Target
+
+AGAIN = "published again from the source and its key, the release has the same tables"
+SAME_RECORDS = "the source's records are those of the release in the ledger"
+
+
+@dataclass(frozen=True)
+class LedgerRecord:
+    """What the publisher's ledger holds of a release.
+
+    Attributes:
+        path: The ledger.
+        entries: The entries, newest first. Withdrawn ones are among them.
+        same_file: Whether they are entries of the release's own file. Otherwise the ledger does not know the file, and
+            they have its name and its request.
+    """
+
+    path: Path
+    entries: tuple[LedgerEntry, ...]
+    same_file: bool
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What publishing a release again has to show.
+
+    Attributes:
+        check: The check that shows it; None where nothing can be compared.
+        unproved: Why the release can't be made again; empty if it can.
+    """
+
+    check: Check | None
+    unproved: str = ""
+
+
+def find_record(spec: Spec, target: Target, database: Path | None = None) -> LedgerRecord | None:
+    """Return what a ledger holds of a release; None if there is no such ledger or entry.
+
+    Args:
+        spec: The specification of the source.
+        target: The release.
+        database: The ledger; None for that of the specification.
+    """
+    if isinstance(spec.implementation.composition, BudgetComposition):
+        return None
+    with open_scratch() as db:
+        path = database or find_ledger(db, spec)
+        if path is None or not path.exists():
+            return None
+        digest, stated = digest_release(target), LedgerRequest.from_spec(spec)
+        with open_for_reading(db, path) as book:
+            newest = book.entries[::-1]
+            same = tuple(one for one in newest if one.digest == digest)
+            if same:
+                return LedgerRecord(path, same, same_file=True)
+            wanted = stated.name, stated.mechanism, stated.determining_parts
+            alike = tuple(one for one in newest if (one.name, one.mechanism, one.determining_parts) == wanted)
+            return LedgerRecord(path, alike, same_file=False) if alike else None
+
+
+def prove_release(
+    release: AttachedRelease, source: Records, spec: Spec, record: LedgerRecord | None, key_path: Path | None
+) -> Proof:
+    """Return the check that the key and the records of a release give its tables.
+
+    The check takes the place of the release in its engine, so it runs last.
+
+    Args:
+        release: The release, in database ``release``.
+        source: Its records.
+        spec: The specification of the source.
+        record: What the ledger holds of the release.
+        key_path: A file that may hold the key of the release.
+    """
+    manifest = release.manifest
+    if isinstance(release.mechanism.composition, BudgetComposition):
+        return Proof(None)
+    if not has_same_choice(manifest, source):
+        return Proof(None, "the key that chose records is missing")
+    entry, secret = None, None
+    if record is not None:
+        secret = get_secret(record.path) if key_of(record.path).exists() else None
+        entry = _find_entry(release, record)
+        if entry is None and secret is not None:
+            differing = _list_differing(source, record, secret)
+            if differing:
+                return Proof(Check(AGAIN, lambda: differing))
+    keys = [] if key_path is None else [read_key(key_path)]
+    given = keys[0] if keys else None
+    if entry is not None:
+        keys += [] if secret is None else [derive_release_key(secret, entry.rows, entry)]
+        key = next((one for one in keys if one.reference == entry.key), None)
+    else:
+        key = given
+    why = ""
+    if key is None:
+        what = "its ledger has no entry of it" if entry is None else "its key is not in the ledger"
+        why = f"{what}, and no key file was given" if given is None else f"{what}, and the key file holds another key"
+    elif manifest.privsql != __version__:
+        why = f"version {manifest.privsql} made it"
+    elif entry is not None and not _names_same(spec, entry):
+        why = "its specification names its ids and its population otherwise than the ledger"
+    if key is None or why:
+        if entry is not None and secret is not None:  # the file is known, and so are the records that it came from
+            return Proof(Check(SAME_RECORDS, lambda: _compare_records(source, entry, secret)), why)
+        return Proof(None, why)
+    path = None if record is None else record.path
+
+    def compare_again() -> list[str]:
+        return _publish_again(release, source, spec, key, is_given=key == given, entry=entry, path=path)
+
+    if entry is not None:
+        return Proof(Check(AGAIN, compare_again))
+    differing = compare_again()
+    if differing:  # an earlier release, or another ledger, may have been part of it
+        return Proof(None, "the ledger has no entry of it, and the key in the key file gives other tables")
+    return Proof(Check(AGAIN, list))
+
+
+def _find_entry(release: AttachedRelease, record: LedgerRecord) -> LedgerEntry | None:
+    """Return the entry of the file, or of which the release is a copy; None if there is neither."""
+    if record.same_file:
+        return record.entries[0]
+    content = digest_tables(release.db, release.tables, RELEASE)
+    return next((one for one in record.entries if one.content == content), None)
+
+
+def _names_same(spec: Spec, entry: LedgerEntry) -> bool:
+    """Return whether a specification names ids and population as an entry does, where the ids decide on a release."""
+    stated = LedgerRequest.from_spec(spec)
+    chains = isinstance(spec.implementation.composition, GroupComposition)
+    return stated.subject == entry.subject and (not chains or entry.is_of(stated.population))
+
+
+def _list_differing(source: Records, record: LedgerRecord, secret: Key) -> list[str]:
+    """Return the entries of the same records and request, whose key follows from the ledger, so that it gives one."""
+    own = [one for one in record.entries if derive_release_key(secret, one.rows, one).reference == one.key]
+    rows = RecordSketch.collect(source.hash_records(secret)).summary if own else None
+    return [
+        f"{one.label} in ledger {record.path} is of the same records by the same request, and has other tables"
+        for one in own
+        if one.rows == rows
+    ]
+
+
+def _compare_records(source: Records, entry: LedgerEntry, secret: Key) -> list[str]:
+    rows = RecordSketch.collect(source.hash_records(secret)).summary
+    return [] if rows == entry.rows else [f"{entry.label} in the ledger is of other records"]
+
+
+def _publish_again(
+    release: AttachedRelease,
+    source: Records,
+    spec: Spec,
+    key: Key,
+    *,
+    is_given: bool,
+    entry: LedgerEntry | None,
+    path: Path | None,
+) -> list[str]:
+    """Publish into the place of a release in its engine, and return the names of the tables that differ."""
+    db, before = cast("EngineSession", release.db), _digest_exactly(release)  # one that its source lies in, too
+    db.detach(RELEASE)
+    db.create_database(RELEASE)
+    if entry is not None and path is not None:
+        restore_history(db, source, spec, path, entry)
+    bound = source.bind_key(key) if is_given or source.order != "stream" else key
+    spec.implementation.publish(db, source, spec.mechanism, bound)
+    after = _digest_exactly(release)
+    return [f"table {name} is another one" for name in before if before[name] != after[name]]
+
+
+def _digest_exactly(release: AttachedRelease) -> dict[str, str]:
+    """Return the digest of each table without privsql's own doubles, whose last bits another machine may round."""
+    digests = {}
+    for name, columns in release.tables.items():
+        doubles = {called for _, called, kind in release.reserved_columns[name] if kind == "DOUBLE"}
+        exact: Sequence[exp.Expr] = [
+            alias_as(exp.cast(column(one), kind, dialect=DIALECT), one) for one, kind in columns if one not in doubles
+        ]
+        rows = exp.select(*exact).from_(table(name, RELEASE))
+        digests[name] = digest_table(release.db, rows.subquery("exact"))
+    return digests
