@@ -19,7 +19,7 @@ STOPS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}
 SAME = 1.0  # seconds within which a second signal is the same wish: timeout(1) and terminals may send it twice
 AGAIN = 0.01  # seconds after which a lost interruption comes again
 ALARM = "SIGALRM"
-GARBAGE = 100000  # new objects between two searches for garbage: most of what a command makes lasts until its end
+GARBAGE = 500000  # new objects between two searches for garbage: most of what a command makes lasts until its end
 
 
 class StopSignals:

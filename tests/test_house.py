@@ -38,7 +38,7 @@ ROOMS = (
 GROUND = ("plot", "outcomes", "markup", "figures", "dp_random", "keyed_random", "calls", "exact", "system", "errors")
 KNOWN = {
     kind: {kind, get_parameters(kind).__name__}.union(
-        *({type(one).__name__} | ({one.scene.__name__} if one.scene else set()) for one in mechanisms)
+        *({type(one).__name__} | ({view.__name__} if (view := one.attack_view()) else set()) for one in mechanisms)
     )
     for kind, mechanisms in (
         (kind, [get_mechanism(kind, algorithms[0]) for algorithms in classes.values()])

@@ -31,7 +31,7 @@ from privsql.engine.sqlfiles import Holes, Roles, column, fill, render_sql, tabl
 from privsql.errors import EngineError, UsageError, closest
 from privsql.figures import format_estimate, format_key
 from privsql.figures import is_number as is_figure
-from privsql.model.estimates import CERTAIN, find_weakest
+from privsql.model.estimates import BASELINE, BEST, CERTAIN, find_weakest
 from privsql.outcomes import Outcome, Part, Table
 
 if TYPE_CHECKING:
@@ -336,9 +336,7 @@ def _as_json_value(value: object, *, is_figure: bool) -> object:
 
 # Open releases --------------------------------------------------------------------------------------------------------
 
-BEST = "best"  # the estimator that a question has unless it names one
 MODEL, LINEAR, RECONSTRUCTED = "model", "linear", "reconstructed"  # privsql's estimators
-BASELINE = "baseline"  # the literature's formula
 ESTIMATORS = (RECONSTRUCTED, BASELINE)  # of releases that name no others
 
 

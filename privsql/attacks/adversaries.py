@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,13 +15,12 @@ from privsql.engine.database import SILENT, Reporter, report_steps
 from privsql.engine.sqlfiles import BITS, Holes, column, fill, injective_text, same_columns, table, temp_table
 from privsql.errors import UsageError
 from privsql.model.checks import in_order
+from privsql.model.explanations import list_missing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-    from privsql.model.manifest import Manifest
 
 
 # Absence --------------------------------------------------------------------------------------------------------------
@@ -33,41 +31,6 @@ if TYPE_CHECKING:
 # who are there is added to the belief about those who are missing: leaving records out because of their sensitive value
 # tells that value. No bound on those who are there mends it; it is outside every promise, and a publisher has to state
 # that absence is not observable.
-
-
-@dataclass(frozen=True)
-class MissingRecords:
-    """Records that are not in a release because of their sensitive value, why that is, and what it tells."""
-
-    records: int
-    why: str
-    tells: str
-    certain: bool = False
-
-
-def list_missing(manifest: Manifest) -> list[MissingRecords]:
-    """Return the records that are missing from a release, by reason."""
-    waiting = int(manifest.facts.get("held_back", 0))
-    left_out = int(manifest.facts.get("left_out", 0)) - waiting
-    nulls = [field.name for field in manifest.sensitive if manifest.nulls.get(field.name) == "suppress"]
-    empty = (manifest.suppressed or 0) - left_out - waiting if nulls else 0
-    name = " or ".join(nulls)
-    reasons = (
-        MissingRecords(left_out, "their value is too frequent", "anyone who sees that they are missing learns it"),
-        MissingRecords(empty, f"{name} is NULL", "anyone who sees that they are missing learns this", certain=True),
-        MissingRecords(
-            waiting, "their group as a whole waits", "anyone who sees this learns that its values are few or near"
-        ),
-    )
-    return [one for one in reasons if one.records > 0]
-
-
-def explain_absence(manifest: Manifest) -> list[str]:
-    """Return what is known of those who are missing, a sentence for each reason."""
-    return [
-        f"{one.records:,} records are missing because {one.why}: {one.tells}; no promise covers them"
-        for one in list_missing(manifest)
-    ]
 
 
 ABSENCE = "absence"

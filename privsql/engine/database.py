@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
+LOOKUPS = "lookups"  # the database of an analyst's own tables
+
 FRAME = "frame"  # the kind of what lies in memory
 HERE, SPARK, POSTGRES = "duckdb", "spark", "postgres"
 SERVERS = (POSTGRES, "mysql", "ducklake")  # kinds of sources that have an address

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 LAST_MOMENT, DAY = 9_223_372_022_399_999_999, 86_400_000_000  # in microseconds
 LAST_DATE = 2**31 - 2  # in days
@@ -72,6 +71,8 @@ def _fit(values: Any) -> Any:
 
 def _keep(values: Any, most: int, *, least: int | None = None) -> Any:
     """Return points in time, with NULL for those above ``most`` or below ``least`` (by default -``most``)."""
+    import pyarrow.compute as pc
+
     numbers = values.cast(pa.int64())
     within = pc.and_(pc.less_equal(numbers, most), pc.greater_equal(numbers, -most if least is None else least))
     return pc.if_else(within, numbers, pa.scalar(None, pa.int64())).cast(values.type)

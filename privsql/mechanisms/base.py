@@ -337,8 +337,6 @@ class Mechanism(ABC, Generic[P, F]):
     """How several of its releases combine."""
     layout: ClassVar[Tables]
     """The tables of a release, besides its manifest."""
-    scene: ClassVar[type[AttackView] | None]
-    """The release as arrays, for adversaries who learn from quasi-identifiers; None where it has no such adversary."""
     advice: ClassVar[tuple[str, ...]]
     """Advice that lowers what an attacker learns beyond the promise."""
 
@@ -439,6 +437,10 @@ class Mechanism(ABC, Generic[P, F]):
         """Return the errors of a release's answers, as its source tells them."""
 
     # Attacks ---
+
+    @abstractmethod
+    def attack_view(self) -> type[AttackView] | None:
+        """Return the release as arrays, for adversaries who learn from quasi-identifiers; None if it has none."""
 
     @abstractmethod
     def adversaries(self) -> Sequence[Adversary[Any]]:

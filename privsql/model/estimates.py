@@ -19,6 +19,8 @@ ROUNDING = 1e-6  # records
 ROUNDED = 1e-12  # relative, of doubles that were divided
 DIGITS = 15  # of a decimal that a double holds
 Number = int | float | Decimal
+BEST = "best"  # the estimator that a question has unless it names one
+BASELINE = "baseline"  # the literature's formula
 FIGURES = ("estimate", "std_error", "low", "high")  # the last columns of every answer
 
 

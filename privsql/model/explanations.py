@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from privsql.outcomes import JsonObject
+
+if TYPE_CHECKING:
+    from privsql.model.manifest import Manifest
 
 LEARNT = (
     "An attacker can learn from the whole release how its columns go with the sensitive value, and apply that to one "
@@ -83,3 +86,42 @@ def by_range(numbers: list[int], parts: int = 8) -> list[tuple[str, int]]:
         if inside:
             ranges.append((name, inside))
     return ranges
+
+
+# Absence --------------------------------------------------------------------------------------------------------------
+# Who is missing from a release because of a value: ``attacks.adversaries`` says what that tells.
+
+
+@dataclass(frozen=True)
+class MissingRecords:
+    """Records that are not in a release because of their sensitive value, why that is, and what it tells."""
+
+    records: int
+    why: str
+    tells: str
+    certain: bool = False
+
+
+def list_missing(manifest: Manifest) -> list[MissingRecords]:
+    """Return the records that are missing from a release, by reason."""
+    waiting = int(manifest.facts.get("held_back", 0))
+    left_out = int(manifest.facts.get("left_out", 0)) - waiting
+    nulls = [field.name for field in manifest.sensitive if manifest.nulls.get(field.name) == "suppress"]
+    empty = (manifest.suppressed or 0) - left_out - waiting if nulls else 0
+    name = " or ".join(nulls)
+    reasons = (
+        MissingRecords(left_out, "their value is too frequent", "anyone who sees that they are missing learns it"),
+        MissingRecords(empty, f"{name} is NULL", "anyone who sees that they are missing learns this", certain=True),
+        MissingRecords(
+            waiting, "their group as a whole waits", "anyone who sees this learns that its values are few or near"
+        ),
+    )
+    return [one for one in reasons if one.records > 0]
+
+
+def explain_absence(manifest: Manifest) -> list[str]:
+    """Return what is known of those who are missing, a sentence for each reason."""
+    return [
+        f"{one.records:,} records are missing because {one.why}: {one.tells}; no promise covers them"
+        for one in list_missing(manifest)
+    ]

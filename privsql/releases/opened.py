@@ -10,27 +10,19 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sqlglot import exp
 
-from privsql.answers.answer import BEST, MODEL, Answer, find_unknown
-from privsql.answers.completed import BindingError, CompletedTables, StatementReader
-from privsql.answers.evaluate_select import SelectEvaluation
-from privsql.answers.present import AnswerBuilder, join_answers, join_items, list_records
-from privsql.answers.sql.compiler import MOST_ASKED, as_described, split_items, split_union
-from privsql.answers.sql.grammar import read_limits
-from privsql.answers.sql.question import LOOKUPS
-from privsql.answers.sql.sources import MOST_VALUES
 from privsql.calls import as_confidence, as_paths, pause_collection
 from privsql.engine import sqlfiles
-from privsql.engine.database import FUNCTIONS, IntervalFunctions, ViewDefinition, open_reporter
+from privsql.engine.database import FUNCTIONS, LOOKUPS, IntervalFunctions, ViewDefinition, open_reporter
 from privsql.engine.files import PACKED, fold_name, kind_of, private
 from privsql.engine.open import open_locked, open_release_tables, open_scratch, unique_name
 from privsql.engine.sqlfiles import DIALECT, all_rows, fill, table, temp_table
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError, LateError, PrivsqlError, UsageError
 from privsql.model.checks import BROKEN
+from privsql.model.estimates import BEST
 from privsql.model.manifest import MANIFEST
 from privsql.outcomes import notebook_page, pairs
 from privsql.releases.contents import ENDING, admit_release, complete_folder, locate_release, name_holders
 from privsql.releases.draft import MAIN, Draft, digest_schema, is_occupied, sweep_drafts
-from privsql.releases.fitted import NumberedRecords, find_model, fit_model, fits_by_itself, store_model, take_model
 from privsql.releases.statements import describe_manifest, examine_release
 from privsql.source.targets import Target, as_target
 
@@ -39,6 +31,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from privsql.answers.answer import Answer
+    from privsql.answers.completed import CompletedTables
+    from privsql.answers.evaluate_select import SelectEvaluation
     from privsql.answers.present import QuestionLimits
     from privsql.answers.sql.compiler import ItemGroups
     from privsql.answers.sql.question import Lookup
@@ -124,6 +119,9 @@ class AttachedLookups:
 
     def read_rows(self, query: exp.Select) -> list[tuple[Any, ...]]:
         """Return the rows of a SELECT over these tables, at most 10,001; ``UsageError`` where the engine refuses it."""
+        from privsql.answers.sql.grammar import read_limits
+        from privsql.answers.sql.sources import MOST_VALUES
+
         for source in list(query.find_all(exp.Table)):
             name, _ = self.find_table(tuple(part.name for part in source.parts))
             alias = source.alias_or_name
@@ -251,6 +249,7 @@ class Release:
         connection: object | None = None,
         fit: bool = True,
     ) -> None:
+
         self.target = as_target(path, connection)
         self.path = self.target.path
         self._turn, self._closed, self._fits = threading.RLock(), False, fit
@@ -260,6 +259,8 @@ class Release:
 
     def _open_session(self) -> None:
         """Open the release, with its model where the cache has one."""
+        from privsql.releases.fitted import find_model, fits_by_itself, take_model
+
         files, options, catalog = self._files, self._options, self.target.catalog
         session = options and options.session
         large = catalog is not None and catalog.is_large(self.target.schema or MAIN)
@@ -287,13 +288,22 @@ class Release:
             with explain_failures(self.target):
                 self.answers = self.mechanism.answers(self._counts, self.manifest)
                 self.answers.model = None if file is None else take_model(attached, file)
-                model = self.answers.model
-                self._completed = None if model is None else CompletedTables(self._db, self.manifest, model)
+                self._completed = self._complete_tables()
             self._fits = self._fits and modelled and fits_by_itself(self.answers.predict_fit())
             self._attached, self._open = attached, stack.pop_all()
 
+    def _complete_tables(self) -> CompletedTables | None:
+        """Return the completed tables of the release's model, if it has one."""
+        if self.answers.model is None:
+            return None
+        from privsql.answers.completed import CompletedTables
+
+        return CompletedTables(self._db, self.manifest, self.answers.model)
+
     def fit_once(self) -> bool:
         """Fit a model and store it in the cache, where there is none and that is quick; return whether it did."""
+        from privsql.releases.fitted import NumberedRecords, fit_model, store_model
+
         with self._take_turn():
             if not self._fits:
                 return False
@@ -341,6 +351,9 @@ class Release:
 
     def _answer_query(self, sql: str, confidence: float, estimator: str, limits: QuestionLimits | None) -> Answer:
         """Answer a query as the compiler reads it; by completed tables where the compiler refuses it."""
+        from privsql.answers.answer import MODEL
+        from privsql.answers.completed import BindingError, StatementReader
+
         if estimator == MODEL and limits is None:
             self.fit_once()
         chosen = self.answers.choose_estimator(estimator)
@@ -365,11 +378,18 @@ class Release:
 
     def _could_complete(self, estimator: str) -> bool:
         """Return whether completed tables may answer what is asked of an estimator, once a model is fitted."""
+        from privsql.answers.answer import MODEL
+
         if self._completed is not None:
             return estimator in (BEST, MODEL)
         return estimator == BEST and bool(self.answers.explain_improvement(self.answers.choose_estimator(BEST)))
 
     def _answer_compiled(self, sql: str, confidence: float, estimator: str, limits: QuestionLimits | None) -> Answer:
+        from privsql.answers.answer import MODEL, Answer, find_unknown
+        from privsql.answers.evaluate_select import SelectEvaluation
+        from privsql.answers.present import AnswerBuilder, join_answers
+        from privsql.answers.sql.compiler import as_described, split_items, split_union
+
         parts = split_union(sql)
         if len(parts.queries) > 1:
             answers = [self._answer_compiled(one, confidence, estimator, limits) for one in parts.queries]
@@ -418,6 +438,9 @@ class Release:
         self, sql: str, items: ItemGroups, confidence: float, estimator: str, limits: QuestionLimits | None
     ) -> Answer:
         """Return how many records hold each item, by a count for every item that the release lists."""
+        from privsql.answers.present import join_items
+        from privsql.answers.sql.compiler import MOST_ASKED, as_described
+
         fields = self._db.describe_select(as_described(sql, self.manifest.name))
         held, labels = self.manifest.sensitive[0], self.answers.item_labels
         if limits is not None and len(labels) > limits.rows:
@@ -438,6 +461,9 @@ class Release:
 
     def _preview(self, asking: SelectEvaluation, fields: list[Field], limits: QuestionLimits | None) -> Answer:
         """Return some records, without their sensitive values."""
+        from privsql.answers.answer import Answer
+        from privsql.answers.present import list_records
+
         self._require_unique_keys(asking.statement.scope.lookups)
         if not self.manifest.quasi_identifiers and asking.statement.limit:
             raise UsageError("the release holds no records; count with COUNT(*) .. GROUP BY")

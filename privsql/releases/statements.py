@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlglot import exp
 
-from privsql.attacks.scene import Finding, Ints, ReleaseView
 from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import Field, Holes, any_of, column, fill, is_null, same_columns, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
@@ -24,11 +23,11 @@ from privsql.model.arrays import largest_transport
 from privsql.model.checks import BROKEN, Check, CheckResult, VerifiedBound, differ_from_spec, run_checks
 from privsql.model.records import Records, describe_persons
 from privsql.outcomes import Cell, JsonObject, Outcome, Part, pairs
-from privsql.source.table import describe_coarsening, in_bins
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from privsql.attacks.scene import Finding, Ints
     from privsql.engine.database import Relations
     from privsql.mechanisms.base import Mechanism
     from privsql.model.manifest import Manifest
@@ -120,6 +119,8 @@ def refuse_learning(release: AttachedRelease) -> Finding | None:
     Raises:
         InfeasibleError: The attacker exceeds the limit, or privsql can't measure it for this mechanism.
     """
+    from privsql.attacks.scene import ReleaseView
+
     limit = release.checked.params.learning_limit
     if limit is None:
         return None
@@ -146,6 +147,8 @@ def measure_facts(release: AttachedRelease) -> MeasuredFacts:
 
 def statement_checks(release: AttachedRelease) -> list[Check]:
     """Return the checks of a manifest against itself and the tables, whatever the mechanism."""
+    from privsql.source.table import in_bins
+
     manifest = release.manifest
     published = {}  # by table the columns that are the publisher's
     for name, columns in release.tables.items():
@@ -194,6 +197,8 @@ def statement_checks(release: AttachedRelease) -> list[Check]:
 
 def compare_with_source(manifest: Manifest, source: Records, spec: Spec) -> list[Check]:
     """Return the checks of a manifest against the source and its specification, whatever the mechanism."""
+    from privsql.source.table import describe_coarsening
+
     left_out, orders = manifest.facts.get("left_out", 0), source.roles.orders
     stated = {"records": manifest.records, "published": manifest.published, "suppressed": manifest.suppressed}
     counted = (source.source_records, source.records - left_out, source.suppressed + left_out)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import parse_qsl, urlencode
 
-from privsql.answers.answer import BASELINE, BEST
 from privsql.answers.sql.question import is_number
 from privsql.calls import as_confidence
 from privsql.errors import UsageError
+from privsql.model.estimates import BASELINE, BEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -18,9 +18,9 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from privsql.answers.answer import BEST, Answer
 from privsql.answers.present import QuestionLimits
 from privsql.errors import EngineError, LateError, UsageError
+from privsql.model.estimates import BEST
 from privsql.pages.rendering import style_source
 from privsql.releases.opened import Release, open_release
 from privsql.releases.statements import ReleaseSummary, list_bounds
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
     from pathlib import Path
 
+    from privsql.answers.answer import Answer
     from privsql.engine.database import Options
     from privsql.source.targets import Target
 

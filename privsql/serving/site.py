@@ -21,11 +21,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from privsql.answers.answer import BASELINE, BEST, Answer
 from privsql.engine.sqlfiles import DIALECT, FLOATS, column, is_null, plain_sql, table
 from privsql.errors import InfeasibleError, LateError, PrivsqlError, UsageError
 from privsql.figures import format_estimate
 from privsql.markup import distinct_labels, printable_text
+from privsql.model.estimates import BASELINE, BEST
 from privsql.pages.rendering import draw_svg, read_stylesheet, render_page, style_source
 from privsql.plot import BLUE, INKS, load_altair, make_chart
 from privsql.releases.statements import describe_manifest
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from privsql.answers.answer import Answer
     from privsql.serving.form import ColumnCondition, FormColumn, Pairs, ReleaseForm
 
 # Pictures -------------------------------------------------------------------------------------------------------------

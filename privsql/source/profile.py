@@ -15,7 +15,6 @@ from privsql.errors import UsageError
 from privsql.mechanisms.base import ItemSetShape, Mechanism, TableShape
 from privsql.mechanisms.registry import DEFAULT, KINDS, get_default_mechanism
 from privsql.model.records import Profile
-from privsql.source.roles import split_name
 from privsql.source.table import is_publishable
 
 if TYPE_CHECKING:
@@ -182,17 +181,23 @@ def _is_identifying(profile: Profile) -> bool:
 
 def _has_identifying_name(profile: Profile) -> bool:
     """Return whether a column names people or records, by its own name."""
+    from privsql.source.roles import split_name
+
     few = profile.different < FEWEST
     return is_identifying_name(profile.name) and (not few or bool(IDENTIFYING.search(split_name(profile.name))))
 
 
 def is_identifying_name(name: str) -> bool:
     """Return whether a name says that a column names people or records."""
+    from privsql.source.roles import split_name
+
     words = split_name(name)
     return bool(IDENTIFYING.search(words) or PERSONS.search(words))
 
 
 def _names_person(name: str) -> bool:
+    from privsql.source.roles import split_name
+
     words = split_name(name)
     return bool(PERSON.search(words) or PERSONS.search(words))
 

@@ -31,7 +31,6 @@ from privsql.mechanisms.base import BudgetComposition, CategoricalShape, ItemSet
 from privsql.model.hashing import SECRET, keyed_digest, place_hashes, scatter_bits, secret_word, source_changed_error
 from privsql.model.records import History, Persons
 from privsql.model.universes import Universe, create_universe
-from privsql.source.profile import refuse_uncategorical
 from privsql.source.table import (
     AS_TEXT,
     Coarse,
@@ -363,6 +362,8 @@ def prepare_records(
         UsageError: A column is unknown or can't be published, or NULL is refused in it.
         EngineError: A file can't be read.
     """
+    from privsql.source.profile import refuse_uncategorical
+
     mechanism, source = spec.implementation, spec.source.model_copy(update={"frame": spec.frame})
     shape, types = mechanism.shape, determine_types(spec)
     if source.chooses_records:

@@ -416,7 +416,7 @@ class Reading:
 
 ALL_RECORDS = "all_records"  # the relation of all records, where only one of each person is published
 CHOICE_PURPOSE = "persons"
-NOBODY = pa.table({"id": pa.array([], pa.string()), "trace": pa.array([], pa.int64())})
+NOBODY = pa.schema([("id", pa.string()), ("trace", pa.int64())])
 Published = tuple[exp.Expr, str]  # how a column that is published is read, and its type
 
 
@@ -523,7 +523,7 @@ def reduce_persons(
     texts = [injective_text(value.copy(), kind) for value, kind in published]
     places = {name: unused_name(name, (field.name for field in fields)) for name in ("copy", "place")}
     db.register_arrow("secret", choice.key.word(CHOICE_PURPOSE, bits=256))
-    db.register_arrow("chosen", choice.earlier if choice.earlier is not None else NOBODY)
+    db.register_arrow("chosen", choice.earlier if choice.earlier is not None else NOBODY.empty_table())
     copy = exp.cast(column(places["copy"]), "VARCHAR")
     word = exp.select(column("word", "k")).from_(exp.alias_(temp_table("secret"), "k", table=True)).subquery()
     holes: Holes = {

@@ -16,7 +16,6 @@ from sqlglot.errors import SqlglotError
 
 from privsql import dp_random, plot
 from privsql.answers.accuracy import BANDS
-from privsql.answers.answer import BASELINE, BEST
 from privsql.answers.sql.compiler import parse_query
 from privsql.answers.sql.cuts import refuse_cuts
 from privsql.attacks.adversaries import run_attacks
@@ -30,6 +29,7 @@ from privsql.errors import UsageError
 from privsql.figures import format_percent
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.base import CategoricalShape, ItemSetShape, TableShape
+from privsql.model.estimates import BASELINE, BEST
 from privsql.outcomes import Outcome, Part, Table
 from privsql.pages.report import ExpectedAccuracy
 from privsql.releases.opened import Release, explain_failures, open_release, open_releases
@@ -222,7 +222,7 @@ def attack(
     with options_from(how, attack) as options:
         with open_release(target) as (db, attached), explain_failures(target):
             manifest, mechanism = attached.manifest, attached.mechanism
-            adversaries, scene = mechanism.adversaries(), mechanism.scene
+            adversaries, scene = mechanism.adversaries(), mechanism.attack_view()
             view = ReleaseView(db, manifest, drawn, within=near)
             findings = run_attacks(view, adversaries, scene, options.report) if source is None else []
         if source is not None:

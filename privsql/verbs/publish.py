@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from privsql import keyed_random
-from privsql.attacks import adversaries
 from privsql.calls import as_path, as_whole_number, refuse_unknown_keywords
 from privsql.engine import sqlfiles
 from privsql.engine.database import RUNNING, options_from
@@ -19,6 +18,7 @@ from privsql.engine.sqlfiles import table, temp_table
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError, PrivsqlError, UsageError
 from privsql.mechanisms.base import BudgetComposition
 from privsql.model.checks import VerifiedBound
+from privsql.model.explanations import explain_absence
 from privsql.model.manifest import FORMAT, MANIFEST, Manifest
 from privsql.model.records import StaleSettingError
 from privsql.outcomes import Outcome, Part, Table, pairs
@@ -324,7 +324,7 @@ def publish_spec(request: PublicationRequest, options: Options, *, replace: bool
         stated = release.manifest
         warnings = [str(stated.persons)] if stated.persons is not None and stated.persons.several else []
         warnings += _collation_warnings(detached or db, source.roles)
-        warnings += [*mechanism.read_facts(stated).list_warnings(), *adversaries.explain_absence(stated)]
+        warnings += [*mechanism.read_facts(stated).list_warnings(), *explain_absence(stated)]
         with publication.record_commit(written, facts):
             db.let_go()
             draft.commit(written)

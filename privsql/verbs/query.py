@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
-from privsql.answers.answer import BEST
 from privsql.calls import as_whole_number
 from privsql.errors import UsageError
+from privsql.model.estimates import BEST
 from privsql.outcomes import Outcome, Part, Table
 from privsql.releases.opened import Release, explain_failures
 from privsql.source.targets import as_target

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Unpack
 from sqlglot import exp
 
 from privsql.answers.accuracy import Workload
-from privsql.answers.answer import BASELINE
 from privsql.calls import as_optional_path
 from privsql.engine.database import RunKeywords, options_from
 from privsql.engine.sqlfiles import alias_as, all_of, column, is_null, plain_sql, table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.base import ItemSetShape, TableShape
+from privsql.model.estimates import BASELINE
 from privsql.pages.report import (
     Report,
     TruthComparison,

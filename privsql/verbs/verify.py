@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from privsql.attacks import adversaries
 from privsql.calls import as_optional_path
 from privsql.engine.database import Options, options_from
 from privsql.engine.sqlfiles import temp_table
@@ -13,17 +12,13 @@ from privsql.errors import UsageError
 from privsql.exact import readable_text
 from privsql.mechanisms.base import BudgetComposition, GroupComposition, LedgerRelease
 from privsql.model.checks import Check, run_checks
+from privsql.model.explanations import explain_absence
 from privsql.outcomes import Outcome, Part, Table, pairs
 from privsql.releases.contents import LEFTOVERS, check_statistics, digest_release, locate_release
-from privsql.releases.ledger.book import SUBJECTS, known_values, open_for_reading, rows_of
-from privsql.releases.ledger.composition import require_ledger
-from privsql.releases.ledger.repeat import AGAIN, Proof, find_record, prove_release
 from privsql.releases.opened import attach_release, open_releases, refuse_target, write_copy
 from privsql.releases.statements import SCHEMA_NOTE, describe_manifest, examine_release, has_same_choice, measure_facts
-from privsql.source.keywords import spec_from_manifest
 from privsql.source.targets import Target, as_target, as_targets
 from privsql.system import __version__
-from privsql.verbs.sessions import open_release_with_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,7 +51,7 @@ class Verified(Outcome):
 
     ``recomputed``: facts and bounds from the release's tables, if every check holds; ``copy``: the copy that was
     written of it; ``release``: where it lies; ``proved``: whether its source and its key gave the same tables again,
-    None without a source.
+    None without a source, and for private releases, which are drawn afresh.
     """
 
     json_keys = ("ok", "proved?", "checks", "notes", "words=manifest.words", "copy?", "recomputed*", "manifest")
@@ -115,7 +110,7 @@ class Verified(Outcome):
         yield from (f"note: {note}" for note in self.notes if note not in others)
         held = sum(check.ok for check in self.checks)
         if self.proved:
-            yield f"proved: {AGAIN}"
+            yield "proved: its source and its key give the same tables again"
         counted = f"{held} of {len(self.checks)} checks hold{'' if verbose else ' (--verbose lists them)'}"
         yield f"{self.release}: {'verified' if self.ok else 'NOT verified'}; {counted}"
         if self.copy is not None:
@@ -175,8 +170,9 @@ def _check_release(
 ) -> tuple[Verified, AttachedRelease, Spec | None]:
     """Check a release alone, or against its source, whose specification is returned, in an engine that has both."""
     recomputed: MeasuredFacts | None = None
+    spec: Spec | None = None
     unchecked: list[str] = []
-    proof: Proof | None = None
+    proved: bool | None = None
     in_place = source_input is None and _can_check_in_place(target)
     with attach_release(target, options=options, in_place=in_place) as (_, release):
         manifest = release.manifest
@@ -184,12 +180,15 @@ def _check_release(
         held = all(result.ok for result in results if result.name != LEFTOVERS)  # which hides no table from the rest
         if held and not in_place:
             results += check_statistics(release, locate_release(target))
-        known = held and source_input is not None
-        spec = spec_from_manifest(source_input, manifest, connection) if known and source_input is not None else None
         if held and source_input is None:
             results += examine_release(release)
             recomputed = _recompute_facts(release, results)
-    if held and spec is not None:
+    if held and source_input is not None:
+        from privsql.releases.ledger.repeat import find_record, prove_release
+        from privsql.source.keywords import spec_from_manifest
+        from privsql.verbs.sessions import open_release_with_source
+
+        spec = spec_from_manifest(source_input, manifest, connection)
         record = find_record(spec, target, ledger)
         with open_release_with_source(
             target, spec, manifest, options, key_file=key_file, for_ledger=record is not None
@@ -198,12 +197,13 @@ def _check_release(
             results += examine_release(with_source, source=source, spec=spec)
             recomputed = _recompute_facts(with_source, results)
             proof = prove_release(with_source, source, spec, record, key_file)
-            results += run_checks(None, [] if proof.check is None else [proof.check])
+            unchecked += [f"{UNPROVED}: {proof.unproved}"] if proof.unproved else []
+            compared = run_checks(None, [] if proof.check is None else [proof.check])
+            results += compared
+            if proof.check is not None or proof.unproved:
+                proved = proof.proves and compared[0].ok
     limits = [f"{one.name}: {one.limit}" for one in results if one.limit]
     notes = _list_notes(manifest) + unchecked + limits
-    if proof is not None and proof.unproved:
-        notes.append(f"{UNPROVED}: {proof.unproved}")
-    proved = None if proof is None else any(one.ok for one in results if one.name == AGAIN)
     return Verified(results, notes, manifest, recomputed, release=str(target), proved=proved), release, spec
 
 
@@ -236,6 +236,8 @@ def _recompute_facts(release: AttachedRelease, results: list[CheckResult]) -> Me
 
 def _check_together(targets: Sequence[Target], spec: Spec | None, database: Path | None) -> list[CheckResult]:
     """Check what several releases reveal together, with a specification also about the records in its ledger."""
+    from privsql.releases.ledger.composition import require_ledger
+
     names = [one.path.name for one in targets]
     ledger = require_ledger(spec, database) if spec is not None else None
     with open_releases(targets, [ledger] if ledger is not None else []) as (db, releases):
@@ -249,6 +251,8 @@ def _check_together(targets: Sequence[Target], spec: Spec | None, database: Path
 
 def _check_by_record(targets: Sequence[Target], ledger: Path, last: AttachedRelease) -> list[CheckResult]:
     """Check the records that the ledger knows; ``UsageError`` for a release that it does not know."""
+    from privsql.releases.ledger.book import SUBJECTS, known_values, open_for_reading, rows_of
+
     db, manifest = last.db, last.manifest
     with open_for_reading(db, ledger) as book:
         by_digest = {entry.digest: entry for entry in book.entries}
@@ -278,7 +282,7 @@ def _list_notes(manifest: Manifest) -> list[str]:
         notes.append("made with a seed, for tests only: anyone who knows or guesses it can undo the assignment")
     notes += manifest.together
     notes += [f"it is {SCHEMA_NOTE}"] if manifest.place is not None else []
-    notes += adversaries.explain_absence(manifest)
+    notes += explain_absence(manifest)
     if manifest.privsql != __version__:
         notes.append(f"made by privsql {manifest.privsql}; this is {__version__}")
     return notes

@@ -12,6 +12,7 @@ import pytest
 from privsql.cli.app import app
 from privsql.mechanisms.registry import KINDS
 from privsql.releases.opened import read_manifest
+from support.commands import PEOPLE, specification, succeeded, write
 from support.loops import rest_slow
 from support.shelf import release_of
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 HEAVY = {"pandas", "scipy", "pyarrow", "altair", "opendp", "numpy", "duckdb", "sqlglot", "randomgen", "tomlkit"}
 OTHERS = {"adbc_driver_manager", "py4j", "pyspark"}  # engines that nothing loads but a source that lies in them
 PACKAGES = {kind: next(iter(classes)).rsplit(".", 2)[0] for kind, classes in KINDS.items()}
+UNUSED = {"pandas", "opendp", "altair", *(f"scipy.{one}" for one in ("fft", "linalg", "optimize", "sparse", "special"))}
+# Modules of the package that a command imports at most, with its ledger.
+MOST = {"publish": 105, "verify": 65, "query": 78, "verify --source": 110, "ledger": 60}
 VERBS = sorted(str(info.name or info.callback.__name__) for info in app.registered_commands if info.callback)
 PROGRAM = """
 import contextlib, io, json, sys
@@ -73,3 +77,30 @@ def test_a_query_imports_its_own_mechanism_alone(shelf: Path, kind: str) -> None
         modules & {"pandas", "altair", "narwhals", "opendp", "tomlkit", "scipy.optimize", "privsql.source.spec"}
         == set()
     )
+
+
+@pytest.mark.parametrize("command", MOST)
+def test_a_command_imports_what_it_runs_and_no_more(tmp_path: Path, command: str) -> None:
+    write(tmp_path / "people.parquet", PEOPLE.format(n=200))
+    spec, release = specification(tmp_path), str(tmp_path / "ill.duckdb")
+    succeeded("publish", spec)
+    (modules,) = loaded(
+        {
+            "publish": ["publish", str(spec), "--replace"],
+            "verify": ["verify", release],
+            "query": ["query", release, "SELECT count(*) FROM ill"],
+            "verify --source": ["verify", release, "--source", str(spec)],
+            "ledger": ["ledger", "list"],
+        }[command]
+    )
+    own = {name for name in modules if name.startswith("privsql.")}
+    others = tuple(package for kind, package in PACKAGES.items() if kind != "bucketize")
+    assert modules & UNUSED == set()
+    assert [name for name in own if name.startswith(others)] == []
+    assert len(own) <= MOST[command], sorted(own)
+
+
+def test_reading_a_source_from_python_imports_no_pandas() -> None:
+    program = "import sys, privsql.source.records; print('pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from sqlglot import exp
 
 from privsql.answers.sql.grammar import CONNECTIVES, as_written, unwrap_order
+from privsql.engine.database import LOOKUPS
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table
 from privsql.errors import UsageError
 from privsql.model.estimates import Estimate, as_number, exact_estimate
@@ -33,7 +34,6 @@ AGGREGATE_NODES: dict[Kind, type[exp.AggFunc]] = {
     "sum": exp.Sum, "avg": exp.Avg, "min": exp.Min, "max": exp.Max, "median": exp.Median
 }  # fmt: skip
 EXACT = "the release holds the exact answer"
-LOOKUPS = "lookups"  # the database of an analyst's own tables
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
@@ -495,6 +494,8 @@ def _reads_values(connection: Connection, call: str, columns: Sequence[tuple[str
 
 def _write_fitting(file: Path, written: Path) -> None:
     """Write a copy of a Parquet file in which every engine can read every value."""
+    import pyarrow.parquet as pq
+
     try:
         categories = [field.name for field in pq.read_schema(file) if pa.types.is_dictionary(field.type)]
         with pq.ParquetFile(file, read_dictionary=categories) as rows:  # else they are decoded, which fails

@@ -12,8 +12,6 @@ from sqlglot import exp
 
 from privsql.answers.channel import LARGE, Channel, observe_counts, reconstruct
 from privsql.answers.learned_prior import code_column, comparable_columns
-from privsql.attacks.adversaries import mark_excluded
-from privsql.attacks.suite import Association
 from privsql.engine.sqlfiles import Roles, alias_as, table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text
@@ -488,6 +486,9 @@ def find_excluded(db: Relations, roles: Roles, real: BucketRuns, channel: Channe
 
     It reads ``qit`` of database ``release``; ``real`` and ``channel`` are those of the buckets without fakes.
     """
+    from privsql.attacks.adversaries import mark_excluded
+    from privsql.attacks.suite import Association
+
     if len(channel.records) > LARGE:
         raise UsageError(f"exclude_negative looks at every value of every column; it takes at most {LARGE} values")
     bids, codes = real.listed_pairs

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from privsql.answers.accuracy import by_questions
-from privsql.attacks import adversaries
 from privsql.mechanisms.base import Mechanism, NoComposition, TableShape
-from privsql.mechanisms.bucketize import attacks, checks, preview, proposal, publish, tables
-from privsql.mechanisms.bucketize.answers import BucketizedAnswers
-from privsql.mechanisms.bucketize.attacks import BucketAttackView
-from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
+from privsql.mechanisms.bucketize import tables
 from privsql.mechanisms.bucketize.parameters import BeliefFacts, Bucketize, BucketizeFacts
 from privsql.model.explanations import LEARNT, LINKED, SEVERAL, ReleasePromises, Structure, make_structure
 
@@ -21,6 +16,8 @@ if TYPE_CHECKING:
     from privsql.engine.database import IntervalFunctions, Relations
     from privsql.keyed_random import Key
     from privsql.mechanisms.base import Alternatives, Curve, ProfiledSource, Proposal, Views
+    from privsql.mechanisms.bucketize.answers import BucketizedAnswers
+    from privsql.mechanisms.bucketize.attacks import BucketAttackView
     from privsql.mechanisms.bucketize.parameters import BucketizePlan
     from privsql.model.checks import Check, CheckedRelease, VerifiedBound
     from privsql.model.manifest import Manifest
@@ -37,7 +34,6 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
     shape = TableShape(numeric=False, most_numbers=500)
     composition = NoComposition()
     layout = tables.TABLES
-    scene = BucketAttackView
     advice = (
         "larger buckets, by a lower threshold or a larger min_bucket_size",
         "fake values (fake_values, with a constant threshold)",
@@ -46,22 +42,32 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
 
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
         """Propose a threshold, and the algorithm whose answers to it are best."""
+        from privsql.mechanisms.bucketize import proposal
+
         return proposal.propose_parameters(db, source)
 
     def plan(self, db: Relations, source: Records, params: Bucketize) -> BucketizePlan:
         """Return the sizes of the buckets that the search finds, and what the release is predicted to give."""
+        from privsql.mechanisms.bucketize import preview
+
         return preview.make_plan_facts(db, source, params)
 
     def compare_algorithms(self, db: Relations, source: Records, params: Bucketize) -> Alternatives:
         """Return what each algorithm's buckets cost, and what is predicted to be learnt from them."""
+        from privsql.mechanisms.bucketize import preview
+
         return preview.compare_algorithms(db, source, params)
 
     def predict_curve(self, db: Relations, source: Records, params: Bucketize) -> Curve:
         """Return the predictions for multiples of the stated threshold."""
+        from privsql.mechanisms.bucketize import preview
+
         return preview.predict_curve(db, source, params)
 
     def publish(self, db: Relations, source: Records, params: Bucketize, key: Key) -> BucketizeFacts:
         """Assign the records to buckets, and publish these as QIT and ST."""
+        from privsql.mechanisms.bucketize import publish
+
         return publish.publish(db, source, params, key)
 
     def require_columns(self, manifest: Manifest, params: Bucketize) -> None:
@@ -77,37 +83,61 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
 
     def checks(self, release: CheckedRelease[Bucketize, BucketizeFacts]) -> list[Check]:
         """Return the checks of buckets, bounds, fake values and facts."""
+        from privsql.mechanisms.bucketize import checks
+
         return checks.make_checks(release)
 
     def long_checks(self, release: CheckedRelease[Bucketize, BucketizeFacts]) -> list[Check]:
         """Return the check that the published channel agrees with ST, entry by entry."""
+        from privsql.mechanisms.bucketize import checks
+
         return checks.long_checks(release)
 
     def source_checks(
         self, release: CheckedRelease[Bucketize, BucketizeFacts], source: Records, params: Bucketize
     ) -> list[Check]:
         """Return the checks that thresholds, values and records are those of the source."""
+        from privsql.mechanisms.bucketize import checks
+
         return checks.source_checks(release, source, params)
 
     def measured(self, release: CheckedRelease[Bucketize, BucketizeFacts]) -> BeliefFacts:
         """Return how far beliefs go, by ST, and how much the channel lets through."""
+        from privsql.mechanisms.bucketize import checks
+        from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
+
         channel = make_channel(release.read_view("channel"), release.facts).channel
         return BeliefFacts.join_parts(checks.list_sensitive(release).measure_beliefs(), channel_facts(channel))
 
     def bounds(self, release: CheckedRelease[Bucketize, BucketizeFacts]) -> list[VerifiedBound]:
         """Return each group's bound, then each value's threshold and the largest share of a bucket that has it."""
+        from privsql.mechanisms.bucketize import checks
+
         return checks.list_bounds(release)
 
     def answers(self, db: Relations, manifest: Manifest) -> BucketizedAnswers:
         """Return the release as one that reconstructs counts from buckets, or by a model that was fitted to them."""
+        from privsql.mechanisms.bucketize.answers import BucketizedAnswers
+
         return BucketizedAnswers(db, manifest)
 
     def evaluate(self, context: EvaluationContext) -> Evaluated:
         """Return errors of a workload of questions, and the quality of the channel."""
+        from privsql.answers.accuracy import by_questions
+
         return by_questions(context)
+
+    def attack_view(self) -> type[BucketAttackView]:
+        """Return the groups of a release, as adversaries see them."""
+        from privsql.mechanisms.bucketize.attacks import BucketAttackView
+
+        return BucketAttackView
 
     def adversaries(self) -> tuple[Adversary[BucketAttackView], ...]:
         """Return attackers who read the published buckets, and attackers who know or learn more than these say."""
+        from privsql.attacks import adversaries
+        from privsql.mechanisms.bucketize import attacks
+
         return (
             adversaries.LINKAGE_ADVERSARY,
             attacks.HOMOGENEITY_ADVERSARY,
@@ -123,10 +153,14 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
 
     def joint_attacks(self) -> tuple[JointAttack, ...]:
         """Return the attack that intersects the buckets of two releases."""
+        from privsql.attacks import adversaries
+
         return (adversaries.attack_by_intersection,)
 
     def measure_learning(self, view: ReleaseView) -> Finding | None:
         """Return what a model of the buckets believes."""
+        from privsql.mechanisms.bucketize import attacks
+
         return attacks.measure_learning(view)
 
     def promise(self, params: Bucketize) -> str:

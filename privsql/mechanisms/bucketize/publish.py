@@ -13,7 +13,7 @@ from sqlglot import exp
 from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import Holes, Roles, alias_as, all_rows, column, fill, table, temp_table
 from privsql.mechanisms.assignment import RankAssignment, RecordParts
-from privsql.mechanisms.bucketize import beliefs, fakes
+from privsql.mechanisms.bucketize import beliefs
 from privsql.mechanisms.bucketize.bounds import allowed_values
 from privsql.mechanisms.bucketize.estimator import (
     ListedPairs,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key, Shuffler
+    from privsql.mechanisms.bucketize import fakes
     from privsql.model.records import Records
 
 # Assignment -----------------------------------------------------------------------------------------------------------
@@ -194,6 +195,8 @@ DIGITS = 10**4  # to which the probability that a listed value is real is rounde
 
 def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> BucketizeFacts:
     """Make the tables of a release in database ``release``, and return its facts."""
+    from privsql.mechanisms.bucketize import fakes
+
     plan, problem = plan_buckets(db, source, params, source.history.setting)
     source.history.setting = StoredPlan.from_plan(plan, problem).model_dump(mode="json")
     together = (tuple((one.members, str(one.threshold)) for one in problem.bounds),) if problem.bounds else ()
@@ -295,6 +298,8 @@ def _admit_fakes(
     noise: Shuffler,
 ) -> tuple[Ints, FakeFacts]:
     """Exchange fakes where negative associations exclude them; return their values, and what is stated of them."""
+    from privsql.mechanisms.bucketize import fakes
+
     if not params.exclude_negative and facts.certainty is not None:  # the law holds for the drawn fakes
         certainty = CertaintyFacts.join_parts(facts.certainty, anywhere=ceil(hidden.highest * DIGITS) / DIGITS)
         return hidden.fake_codes, FakeFacts(weak_fakes=0, certainty=certainty)

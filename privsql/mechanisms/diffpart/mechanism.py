@@ -5,12 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from privsql.mechanisms.base import WEIGHTED, F, P, Views
-from privsql.mechanisms.diffpart.answers import CellTreeAnswers, ItemSetTreeAnswers
-from privsql.mechanisms.diffpart.attacks import attack_leaves
-from privsql.mechanisms.diffpart.checks import check_columns, check_sets, compare_taxonomies
 from privsql.mechanisms.diffpart.parameters import CellTreeFacts, CellTreePlan, ItemSetTreeFacts, ItemSetTreePlan
-from privsql.mechanisms.diffpart.plan import plan_columns, plan_sets
-from privsql.mechanisms.diffpart.publish import publish_columns, publish_sets
 from privsql.mechanisms.diffpart.tables import CELL_TABLES, SET_TABLES, describe_tree
 from privsql.mechanisms.dp.mechanism import PresenceMechanism
 from privsql.mechanisms.marginals.mechanism import ContingencyMechanism
@@ -23,6 +18,7 @@ if TYPE_CHECKING:
     from privsql.attacks.suite import AttackContext
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
+    from privsql.mechanisms.diffpart.answers import CellTreeAnswers, ItemSetTreeAnswers
     from privsql.mechanisms.marginals.parameters import Contingency
     from privsql.mechanisms.views.parameters import SetValued
     from privsql.model.checks import Check, CheckedRelease
@@ -42,6 +38,8 @@ class DiffPart(PresenceMechanism[P, F]):
 
     def attack_membership(self, learnt: AttackContext[AttackView]) -> list[Finding]:
         """Find the belief in a record of each published leaf, by the counts and choices on its path of the tree."""
+        from privsql.mechanisms.diffpart.attacks import attack_leaves
+
         return attack_leaves(learnt.view, self.leaves)
 
     def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
@@ -59,10 +57,14 @@ class ItemDiffPart(DiffPart["SetValued", ItemSetTreeFacts], ItemSetMechanism[Ite
 
     def plan(self, db: Relations, source: Records, params: SetValued) -> ItemSetTreePlan:
         """Return the taxonomy of the items, and budget and threshold of the first counts; no record is looked at."""
+        from privsql.mechanisms.diffpart.plan import plan_sets
+
         return plan_sets(source, params)
 
     def publish(self, db: Relations, source: Records, params: SetValued, key: Key) -> ItemSetTreeFacts:
         """Grow the tree, and publish it with the item sets of its leaves and their noisy counts."""
+        from privsql.mechanisms.diffpart.publish import publish_sets
+
         return publish_sets(db, source, params, key)
 
     def views(self, manifest: Manifest) -> Views:
@@ -71,10 +73,14 @@ class ItemDiffPart(DiffPart["SetValued", ItemSetTreeFacts], ItemSetMechanism[Ite
 
     def checks(self, release: CheckedRelease[SetValued, ItemSetTreeFacts]) -> list[Check]:
         """Return the checks of the tree: budgets of every path, thresholds, scales, leaves and facts."""
+        from privsql.mechanisms.diffpart.checks import check_sets
+
         return check_sets(release)
 
     def answers(self, db: Relations, manifest: Manifest) -> ItemSetTreeAnswers:
         """Return the release as one that adds up the counts of its leaves."""
+        from privsql.mechanisms.diffpart.answers import ItemSetTreeAnswers
+
         return ItemSetTreeAnswers(db, manifest)
 
 
@@ -91,10 +97,14 @@ class ColumnDiffPart(DiffPart["Contingency", CellTreeFacts], ContingencyMechanis
 
     def plan(self, db: Relations, source: Records, params: Contingency) -> CellTreePlan:
         """Return values, expansions and the budget of the first one, which the specification and its domains tell."""
+        from privsql.mechanisms.diffpart.plan import plan_columns
+
         return plan_columns(db, source, params)
 
     def publish(self, db: Relations, source: Records, params: Contingency, key: Key) -> CellTreeFacts:
         """Grow the tree, and publish it with the cells of its leaves and their noisy counts."""
+        from privsql.mechanisms.diffpart.publish import publish_columns
+
         return publish_columns(db, source, params, key)
 
     def views(self, manifest: Manifest) -> Views:
@@ -103,14 +113,20 @@ class ColumnDiffPart(DiffPart["Contingency", CellTreeFacts], ContingencyMechanis
 
     def checks(self, release: CheckedRelease[Contingency, CellTreeFacts]) -> list[Check]:
         """Return the checks of the tree: budgets of every path, thresholds, scales, taxonomies, leaves and facts."""
+        from privsql.mechanisms.diffpart.checks import check_columns
+
         return check_columns(release)
 
     def source_checks(
         self, release: CheckedRelease[Contingency, CellTreeFacts], source: Records, params: Contingency
     ) -> list[Check]:
         """Return the check that taxonomies are the specification's; a private release tells no more of its source."""
+        from privsql.mechanisms.diffpart.checks import compare_taxonomies
+
         return compare_taxonomies(release, source, params)
 
     def answers(self, db: Relations, manifest: Manifest) -> CellTreeAnswers:
         """Return the release as one that adds up the counts of its leaves."""
+        from privsql.mechanisms.diffpart.answers import CellTreeAnswers
+
         return CellTreeAnswers(db, manifest)

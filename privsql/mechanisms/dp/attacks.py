@@ -7,8 +7,6 @@ from fractions import Fraction
 from math import exp as e_to
 from typing import TYPE_CHECKING, Any
 
-from scipy.special import ndtri
-
 from privsql.attacks.scene import Finding, ReleaseView
 from privsql.engine.sqlfiles import fill, table
 from privsql.mechanisms.dp.tables import CLIQUES
@@ -55,6 +53,8 @@ def attack_noisy_tables(view: ReleaseView, choices: float) -> list[Finding]:
     rho and variance 2 rho, rho = sum of 1/(2 s^2), choices included; the belief is for the L that one in ``RARE`` has.
     Of a person with k records that is k times as much, or k^2 times the rho.
     """
+    from scipy.special import ndtri
+
     records = view.manifest.parameters.get("max_records", 1)
     rows = view.db.rows(fill("attack/tables", {"cliques": table(CLIQUES, view.database)}))
     spent = sum(float(Fraction(choice)) for _, choice in rows if choice)

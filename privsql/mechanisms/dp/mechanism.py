@@ -7,11 +7,9 @@ from fractions import Fraction
 from math import exp as e_to
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from privsql.attacks.suite import Adversary, AttackContext
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.base import NO_CURVE, Alternatives, BudgetComposition, Composition, Curve, F, Mechanism, P
-from privsql.mechanisms.dp.attacks import KNOWS, MEMBERSHIP
 from privsql.mechanisms.dp.parameters import find_law, max_records, person_budget, protected_unit
 from privsql.model.checks import Check, CheckedRelease, VerifiedBound
 from privsql.model.explanations import ReleasePromises
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from privsql.attacks.scene import AttackView, Finding, ReleaseView
-    from privsql.attacks.suite import JointAttack
+    from privsql.attacks.suite import Adversary, AttackContext, JointAttack
     from privsql.engine.database import Relations
     from privsql.model.records import Records
 
@@ -83,7 +81,9 @@ class PrivateMechanism(Mechanism[P, F]):
     """
 
     composition: ClassVar[Composition] = RecordBudget()
-    scene = None
+
+    def attack_view(self) -> None:
+        """Return None: no adversary learns from quasi-identifiers."""
 
     def compare_algorithms(self, db: Relations, source: Records, params: P) -> Alternatives:
         """Raise ``UsageError``: a plan does not tell what the noise will be."""
@@ -150,6 +150,9 @@ class PresenceMechanism(PrivateMechanism[P, F]):
 
     def adversaries(self) -> tuple[Adversary[AttackView], ...]:
         """Return the attacker who knows every other record and asks whether the last one is in the table."""
+        from privsql.attacks.suite import Adversary
+        from privsql.mechanisms.dp.attacks import KNOWS, MEMBERSHIP
+
         return (Adversary(MEMBERSHIP, KNOWS, promised=True, attack=self.attack_membership),)
 
     @abstractmethod

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.fft import dctn, idctn
 
 from privsql.dp_random import PURE, NoiseLaw
 
@@ -391,11 +390,15 @@ class LeastSquares:
 
 def transform_table(table: Reals) -> Reals:
     """Return the coefficients of a table in the orthonormal basis."""
+    from scipy.fft import dctn
+
     return np.asarray(dctn(table, norm="ortho")) if table.ndim else table
 
 
 def restore_table(coefficients: Reals) -> Reals:
     """Return the table of coefficients."""
+    from scipy.fft import idctn
+
     return np.asarray(idctn(coefficients, norm="ortho")) if coefficients.ndim else coefficients
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from privsql.answers.accuracy import by_questions
 from privsql.exact import fraction_text
 from privsql.mechanisms.base import WEIGHTED, BudgetComposition, TableShape
 from privsql.mechanisms.dp.mechanism import PrivateMechanism
 from privsql.mechanisms.dp.tables import describe_noisy_tables
-from privsql.mechanisms.label_tables import answers, attacks, checks, plan, proposal, publish, tables
+from privsql.mechanisms.label_tables import tables
 from privsql.mechanisms.label_tables.parameters import TYPICAL, TablesFacts, reach_of
 from privsql.mechanisms.perturb.parameters import Randomize
 from privsql.model.checks import VerifiedBound
@@ -84,14 +83,20 @@ class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
 
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
         """Propose an epsilon of ln 4, and the values that occur, which the publisher has to confirm."""
+        from privsql.mechanisms.label_tables import proposal
+
         return proposal.propose_tables(db, source)
 
     def plan(self, db: Relations, source: Records, params: Randomize) -> TablesPlan:
         """Return tables, cells and noise. They follow from the quasi-identifiers; no value of a record is looked at."""
+        from privsql.mechanisms.label_tables import plan
+
         return plan.plan_tables(db, source, params)
 
     def publish(self, db: Relations, source: Records, params: Randomize, key: Key) -> TablesFacts:
         """Publish the quasi-identifiers, the noisy tables, and weights of values that fit these."""
+        from privsql.mechanisms.label_tables import publish
+
         return publish.publish_tables(db, source, params, key)
 
     def require_columns(self, manifest: Manifest, params: Randomize) -> None:
@@ -103,10 +108,14 @@ class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
 
     def checks(self, release: TablesRelease) -> list[Check]:
         """Return the checks of the tables: their budgets, rule and scales, values, weights and facts."""
+        from privsql.mechanisms.label_tables import checks
+
         return checks.check_tables(release)
 
     def long_checks(self, release: TablesRelease) -> list[Check]:
         """Return the check that the weights are those that a fit to the tables gives."""
+        from privsql.mechanisms.label_tables import checks
+
         return checks.refit_checks(release)
 
     def source_checks(self, release: TablesRelease, source: Records, params: Randomize) -> list[Check]:
@@ -122,18 +131,26 @@ class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
 
     def answers(self, db: Relations, manifest: Manifest) -> Answers:
         """Return the release as one that answers by the weights."""
+        from privsql.mechanisms.label_tables import answers
+
         return answers.TablesAnswers(db, manifest)
 
     def evaluate(self, context: EvaluationContext) -> Evaluated:
         """Return errors of a workload of questions."""
+        from privsql.answers.accuracy import by_questions
+
         return by_questions(context)
 
     def adversaries(self) -> tuple[Adversary[AttackView], ...]:
         """Return the attacker who knows everything but one value, and the attacker who learns from the weights."""
+        from privsql.mechanisms.label_tables import attacks
+
         return attacks.ADVERSARIES
 
     def joint_attacks(self) -> tuple[JointAttack, ...]:
         """Return the informed attacker with two releases: their epsilons add up."""
+        from privsql.mechanisms.label_tables import attacks
+
         return (attacks.attack_together,)
 
     def promise(self, params: Randomize) -> str:

@@ -6,14 +6,7 @@ from typing import TYPE_CHECKING
 
 from privsql.mechanisms.base import WEIGHTED, CategoricalShape, F, ProfiledSource, Proposal, Views
 from privsql.mechanisms.dp.mechanism import PresenceMechanism
-from privsql.mechanisms.marginals.answers import MarginalAnswers
-from privsql.mechanisms.marginals.attacks import attack_marginals
-from privsql.mechanisms.marginals.checks import check_marginals, compare_domains, require_domains
-from privsql.mechanisms.marginals.evaluation import evaluate_tables
 from privsql.mechanisms.marginals.parameters import Contingency, MarginalFacts, MarginalPlan
-from privsql.mechanisms.marginals.plan import plan_marginals
-from privsql.mechanisms.marginals.proposal import propose_domains
-from privsql.mechanisms.marginals.publish import publish_marginals
 from privsql.mechanisms.marginals.tables import ROWS, TABLES, describe_tables, weigh_rows
 
 if TYPE_CHECKING:
@@ -24,6 +17,7 @@ if TYPE_CHECKING:
     from privsql.attacks.suite import AttackContext
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
+    from privsql.mechanisms.marginals.answers import MarginalAnswers
     from privsql.model.checks import Check, CheckedRelease
     from privsql.model.explanations import Structure
     from privsql.model.manifest import Manifest
@@ -49,14 +43,20 @@ class ContingencyMechanism(PresenceMechanism[Contingency, F]):
 
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
         """Propose an epsilon of 1, and the values that occur as the domains, in bins where they are many."""
+        from privsql.mechanisms.marginals.proposal import propose_domains
+
         return propose_domains(db, source)
 
     def require_columns(self, manifest: Manifest, params: Contingency) -> None:
         """Raise ``UsageError`` unless a release has the columns of its domains, and no other."""
+        from privsql.mechanisms.marginals.checks import require_domains
+
         require_domains(manifest, params)
 
     def evaluate(self, context: EvaluationContext) -> Evaluated:
         """Return errors by class of questions, and of whole tables."""
+        from privsql.mechanisms.marginals.evaluation import evaluate_tables
+
         return evaluate_tables(context)
 
 
@@ -69,10 +69,14 @@ class Marginals(ContingencyMechanism[MarginalFacts]):
 
     def plan(self, db: Relations, source: Records, params: Contingency) -> MarginalPlan:
         """Return tables, cells and budgets, which the specification and its domains tell."""
+        from privsql.mechanisms.marginals.plan import plan_marginals
+
         return plan_marginals(db, source, params)
 
     def publish(self, db: Relations, source: Records, params: Contingency, key: Key) -> MarginalFacts:
         """Measure the marginals and sums, and publish them with weighted rows that fit them."""
+        from privsql.mechanisms.marginals.publish import publish_marginals
+
         return publish_marginals(db, source, params, key)
 
     def views(self, manifest: Manifest) -> Views:
@@ -81,20 +85,28 @@ class Marginals(ContingencyMechanism[MarginalFacts]):
 
     def checks(self, release: CheckedRelease[Contingency, MarginalFacts]) -> list[Check]:
         """Return the checks of the tables: their budgets, rule, scales and domains, and the rows that fit them."""
+        from privsql.mechanisms.marginals.checks import check_marginals
+
         return check_marginals(release)
 
     def source_checks(
         self, release: CheckedRelease[Contingency, MarginalFacts], source: Records, params: Contingency
     ) -> list[Check]:
         """Return the check that domains are the specification's; a private release tells no more of its source."""
+        from privsql.mechanisms.marginals.checks import compare_domains
+
         return compare_domains(release, source, params)
 
     def answers(self, db: Relations, manifest: Manifest) -> MarginalAnswers:
         """Return the release as one that answers from the tables and the model that fits them."""
+        from privsql.mechanisms.marginals.answers import MarginalAnswers
+
         return MarginalAnswers(db, manifest)
 
     def attack_membership(self, learnt: AttackContext[AttackView]) -> list[Finding]:
         """Find the belief that a record is in the tables, by their counts and sums."""
+        from privsql.mechanisms.marginals.attacks import attack_marginals
+
         return attack_marginals(learnt.view)
 
     def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:

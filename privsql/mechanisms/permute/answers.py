@@ -27,7 +27,7 @@ from privsql.answers.sql.question import CountQuery, group_terms, observation_ho
 from privsql.engine.sqlfiles import Holes, alias_as, column, fill, table
 from privsql.errors import UsageError
 from privsql.mechanisms.permute.tables import Contents, read_contents
-from privsql.model.estimates import Estimate
+from privsql.model.estimates import BASELINE, Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -340,8 +340,8 @@ def bound_counts(held: Contents, met: Floats, functionals: Floats) -> CountBound
 class PermuteAnswers(answer.Answers):
     """An open release that answers questions; the contents of its groups are read once."""
 
-    certain = frozenset({answer.BASELINE})
-    estimators = (answer.BASELINE,)
+    certain = frozenset({BASELINE})
+    estimators = (BASELINE,)
     records = "qit"
     measures = frozenset((*AMOUNTS, "median"))
     channel = None

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privsql.answers.accuracy import by_questions
-from privsql.attacks.adversaries import attack_by_intersection
 from privsql.errors import UsageError
 from privsql.mechanisms.base import NO_CURVE, WEIGHTED, GroupComposition, Mechanism, TableShape
-from privsql.mechanisms.permute import answers, attacks, checks, plan, publish, scale, tables
+from privsql.mechanisms.permute import tables
 from privsql.mechanisms.permute.parameters import Permute, PermuteFacts
 from privsql.model.explanations import LEARNT, LINKED, ReleasePromises, by_range, make_structure
 from privsql.model.parameters import Facts
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
     from privsql.mechanisms.base import Alternatives, Curve, LedgerRelease, ProfiledSource, Proposal, Views
+    from privsql.mechanisms.permute import attacks
     from privsql.mechanisms.permute.checks import PermutedRelease
     from privsql.mechanisms.permute.parameters import GroupFacts
     from privsql.model.checks import Check, VerifiedBound
@@ -82,16 +81,22 @@ class PermutationChain(GroupComposition[Permute]):
 
     def comparable(self, names: Sequence[str], manifests: Sequence[Manifest]) -> None:
         """Raise ``UsageError`` unless all releases are (k,e)-anonymous over the same columns."""
+        from privsql.mechanisms.permute import checks
+
         checks.require_comparable(names, manifests)
 
     def published(self, db: Relations, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
         """Return the checks of every pair, in which groups are matched by what was published of them."""
+        from privsql.mechanisms.permute import checks
+
         return checks.check_pairs(db, names, manifests)
 
     def by_record(
         self, db: Relations, releases: Sequence[LedgerRelease], known: exp.Query, manifest: Manifest
     ) -> list[Check]:
         """Return the checks of every pair and of all releases, by the records that the ledger knows."""
+        from privsql.mechanisms.permute import checks
+
         return checks.check_records(db, releases, known, manifest)
 
 
@@ -105,7 +110,6 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
     shape = TableShape(numeric=True, most_numbers=None)
     composition = PermutationChain()
     layout = tables.TABLES
-    scene = attacks.PermutedView
     advice = (
         "a larger k or e: more and more different values in every group",
         "fewer or coarser quasi-identifiers, such as age in bands, or regions for places",
@@ -113,10 +117,14 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
 
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
         """Propose k values over e, where e is a part of the range of the middle half of the values."""
+        from privsql.mechanisms.permute import plan
+
         return plan.propose_parameters(db, source)
 
     def plan(self, db: Relations, source: Records, params: Permute) -> GroupFacts:
         """Return groups and widths of the next release; those of the static optimum if it is the first one."""
+        from privsql.mechanisms.permute import plan
+
         return plan.plan_release(db, source, params)
 
     def compare_algorithms(self, db: Relations, source: Records, params: Permute) -> Alternatives:
@@ -132,10 +140,14 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
 
     def publish(self, db: Relations, source: Records, params: Permute, key: Key) -> PermuteFacts:
         """Shuffle the values within the groups, and publish records and values by group."""
+        from privsql.mechanisms.permute import publish
+
         return publish.publish_release(db, source, params, key)
 
     def require_columns(self, manifest: Manifest, params: Permute) -> None:
         """Raise ``UsageError`` unless the sensitive column has a range like e."""
+        from privsql.mechanisms.permute import scale
+
         scale.find_scale(manifest.sensitive, params.e)
 
     def views(self, manifest: Manifest) -> Views:
@@ -144,6 +156,8 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
 
     def checks(self, release: PermutedRelease) -> list[Check]:
         """Return the checks of the groups: k values over e, and tables that agree on what a group holds."""
+        from privsql.mechanisms.permute import checks
+
         return checks.release_checks(release)
 
     def long_checks(self, release: PermutedRelease) -> list[Check]:
@@ -152,6 +166,8 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
 
     def source_checks(self, release: PermutedRelease, source: Records, params: Permute) -> list[Check]:
         """Return the checks that values, quasi-identifiers and groups are those of the source's records."""
+        from privsql.mechanisms.permute import checks
+
         return checks.source_checks(release, source)
 
     def measured(self, release: PermutedRelease) -> Facts:
@@ -160,22 +176,39 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
 
     def bounds(self, release: PermutedRelease) -> list[VerifiedBound]:
         """Return the fewest different values of a group, and the narrowest range of one."""
+        from privsql.mechanisms.permute import checks
+
         return checks.measured_bounds(release)
 
     def answers(self, db: Relations, manifest: Manifest) -> Answers:
         """Return the release as one that shares out the records of each group over its values."""
+        from privsql.mechanisms.permute import answers
+
         return answers.PermuteAnswers(db, manifest)
 
     def evaluate(self, context: EvaluationContext) -> Evaluated:
         """Return errors of a workload of questions, and the quality of the channel."""
+        from privsql.answers.accuracy import by_questions
+
         return by_questions(context)
+
+    def attack_view(self) -> type[attacks.PermutedView]:
+        """Return the groups of a release, as adversaries see them."""
+        from privsql.mechanisms.permute import attacks
+
+        return attacks.PermutedView
 
     def adversaries(self) -> tuple[Adversary[attacks.PermutedView], ...]:
         """Return attackers who look for groups that break the promise, and attackers who guess values within groups."""
+        from privsql.mechanisms.permute import attacks
+
         return attacks.ADVERSARIES
 
     def joint_attacks(self) -> tuple[JointAttack, ...]:
         """Return the attacks that intersect and subtract groups of two releases."""
+        from privsql.attacks.adversaries import attack_by_intersection
+        from privsql.mechanisms.permute import attacks
+
         return attack_by_intersection, attacks.attack_together
 
     def measure_learning(self, view: ReleaseView) -> Finding | None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from privsql.answers.accuracy import by_questions
 from privsql.engine.database import IntervalFunctions
 from privsql.errors import UsageError
 from privsql.mechanisms.base import NO_CURVE, WEIGHTED, Mechanism, NoComposition, TableShape
-from privsql.mechanisms.perturb import answers, attacks, checks, plan, publish, tables
+from privsql.mechanisms.perturb import tables
 from privsql.mechanisms.perturb.parameters import Randomize, RandomizeFacts, RandomizePlan
 from privsql.model.explanations import LEARNT, LINKED, SEVERAL, ReleasePromises, make_structure
 from privsql.model.parameters import Facts
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
     from privsql.mechanisms.base import Alternatives, Curve, ProfiledSource, Proposal, Views
+    from privsql.mechanisms.perturb import attacks
     from privsql.mechanisms.perturb.checks import PerturbedRelease
     from privsql.model.checks import Check, VerifiedBound
     from privsql.model.explanations import Structure
@@ -55,7 +55,6 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
     shape = TableShape(numeric=False, most_numbers=None)
     composition = NoComposition()
     layout = tables.TABLES
-    scene = attacks.PerturbedView
     advice = (
         "a lower rho2, which keeps less of every value",
         "algorithm = 'up': sub-tables with few values leave few to choose among",
@@ -64,14 +63,20 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
 
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
         """Propose rho1 and rho2 that protect every value which is not more frequent than all others together."""
+        from privsql.mechanisms.perturb import plan
+
         return plan.propose_parameters(source)
 
     def plan(self, db: Relations, source: Records, params: Randomize) -> RandomizePlan:
         """Return the partition of the values into sub-tables, with its error bound and retention."""
+        from privsql.mechanisms.perturb import plan
+
         return plan.plan_release(source, params)
 
     def compare_algorithms(self, db: Relations, source: Records, params: Randomize) -> Alternatives:
         """Return sub-tables, retention, bound and expected error of ``up``, ``pp`` and ``pp-paper``."""
+        from privsql.mechanisms.perturb import plan
+
         return plan.compare_algorithms(source, params)
 
     def predict_curve(self, db: Relations, source: Records, params: Randomize) -> Curve:
@@ -80,6 +85,8 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
 
     def publish(self, db: Relations, source: Records, params: Randomize, key: Key) -> RandomizeFacts:
         """Perturb the records of each sub-table, and publish them with the public parameters."""
+        from privsql.mechanisms.perturb import publish
+
         return publish.publish_release(db, source, params, key)
 
     def require_columns(self, manifest: Manifest, params: Randomize) -> None:
@@ -95,6 +102,8 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
 
     def checks(self, release: PerturbedRelease) -> list[Check]:
         """Return the checks of sub-tables, retention probabilities, bounds and facts."""
+        from privsql.mechanisms.perturb import checks
+
         return checks.release_checks(release)
 
     def long_checks(self, release: PerturbedRelease) -> list[Check]:
@@ -103,6 +112,8 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
 
     def source_checks(self, release: PerturbedRelease, source: Records, params: Randomize) -> list[Check]:
         """Return the checks that quasi-identifiers, values and their sub-tables are those of the source."""
+        from privsql.mechanisms.perturb import checks
+
         return checks.source_checks(release, source, params)
 
     def measured(self, release: PerturbedRelease) -> Facts:
@@ -111,18 +122,32 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
 
     def bounds(self, release: PerturbedRelease) -> list[VerifiedBound]:
         """Return for each protected value rho2, and the posterior that its sub-tables allow."""
+        from privsql.mechanisms.perturb import checks
+
         return checks.posterior_bounds(release)
 
     def answers(self, db: Relations, manifest: Manifest) -> Answers:
         """Return the release as one that reconstructs counts from perturbed values."""
+        from privsql.mechanisms.perturb import answers
+
         return answers.RandomizeAnswers(db, manifest)
 
     def evaluate(self, context: EvaluationContext) -> Evaluated:
         """Return errors of a workload of questions, and the quality of the channel."""
+        from privsql.answers.accuracy import by_questions
+
         return by_questions(context)
+
+    def attack_view(self) -> type[attacks.PerturbedView]:
+        """Return the groups of a release, as adversaries see them."""
+        from privsql.mechanisms.perturb import attacks
+
+        return attacks.PerturbedView
 
     def adversaries(self) -> tuple[Adversary[AttackView], ...]:
         """Return attackers who read the published values, and attackers who learn from the release as a whole."""
+        from privsql.mechanisms.perturb import attacks
+
         return attacks.ADVERSARIES
 
     def joint_attacks(self) -> tuple[JointAttack, ...]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from scipy.special import ndtri
 from sqlglot import exp
 
 from privsql.answers.sql.compiler import ITEMS, parse_set_query
@@ -232,6 +231,8 @@ class ViewAnswers(ItemAnswers):
 
         A set is listed if a table tells its number of records, and that is above 0 at 95 % confidence.
         """
+        from scipy.special import ndtri
+
         self.require_estimator(estimator)
         model, codes = self.published_views.model, self.published_views.choice.codes
         leaning = estimator != "baseline"

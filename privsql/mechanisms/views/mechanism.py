@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING
 from privsql.mechanisms.base import WEIGHTED, F, ItemSetShape, ProfiledSource, Proposal, Views
 from privsql.mechanisms.dp.mechanism import RECORD, PresenceMechanism
 from privsql.mechanisms.dp.tables import describe_noisy_tables
-from privsql.mechanisms.views.answers import ViewAnswers
-from privsql.mechanisms.views.attacks import attack_views
-from privsql.mechanisms.views.checks import check_views, compare_universe, require_items
-from privsql.mechanisms.views.evaluation import evaluate_sets
 from privsql.mechanisms.views.parameters import SetValued, ViewFacts, ViewPlan
-from privsql.mechanisms.views.plan import plan_views
-from privsql.mechanisms.views.publish import publish_views
 from privsql.mechanisms.views.tables import SETS, TABLES, weigh_sets
 
 if TYPE_CHECKING:
@@ -22,6 +16,7 @@ if TYPE_CHECKING:
     from privsql.attacks.suite import AttackContext
     from privsql.engine.database import Relations
     from privsql.keyed_random import Key
+    from privsql.mechanisms.views.answers import ViewAnswers
     from privsql.model.checks import Check, CheckedRelease
     from privsql.model.explanations import Structure
     from privsql.model.manifest import Manifest
@@ -57,14 +52,20 @@ class ItemSetMechanism(PresenceMechanism[SetValued, F]):
 
     def require_columns(self, manifest: Manifest, params: SetValued) -> None:
         """Raise ``UsageError`` unless a release has one column of items, and no other."""
+        from privsql.mechanisms.views.checks import require_items
+
         require_items(manifest)
 
     def source_checks(self, release: CheckedRelease[SetValued, F], source: Records, params: SetValued) -> list[Check]:
         """Return the check that the universe is the specification's; a private release tells no more of its source."""
+        from privsql.mechanisms.views.checks import compare_universe
+
         return compare_universe(release, source)
 
     def evaluate(self, context: EvaluationContext) -> Evaluated:
         """Return errors by class of questions, and of the most frequent items and item sets."""
+        from privsql.mechanisms.views.evaluation import evaluate_sets
+
         return evaluate_sets(context)
 
 
@@ -77,10 +78,14 @@ class ItemViews(ItemSetMechanism[ViewFacts]):
 
     def plan(self, db: Relations, source: Records, params: SetValued) -> ViewPlan:
         """Return what is measured, at most, and with which budgets; no record is looked at."""
+        from privsql.mechanisms.views.plan import plan_views
+
         return plan_views(source, params)
 
     def publish(self, db: Relations, source: Records, params: SetValued, key: Key) -> ViewFacts:
         """Measure the views, and publish them with the sets of a population that fits them."""
+        from privsql.mechanisms.views.publish import publish_views
+
         return publish_views(db, source, params, key)
 
     def views(self, manifest: Manifest) -> Views:
@@ -89,14 +94,20 @@ class ItemViews(ItemSetMechanism[ViewFacts]):
 
     def checks(self, release: CheckedRelease[SetValued, ViewFacts]) -> list[Check]:
         """Return the checks of the views: their budgets, rule and scales, and the sets that fit them."""
+        from privsql.mechanisms.views.checks import check_views
+
         return check_views(release)
 
     def answers(self, db: Relations, manifest: Manifest) -> ViewAnswers:
         """Return the release as one that answers from the tables and the population that fits them."""
+        from privsql.mechanisms.views.answers import ViewAnswers
+
         return ViewAnswers(db, manifest)
 
     def attack_membership(self, learnt: AttackContext[AttackView]) -> list[Finding]:
         """Find the belief that a record is in the tables, by their counts and the choices of items."""
+        from privsql.mechanisms.views.attacks import attack_views
+
         return attack_views(learnt.view)
 
     def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:

@@ -8,7 +8,6 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import ndtri
 
 from privsql.mechanisms.dp.noisy_tables import (
     POSSIBLE,
@@ -161,6 +160,8 @@ class ViewModel:
         The truth lies outside of the interval with a chance of ``doubt``. Without ``leaning`` the estimate is that of
         least squares, which has no error where tables do not tell all that is asked.
         """
+        from scipy.special import ndtri
+
         value, precision = self.squares.coefficients(chosen)
         wanted, is_told = question_coefficients(question), precision > 0
         estimate, deviation = float((wanted * value).sum()), float(np.sqrt(self.squares.sum_variance(chosen, question)))
@@ -296,6 +297,8 @@ def half_width(deviation: float, step: float, doubt: float) -> float:
     many, whose quantile is the normal one: the larger of both, and half a step of the grid on which sums of few whole
     numbers lie.
     """
+    from scipy.special import ndtri
+
     quantile = max(float(-ndtri(doubt)), -float(np.log(2 * doubt)) / np.sqrt(2))
     return float(deviation * quantile + step / 2) if deviation else 0.0
 

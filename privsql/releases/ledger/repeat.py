@@ -57,11 +57,16 @@ class Proof:
 
     Attributes:
         check: The check that shows it; None where nothing can be compared.
-        unproved: Why the release can't be made again; empty if it can.
+        unproved: Why the release can't be made again; empty if it can, or if it is drawn afresh.
     """
 
     check: Check | None
     unproved: str = ""
+
+    @property
+    def proves(self) -> bool:
+        """Return whether the release is proved if the check holds."""
+        return self.check is not None and not self.unproved
 
 
 def find_record(spec: Spec, target: Target, database: Path | None = None) -> LedgerRecord | None:

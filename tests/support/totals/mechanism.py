@@ -70,7 +70,6 @@ class ExactTotals(Mechanism[Totals, TotalsFacts]):
     composition = NoComposition()
     sql = ("core/",)
     layout = TABLES
-    scene = None
     advice = ("a larger least",)
 
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
@@ -120,6 +119,9 @@ class ExactTotals(Mechanism[Totals, TotalsFacts]):
 
     def evaluate(self, context: EvaluationContext) -> Evaluated:
         return by_questions(context)
+
+    def attack_view(self) -> None:
+        """Return None: no adversary learns from quasi-identifiers."""
 
     def adversaries(self) -> tuple[Adversary[AttackView], ...]:
         return attacks.EXACT
