@@ -25,9 +25,9 @@ Members are described here; the classes that provide them add only what differs.
 from __future__ import annotations
 
 import sys
-import time
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from threading import Timer
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, TypeVar, cast
 
 from privsql.calls import as_whole_number, refuse_unknown_keywords
@@ -495,6 +495,7 @@ class LockedSession(Container, Protocol):
 
 Item = TypeVar("Item")
 PATIENCE = 1.0  # seconds before a bar appears
+READING, COMPARING = "Reading the source", "Comparing with earlier releases"  # steps of several verbs
 
 
 class Reporter:
@@ -591,12 +592,12 @@ class PartReporter(Reporter):
 
 
 class BarReporter(Reporter):
-    """One rich progress bar that shows the current step once the whole has lasted ``PATIENCE``."""
+    """One rich progress bar that shows the current step."""
 
     watched = True
 
     def __init__(self, progress: Progress) -> None:
-        self._progress, self._begun, self._counted = progress, time.monotonic(), False
+        self._progress, self._counted = progress, False
 
     def start_step(self, title: str) -> None:
         self._progress.reset(self._progress.tasks[0].id, total=None, description=title)
@@ -611,11 +612,8 @@ class BarReporter(Reporter):
         self._move_bar(None if self._counted or percent < 0 else percent)
 
     def _move_bar(self, percent: float | None) -> None:
-        """Move the bar, and show it if it is time."""
         if percent is not None:
             self._progress.update(self._progress.tasks[0].id, total=100, completed=percent)
-        if time.monotonic() > self._begun + PATIENCE and not self._progress.live.is_started:
-            self._progress.start()
 
 
 def report_steps(report: Reporter, items: Iterable[Item], number: int) -> Iterator[Item]:
@@ -628,7 +626,10 @@ def report_steps(report: Reporter, items: Iterable[Item], number: int) -> Iterat
 
 @contextmanager
 def open_reporter(*, enabled: bool | None = None) -> Iterator[Reporter]:
-    """Yield a bar on stderr if that is a terminal (or ``enabled`` says so), else silence."""
+    """Yield a bar on stderr if that is a terminal (or ``enabled`` says so), else silence.
+
+    It appears after ``PATIENCE`` seconds, whatever the verb does then.
+    """
     if not (sys.stderr.isatty() if enabled is None else enabled):
         yield SILENT
         return
@@ -638,8 +639,13 @@ def open_reporter(*, enabled: bool | None = None) -> Iterator[Reporter]:
     left = TimeRemainingColumn(), TextColumn("left")
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn(), *left)
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
-    progress.add_task("", total=None)
+    progress.add_task("Starting", total=None)
+    showing = Timer(PATIENCE, progress.start)
+    showing.daemon = True
+    showing.start()
     try:
         yield BarReporter(progress)
     finally:
+        showing.cancel()
+        showing.join()
         progress.stop()

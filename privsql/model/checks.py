@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sqlglot import exp
 
+from privsql.engine.database import SILENT, Reporter, report_steps
 from privsql.engine.files import label_value
 from privsql.engine.sqlfiles import (
     Hole,
@@ -28,7 +29,7 @@ from privsql.model.parameters import Facts, Parameters
 from privsql.outcomes import JsonObject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -109,9 +110,9 @@ class VerifiedBound(JsonObject):
         return self.belief and self.found != NO_BELIEF and Fraction(self.bound) < 1
 
 
-def run_checks(db: Relations | None, checks: Iterable[Check]) -> list[CheckResult]:
+def run_checks(db: Relations | None, checks: Sequence[Check], report: Reporter = SILENT) -> list[CheckResult]:
     """Run checks in order. A check whose query can't run on what was found has failed."""
-    return [_run_check(db, check) for check in checks]
+    return [_run_check(db, check) for check in report_steps(report, checks, len(checks))]
 
 
 def _run_check(db: Relations | None, check: Check) -> CheckResult:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlglot import exp
 
+from privsql.engine.database import SILENT
 from privsql.engine.remote import BATCH
 from privsql.engine.sqlfiles import Field, Holes, any_of, column, fill, is_null, same_columns, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from privsql.attacks.scene import Finding, Ints
-    from privsql.engine.database import Relations
+    from privsql.engine.database import Relations, Reporter
     from privsql.mechanisms.base import Mechanism
     from privsql.model.manifest import Manifest
     from privsql.model.parameters import Facts, Parameters
@@ -566,6 +567,7 @@ def examine_release(
     source: Records | None = None,
     spec: Spec | None = None,
     whole: bool = True,
+    report: Reporter = SILENT,
 ) -> list[CheckResult]:
     """Run all checks of a release whose contents are as stated.
 
@@ -574,7 +576,9 @@ def examine_release(
         source: Its records, for the checks against the source; None to leave these out.
         spec: The specification of the source.
         whole: Whether to run the checks that take long as well, which publishing implies.
+        report: Is told how many checks are done.
     """
+    report.start_step("Checking the release")
     try:
         mechanism, manifest, checked = release.mechanism, release.manifest, release.checked
         checked.name_tables()
@@ -586,7 +590,7 @@ def examine_release(
             same = has_same_choice(manifest, source)
             checks += mechanism.source_checks(checked, source, spec.mechanism) if same else matching_checks(release)
             checks += compare_with_source(manifest, source, spec)
-        return run_checks(release.db, checks)
+        return run_checks(release.db, checks, report)
     except (UsageError, *BROKEN) as error:
         wrong = str(error) if isinstance(error, UsageError) else f"{type(error).__name__} on what the release holds"
     return [CheckResult(READABLE, 1, (wrong,))]

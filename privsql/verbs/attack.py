@@ -23,7 +23,7 @@ from privsql.attacks.differential import Inference, infer_counts
 from privsql.attacks.scene import Finding, Floats, ReleaseView
 from privsql.attacks.suite import LEARNING, ReleaseSeries
 from privsql.calls import PathLike, as_exact_number, as_optional_path, as_whole_number
-from privsql.engine.database import Options, Reporter, RunKeywords, options_from, report_steps
+from privsql.engine.database import READING, Options, Reporter, RunKeywords, options_from, report_steps
 from privsql.engine.sqlfiles import DIALECT, Field, alias_as, column, render_sql, table
 from privsql.errors import UsageError
 from privsql.figures import format_percent
@@ -220,12 +220,14 @@ def attack(
     key_path = as_optional_path(key_file, "key_file")
     near = str(within) if within is not None else None
     with options_from(how, attack) as options:
+        options.report.start_step("Opening the release")
         with open_release(target) as (db, attached), explain_failures(target):
             manifest, mechanism = attached.manifest, attached.mechanism
             adversaries, scene = mechanism.adversaries(), mechanism.attack_view()
             view = ReleaseView(db, manifest, drawn, within=near)
             findings = run_attacks(view, adversaries, scene, options.report) if source is None else []
         if source is not None:
+            options.report.start_step(READING)
             spec = spec_from_manifest(source, manifest, connection)
             with (
                 open_release_with_source(target, spec, manifest, options, key_file=key_path) as (beside, records),
@@ -237,6 +239,7 @@ def attack(
                 view = ReleaseView(beside.db, manifest, drawn, beside.database, source=True, persons=named, within=near)
                 findings = run_attacks(view, adversaries, scene, options.report)
         for other in others:
+            options.report.start_step(f"Combining with {other}")
             findings += _combine_releases((target, other))
     return Attacked(findings, source is not None, time.monotonic() - clock)
 

@@ -94,12 +94,14 @@ def fit(
     if rows_file is not None and rows_file.suffix != ".parquet":
         raise UsageError(f"{rows_file}: rows need a new file that ends in .parquet")
     with options_from(how, fit) as options, open_release(target, options=options) as (_, attached):
+        options.report.start_step("Reading the release")
         records = NumberedRecords.find(attached)
         if given is None:
             arrays, model, stated = fit_model(attached, records.digest(), options.report)
         else:
             arrays, stated = attached.read_arrays(), ModelParameters.read(given)
             model = restore_from(stated, arrays, records.digest())
+        options.report.start_step("Drawing completed tables")
         beliefs = model.find_beliefs()
         stored = store_model(arrays, beliefs, stated)
         if stored is None and file is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from privsql import keyed_random
 from privsql.calls import as_path, as_whole_number, refuse_unknown_keywords
 from privsql.engine import sqlfiles
-from privsql.engine.database import RUNNING, options_from
+from privsql.engine.database import COMPARING, READING, RUNNING, options_from
 from privsql.engine.files import fold_name, temporary_folder
 from privsql.engine.open import is_database, log_of, open_engine
 from privsql.engine.sqlfiles import table, temp_table
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
 # The outcome of ``publish`` and ``plan``.
 
 MOST_ROWS = 40  # of the table of a plan
+PLANNING = "Planning the release"  # a step of both verbs
 
 
 @dataclass(frozen=True, repr=False)
@@ -242,7 +243,7 @@ def publish_spec(request: PublicationRequest, options: Options, *, replace: bool
     """Publish what is requested, by the ledger of its specification; as of ``publish``."""
     # The specification: what it asks for works, and its target may be written.
     spec, over = request.spec, replace or request.repeat
-    clock, target = time.monotonic(), spec.target
+    clock, target, report = time.monotonic(), spec.target, options.report
     replay_target_wal(target)
     if request.repeat and isinstance(spec.implementation.composition, BudgetComposition):
         raise UsageError("a differentially private release is drawn afresh, so option repeat can't give the same again")
@@ -255,9 +256,11 @@ def publish_spec(request: PublicationRequest, options: Options, *, replace: bool
         source_session(spec, draft.spill_folder, options) as detached,
     ):
         # The records: the source is read and counted, and the ledger covers its people.
+        report.start_step(READING)
         replaces = digest_release(target) if is_occupied(target) else None
         request = dataclasses.replace(request, path=prepare_ledger(db, spec), replaces=replaces)
         publication = _prepare_publication(db, detached, request, publishing=True)
+        report.start_step(COMPARING)
         publication.require_covered()
         if request.repeat and replaces is not None and not publication.repeats:
             raise GuaranteeError(
@@ -267,6 +270,7 @@ def publish_spec(request: PublicationRequest, options: Options, *, replace: bool
         source, mechanism = publication.source, spec.implementation
         try:
             # The plan and the tables: the mechanism makes both, in database ``release`` of an engine.
+            report.start_step(PLANNING)
             key = source.bind_key(publication.key) if publication.must_bind_key else publication.key
             engine: Relations = draft.stage if isinstance(draft, StagedDraft) else db
             if not isinstance(draft, StagedDraft):
@@ -278,6 +282,7 @@ def publish_spec(request: PublicationRequest, options: Options, *, replace: bool
                     facts = _publish_detached(detached, publication, draft, key)
 
             # The manifest states what the tables tell of themselves.
+            report.start_step("Measuring the release")
             manifest, entries = _make_manifest(publication, facts), dict[str, Any]()
 
             def state() -> AttachedRelease:
@@ -291,11 +296,12 @@ def publish_spec(request: PublicationRequest, options: Options, *, replace: bool
                 db.define_objects(release.definitions, into="release")
             engine.register_arrow("manifest", release.manifest.as_table())
             rows = sqlfiles.all_rows(temp_table("manifest"))
-            engine.create_table(MANIFEST, rows, into="release", title="Checking the release")
+            engine.create_table(MANIFEST, rows, into="release")
 
             # The proof: every check holds, on the tables and on what is handed out.
-            checks = examine_release(release, whole=False)
+            checks = examine_release(release, whole=False, report=report)
             _require_checks_hold(checks)
+            report.start_step("Writing the release")
             summary = ReleaseSummary.make(release, list_bounds(release, examined=True), refuse_learning(release))
             publication.read_tables(engine, release.tables)
             if isinstance(draft, StagedDraft):
@@ -450,9 +456,12 @@ def plan(spec: SpecLike | None = None, **how: Unpack[Planning]) -> Published:
             source_session(meant, folder, options) as detached,
         ):
             request = PublicationRequest(meant, find_ledger(db, meant))
+            options.report.start_step(READING)
             publication = _prepare_publication(db, detached, request, publishing=False)
             if request.path is not None and request.path.exists():
+                options.report.start_step(COMPARING)
                 publication.compare_earlier()
+            options.report.start_step(PLANNING)
             with _explain_stale_setting(publication.source):
                 facts = meant.implementation.plan(detached or db, publication.source, meant.mechanism)
         source, seconds = publication.source, time.monotonic() - clock

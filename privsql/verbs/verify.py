@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from privsql.calls import as_optional_path
-from privsql.engine.database import Options, options_from
+from privsql.engine.database import READING, Options, options_from
 from privsql.engine.sqlfiles import temp_table
 from privsql.errors import UsageError
 from privsql.exact import readable_text
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from privsql.calls import PathLike
-    from privsql.engine.database import RunKeywords
+    from privsql.engine.database import Reporter, RunKeywords
     from privsql.model.checks import CheckResult, VerifiedBound
     from privsql.model.manifest import Manifest
     from privsql.releases.contents import AttachedRelease
@@ -150,6 +150,7 @@ def verify(
     with options_from(how, verify) as options:
         outcome, attached, spec = _check_release(target, source, key, ledger_file, options, connection)
         if others and outcome.ok:
+            options.report.start_step("Comparing with other releases")
             together = _check_together([*others, target], spec, ledger_file)
             outcome = replace(outcome, checks=[*outcome.checks, *together])
     if to is not None and not outcome.ok:
@@ -173,7 +174,8 @@ def _check_release(
     spec: Spec | None = None
     unchecked: list[str] = []
     proved: bool | None = None
-    in_place = source_input is None and _can_check_in_place(target)
+    in_place, report = source_input is None and _can_check_in_place(target), options.report
+    report.start_step("Opening the release")
     with attach_release(target, options=options, in_place=in_place) as (_, release):
         manifest = release.manifest
         results = [*release.checks, *_check_place(target, manifest)]
@@ -181,21 +183,23 @@ def _check_release(
         if held and not in_place:
             results += check_statistics(release, locate_release(target))
         if held and source_input is None:
-            results += examine_release(release)
-            recomputed = _recompute_facts(release, results)
+            results += examine_release(release, report=report)
+            recomputed = _recompute_facts(release, results, report)
     if held and source_input is not None:
         from privsql.releases.ledger.repeat import find_record, prove_release
         from privsql.source.keywords import spec_from_manifest
         from privsql.verbs.sessions import open_release_with_source
 
         spec = spec_from_manifest(source_input, manifest, connection)
+        report.start_step(READING)
         record = find_record(spec, target, ledger)
         with open_release_with_source(
             target, spec, manifest, options, key_file=key_file, for_ledger=record is not None
         ) as (with_source, source):
             unchecked = [] if has_same_choice(manifest, source) else [UNCHECKED]
-            results += examine_release(with_source, source=source, spec=spec)
-            recomputed = _recompute_facts(with_source, results)
+            results += examine_release(with_source, source=source, spec=spec, report=report)
+            recomputed = _recompute_facts(with_source, results, report)
+            report.start_step("Publishing again")
             proof = prove_release(with_source, source, spec, record, key_file)
             unchecked += [f"{UNPROVED}: {proof.unproved}"] if proof.unproved else []
             compared = run_checks(None, [] if proof.check is None else [proof.check])
@@ -224,10 +228,11 @@ def _check_place(target: Target, manifest: Manifest) -> list[CheckResult]:
     return run_checks(None, [Check("it is of the kind that it states", lambda: [f"it states {stated}, and is {is_}"])])
 
 
-def _recompute_facts(release: AttachedRelease, results: list[CheckResult]) -> MeasuredFacts | None:
+def _recompute_facts(release: AttachedRelease, results: list[CheckResult], report: Reporter) -> MeasuredFacts | None:
     """Recompute the facts of a release that passed its checks, and compare them with what is stated."""
     if not all(result.ok for result in results):
         return None
+    report.start_step("Recomputing what it states")
     measured = measure_facts(release)
     compared = Check("stated facts follow from the tables", lambda: measured.list_differences(release.manifest))
     results += run_checks(None, [compared])
