@@ -234,6 +234,20 @@ def relative_error(channel: Channel, share: float, count: float, strength: float
     return float((weights @ errors) / weights.sum() / count)
 
 
+def expect_errors(channel: Channel, count: float, strength: float = 0.6) -> Floats:
+    """Return the relative standard errors (m,) of counts of so many records of each value.
+
+    Each is asked of ``count`` / f records, few beside the table, that are associated with ``strength``.
+    """
+    total = count / np.maximum(channel.shares, TINY)
+    drive = (strength * total) ** 2
+    eigenvalues, vectors = channel.default_form.eigen_basis(1.0)
+    prior = drive * channel.prior_shape + total * channel.shares
+    gains = (channel.mean @ vectors) * prior[:, None]
+    explained = (gains**2 / (1 + (drive / total)[:, None] * eigenvalues)).sum(axis=1) / total
+    return np.asarray(np.sqrt((prior - explained).clip(0)) / count)
+
+
 # Reconstruct ----------------------------------------------------------------------------------------------------------
 # Reconstruction through a channel: the algebra that all mechanisms share. Notation as in ``privsql.answers.channel``.
 #

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from privsql.answers.answer import Answer
     from privsql.outcomes import Part
 
-STYLES = {"promised": "green", "beyond the promise": "yellow", "left out": "bold red", "best": "bold"}  # by standing
+STYLES = {
+    "promised": "green",
+    "beyond the promise": "yellow",
+    "left out": "bold red",
+    "useless": "bold red",
+    "best": "bold",
+}  # by standing
 WIDE = 140  # columns of a wide table that is written to a file
 CONTROLS = {*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - {ord("\t"), ord("\n")}
 ESCAPED = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in CONTROLS}

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from privsql.model.checks import Check, CheckedRelease, VerifiedBound
     from privsql.model.explanations import ReleasePromises, Structure
     from privsql.model.manifest import Manifest
+    from privsql.model.precision import Precision
     from privsql.model.records import Profile, Records
     from privsql.model.tables import Tables
     from privsql.model.universes import ListedValues, Universe
@@ -257,27 +258,31 @@ Shape = TableShape | ItemSetShape[Any] | CategoricalShape[Any]
 Composition = NoComposition | GroupComposition[Any] | BudgetComposition[Any]
 
 
-ASKED, FEW_ASKED = 500, 100  # records of the counts whose errors a proposal tells
-
-
 @dataclass(frozen=True)
 class Proposal:
     """Parameters for the table ``[mechanism]`` of a specification, with remarks on them as comments.
 
     Attributes:
-        promise: What the release promises, what it does not protect, and how precise it is: a sentence each.
+        promise: What the release promises, and what it does not protect: a sentence each.
+        precision: The errors of counts of the worst protected value; None where no closed form tells them.
         remarks: Further comments.
         left_out: Columns of the source that have no place in what can be published.
-        error: The relative standard error of a count of ``ASKED`` of the worst protected value, without a fit.
         decide: Parameters that the publisher has to confirm, since they were read from the records.
     """
 
     parameters: Json
     promise: tuple[str, ...] = ()
+    precision: Precision | None = None
     remarks: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    error: float | None = None
     decide: Json = field(default_factory=dict)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Return the promise and the precision, a line for each sentence."""
+        if self.precision is None:
+            return self.promise
+        return (*self.promise, f"Precision: {self.precision.text}.")
 
 
 @dataclass(frozen=True)
@@ -372,6 +377,18 @@ class Mechanism(ABC, Generic[P, F]):
         Raises:
             UsageError: The mechanism has no threshold of beliefs.
         """
+
+    def foresee_precision(self, params: P, bounds: Sequence[VerifiedBound], columns: int) -> Precision | None:
+        """Return the errors of counts in closed form; None where none is known. Nothing is measured.
+
+        A private mechanism reads public figures only, and never ``bounds``.
+
+        Args:
+            params: The parameters.
+            bounds: The bounds of values, with the highest belief in each and its records.
+            columns: The number of quasi-identifiers.
+        """
+        return None
 
     @abstractmethod
     def publish(self, db: Relations, source: Records, params: P, key: Key) -> F:

@@ -93,6 +93,8 @@ class VerifiedBound(JsonObject):
         bound: The bound.
         found: How far the release goes, as its tables say.
         records: How many published records have the value, where the release states that.
+        even: The share of the value in buckets with and without it that would give counts of the same precision, where
+            that is known.
         belief: Whether bound and found are probabilities.
     """
 
@@ -102,6 +104,7 @@ class VerifiedBound(JsonObject):
     bound: str
     found: str
     records: int | None = None
+    even: float | None = None
     belief: bool = True
 
     @property

@@ -312,6 +312,7 @@ class Release:
                 digest = NumberedRecords.find(self._attached).digest()
                 with open_reporter() if self._options is None else nullcontext(self._options.report) as report:
                     arrays, model, parameters = fit_model(self._attached, digest, report)
+                    report.start_step("Drawing completed tables")
                     store_model(arrays, model.find_beliefs(), parameters)
             except (InfeasibleError, EngineError):  # there is no model, or no place for it
                 return False

@@ -22,6 +22,7 @@ from privsql.mechanisms.base import BudgetComposition
 from privsql.mechanisms.registry import get_mechanism
 from privsql.model.arrays import largest_transport
 from privsql.model.checks import BROKEN, Check, CheckResult, VerifiedBound, differ_from_spec, run_checks
+from privsql.model.precision import ASKED, Precision
 from privsql.model.records import Records, describe_persons
 from privsql.outcomes import Cell, JsonObject, Outcome, Part, pairs
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from privsql.attacks.scene import Finding, Ints
     from privsql.engine.database import Relations, Reporter
+    from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.base import Mechanism
     from privsql.model.manifest import Manifest
     from privsql.model.parameters import Facts, Parameters
@@ -247,7 +249,8 @@ def _is_same(stated: object, other: object) -> bool:
 # The lines with which the screens of all verbs and pages begin, for those who decide on a release.
 
 PROMISED, BEYOND, MEASURED, LEFT_OUT = "promised", "beyond the promise", "measured", "left out"
-TYPICAL_COUNT = 500  # records of the answer whose error is stated
+USELESS = "useless"
+UNKNOWN_ERROR = "no formula tells it before it is measured; 'privsql evaluate' measures it"
 MANY_LEFT_OUT = 0.05  # share of the source's records; if more are left out, a line says so
 NAMED = 3  # values without protection that a line names
 MOST_KINDS = 2**20  # records that are compared with each other
@@ -258,7 +261,7 @@ HASHES = 2**64  # different ones
 class SummaryLine(JsonObject):
     """One line for people, with its figures by name.
 
-    ``standing`` is ``PROMISED``, ``BEYOND``, ``MEASURED`` or ``LEFT_OUT``.
+    ``standing`` is ``PROMISED``, ``BEYOND``, ``MEASURED``, ``LEFT_OUT`` or ``USELESS``.
     """
 
     json_keys = ("text", "standing", "figures*")
@@ -285,7 +288,7 @@ class ReleaseSummary(Outcome):
     def foresee(
         mechanism: Mechanism[Any, Any],
         params: Parameters,
-        sensitive: Sequence[Field],
+        roles: Roles,
         bounds: Sequence[VerifiedBound],
         persons: Persons | None,
         counts: tuple[int | None, int | None],
@@ -295,7 +298,7 @@ class ReleaseSummary(Outcome):
         Args:
             mechanism: The mechanism of the release.
             params: Its parameters.
-            sensitive: The sensitive columns.
+            roles: The roles of its columns.
             bounds: The bounds of its values, with what is reached.
             persons: What is declared of persons.
             counts: The records of the source, and how many of them are left out; None where this is not stated.
@@ -303,7 +306,7 @@ class ReleaseSummary(Outcome):
         several = {} if persons is None else {"several": persons.several, "most": persons.most}
         standing = BEYOND if persons is None or persons.several else MEASURED
         lines = {
-            "promise": _summarize_promise(mechanism, params, sensitive, bounds, _protected_unit(persons)),
+            "promise": _summarize_promise(mechanism, params, roles.sensitive, bounds, _protected_unit(persons)),
             "persons": SummaryLine("persons", describe_persons(persons), standing, several),
         }
         records, left_out = counts
@@ -311,6 +314,7 @@ class ReleaseSummary(Outcome):
             share = left_out / records
             text = f"{share:.1%} of the source's records ({left_out:,} of {records:,}) are not in the release"
             lines["left_out"] = SummaryLine("left out", text, LEFT_OUT, {"records": left_out, "share": share})
+        lines["error"] = _foresee_error(mechanism.foresee_precision(params, bounds, len(roles.quasi_identifiers)))
         return ReleaseSummary(lines)
 
     @staticmethod
@@ -338,15 +342,16 @@ class ReleaseSummary(Outcome):
         first = ReleaseSummary.foresee(
             release.mechanism,
             release.checked.params,
-            manifest.sensitive,
+            manifest.roles,
             bounds,
             manifest.persons,
             (manifest.records, manifest.suppressed),
         )
+        error = _summarize_error(errors) or first.lines["error"]
         lines = {
-            **first.lines,
+            **{name: line for name, line in first.lines.items() if name != "error"},
             "attacker": _summarize_attacker(learning, release, hint),
-            "error": _summarize_error(errors, hint),
+            "error": error,
             "unique": _summarize_unique(release),
             "others": SummaryLine("other releases", text, MEASURED, {"statements": len(together)}),
         }
@@ -431,19 +436,29 @@ def _summarize_attacker(finding: Finding | None, release: AttachedRelease, hint:
     return SummaryLine(title, text, BEYOND, {"reached": reached, "guessing": guess, "above": above})
 
 
-def _summarize_error(errors: Sequence[tuple[float, float, bool]], hint: str) -> SummaryLine:
-    """Return the median error of counts within a factor of 2 of ``TYPICAL_COUNT``, or of the nearest one.
+def _foresee_error(precision: Precision | None) -> SummaryLine:
+    """Return the errors of counts that a closed form tells, in red where they make the release useless."""
+    if precision is None:
+        return SummaryLine("precision", UNKNOWN_ERROR)
+    errors = {"error": precision.error, "few": precision.few, "share": precision.share}
+    figures = {name: one if one is not None and math.isfinite(one) else None for name, one in errors.items()}
+    text, standing = (precision.warning, USELESS) if precision.is_useless else (precision.text, MEASURED)
+    return SummaryLine("precision", text.removesuffix("."), standing, figures)
 
-    >>> _summarize_error([(240.0, 12.0, False), (400.0, 15.0, False), (90.0, 5.0, False), (0.0, 3.0, False)], "").text
+
+def _summarize_error(errors: Sequence[tuple[float, float, bool]]) -> SummaryLine | None:
+    """Return the median error of counts within a factor of 2 of ``ASKED``, or of the nearest one; None for none.
+
+    >>> _summarize_error([(240.0, 12.0, False), (400.0, 15.0, False), (90.0, 5.0, False), (0.0, 3.0, False)]).text
     'a count of 500 is typically off by 15 (3%)'
-    >>> _summarize_error([(240.0, 12.0, True), (130.0, 8.0, True), (90.0, 5.0, True), (0.0, 3.0, True)], "").text
+    >>> _summarize_error([(240.0, 12.0, True), (130.0, 8.0, True), (90.0, 5.0, True), (0.0, 3.0, True)]).text
     'a count of 240 is typically off by at most 10 (4%)'
     """
     measured = [one for one in errors if one[0] >= 1]
     if not measured:
-        return SummaryLine("precision", f"not measured{hint}")
-    nearest = min((estimate for estimate, *_ in measured), key=lambda estimate: abs(math.log(estimate / TYPICAL_COUNT)))
-    count = TYPICAL_COUNT if TYPICAL_COUNT / 2 <= nearest <= TYPICAL_COUNT * 2 else round(nearest)
+        return None
+    nearest = min((estimate for estimate, *_ in measured), key=lambda estimate: abs(math.log(estimate / ASKED)))
+    count = ASKED if ASKED / 2 <= nearest <= ASKED * 2 else round(nearest)
     chosen = [(error, largest) for estimate, error, largest in measured if count / 2 <= estimate <= count * 2]
     error, most = median(error for error, _ in chosen), "at most " * any(largest for _, largest in chosen)
     text = f"a count of {count:,} is typically off by {most}{error:,.0f} ({error / count:.0%})"

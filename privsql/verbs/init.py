@@ -20,7 +20,7 @@ from privsql.engine.files import fold_name, is_files, url_scheme
 from privsql.engine.open import list_tables
 from privsql.engine.sqlfiles import DIALECT, Field, Holes, alias_as, column, fill, quoted_identifier, temp_table
 from privsql.errors import InfeasibleError, UsageError, suggest_name
-from privsql.mechanisms.base import ASKED, BudgetComposition, ItemSetShape, ProfiledSource, Proposal, TableShape
+from privsql.mechanisms.base import BudgetComposition, ItemSetShape, ProfiledSource, Proposal, TableShape
 from privsql.mechanisms.registry import DEFAULT, KINDS, PROMISES, get_default_mechanism, get_mechanism
 from privsql.source.keywords import read_keywords
 from privsql.source.look import MOST_CELLS, MOST_RECORDS, Column, look_at, share_alone
@@ -218,7 +218,6 @@ POPULATION = 'population = "clinic"  # publish asks whom the table is about; nam
 
 # Tables with a sensitive column ---------------------------------------------------------------------------------------
 
-USELESS = 0.2  # relative error of a count of ``ASKED`` above which a release is of no use
 DECIDE = (
     "nothing is published until this section is gone: delete it to leave these out, or move names to quasi_identifiers"
 )
@@ -301,16 +300,15 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
     shown = f"{records:,} records" + (
         f", of which {secret.records:,} were looked at" if secret.records < records else ""
     )
-    lines = [f"Proposed by privsql init for {shown}.", *chosen.promise]
+    lines = [f"Proposed by privsql init for {shown}.", *chosen.lines]
     alone = share_alone([one for one in columns if one.name in roles.published])
     lines.append(f"With their quasi-identifiers {alone:.0%} of the records are alone.")
     for name in roles.weights:
         weights = next(one for one in columns if one.name == name).sorted_numbers
         worth = float(weights.sum() ** 2 / np.square(weights).sum() / len(weights))
         lines.append(f"{name} is a survey weight: weighted answers are worth those of {worth:.0%} of the records.")
-    if chosen.error is not None and chosen.error > USELESS:
-        wrong = f"a count of {ASKED} would be off by {chosen.error:.0%}"
-        lines.append(f"USELESS as it stands: {wrong}. Choose another promise.")
+    if chosen.precision is not None and chosen.precision.is_useless:
+        lines.append(f"{chosen.precision.warning} Publish asks for --allow-useless.")
     for line in (*lines, *chosen.remarks, *texts):
         document.add(tomlkit.comment(line))
     decide = _ask(roles, chosen, wishes)
@@ -337,7 +335,7 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
     if other is not None:
         document.add(tomlkit.nl())
         document.add(tomlkit.comment("Or, in place of the mechanism above:"))
-        for line in (*other.promise, *tomlkit.dumps({"mechanism": {**other.parameters, **other.decide}}).splitlines()):
+        for line in (*other.lines, *tomlkit.dumps({"mechanism": {**other.parameters, **other.decide}}).splitlines()):
             document.add(tomlkit.comment(line))
     document.add(tomlkit.nl())
     for line in _explain_left_out(roles, wishes):

@@ -189,7 +189,16 @@ class Published(Outcome):
 # ``publish`` and ``plan``: from a specification to a release that has passed its checks.
 
 # Keywords of publish alone.
-PUBLISH_KEYWORDS = ("key", "key_file", "seed", "replace", "repeat", "nobody_has_it", "allow_composition")
+PUBLISH_KEYWORDS = (
+    "key",
+    "key_file",
+    "seed",
+    "replace",
+    "repeat",
+    "nobody_has_it",
+    "allow_composition",
+    "allow_useless",
+)
 
 
 def publish(spec: SpecLike | None = None, **how: Unpack[Publishing]) -> Published:
@@ -207,7 +216,8 @@ def publish(spec: SpecLike | None = None, **how: Unpack[Publishing]) -> Publishe
     ``key`` makes every random choice (default: one that follows from the ledger's key, the records and the request, or
     fresh from the operating system where there is no ledger); the same key and the same records give the same release.
     ``key_file`` holds one, ``seed`` makes one for tests. Subjects that the ledger knows are only published again if a
-    guarantee covers both, or if ``allow_composition``, which the release says. ``replace``: a release that is there is
+    guarantee covers both, or if ``allow_composition``, which the release says. A release whose counts of 500 would be
+    off by more than a fifth is only made with ``allow_useless``. ``replace``: a release that is there is
     replaced, and counts as received all the same, which the new one says; with ``nobody_has_it`` it is withdrawn in the
     ledger; ``repeat``: it is replaced only by the same release again, or one that a guarantee covers beside it, as a
     job needs it that may run twice. Raises ``InfeasibleError``, ``UsageError``, ``EngineError``, ``GuaranteeError``.
@@ -221,7 +231,7 @@ def publish(spec: SpecLike | None = None, **how: Unpack[Publishing]) -> Publishe
         raise UsageError("option nobody_has_it is about the release that is replaced; give option replace, too")
     request = PublicationRequest(meant, None, _release_key(how), allow, repeat=repeat, nobody_has_it=unreceived)
     with options_from(rest, "publish") as options:
-        return publish_spec(request, options, replace=replace)
+        return publish_spec(request, options, replace=replace, useless=bool(how.get("allow_useless")))
 
 
 def _release_key(keywords: Mapping[str, Any]) -> Key | None:
@@ -239,8 +249,13 @@ def _release_key(keywords: Mapping[str, Any]) -> Key | None:
     return key
 
 
-def publish_spec(request: PublicationRequest, options: Options, *, replace: bool = False) -> Published:
-    """Publish what is requested, by the ledger of its specification; as of ``publish``."""
+def publish_spec(
+    request: PublicationRequest, options: Options, *, replace: bool = False, useless: bool = True
+) -> Published:
+    """Publish what is requested, by the ledger of its specification; as of ``publish``.
+
+    ``useless``: also a release of which a count of 500 is off by more than a fifth.
+    """
     # The specification: what it asks for works, and its target may be written.
     spec, over = request.spec, replace or request.repeat
     clock, target, report = time.monotonic(), spec.target, options.report
@@ -250,6 +265,8 @@ def publish_spec(request: PublicationRequest, options: Options, *, replace: bool
     if request.repeat and replace:
         raise UsageError("give only one of the options repeat and replace")
     _require_writable(spec, replace=over)
+    if not useless:
+        _refuse_useless(spec)
     with (
         _choose_draft(spec)(target, replace=over) as draft,
         open_engine(draft.spill_folder, options) as db,
@@ -302,7 +319,10 @@ def publish_spec(request: PublicationRequest, options: Options, *, replace: bool
             checks = examine_release(release, whole=False, report=report)
             _require_checks_hold(checks)
             report.start_step("Writing the release")
-            summary = ReleaseSummary.make(release, list_bounds(release, examined=True), refuse_learning(release))
+            bounds = list_bounds(release, examined=True)
+            if not useless:
+                _refuse_useless(spec, bounds)
+            summary = ReleaseSummary.make(release, bounds, refuse_learning(release))
             publication.read_tables(engine, release.tables)
             if isinstance(draft, StagedDraft):
                 draft.release, written = release, draft.folder / spec.name
@@ -345,6 +365,17 @@ def publish_spec(request: PublicationRequest, options: Options, *, replace: bool
         [*warnings, *publication.warnings, *_table_warnings(spec), *_place_warnings(spec)],
         summary=summary,
     )
+
+
+def _refuse_useless(spec: Spec, bounds: Sequence[VerifiedBound] = ()) -> None:
+    """Raise ``InfeasibleError`` for a release whose counts are of no use, by a closed form.
+
+    Without ``bounds`` public figures alone tell, so that no budget is spent on what is refused.
+    """
+    columns = len(spec.columns.quasi_identifiers)
+    precision = spec.implementation.foresee_precision(spec.mechanism, bounds, columns)
+    if precision is not None and precision.is_useless:
+        raise InfeasibleError(f"{precision.warning} Option allow_useless publishes it all the same")
 
 
 def _choose_draft(spec: Spec) -> type[Draft]:
@@ -469,7 +500,7 @@ def plan(spec: SpecLike | None = None, **how: Unpack[Planning]) -> Published:
         summary = ReleaseSummary.foresee(
             meant.implementation,
             meant.mechanism,
-            source.roles.sensitive,
+            source.roles,
             [VerifiedBound(*one) for one in facts.list_bounds()],
             source.persons,
             (stated["records"], stated["suppressed"]),

@@ -46,6 +46,8 @@ class Publishing(Planning, total=False):
     """With replace: nobody has received the release that is there."""
     allow_composition: bool
     """Publish the same subjects again where no guarantee covers it."""
+    allow_useless: bool
+    """Publish although a count of 500 is off by more than a fifth."""
 '''
 
 

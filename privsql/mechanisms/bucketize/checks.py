@@ -29,6 +29,7 @@ from privsql.mechanisms.bucketize.bounds import (
 from privsql.mechanisms.bucketize.estimator import (
     choose_weighting,
     differ_from_channel,
+    find_even_shares,
     find_linear_estimator,
     make_channel,
 )
@@ -76,6 +77,7 @@ def list_bounds(release: BucketRelease) -> list[VerifiedBound]:
     held = exp.select("bid", "code", alias_as(column("n"), "held")).from_(listed).subquery()
     most = list_sensitive(release).find_highest(held, column("code", "h"))
     rows = release.list_values("numerator", "denominator", "records")
+    even = find_even_shares(make_channel(release.read_view("channel"), release.facts).channel)
     return [
         *_bound_groups(release),
         *(
@@ -84,6 +86,7 @@ def list_bounds(release: BucketRelease) -> list[VerifiedBound]:
                 fraction_text(Fraction(int(top), int(bottom))),
                 fraction_text(most[str(code)]),
                 None if release.facts.fake_values else records,  # fakes leave open how many records are real
+                float(even[code]),
             )
             for code, (name, top, bottom, records) in enumerate(rows)
         ),

@@ -12,10 +12,20 @@ import numpy as np
 import pyarrow as pa
 import scipy
 
-from privsql.answers.channel import JITTER, LARGE, TINY, Channel, LinearEstimator, own_share, singular_values
+from privsql.answers.channel import (
+    JITTER,
+    LARGE,
+    TINY,
+    Channel,
+    LinearEstimator,
+    expect_errors,
+    own_share,
+    singular_values,
+)
 from privsql.errors import EngineError
 from privsql.mechanisms.bucketize.parameters import BeliefFacts, BucketFacts, ChannelFacts, Weighting
 from privsql.model.arrays import bounded_zeros
+from privsql.model.precision import ASKED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,6 +141,19 @@ def channel_facts(channel: Channel) -> BeliefFacts:
     if len(channel.records) > LARGE:
         return BeliefFacts(mean_belief=mean)
     return BeliefFacts(mean_belief=mean, channel=ChannelFacts(**singular_values(channel)))
+
+
+def find_even_shares(channel: Channel) -> Floats:
+    """Return the shares h (m,) with which buckets that hold a value or not would be as precise as these buckets.
+
+    Such buckets have the relative variance (1 - h) (1 - f) / ((h - f) t) for a count of t. These buckets have the one
+    that ``expect_errors`` tells. Of very many values the mean belief of the records that have them is returned.
+    """
+    if len(channel.records) > LARGE:
+        return np.asarray(channel.mean.diagonal(), dtype=np.float64)
+    f = channel.shares
+    ratio = np.square(expect_errors(channel, ASKED)) * ASKED / np.maximum(1 - f, TINY)
+    return np.asarray((1 + ratio * f) / (1 + ratio))
 
 
 # Linear estimator -----------------------------------------------------------------------------------------------------

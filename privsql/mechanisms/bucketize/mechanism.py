@@ -10,6 +10,8 @@ from privsql.mechanisms.bucketize.parameters import BeliefFacts, Bucketize, Buck
 from privsql.model.explanations import LEARNT, LINKED, SEVERAL, ReleasePromises, Structure, make_structure
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from privsql.answers.accuracy import Evaluated, EvaluationContext
     from privsql.attacks.scene import Finding, ReleaseView
     from privsql.attacks.suite import Adversary, JointAttack
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.bucketize.parameters import BucketizePlan
     from privsql.model.checks import Check, CheckedRelease, VerifiedBound
     from privsql.model.manifest import Manifest
+    from privsql.model.precision import Precision
     from privsql.model.records import Records
 
 
@@ -63,6 +66,12 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
         from privsql.mechanisms.bucketize import preview
 
         return preview.predict_curve(db, source, params)
+
+    def foresee_precision(self, params: Bucketize, bounds: Sequence[VerifiedBound], columns: int) -> Precision | None:
+        """Return the errors of counts by the linear estimator, of the worst protected value."""
+        from privsql.mechanisms.bucketize import precision
+
+        return precision.foresee_precision(params, bounds)
 
     def publish(self, db: Relations, source: Records, params: Bucketize, key: Key) -> BucketizeFacts:
         """Assign the records to buckets, and publish these as QIT and ST."""

@@ -484,7 +484,8 @@ class BucketizePlan(BucketFacts):
 
     Attributes:
         search_seconds: The seconds of a processor that the search took.
-        foreseen: (value, threshold, highest belief) of every whole sensitive value, as exact texts.
+        foreseen: Of every whole sensitive value the threshold and the highest belief as exact texts, the records, and
+            what ``find_even_shares`` tells.
         not_allowed: The values that publishing would refuse, as they would be certain.
         remarks: Notes for the publisher.
         learning_belief: The belief of the learning attacker, measured on a part of the release.
@@ -492,7 +493,7 @@ class BucketizePlan(BucketFacts):
     """
 
     search_seconds: float = Field(default=0.0, exclude=True)
-    foreseen: list[tuple[str, str, str]] = Field(default_factory=list, exclude=True)
+    foreseen: list[tuple[str, str, str, int | None, float | None]] = Field(default_factory=list, exclude=True)
     not_allowed: list[str] = Field(default_factory=list)
     remarks: list[str] = Field(default_factory=list)
     learning_belief: float | None = None
@@ -501,13 +502,13 @@ class BucketizePlan(BucketFacts):
     @property
     def peak(self) -> float:
         """Return the highest belief in a whole sensitive value that is protected; 1 if none is."""
-        beliefs = (Fraction(found) for _, bound, found in self.foreseen if Fraction(bound) < 1)
+        beliefs = (Fraction(found) for _, bound, found, *_ in self.foreseen if Fraction(bound) < 1)
         return float(max(beliefs, default=Fraction(1)))
 
-    def list_bounds(self) -> list[tuple[str, str, str]]:
+    def list_bounds(self) -> list[tuple[str, str, str, int | None, float | None]]:
         """Return the bounds of values, and of sets of values."""
         reached = self.highest_belief.bounded if self.highest_belief else {}
-        sets = [(one.name, one.threshold, reached[one.name]) for one in self.bounds if one.name in reached]
+        sets = [(one.name, one.threshold, reached[one.name], None, None) for one in self.bounds if one.name in reached]
         return [*sets, *self.foreseen]
 
     def _list_remarks(self) -> list[tuple[str, str]]:

@@ -22,17 +22,20 @@ from privsql.exact import Linear, fraction_text
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.base import Alternative, AlternativeMeasure, Alternatives, Curve, Figure
 from privsql.mechanisms.bucketize import bounds
-from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
+from privsql.mechanisms.bucketize.estimator import channel_facts, find_even_shares, make_channel
 from privsql.mechanisms.bucketize.fakes import plan_lists
 from privsql.mechanisms.bucketize.implied import PlannedAssignment, imply_beliefs
 from privsql.mechanisms.bucketize.layout import make_layout
 from privsql.mechanisms.bucketize.parameters import Bucketize, BucketizePlan
 from privsql.mechanisms.bucketize.plan import ALGORITHMS, plan_buckets, plan_facts
+from privsql.mechanisms.bucketize.precision import foresee_precision
 from privsql.mechanisms.bucketize.publish import reserve_memory
 from privsql.model.arrays import ReleaseArrays
+from privsql.model.checks import VerifiedBound
+from privsql.model.precision import ASKED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -70,9 +73,11 @@ def preview_release(
     source: Records,
     params: Bucketize,
     stored: Mapping[str, object] | None = None,
+    *,
+    proving: bool = True,
 ) -> ReleasePreview:
-    """Return what counts and a trial layout tell; ``stored`` and errors as of ``plan_buckets``."""
-    plan, problem = plan_buckets(db, source, params, stored)
+    """Return what counts and a trial layout tell; ``stored``, ``proving`` and errors as of ``plan_buckets``."""
+    plan, problem = plan_buckets(db, source, params, stored, proving=proving)
     facts = plan_facts(plan, problem, params, sum(source.counts))
     columns = bounds.read_columns(db, temp_table("domain"), source.roles)
     even, fakes = params.effective_layout in ("blocks", "round-robin"), params.fake_values > 0
@@ -84,8 +89,15 @@ def preview_release(
     drawn = runs if runs is not None and runs.values <= LARGE else None
     channel = make_channel(drawn.count_meetings(facts.fake_values), facts).channel if drawn is not None else None
     through = [channel_facts(channel)] if channel is not None else []
+    shares: Sequence[float | None] = find_even_shares(channel).tolist() if channel else [None] * len(problem.counts)
     foreseen = [
-        (problem.label(code), fraction_text(threshold), fraction_text(assignment.imply_belief((code,))[0]))
+        (
+            problem.label(code),
+            fraction_text(threshold),
+            fraction_text(assignment.imply_belief((code,))[0]),
+            int(problem.counts[code]),
+            shares[code],
+        )
         for code, threshold in enumerate(problem.thresholds)
     ]
     seconds = round(plan.seconds, 6)
@@ -249,6 +261,7 @@ FACTORS = tuple(map(Fraction, ("1/2", "3/4", "1", "3/2", "2", "3")))
 CURVE = (
     AlternativeMeasure("highest_belief", "highest belief of an attacker who finds a record (promised)", ".1%"),
     AlternativeMeasure("learning_belief", "belief of the learning attacker (not promised)", ".1%"),
+    AlternativeMeasure("count_error", f"error of a count of {ASKED} of the worst protected value", ".1%"),
 )
 
 
@@ -269,9 +282,14 @@ def predict_curve(db: Relations, source: Records, params: Bucketize) -> Curve:
             rows.append(Alternative(str(scaled), {}, preview))
             continue
         figures: dict[str, Figure] = {"highest_belief": preview.facts.peak}
+        bounds = [VerifiedBound(*one) for one in preview.facts.list_bounds()]
         learnt = previews.measure_learning(preview)
-        rows.append(Alternative(str(scaled), figures | ({} if learnt is None else {"learning_belief": learnt})))
-    return Curve(CURVE, rows, "thresholds are multiples of the stated one; learning is measured on part of the records")
+        figures |= {} if learnt is None else {"learning_belief": learnt}
+        precision = foresee_precision(params, bounds)
+        figures |= {} if precision is None else {"count_error": precision.error}
+        rows.append(Alternative(str(scaled), figures))
+    note = "thresholds are multiples of the stated one; errors are those without fit; learning is measured on a part"
+    return Curve(CURVE, rows, note)
 
 
 # Alternatives ---------------------------------------------------------------------------------------------------------

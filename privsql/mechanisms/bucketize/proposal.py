@@ -1,17 +1,19 @@
-"""Propose thresholds for the values of a column, and predict the error of counts from them in closed form."""
+"""Propose thresholds for the values of a column, by the precision that they leave."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 from privsql.errors import InfeasibleError, UsageError, suggest_name
 from privsql.exact import fraction_text, parse_linear
-from privsql.mechanisms.base import ASKED, FEW_ASKED, Proposal
+from privsql.mechanisms.base import Proposal
 from privsql.mechanisms.bucketize.parameters import Bucketize
 from privsql.mechanisms.bucketize.plan import plan_buckets
+from privsql.mechanisms.bucketize.precision import find_useful_threshold, foresee_precision
+from privsql.mechanisms.bucketize.preview import preview_release
+from privsql.model.checks import VerifiedBound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,48 +21,6 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.mechanisms.base import ProfiledSource
     from privsql.model.records import Records
-
-# Precision ------------------------------------------------------------------------------------------------------------
-# Buckets either hold a value with the share h of its threshold or not at all. The linear estimator then counts t
-# records of a value of frequency f with the variance N (1 - h) f / (h - f), where N = t / f records are asked.
-
-GROUP = 1000  # records of the group of which the error of a share is told
-TWO_SIDED = 1.96  # standard errors
-
-
-def predict_count_error(frequency: float, threshold: float, records: int = ASKED) -> float:
-    """Return the relative standard error of a count of so many records that have a value.
-
-    The formula is sqrt((1 - h) (1 - f) / ((h - f) t)). It holds for questions that select few of all records, about
-    as often with the value as without.
-
-    Args:
-        frequency: The share f of the value in the whole table.
-        threshold: The highest belief h in it, above f.
-        records: The true count t.
-    """
-    if threshold >= 1:
-        return 0.0
-    if threshold <= frequency:
-        return float("inf")
-    return sqrt((1 - threshold) * (1 - frequency) / ((threshold - frequency) * records))
-
-
-def predict_share_error(frequency: float, threshold: float, records: int = GROUP) -> float:
-    """Return the half-width of the 95 % interval of a value's share in a group: 1.96 sqrt(p (1 - p) / (N (o - 1))).
-
-    Here o = odds(h) / odds(f), and the group has the value as often as the table.
-    """
-    if threshold >= 1:
-        return 0.0
-    odds = threshold * (1 - frequency) / ((1 - threshold) * frequency)
-    return TWO_SIDED * sqrt(frequency * (1 - frequency) / (records * (odds - 1))) if odds > 1 else float("inf")
-
-
-def find_useful_threshold(frequency: Fraction) -> Fraction:
-    """Return the lowest threshold at which a count of 500 has a relative error of 10 %: (1 + 4 f) / (6 - f)."""
-    return (1 + 4 * frequency) / (6 - frequency)
-
 
 # Thresholds -----------------------------------------------------------------------------------------------------------
 
@@ -142,7 +102,7 @@ def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
         chosen = choose_protection(records.labels, records.counts, source.harmless, source.protect)
         parameters = _as_parameters(records.labels, chosen)
         if _can_be_met(db, records, parameters):
-            return _describe(records, parameters, chosen, source.of_a)
+            return _describe(db, records, parameters, chosen, source.of_a)
         raise InfeasibleError("no buckets keep useful thresholds")
     except InfeasibleError as error:
         if not source.any_rule:
@@ -156,7 +116,7 @@ def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
         if _can_be_met(db, records, parameters):
             limits = [parse_linear(rule).threshold_at(Fraction(count, sum(records.counts))) for count in records.counts]
             fallback = Protection(dict(zip(records.labels, limits, strict=True)), None)
-            proposal = _describe(records, parameters, fallback, source.of_a)
+            proposal = _describe(db, records, parameters, fallback, source.of_a)
             return replace(proposal, remarks=(f"{reason}; the rule {rule} is the next best.",))
     raise InfeasibleError("no threshold below certainty can be met; there are too few values or records")
 
@@ -184,12 +144,11 @@ def _can_be_met(db: Relations, records: Records, parameters: dict[str, Any]) -> 
     return True
 
 
-def _describe(records: Records, parameters: dict[str, Any], chosen: Protection, of_a: str) -> Proposal:
+def _describe(db: Relations, records: Records, parameters: dict[str, Any], chosen: Protection, of_a: str) -> Proposal:
     """Return the proposal with its promise and precision in words for a privacy officer."""
     total = sum(records.counts)
     shares = {label: count / total for label, count in zip(records.labels, records.counts, strict=True)}
     protected = [label for label, limit in chosen.thresholds.items() if limit < 1]
-    worst = max(protected, key=lambda label: predict_count_error(shares[label], float(chosen.thresholds[label])))
     highest = max((chosen.thresholds[label] for label in protected), default=Fraction(1))
     names = ", ".join(repr(label) for label in protected[:MOST_SHOWN])
     values = names if len(protected) <= MOST_SHOWN else f"any of {len(protected)} values"
@@ -201,10 +160,6 @@ def _describe(records: Records, parameters: dict[str, Any], chosen: Protection, 
         promise.append("Not protected: " + ", ".join(f"{label!r} ({shares[label]:.0%})" for label in free[:MOST_SHOWN]))
     if chosen.union is not None:
         promise.append(f"That it has one of these can be believed with {float(chosen.union):.0%} at most.")
-    f, h = shares[worst], float(chosen.thresholds[worst])
-    error, few, share = predict_count_error(f, h), predict_count_error(f, h, FEW_ASKED), predict_share_error(f, h)
-    promise.append(
-        f"Precision without fit, worst protected value {worst!r}: a count of {ASKED} is off by about {error:.0%}, one "
-        f"of {FEW_ASKED} by {few:.0%}; a share in a group of {GROUP:,} by {100 * share:.1f} points (95 %)."
-    )
-    return Proposal(parameters, tuple(promise), error=round(error, 4))
+    params = Bucketize.model_validate(parameters)
+    bounds = [VerifiedBound(*one) for one in preview_release(db, records, params, proving=False).facts.list_bounds()]
+    return Proposal(parameters, tuple(promise), foresee_precision(params, bounds))

@@ -16,6 +16,8 @@ from privsql.model.checks import VerifiedBound
 from privsql.model.explanations import LEARNT, ReleasePromises
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from privsql.answers.accuracy import Evaluated, EvaluationContext
     from privsql.answers.answer import Answers
     from privsql.attacks.scene import AttackView
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from privsql.model.checks import Check
     from privsql.model.explanations import Structure
     from privsql.model.manifest import Manifest
+    from privsql.model.precision import Precision
     from privsql.model.records import Records
     from privsql.model.universes import ListedValues
 
@@ -92,6 +95,12 @@ class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
         from privsql.mechanisms.label_tables import plan
 
         return plan.plan_tables(db, source, params)
+
+    def foresee_precision(self, params: Randomize, bounds: Sequence[VerifiedBound], columns: int) -> Precision | None:
+        """Return the noise of a count by one column, which every value has."""
+        from privsql.mechanisms.label_tables import rule
+
+        return rule.foresee_precision(params.spent_epsilon, columns)
 
     def publish(self, db: Relations, source: Records, params: Randomize, key: Key) -> TablesFacts:
         """Publish the quasi-identifiers, the noisy tables, and weights of values that fit these."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from math import exp, sqrt
+from fractions import Fraction
+from math import exp
 from typing import TYPE_CHECKING, Any
 
 from privsql.errors import InfeasibleError
-from privsql.mechanisms.base import ASKED, FEW_ASKED, Proposal
+from privsql.mechanisms.base import Proposal
 from privsql.mechanisms.label_tables.parameters import reach_of
 from privsql.mechanisms.label_tables.plan import plan_tables
+from privsql.mechanisms.label_tables.rule import foresee_precision
 from privsql.mechanisms.perturb.parameters import Randomize
 from privsql.model.universes import OTHER
 
@@ -43,7 +45,6 @@ def propose_tables(db: Relations, source: ProfiledSource) -> Proposal:
         raise InfeasibleError(f"noisy tables take up to {MOST_VALUES} values, and there are {len(counted):,}")
     parameters: dict[str, Any] = {"kind": "randomize", "algorithm": "tables", "epsilon": EPSILON}
     plan = plan_tables(db, records, Randomize.model_validate({**parameters, "values": values}))
-    deviation = sqrt(2) * plan.scale
     total = sum(records.counts)
     example = min(counted.values(), key=lambda count: abs(count / total - 0.06)) / total
     reach = reach_of(example, float(EPSILON))
@@ -51,7 +52,6 @@ def propose_tables(db: Relations, source: ProfiledSource) -> Proposal:
         f"Somebody who knows everything except one record's value changes the odds of any value by at most a factor of "
         f"{FACTOR} (from {example:.0%} to {reach:.1%}; by two releases {FACTOR**2}).",
         "Not limited: what the records of others teach about records like it.",
-        f"Precision, any value: a count of {ASKED} is off by about {deviation / ASKED:.0%}, one of {FEW_ASKED} by "
-        f"{deviation / FEW_ASKED:.0%}.",
     )
-    return Proposal(parameters, promise, error=deviation / ASKED, decide={"values": values})
+    precision = foresee_precision(Fraction(EPSILON), plan.columns)
+    return Proposal(parameters, promise, precision, decide={"values": values})

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
+from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,9 @@ import scipy
 from numpy.typing import NDArray
 
 from privsql.answers.softmax import split_range
+from privsql.dp_random import SUBSTITUTION
 from privsql.errors import UsageError
+from privsql.model.precision import ASKED, FEW_ASKED, GROUP, TWO_SIDED, WANTED, Precision
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -194,3 +197,21 @@ def make_rule(params: Randomize, codes: PublicCodes) -> TablesRule:
     if len(set(codes.table_names)) < len(codes.table_names):
         raise UsageError("two pairs of columns would have one name; rename a column in source.query")
     return TablesRule(params.spent_epsilon, len(params.listed), codes)
+
+
+# Precision ------------------------------------------------------------------------------------------------------------
+# A count of a value by one column has the noise of that column's table. Weights are fitted to all tables together, so
+# counts are rather more precise than that.
+
+
+def foresee_precision(epsilon: Fraction, columns: int) -> Precision | None:
+    """Return the errors of counts by one column, from public figures alone; None without quasi-identifiers."""
+    if not columns:
+        return None
+    deviation = sqrt(2) * SUBSTITUTION.scale(COLUMNS * epsilon / columns)
+    error = deviation / ASKED
+    needed, fewer = float(epsilon) * error / WANTED, int(columns * WANTED / error)
+    remedy = f"An epsilon of {needed:.2g} would do"
+    if fewer:
+        remedy += f", or {fewer} quasi-identifier{'s' * (fewer > 1)}"
+    return Precision(None, error, deviation / FEW_ASKED, TWO_SIDED * deviation / GROUP, f"{remedy}.")

@@ -96,9 +96,9 @@ def test_a_curve_has_each_threshold_as_its_own_plan_predicts_it() -> None:
     met = {row.algorithm: row.figures for row in found.rows if row.refused is None}
     assert [row.algorithm for row in found.rows] == ["0.125", "0.1875", "0.25", "0.375", "0.5", "0.75"]
     assert met["0.25"]["learning_belief"] == plan_people(6_000)["learning_belief"]
-    for key in ("highest_belief", "learning_belief"):
+    for key, rising in (("highest_belief", True), ("learning_belief", True), ("count_error", False)):
         figures = [figures[key] for figures in met.values()]
-        assert figures == sorted(figures), key
+        assert figures == sorted(figures, reverse=not rising), key
     refused_rows = [row for row in found.rows if row.refused is not None]
     assert all("threshold" in row.refused for row in refused_rows)
     with pytest.raises(api.UsageError, match="curve: give one threshold"):

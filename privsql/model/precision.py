@@ -1,0 +1,63 @@
+"""How precise the counts of a release are, as a closed form says before anything is fitted or measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ASKED, FEW_ASKED = 500, 100  # records of the counts whose errors are told
+GROUP = 1000  # records of the group of which the error of a share is told
+TWO_SIDED = 1.96  # standard errors
+USELESS = 0.2  # relative error of a count of ``ASKED`` above which a release is of no use
+WANTED = 0.1  # relative error that the setting in ``remedy`` has
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The errors of counts of the least precise protected value.
+
+    Attributes:
+        value: That value; None where all values have the same errors.
+        error: The relative standard error of a count of ``ASKED`` records.
+        few: That of a count of ``FEW_ASKED``.
+        share: The half-width of the 95 % interval of a share in a group of ``GROUP``; None where none is known.
+        remedy: The setting with which a count of ``ASKED`` is within 10 %.
+        fitted: Whether ``privsql fit`` makes answers more precise.
+        asked: Whether any protected value has ``ASKED`` records, as far as that is no secret.
+    """
+
+    value: str | None
+    error: float
+    few: float
+    share: float | None
+    remedy: str
+    fitted: bool = False
+    asked: bool = True
+
+    @property
+    def is_useless(self) -> bool:
+        """Return whether a count of ``ASKED`` is off by more than a fifth, in a table that has such a count."""
+        return self.asked and self.error > USELESS
+
+    @property
+    def text(self) -> str:
+        """Return the errors in words.
+
+        >>> Precision("yes", 0.05, 0.11, 0.02, "").text
+        "of 'yes' a count of 500 is off by about 5%, one of 100 by 11%; a share in a group of 1,000 by 2.0 points (95%)"
+        """
+        of = f"of {self.value!r} " if self.value is not None else ""
+        without = "without fit, " if self.fitted else ""
+        text = f"{without}{of}a count of {ASKED} is off by about {_percent(self.error)}, one of {FEW_ASKED} by "
+        text += _percent(self.few)
+        if self.share is not None and self.share <= 1:
+            text += f"; a share in a group of {GROUP:,} by {100 * self.share:.1f} points (95%)"
+        return text
+
+    @property
+    def warning(self) -> str:
+        """Return why a release with these errors is useless, and what would do."""
+        return f"USELESS: {self.text}. {self.remedy}"
+
+
+def _percent(error: float) -> str:
+    return f"{error:.0%}" if error < 10 else "more than 1,000%"
