@@ -297,6 +297,7 @@ class ProfiledSource:
         weights: Whether a survey weight is published.
         any_rule: Whether anything that can be met is wanted, where nothing useful can.
         persons: Whether one record of each person is published, of those who have several.
+        first: Whether that is the first one, which no sensitive value decides.
     """
 
     columns: Sequence[Profile]
@@ -306,6 +307,7 @@ class ProfiledSource:
     weights: bool = False
     any_rule: bool = False
     persons: bool = False
+    first: bool = False
 
     @property
     def of_a(self) -> str:

@@ -68,40 +68,46 @@ class Persons(BaseModel):
     """The rule for persons with several records.
 
     Attributes:
-        rule: There are none (``refuse``), one or some of each are published, or all are (``count``).
+        rule: There are none (``refuse``), one, the first or some of each are published, or all are (``count``).
         several: How many persons have several records, where all are published.
         most: How many records a person has at most, or how many are taken at most.
+        order: The column by which the first record of each was taken.
         choice: A one-way digest of the key that chose, by which its holder knows it again.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    rule: Literal["refuse", "one", "some", "count"]
+    rule: Literal["refuse", "one", "first", "some", "count"]
     several: int | None = Field(default=None, ge=0)
     most: int | None = Field(default=None, ge=0)
+    order: str | None = Field(default=None, exclude_if=lambda value: value is None)
     choice: str | None = Field(default=None, pattern=CHOICE, exclude_if=lambda value: value is None)
 
     @model_validator(mode="after")
     def _require_own_fields(self) -> Self:
-        chosen, counted = self.rule in ("one", "some"), self.rule == "count"
-        given = [one is not None for one in (self.choice, self.most, self.several)]
-        if given != [chosen, counted or self.rule == "some", counted]:
+        chosen, counted = self.rule in ("one", "first", "some"), self.rule == "count"
+        given = [one is not None for one in (self.choice, self.most, self.several, self.order)]
+        if given != [chosen, counted or self.rule == "some", counted, self.rule == "first"]:
             raise ValueError(f"persons by the rule {self.rule!r} have other entries")
         return self
 
     @classmethod
-    def choose(cls, limit: int, choice: str) -> Persons:
-        """Return the rule that takes at most ``limit`` records of each."""
+    def choose(cls, limit: int, choice: str, order: str | None = None) -> Persons:
+        """Return the rule that takes at most ``limit`` records of each, or the first one by a column."""
+        if order is not None:
+            return cls(rule="first", order=order, choice=choice)
         return cls(rule="one", choice=choice) if limit == 1 else cls(rule="some", most=limit, choice=choice)
 
     @property
     def taken(self) -> int | None:
         """Return how many records of each a key has chosen at most; None where none did."""
-        return {"one": 1, "some": self.most}.get(self.rule)
+        return {"one": 1, "first": 1, "some": self.most}.get(self.rule)
 
     def __str__(self) -> str:
         if self.rule == "one":
             return f"{SINGLE}, and a secret key chose one record of each"
+        if self.rule == "first":
+            return f"{SINGLE}, and the first of each by {self.order} was taken, as anybody knows"
         if self.rule == "some":
             return f"at most {self.most} records are of one person: declared, and a secret key chose them"
         if self.rule == "refuse" or not self.several:

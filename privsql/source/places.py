@@ -419,7 +419,7 @@ def _is_readable(kind: pa.DataType) -> bool:
 # Where a publisher's records lie: in a database file, in Parquet or CSV, in Spark, in a server, or in Python.
 
 ENDINGS = f"{', '.join(files.FILE_KINDS)}, .csv.gz or .csv.zst"
-WHEREVER = ("id", "person", "persons", "population", "query")  # keys that any kind of source may have
+WHEREVER = ("id", "person", "persons", "order", "population", "query")  # keys that any kind of source may have
 
 
 class SpecPart(BaseModel):
@@ -504,9 +504,12 @@ class Source(SpecPart):
     query: str | None = optional_key("A SELECT over the source, in place of a table.")
     id: str | None = optional_key("Column with a unique record id, for the ledger.")
     person: str | None = optional_key("Column of persons, who may have several records.")
-    persons: Literal["refuse", "one", "some", "count"] | None = optional_key(
-        "Persons with several records: refuse them, publish one record of each, or some (at most max_records), or "
-        "count all (bounds then hold per record). [default: refuse]"
+    persons: Literal["refuse", "one", "first", "some", "count"] | None = optional_key(
+        "Persons with several records: refuse them, publish one record of each, the first by order, or some (at most "
+        "max_records), or count all (bounds then hold per record). [default: refuse]"
+    )
+    order: str | None = optional_key(
+        "With persons = 'first': the column whose smallest value chooses; neither sensitive nor derived from that."
     )
     population: str | None = optional_key(
         "Whom the table is about: the same population is the same people to the ledger. [default: folder and file "
@@ -517,7 +520,7 @@ class Source(SpecPart):
     @property
     def chooses_records(self) -> bool:
         """Return whether only one record of each person, or some, are published."""
-        return self.persons in ("one", "some")
+        return self.persons in ("one", "first", "some")
 
     @field_validator("file", mode="before")
     @classmethod
@@ -533,6 +536,10 @@ class Source(SpecPart):
     def _require_one_source(self) -> Source:
         if self.persons is not None and self.person is None:
             raise ValueError("persons needs person, the column that names them")
+        if self.persons == "first" and self.order is None:
+            raise ValueError("persons = 'first' needs order, the column whose smallest value chooses, such as a date")
+        if self.order is not None and self.persons != "first":
+            raise ValueError("order chooses a record of each person; say persons = 'first', or leave it out")
         if self.frame is not None:
             others = {name for name in self.model_fields_set if getattr(self, name)} - {"frame", *WHEREVER}
             if others - ({"engine"} if self.engine == HERE else set()):

@@ -106,12 +106,15 @@ def prepare_table(
     reading = Reading(qi, sa, keep)
     choice = choice or PersonChoice.from_key(system_key(), "")
     if columns.categories and source.person is not None:  # nothing about persons may be counted or refused
-        persons: Persons | None = Persons.choose(choice.limit, choice.reference)
+        persons: Persons | None = Persons.choose(choice.limit, choice.reference, source.order)
     else:
         persons = count_persons(db, source, mounted, keep, choice)
     if persons is not None and persons.taken is not None:
-        published = [(sources[one.name], one.type) for one in roles.columns]
-        reduce_persons(db, source, mounted, published, keep, choice)
+        known = roles.quasi_identifiers if source.persons == "first" else roles.columns
+        published = [(sources[one.name], one.type) for one in known]
+        names = {one.name for one in known}
+        by_known = all_of([exp.not_(is_null(sources[name].copy())) for name in suppressed if name in names])
+        reduce_persons(db, source, mounted, published, by_known, choice)
         name_people(db, source, reading, {"people": mounted, "chosen_people": temp_table("source")})
     elif persons is not None:
         name_people(db, source, reading, {"people": mounted})
@@ -308,7 +311,8 @@ def prepare_sets(
     kind = _item_type(columns[-1], is_list=columns_.items is not None)
     persons = None
     if choice is not None:
-        persons, published = Persons.choose(choice.limit, choice.reference), (column(columns[0].name), columns[0].type)
+        persons = Persons.choose(choice.limit, choice.reference, source.order)
+        published = (column(columns[0].name), columns[0].type)
         reduce_persons(db, source, mounted, [published], exp.true(), choice)
     if columns_.items is not None:
         gathered, items = temp_table("source"), column(columns[0].name)

@@ -85,6 +85,10 @@ HARMFUL = re.compile(
     r"cholesterol|pressure|glucose|viral|lawsuit|complaint|disciplin[a-z]*|fired|layoff|attrition|churn|risk|penalty)($|_)",
     re.IGNORECASE,
 )
+IN_ORDER = _words(
+    "visit", "wave", "round", "period", "year", "month", "quarter", "week", "day", "time", "seq(uence)?", "no", "nr",
+    "num(ber)?", "order", "episode", "admission", "session", "encounter", "spell"
+)  # fmt: skip
 LIKE_A_PERSON = _words(
     "age", "sex", "gender", "race", "ethnic[a-z]*", "birth[a-z]*", "born", "dob", "nationality", "native[a-z]*"
 )
@@ -252,6 +256,21 @@ def _find_person(
         if one is not best:
             roles.ask("persons", one.name)
     return [one for one in open_columns if one is not best and one not in doubtful]
+
+
+def find_order(columns: Iterable[Column], roles: Roles) -> str | None:
+    """Return the column by which a person's records have an order: a date, or the number of a visit or wave.
+
+    It changes within persons, nearly every record has it, and it does not give the sensitive value away.
+    """
+    changing = [one for one in columns if one.name in roles.changing and one.name != roles.sensitive]
+    changing = [one for one in changing if not roles.left_out.get(one.name, "").startswith("gives ")]
+    changing = [
+        one for one in changing if one.filled >= NEARLY * one.records and not HARMFUL.search(split_name(one.name))
+    ]
+    dates = [one.name for one in changing if one.is_date]
+    numbered = [one.name for one in changing if one.is_whole and IN_ORDER.search(split_name(one.name))]
+    return next(iter((*dates, *numbered)), None)
 
 
 def _say_nothing(one: Column) -> str:

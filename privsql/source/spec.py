@@ -337,10 +337,11 @@ class Spec(SpecPart):
                 f"columns.nulls: {strict[0]!r} is sensitive, and its NULL is a value, or counts as one that is not "
                 "listed; leaving out or refusing a record would reveal its value"
             )
-        if self.source.chooses_records:
+        if self.source.chooses_records and self.source.persons != "first":
             raise ValueError(
-                "source.persons: which record of a person is taken depends on its values; 'count' publishes all of "
-                "them, and r records of a person cost r times epsilon"
+                "source.persons: which record of a person is taken depends on its values; 'first' takes the first by "
+                "source.order, a column that is neither sensitive nor derived from that; 'count' publishes all, and r "
+                "records of a person cost r times epsilon"
             )
         nulls = columns.nulls | dict.fromkeys(columns.sensitive, "value")
         return self.model_copy(update={"columns": columns.model_copy(update={"nulls": nulls})})
@@ -367,6 +368,14 @@ class Spec(SpecPart):
             )
         if self.source.person is not None and fold_name(self.source.person) in map(fold_name, self.columns.names):
             raise ValueError("source.person: the column that names persons is never published; give it no other role")
+        order = self.source.order
+        if order is not None and fold_name(order) in map(
+            fold_name, (*self.columns.sensitive, *self.columns.categories)
+        ):
+            raise ValueError(
+                f"source.order: {order!r} is sensitive, so the record that is taken would tell of its value; name "
+                "another column"
+            )
         if self.source.person is not None and self.columns.item is not None:
             raise ValueError("source.person can't be combined with columns.item: a row is an item, not a record")
         if private and "refuse" in self.columns.nulls.values():

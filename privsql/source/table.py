@@ -489,7 +489,7 @@ def count_persons(
         return None
     person = name_records(db, source, records)["person"]
     rule = source.persons or "refuse"
-    holes: Holes = {"source": records, "person": person, "keep": exp.true() if rule == "one" else keep}
+    holes: Holes = {"source": records, "person": person, "keep": keep if rule == "count" else exp.true()}
     persons, several, most, nulls = map(int, db.rows(fill("core/several", holes))[0])
     if nulls:
         why = f"source.person is NULL in {nulls:,} records, so these belong to nobody"
@@ -497,10 +497,11 @@ def count_persons(
     if rule == "refuse" and several:
         raise UsageError(
             f"{several:,} of {persons:,} persons have several records, up to {most:,}, and a release protects "
-            "single records; choose source.persons = 'one' (one record of each person) or 'count' (all, and says so)"
+            "single records; choose source.persons = 'one' (one record of each person), 'first' (the first one by "
+            "source.order) or 'count' (all, and says so)"
         )
-    if rule == "one":
-        return Persons(rule=rule, choice=choice.reference if choice is not None else None)
+    if rule in ("one", "first"):
+        return Persons(rule=rule, order=source.order, choice=choice.reference if choice is not None else None)
     return Persons(rule=rule, several=several, most=most) if rule == "count" else Persons(rule=rule)
 
 
@@ -515,8 +516,10 @@ def reduce_persons(
     """Make relation ``source`` of the records that ``choice`` takes of every person.
 
     Records that are suppressed are taken only from a person with no others. Records that an earlier release holds come
-    first, then those with the smallest hashes by the choice's key. The key stands in a relation, never in a statement's
-    text. Raises ``GuaranteeError`` if a person has more records afterwards than ``choice`` allows.
+    first, then those with the smallest hashes by the choice's key. Where ``source.order`` is given, its smallest value
+    comes first instead; ``published`` and ``keep`` are then about quasi-identifiers alone, so that no sensitive value
+    is looked at. The key stands in a relation, never in a statement's text. Raises ``GuaranteeError`` if a person has
+    more records afterwards than ``choice`` allows.
     """
     names, fields = name_records(db, source, records), db.list_fields(records)
     person, name = names["person"], names.get("id")
@@ -525,6 +528,14 @@ def reduce_persons(
     db.register_arrow("secret", choice.key.word(CHOICE_PURPOSE, bits=256))
     db.register_arrow("chosen", choice.earlier if choice.earlier is not None else NOBODY.empty_table())
     copy = exp.cast(column(places["copy"]), "VARCHAR")
+    earlier: exp.Expr = exp.Literal.number(0)
+    if source.order is not None:
+        found = find_column(index_names(fields), source.order, "source.order: ")
+        earlier = exp.Ordered(this=column(found.name), nulls_first=False)
+        texts.append(injective_text(column(found.name), read_as(found.type)))
+        texts += [name.copy()] if name is not None else []
+    elif name is not None:
+        earlier = _rank_earlier(db, name, published)
     word = exp.select(column("word", "k")).from_(exp.alias_(temp_table("secret"), "k", table=True)).subquery()
     holes: Holes = {
         "source": records,
@@ -533,7 +544,7 @@ def reduce_persons(
         "record": concat_texts(texts),
         "id": name or person,
         "left_out": exp.Case().when(keep.copy(), exp.Literal.number(0)).else_(exp.Literal.number(1)),
-        "earlier": exp.Literal.number(0) if name is None else _rank_earlier(db, name, published),
+        "earlier": earlier,
         "hash": db.hashed([word, injective_text(person.copy(), "VARCHAR"), *texts, copy]),
         **{name: quoted_identifier(place) for name, place in places.items()},
         "first": column(places["place"]) <= exp.Literal.number(choice.limit),

@@ -53,7 +53,8 @@ class SourceKeys(TypedDict, total=False):
     query: str
     id: str
     person: str
-    persons: Literal["refuse", "one", "some", "count"]
+    persons: Literal["refuse", "one", "first", "some", "count"]
+    order: str
     population: str
 
 class ColumnsKeys(TypedDict, total=False):
@@ -155,7 +156,7 @@ class Planning(TypedDict, total=False):
     e: Number
     id: str
     person: str
-    persons: Literal["refuse", "one", "some", "count"]
+    persons: Literal["refuse", "one", "first", "some", "count"]
     to: PathLike
     format: Literal["duckdb", "parquet"]
     ledger: PathLike

@@ -35,7 +35,7 @@ from privsql.source.profile import (
     refuse_uncategorical,
 )
 from privsql.source.records import prepare_table
-from privsql.source.roles import MANY, Roles, is_amount, is_harmless, list_likely_sensitive, propose_roles
+from privsql.source.roles import MANY, Roles, find_order, is_amount, is_harmless, list_likely_sensitive, propose_roles
 from privsql.source.spec import Columns
 from privsql.source.spec import schema as specification_schema
 from privsql.source.table import find_column, index_names, is_publishable, mount_persons
@@ -269,8 +269,12 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
                 roles.ask("dates" if how == "month" else "unknown", name)
     if roles.person is not None and sensitive in roles.changing and wishes.kind is None:
         return _propose_changing(place, source, roles, texts, options)
+    order = None if roles.person is None else find_order(columns, roles)
+    taken: dict[str, str] = {}
     if roles.person is not None:
-        source = _make_source({**place.fields, **place.how_read, "person": roles.person, "persons": "one"})
+        taken = {"person": roles.person, "persons": "one"}
+        taken |= {"persons": "first", "order": order} if order is not None else {}
+        source = _make_source({**place.fields, **place.how_read, **taken})
     wanted = [name for name in roles.published] or [name for names in roles.asked.values() for name in names]
     if not wanted:
         raise UsageError(
@@ -294,6 +298,7 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
             protect=wishes.protect,
             weights=bool(roles.weights),
             persons=roles.person is not None,
+            first=order is not None,
         )
         chosen, other = _choose_promise(db, profiled, wishes, secret)
     document = tomlkit.document()
@@ -322,9 +327,10 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
     section.update(place.as_section())
     if roles.id is not None:
         section["id"] = roles.id
-    if roles.person is not None:
-        section["person"], section["persons"] = roles.person, "one"
-        section.add(tomlkit.comment("one record of each person is published, chosen by the secret key"))
+    if taken:
+        section.update(taken)
+        how = "the secret key" if order is None else f"{order}, which must tell nothing of {sensitive}"
+        section.add(tomlkit.comment(f"one record of each person is published, chosen by {how}"))
     if place.written and not name_population(source):
         section.add(tomlkit.comment(POPULATION))
     if section:

@@ -375,7 +375,7 @@ def _refuse_useless(spec: Spec, bounds: Sequence[VerifiedBound] = ()) -> None:
     columns = len(spec.columns.quasi_identifiers)
     precision = spec.implementation.foresee_precision(spec.mechanism, bounds, columns)
     if precision is not None and precision.is_useless:
-        raise InfeasibleError(f"{precision.warning} Option allow_useless publishes it all the same")
+        raise InfeasibleError(f"{precision.warning} To publish it all the same, give option allow_useless")
 
 
 def _choose_draft(spec: Spec) -> type[Draft]:

@@ -36,8 +36,8 @@ def propose_tables(db: Relations, source: ProfiledSource) -> Proposal:
     """
     if source.weights:
         raise InfeasibleError("noisy tables know no survey weights")
-    if source.persons:
-        raise InfeasibleError("which record of a person is taken would depend on its value; give one record each")
+    if source.persons and not source.first:
+        raise InfeasibleError("which record of a person is taken would depend on its value; no column orders them")
     records = source.records()
     counted = {label: count for label, count in zip(records.labels, records.counts, strict=True) if label != "NULL"}
     values = [label for label, count in counted.items() if count >= FEWEST_RECORDS and label != OTHER]
@@ -48,10 +48,11 @@ def propose_tables(db: Relations, source: ProfiledSource) -> Proposal:
     total = sum(records.counts)
     example = min(counted.values(), key=lambda count: abs(count / total - 0.06)) / total
     reach = reach_of(example, float(EPSILON))
+    unit = "person" if source.persons else "record"
     promise = (
-        f"Somebody who knows everything except one record's value changes the odds of any value by at most a factor of "
+        f"Somebody who knows everything except one {unit}'s value changes the odds of any value by at most a factor of "
         f"{FACTOR} (from {example:.0%} to {reach:.1%}; by two releases {FACTOR**2}).",
-        "Not limited: what the records of others teach about records like it.",
+        f"Not limited: what the records of others teach about a {unit} like it.",
     )
     precision = foresee_precision(Fraction(EPSILON), plan.columns)
     return Proposal(parameters, promise, precision, decide={"values": values})

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 FORMAT = 1  # development code wrote others, which are not read
 Event = tuple[str, dict[str, Any]]  # kind and what it says
 PRIVATE = ("rows", "content", "setting", "draft", "out", "counters")  # what no output shows
-STORED = {"table", "query", "id", "person", "persons", "population"}  # of the source in a specification
+STORED = {"table", "query", "id", "person", "persons", "order", "population"}  # of the source in a specification
 LEFT_OUT: dict[str, Any] = {
     "source": True,
     "ledger": True,
