@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sqlglot import exp
 
 from privsql import markup
+from privsql.answers.amounts import ADDED, ADDED_FORMULA, add_values, count_by_value
 from privsql.answers.sql import compiler
 from privsql.answers.sql.cuts import refuse_cuts
 from privsql.answers.sql.grammar import EQUALITY
@@ -376,6 +377,8 @@ class Answers(ABC):
     """The table of all that the sensitive columns can be."""
     measures: frozenset[str]
     """Which of sum, avg, min and max of the sensitive column it tells, with certain bounds."""
+    counts_values: ClassVar[bool] = False
+    """True if sums and means of a sensitive number follow from the counts of its values (``answers.amounts``)."""
 
     def __init__(self, db: Relations, manifest: Manifest) -> None:
         self._db, self._manifest, self._roles = db, manifest, manifest.roles
@@ -413,7 +416,8 @@ class Answers(ABC):
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
         """Parse an analyst's SQL; ``UsageError`` for whatever is not supported, which is never answered."""
         stated = self._manifest
-        parsed = compiler.parse_query(sql, self._roles, stated.name, lookups, self.measures)
+        told = self.measures | (ADDED if self.counts_values else frozenset())
+        parsed = compiler.parse_query(sql, self._roles, stated.name, lookups, told)
         return refuse_cuts(parsed, stated.bins, stated.groups, stated.quasi_identifiers)
 
     @property
@@ -436,13 +440,29 @@ class Answers(ABC):
         """Return the SQL of an answer, exact or an estimate, and the formula in words."""
         if self.holds_exactly(query):
             return exact_statement(query, table(self.records)), EXACT
+        if self.adds_values(query):
+            statement, formula = self.make_statement(count_by_value(query), estimator)
+            return statement, f"{ADDED_FORMULA}; {formula}"
         return self.make_statement(query, estimator)
 
     def answer_query(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         """Return the rows of an answer, exact or an estimate."""
         if self.holds_exactly(query):
             return exact_answer(self._db, query, table(self.records))
+        if self.adds_values(query):
+            self.require_numbers(query, estimator)
+            return add_values(query, lambda one: self.answer_query(one, estimator, confidence), confidence)
         return self.answer(query, estimator, confidence)
+
+    def adds_values(self, query: CountQuery) -> bool:
+        """Return whether an answer is a sum or mean of sensitive values, made of the counts of these."""
+        return self.counts_values and query.measure.side == "sa" and query.measure.kind in ADDED
+
+    def require_numbers(self, query: CountQuery, estimator: str) -> None:
+        """Raise ``UsageError`` where the numbers of counted values, or the errors of their counts, are not known."""
+        if estimator == BASELINE or estimator in self.certain:
+            others = ", ".join(one for one in self.estimators if one != BASELINE and one not in self.certain)
+            raise UsageError(f"{query.measure.kind.upper()} needs another estimator: {others}")
 
     def holds_exactly(self, query: CountQuery) -> bool:
         """Return whether the release holds the true answer."""
@@ -459,7 +479,8 @@ class Answers(ABC):
         """Return the grounds on which the figures of an answer rest."""
         if self.holds_exactly(query):
             return "exact"
-        return "certain" if estimator in self.certain or query.measure.side == "sa" else "interval"
+        told = query.measure.side == "sa" and not self.adds_values(query)
+        return "certain" if estimator in self.certain or told else "interval"
 
     def choose_estimator(self, estimator: str) -> str:
         """Return the estimator that is meant: ``best`` is the first; ``UsageError`` for one that there is not."""

@@ -177,6 +177,11 @@ class Manifest(BaseModel):
         return self.published or 0
 
     @property
+    def has_single_persons(self) -> bool:
+        """Return whether each record is one person, as declared."""
+        return self.persons is not None and self.persons.rule in ("refuse", "one", "first")
+
+    @property
     def roles(self) -> Roles:
         """Return the published columns."""
         orders = {name: tuple(labels) for name, labels in self.orders.items()}

@@ -354,7 +354,10 @@ class Release:
         """Answer a query as the compiler reads it; by completed tables where the compiler refuses it."""
         from privsql.answers.answer import MODEL
         from privsql.answers.completed import BindingError, StatementReader
+        from privsql.answers.sql.compiler import count_persons
 
+        if self.manifest.has_single_persons:
+            sql = count_persons(sql, self.manifest.roles)
         if estimator == MODEL and limits is None:
             self.fit_once()
         chosen = self.answers.choose_estimator(estimator)

@@ -72,6 +72,7 @@ class BucketizedAnswers(answer.Answers):
     certain = frozenset({BASELINE})
     records = "qit"
     measures = frozenset()
+    counts_values = True
     modelled = True
 
     @property
@@ -149,6 +150,12 @@ class BucketizedAnswers(answer.Answers):
         if self._bucket_lists is not None and query.measure.amount is None:
             return estimate_rows(question, sum_lists(question, self._roles, law, self._bucket_lists), confidence)
         return estimate_rows(question, observe_sets(question, self._roles, self._facts, law), confidence)
+
+    def require_numbers(self, query: CountQuery, estimator: str) -> None:
+        """Refuse sums and means by the model: its completed tables have them."""
+        super().require_numbers(query, estimator)
+        if estimator == MODEL:
+            raise UsageError(f"{query.measure.kind.upper()} of a sensitive number is asked of the completed tables")
 
     def read_arrays(self, database: str) -> ReleaseArrays:
         """Return what a model is fitted to; ``InfeasibleError`` where none is."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.bucketize.parameters import Bucketize
     from privsql.model.checks import VerifiedBound
 
-TABLES = "mechanism.kind = 'randomize', algorithm = 'tables'"
+TABLES = "'privsql init --promise tables' proposes them"
 HALF = 0.5  # the highest threshold that promises something
 
 
@@ -64,9 +64,9 @@ def foresee_value(value: str, frequency: float, share: float, bound: float) -> P
     needed = ceil(100 * find_useful_threshold(Fraction(frequency))) / 100
     would_do = f"a threshold of {needed:g} for {value!r} would do"
     if needed <= bound:  # what other values share its buckets is the reason, not the bound
-        remedy = f"Noisy tables would do: {TABLES}"
+        remedy = f"Noisy tables would do ({TABLES})"
     elif needed > HALF:
-        remedy = f"Noisy tables would do: {TABLES}; {would_do}, which promises little"
+        remedy = f"Noisy tables would do ({TABLES}); {would_do}, but promises little"
     else:
         remedy = would_do[0].upper() + would_do[1:]
     return Precision(

@@ -15,6 +15,7 @@ from privsql.answers.estimate import ConfidenceLevel, CountBounds, WeightedSums,
 from privsql.answers.sql.question import group_terms, select_terms, side_holes
 from privsql.dp_random import SUBSTITUTION
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table
+from privsql.errors import UsageError
 from privsql.mechanisms.dp.answers import refuse_damaged
 from privsql.mechanisms.dp.unlisted import SURE, ListedAnswers, UnlistedColumn, read_question
 from privsql.mechanisms.label_tables.model import combine_tables, standard_errors
@@ -25,6 +26,7 @@ from privsql.model.estimates import Estimate, same_nan
 from privsql.model.universes import find_unlisted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from fractions import Fraction
 
     from privsql.answers.sql.question import CountQuery, Side
@@ -113,11 +115,20 @@ FORMULA = (
 )
 
 
+def _selects_listed(condition: exp.Expr, values: Sequence[str]) -> bool:
+    """Return whether a condition is that the column has one of some listed values."""
+    part = condition.unnest()
+    wanted = part.expressions if isinstance(part, exp.In) else [part.args.get("expression")]
+    plain = isinstance(part, exp.In | exp.EQ) and isinstance(part.this, exp.Column)
+    return plain and all(isinstance(one, exp.Literal) and one.name in values for one in wanted)
+
+
 class TablesAnswers(ListedAnswers):
     """An open release that answers by weights, and exactly if only quasi-identifiers are asked about."""
 
     records, formulas = PEOPLE, {"reconstructed": FORMULA}
     estimators: ClassVar[tuple[str, ...]] = ("reconstructed",)
+    counts_values = True
 
     parse_sql = answer.Answers.parse_sql
 
@@ -135,6 +146,26 @@ class TablesAnswers(ListedAnswers):
         measured = [one for k, one in combine_tables(tables, rule.values).items() if k < rule.columns]
         occurs = any(counts[:, other].sum() > SURE * (len(counts) * variance) ** 0.5 for counts, variance in measured)
         return [UnlistedColumn(field, params.values, stand_in, occurs, not params.null_is_value)]
+
+    def require_numbers(self, query: CountQuery, estimator: str) -> None:
+        """Raise ``UsageError`` where values outside the list, whose numbers nobody knows, may be added."""
+        super().require_numbers(query, estimator)
+        (field,), params = self._roles.sensitive, Randomize.model_validate(self._manifest.parameters)
+        if self._has_unlisted and not any(_selects_listed(one, params.values) for one in query.filters["sa"]):
+            raise UsageError(
+                f"{query.measure.kind.upper()}({field.name}): some records have values that are not listed, whose "
+                f"numbers are unknown; ask of listed ones alone, by WHERE {field.name} IN (..)"
+            )
+
+    @cached_property
+    def _has_unlisted(self) -> bool:
+        """Return whether the tables of all columns together show records whose value is not listed."""
+        rule, tables = self._published
+        other, columns = len(Randomize.model_validate(self._manifest.parameters).values), range(rule.columns)
+        measured = [one for k, one in combine_tables(tables, rule.values).items() if k in columns]
+        sums = [(float(counts[:, other].sum()), len(counts) * variance) for counts, variance in measured]
+        precision = sum(1 / variance for _, variance in sums)
+        return bool(sum(number / variance for number, variance in sums) > SURE * precision**0.5)
 
     @property
     def _values(self) -> exp.Expr:

@@ -108,6 +108,7 @@ class RandomizeAnswers(answer.Answers):
     certain = frozenset()
     records = "perturbed"
     measures = frozenset()
+    counts_values = True
 
     @cached_property
     def public_parameters(self) -> PublicParameters:
