@@ -299,23 +299,6 @@ class Likelihood(Protocol):
 
 
 @dataclass(frozen=True)
-class LabelLikelihood:
-    """Of rows whose labels are known: ``counts`` (rows, K)."""
-
-    counts: Floats
-
-    def evaluate(self, probabilities: Floats) -> tuple[float, Floats]:
-        """Return the log-likelihood of p (rows, K) and its derivative by the log-odds (rows, K)."""
-        residuals = self.counts - self.counts.sum(axis=1, keepdims=True) * probabilities
-        some = self.counts > 0
-        return float(self.counts[some] @ np.log(np.maximum(probabilities[some], TINY))), residuals
-
-    def measure_information(self, design: Design, probabilities: Floats) -> Floats:
-        """Return Fisher's information of every parameter (J, K)."""
-        return design.sum_features(design.sizes[:, None] * probabilities * (1 - probabilities))
-
-
-@dataclass(frozen=True)
 class Schedule:
     """Steps before penalties are estimated, rounds of that, steps in each round and after the last one."""
 

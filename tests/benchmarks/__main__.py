@@ -350,7 +350,11 @@ def coverage(questions: int = 2000, key: int = 1, keys: int = 1, only: str = "")
     pooled, rows = [], []
     for label, whole, rule, write in modelled.list_tables(real):
         if only in f"model {label}":
-            answers = modelled.measure(write, rule, range(key, key + (1 if whole else keys)))
+            try:
+                answers = modelled.measure(write, rule, range(key, key + (1 if whole else keys)))
+            except InfeasibleError as error:
+                out.print(f"{label}: {error}")
+                continue
             pooled += answers
             rows.append([label, *modelled.show_bands(answers)])
     if rows:

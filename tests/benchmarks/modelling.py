@@ -19,13 +19,16 @@ import privsql
 from privsql.answers.answer import DRAWS
 from privsql.answers.bucket_model import fit_bucket_model, list_weights
 from privsql.answers.bucket_posteriors import prepare_release
+from privsql.answers.channel import Observation
 from privsql.answers.completed import MISFIT_OF_MOMENTS
-from privsql.answers.softmax import FeatureMap, LabelLikelihood, Schedule, combine_rows, fit_softmax, start_fit
+from privsql.answers.softmax import combine_rows
 from privsql.engine.sqlfiles import all_rows, table
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.bucketize.answers import LEAST_VARIANCE, read_release_arrays
-from privsql.mechanisms.bucketize.estimator import find_linear_estimator, make_channel
+from privsql.mechanisms.bucketize.answers import LEAST_VARIANCE, combine_counts, read_release_arrays
+from privsql.mechanisms.bucketize.estimator import make_channel, make_linear_estimator
 from privsql.mechanisms.bucketize.parameters import BucketizeFacts
+from privsql.model.arrays import ReleaseArrays
+from privsql.model.estimates import Estimate
 from privsql.releases.opened import open_release
 from tests.benchmarks import accuracy
 
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from privsql.answers.bucket_model import Beliefs, BucketModel
-    from privsql.model.arrays import ReleaseArrays
+    from privsql.answers.channel import Channel, LinearEstimator
 
     Array = NDArray[Any]
 
@@ -74,7 +77,22 @@ class World:
     arrays: ReleaseArrays
     columns: dict[str, Array]
     labels: Array
-    linear: Array | None
+    channel: Channel
+    estimator: LinearEstimator
+    is_linear: bool
+
+    def count_linearly(self, one: Question) -> Estimate:
+        """The linear estimate of a count."""
+        (at,) = np.nonzero(one.release)
+        arrays, total, share = self.arrays, np.array([float(len(at))]), len(at) / len(self.arrays.bucket)
+        listed = scipy.sparse.csr_array(
+            (arrays.listed_count / arrays.sizes[arrays.listed_bucket], (arrays.listed_bucket, arrays.listed_value)),
+            shape=(len(arrays.sizes), len(arrays.values)),
+        )
+        observed = (np.bincount(arrays.bucket[at], minlength=len(arrays.sizes)) @ listed)[None]
+        observation = Observation(observed, total, total, total, np.array([share * (1 - share)]))
+        found = self.estimator.estimate_sets(self.channel, observation, one.values[:, None])
+        return Estimate((), float((found.values @ one.values)[0]), float(found.std_error[0, 0]), None, None)
 
     def questions(self, rng: np.random.Generator, number: int) -> Iterator[Question]:
         """Equality, ranges and lists of values, OR, SUM with AVG; ``number`` conditions each."""
@@ -122,9 +140,9 @@ def open_world(data: tuple[Path, list[str], str], mechanism: dict[str, Any], fol
         arrays = read_release_arrays(db, release.manifest.roles, release.database)
         facts = BucketizeFacts.model_validate(release.manifest.facts)
         channel = make_channel(db.arrow(all_rows(table("privsql_channel"))), facts).channel
-        linear = find_linear_estimator(channel, facts)
+        linear = make_linear_estimator(channel.moment, facts.real)
     labels = np.searchsorted(np.array(arrays.values, dtype=np.int64), columns.pop("sensitive"))
-    return World(spec.target, arrays, columns, labels, None if linear is None else linear.weights)
+    return World(spec.target, arrays, columns, labels, channel, linear, facts.weighting == "linear")
 
 
 def dense(arrays: ReleaseArrays, weights: tuple[Array, Array, Array]) -> Array:
@@ -144,8 +162,8 @@ def estimators(world: World, model: BucketModel) -> Iterator[tuple[str, Array]]:
     at = (arrays.listed_count / arrays.sizes[arrays.listed_bucket], (arrays.listed_bucket, arrays.listed_value))
     shares = scipy.sparse.csr_array(at, shape=shape).toarray().astype(np.float32)
     yield "formula", shares[arrays.bucket]
-    if world.linear is not None:
-        yield "linear", (shares @ world.linear.astype(np.float32))[arrays.bucket]
+    if world.is_linear:
+        yield "linear", (shares @ world.estimator.weights.astype(np.float32))[arrays.bucket]
     overall = np.exp(arrays.log_shares).astype(np.float32)
     yield "independence", np.broadcast_to(overall, (len(arrays.bucket), len(overall)))
     yield "ideal", dense(arrays, ideal_weights(world))
@@ -153,17 +171,18 @@ def estimators(world: World, model: BucketModel) -> Iterator[tuple[str, Array]]:
 
 def ideal_weights(world: World) -> tuple[Array, Array, Array]:
     """Weights of the model whose parameters are fitted to the labels of the source."""
-    prepared, offset = prepare_release(world.arrays), world.arrays.log_shares
-    rows = {tuple(row): i for i, row in enumerate(np.stack(list(world.arrays.columns.values()), axis=1).tolist())}
-    member = prepared.likelihood.member[
-        [rows[tuple(row)] for row in np.stack(list(world.columns.values()), 1).tolist()]
-    ]
-    counts = np.zeros((len(prepared.design.sizes), len(offset)))
-    np.add.at(counts, (member, world.labels), 1)
-    start = start_fit(prepared.design, len(offset))
-    fit = fit_softmax(prepared.design, LabelLikelihood(counts), offset, start, Schedule())
-    probabilities = prepared.design.probabilities(fit.theta, offset)
+    arrays = world.arrays
+    columns = {name: column.astype(arrays.columns[name].dtype) for name, column in world.columns.items()}
+    model = fit_labels(columns, world.labels, arrays.values)
+    prepared = prepare_release(arrays, model.features)
+    probabilities = prepared.design.probabilities(model.theta.astype(float), arrays.log_shares)
     return list_weights(prepared.likelihood.find_posteriors(probabilities, settled=True))
+
+
+def fit_labels(columns: dict[str, Array], labels: Array, values: list[str | None]) -> BucketModel:
+    """The model of labelled records: each is alone in a bucket that lists its value."""
+    alone = np.arange(len(labels))
+    return fit_bucket_model(ReleaseArrays(columns, alone, alone, labels, np.ones_like(alone), values), DIGEST)
 
 
 def cost(arrays: ReleaseArrays) -> tuple[BucketModel, Beliefs, list[object]]:
@@ -217,6 +236,10 @@ def intervals(world: World, beliefs: Beliefs, number: int, seed: int) -> Iterato
         for kind, (true, estimate, answers, misfit, within) in rows.items():
             least = min(1.0, LEAST_VARIANCE / max(open_, LEAST_VARIANCE)) * within
             error = misfit * max(share * float(((answers - answers.mean()) ** 2).sum()), least) ** 0.5
+            if one.amount is None:
+                model, linear = (np.array([estimate]), np.array([error**2])), [world.count_linearly(one)]
+                (estimate,), (variance,) = (part.tolist() for part in combine_counts([()], *model, linear))
+                error = variance**0.5
             if error > 1e-6 * max(1, abs(estimate)):
                 yield kind, truth, abs(estimate - true) / max(abs(true), 1e-9), (estimate - true) / (reach * error)
 
@@ -268,15 +291,10 @@ def first_table(beliefs: Beliefs) -> Array:
 
 def classify(taught: dict[str, Array], labels: Array, asked: dict[str, Array], offset: Array) -> Array:
     """Probabilities of values (n, K) for some records, by a softmax of labelled ones."""
-    first, member, sizes = combine_rows(list(taught.values()))
-    columns = {name: column[first] for name, column in taught.items()}
-    features, counts = FeatureMap(columns, sizes), np.zeros((len(sizes), len(offset)))
-    np.add.at(counts, (member, labels), 1)
-    design = features.make_design(columns, sizes)
-    fit = fit_softmax(design, LabelLikelihood(counts), offset, start_fit(design, len(offset)), Schedule())
+    model = fit_labels(taught, labels, [None] * len(offset))
     first, member, sizes = combine_rows(list(asked.values()))
-    design = features.make_design({name: column[first] for name, column in asked.items()}, sizes)
-    return design.probabilities(fit.theta, offset)[member]
+    design = model.features.make_design({name: column[first] for name, column in asked.items()}, sizes)
+    return design.probabilities(model.theta.astype(float), offset)[member]
 
 
 def find_auc(probabilities: Array, labels: Array, values: int) -> float:
