@@ -116,7 +116,7 @@ class MeasuredFacts(JsonObject):
         return [f"{key}: stated {stated.get(key)}" for key, value in measured if not _is_same(stated.get(key), value)]
 
 
-def refuse_learning(release: AttachedRelease) -> Finding | None:
+def refuse_learning(release: AttachedRelease, report: Reporter) -> Finding | None:
     """Measure the attacker who trains on a release, if the publisher sets ``max_learning``; return None otherwise.
 
     Raises:
@@ -127,6 +127,7 @@ def refuse_learning(release: AttachedRelease) -> Finding | None:
     limit = release.checked.params.learning_limit
     if limit is None:
         return None
+    report.start_step("Measuring what can be learnt from the release")
     view = ReleaseView(release.db, release.manifest, seed_key(1).random_generator("risk"), release.database)
     finding = release.mechanism.measure_learning(view)
     if finding is None or finding.mean is None:

@@ -322,7 +322,7 @@ def publish_spec(
             bounds = list_bounds(release, examined=True)
             if not useless:
                 _refuse_useless(spec, bounds)
-            summary = ReleaseSummary.make(release, bounds, refuse_learning(release))
+            summary = ReleaseSummary.make(release, bounds, refuse_learning(release, report))
             publication.read_tables(engine, release.tables)
             if isinstance(draft, StagedDraft):
                 draft.release, written = release, draft.folder / spec.name
