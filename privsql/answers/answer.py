@@ -105,6 +105,7 @@ class Answer(Outcome):
     may_be_empty: tuple[bool, ...] = ()  # of every row: whether it, or a figure of it, may be of no record
     hints: tuple[str, ...] = ()  # on values that the question names
     without_figures: RestsOn = "exact"  # what an answer rests on that shows bounds alone
+    draws_at: int | None = None  # the place of the column that says in how many completed tables a row is
 
     @cached_property
     def sql(self) -> str:
@@ -173,7 +174,8 @@ class Answer(Outcome):
         if len(self.figures) != 1:
             raise UsageError("ask for one COUNT, SUM or AVG")
         one = self.figures[0]
-        return {(*row[: one.at], *row[one.at + 4 :]): (row[one.at], *one.read_row(row)[2:]) for row in self.rows}
+        keys = [at for at in self.group_places if at != self.draws_at]
+        return {tuple(row[at] for at in keys): (row[one.at], *one.read_row(row)[2:]) for row in self.rows}
 
     def frame(self) -> pd.DataFrame:
         """Return the answer as a pandas DataFrame, whose ``attrs`` have the notes."""
@@ -205,7 +207,7 @@ class Answer(Outcome):
     @cached_property
     def plain_columns(self) -> tuple[int, ...]:
         """Return the places of the columns that the query itself names: without errors and bounds."""
-        beyond = {one.at + part for one in self.figures for part in (1, 2, 3)}
+        beyond = {one.at + part for one in self.figures for part in (1, 2, 3)} | {self.draws_at}
         return tuple(at for at in range(len(self.columns)) if at not in beyond)
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
@@ -24,12 +25,14 @@ from privsql.answers.sql.any_select import KEY, Admission, Column, Lineage, Sour
 from privsql.answers.sql.grammar import refuse_bad_text
 from privsql.answers.sql.sources import MAIN_SCHEMAS
 from privsql.engine.files import fold_name, unused_name
-from privsql.engine.sqlfiles import PREFIX, Field, alias_as, column, fill, table, temp_table
+from privsql.engine.sqlfiles import PREFIX, Field, alias_as, column, fill, table, temp_table, union_all
 from privsql.errors import UsageError
 from privsql.model.estimates import FIGURES, ROUNDED, as_number, same_nan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
 
     from privsql.answers.channel import Floats
     from privsql.engine.database import LockedSession
@@ -281,7 +284,8 @@ class CompletedTables:
         """Make a view of each completed table, and ``KNOWN``; return the names of the first."""
         db, roles = self._db, self._manifest.roles
         keys = dict(zip((one.name for one in roles.quasi_identifiers), roles.qi_keys, strict=True))
-        columns = [alias_as(column(name, "r"), key) for name, key in keys.items()]
+        columns = [alias_as(column(self._model.record, "r"), "record")]
+        columns += [alias_as(column(name, "r"), key) for name, key in keys.items()]
         holes: Holes = {
             "records": temp_table(self._model.records),
             "completed": self._model.completed,
@@ -291,19 +295,51 @@ class CompletedTables:
         db.create_table("with_draws", fill("query/with_draws", holes))
         known = [alias_as(column(key), name) for name, key in keys.items()]
         db.create_view(KNOWN, exp.select(*known).from_(temp_table("with_draws")))
-        values = [alias_as(column(one.name, "v"), one.name) for one in roles.sensitive]
-        names = []
         for name in DRAWN_COLUMNS:
-            holes = {
-                "records": temp_table("with_draws"),
-                "values": table("privsql_values"),
-                "columns": [*(alias_as(column(key, "r"), one) for one, key in keys.items()), *values],
-                "drawn": column(name, "r"),
-                "code": roles.by_sa.as_column("code", "v"),
-            }
-            db.create_view(f"completed_{name}", fill("query/completed", holes))
-            names.append(temp_table(f"completed_{name}").name)
-        return names
+            db.create_view(f"completed_{name}", self._complete(name))
+        return [temp_table(f"completed_{name}").name for name in DRAWN_COLUMNS]
+
+    def _complete(self, drawn: str, *more: exp.Expr) -> exp.Query:
+        """Return the rows of one completed table, with ``more`` columns before the source's own."""
+        roles = self._manifest.roles
+        keys = dict(zip((one.name for one in roles.quasi_identifiers), roles.qi_keys, strict=True))
+        holes: Holes = {
+            "records": temp_table("with_draws"),
+            "values": table("privsql_values"),
+            "columns": [
+                *more,
+                *(alias_as(column(key, "r"), name) for name, key in keys.items()),
+                *(alias_as(column(one.name, "v"), one.name) for one in roles.sensitive),
+            ],
+            "drawn": column(drawn, "r"),
+            "code": roles.by_sa.as_column("code", "v"),
+        }
+        return fill("query/completed", holes)
+
+    def list_exported(self, draw: int | None) -> list[Field]:
+        """Return the columns of all tables together, or of one."""
+        names = [one.name for one in self._manifest.roles.columns]
+        more = [Field(unused_name(name, names), "INTEGER") for name in ("draw", "record")]
+        return [*(more if draw is None else []), *self._manifest.roles.columns]
+
+    @contextmanager
+    def stream(self, draw: int | None, rows: int) -> Iterator[pa.RecordBatchReader]:
+        """Hand over so many rows at a time of all tables, one after the other with their numbers, or of one table.
+
+        Tables and records are numbered from 1, and have the order of the release.
+        """
+        number, record = self.list_exported(None)[:2]
+        first = alias_as(column("record", "r") + exp.Literal.number(1), record.name)
+        self._views  # noqa: B018 - makes the records
+        if draw is None:
+            numbered = enumerate(DRAWN_COLUMNS, 1)
+            parts = [self._complete(one, alias_as(exp.Literal.number(at), number.name), first) for at, one in numbered]
+            query: exp.Query = exp.select("*").from_(union_all(parts).subquery("drawn"))
+            query = query.order_by(column(number.name), column(record.name))
+        else:
+            query = self._complete(DRAWN_COLUMNS[draw - 1]).order_by(column("record", "r"))
+        with self._db.stream_batches(query, rows) as batches:
+            yield batches
 
     def answer(self, sql: str, statement: AnySelect, confidence: float, most: int | None) -> Answer:
         """Return the answer to a statement; ``UsageError`` for more than ``most`` rows."""
@@ -373,11 +409,9 @@ class CompletedTables:
         if doubled is not None:
             raise UsageError(f"two columns of the answer are called {doubled!r}; give one an alias")
         rows = list(combined.build_rows(missing))
-        if any(count < combined.draws for _, count in rows):
-            names.append(unused_name("in_draws", names))
-            listed = [(*row, count) for row, count in rows]
-        else:
-            listed = [row for row, _ in rows]
+        draws_at = len(names) if any(count < combined.draws for _, count in rows) else None
+        names += [] if draws_at is None else [unused_name("in_draws", names)]
+        listed = [row if draws_at is None else (*row, count) for row, count in rows]
         return Answer(
             tuple(names),
             listed,
@@ -388,6 +422,7 @@ class CompletedTables:
             missing=self._manifest.suppressed,
             source_records=self._manifest.records,
             hints=tuple(self._list_notes(statement, combined)),
+            draws_at=draws_at,
         )
 
     def _list_notes(self, statement: AnySelect, combined: CombinedRows) -> Iterator[str]:

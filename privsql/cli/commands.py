@@ -271,7 +271,10 @@ def fit(
     return tell(api.fit(release, to=to, rows=rows, parameters=parameters, options=options))
 
 
-@register_command(epilog="privsql export counts.duckdb --synthetic rows.parquet")
+@register_command(
+    epilog="privsql export people_release.duckdb --completed draws.parquet\n"
+    "privsql export counts.duckdb --synthetic rows.parquet"
+)
 def export(
     release: ReleaseFile,
     synthetic: Annotated[
@@ -282,9 +285,20 @@ def export(
             "differentially private.",
         ),
     ] = None,
+    completed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Parquet or DuckDB file, or schema (DATABASE::SCHEMA), of the completed tables that the model of "
+            "'privsql fit' drew, one below the other.",
+        ),
+    ] = None,
+    draw: Annotated[
+        int | None, typer.Option(min=1, help="Of --completed one table alone, under the source's name and columns.")
+    ] = None,
 ) -> CommandOutcome:
     """Write records that a release stands for, for tools that read rows."""
-    return tell(api.export(release, synthetic=synthetic))
+    return tell(api.export(release, synthetic=synthetic, completed=completed, draw=draw))
 
 
 # Serving --------------------------------------------------------------------------------------------------------------

@@ -479,6 +479,15 @@ class Release:
         names, missing, records = tuple(one.name for one in fields), self.manifest.suppressed, self.manifest.records
         return Answer(names, rows, (), asking.confidence, asking.estimator, (), missing, records, hints=(note,))
 
+    def require_completed(self) -> CompletedTables:
+        """Return the completed tables; ``UsageError`` where no model has drawn any."""
+        if self._completed is None:
+            if not self.answers.explain_improvement(self.answers.choose_estimator(BEST)):
+                made_by = f"{self.manifest.mechanism}, {self.manifest.algorithm}"
+                raise UsageError(f"no model draws completed tables of this release; it is made by {made_by}")
+            raise UsageError(f"no model of this release is in the cache; run 'privsql fit {self.path}' first")
+        return self._completed
+
     def structure(self) -> list[Structure]:
         """Return what the release is made of, such as its buckets or its noisy tree."""
         with self._take_turn():

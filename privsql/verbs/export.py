@@ -2,55 +2,163 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from privsql.calls import as_optional_path
-from privsql.engine.open import open_scratch
-from privsql.engine.sqlfiles import temp_table
-from privsql.errors import UsageError
+from sqlglot import exp
+
+from privsql.answers.answer import DRAWS
+from privsql.calls import as_optional_path, as_whole_number
+from privsql.engine.files import temporary_folder
+from privsql.engine.open import open_scratch, unique_name
+from privsql.engine.sqlfiles import DIALECT, alias_as, column, fill, table, temp_table
+from privsql.errors import EngineError, UsageError
 from privsql.outcomes import Outcome, Part
+from privsql.releases.contents import digest_release
+from privsql.releases.draft import MAIN
 from privsql.releases.opened import Release, explain_failures
-from privsql.source.targets import as_target
+from privsql.source.targets import Target, as_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
+    import pyarrow as pa
+
+    from privsql.answers.completed import CompletedTables
     from privsql.calls import PathLike
+
+PARQUET, DUCKDB = ".parquet", ".duckdb"
+BATCH = 100_000  # rows
+DRAWN_FROM = "privsql_drawn_from"  # the table beside completed tables, and their metadata in Parquet
+NOTE = "drawn from release {}; nobody can verify it"
+PLACES = "a new file that ends in .parquet or .duckdb, or a schema: FILE.duckdb::SCHEMA, or postgresql://HOST/DATABASE::SCHEMA"
 
 
 @dataclass(frozen=True)
 class Exported(Outcome):
-    """A file that was written, and how many rows it has."""
+    """A file or schema that was written, and how many rows it has; ``note`` says what they are."""
 
     file: Path
     rows: int
+    note: str = ""
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
         """Yield which file was written."""
         yield f"wrote {self.rows:,} rows to {self.file}"
+        if self.note:
+            yield self.note
 
 
-def export(release: PathLike, *, synthetic: PathLike | None = None, connection: object | None = None) -> Exported:
-    """Write records that a release stands for as a Parquet file. They are made from the release alone.
+def export(
+    release: PathLike,
+    *,
+    synthetic: PathLike | None = None,
+    completed: PathLike | None = None,
+    draw: int | None = None,
+    connection: object | None = None,
+) -> Exported:
+    """Write records that a release stands for, as a file or schema. They are made from the release alone.
+
+    What is written is no release: it has no promise of its own, and nobody can verify it.
 
     Args:
-        release: A differentially private release, or with ``connection`` the name of its schema.
-        synthetic: The file for synthetic records, which give about the release's estimates. A row of item sets is
-            (record, item); a row of a table has the table's columns.
+        release: The release, or with ``connection`` the name of its schema.
+        synthetic: The Parquet file for synthetic records of a differentially private release, which give about its
+            estimates. A row of item sets is (record, item); a row of a table has the table's columns.
+        completed: The place for the completed tables of a bucketized release, which its model drew: a Parquet or DuckDB
+            file, or a schema of a DuckDB or Postgres database. It gets one long table with columns ``draw``, ``record``
+            and the source's own, as packages for multiple imputation read it.
+        draw: Write this completed table alone, under the name and with the columns of the source. Its own counts are
+            one draw: they say nothing of their error.
         connection: An open connection of DuckDB's, or a session of Spark.
 
     Raises:
-        UsageError: The release is of another kind, no file is named, or the file exists.
+        UsageError: The release is of another kind or has no model, no place is named, or it is taken.
     """
-    target, file = as_target(release, connection), as_optional_path(synthetic, "synthetic")
-    if file is None:
-        raise UsageError("export has nothing to write; give option synthetic, a new file that ends in .parquet")
-    if file.suffix != ".parquet" or file.exists():
+    target = as_target(release, connection)
+    if (synthetic is None) == (completed is None) or (draw is not None and completed is None):
+        raise UsageError("export writes to one place; give option synthetic, or completed, which draw may follow")
+    if completed is not None:
+        number = None if draw is None else as_whole_number(draw, "draw", 1)
+        if number is not None and number > DRAWS:
+            raise UsageError(f"draw: there are {DRAWS} completed tables; give a number from 1 to {DRAWS}")
+        return _export_completed(target, as_target(completed), number)
+    file = as_optional_path(synthetic, "synthetic")
+    if file is None or file.suffix != PARQUET or file.exists():
         raise UsageError(f"{file}: synthetic records need a new file that ends in .parquet")
     with Release(target) as opened, explain_failures(target), open_scratch() as db:
         rows = opened.answers.make_synthetic()
         db.register_arrow("synthetic", rows)
         db.export_parquet(temp_table("synthetic"), file)
         return Exported(file, int(rows.num_rows))
+
+
+# Completed tables -----------------------------------------------------------------------------------------------------
+
+
+def _export_completed(target: Target, to: Target, draw: int | None) -> Exported:
+    """Write the completed tables of a release, or one of them."""
+    is_file = not to.is_schema
+    if is_file and (to.address is not None or to.file.suffix not in (PARQUET, DUCKDB) or to.file.exists()):
+        raise UsageError(f"{to}: completed tables need {PLACES}")
+    with Release(target) as opened, explain_failures(target):
+        tables, note = opened.require_completed(), NOTE.format(digest_release(target))
+        if is_file and to.file.suffix == PARQUET:
+            rows = _write_parquet(tables, draw, to.file, note)
+        else:
+            name = f"{opened.manifest.name}{'_completed' * (draw is None)}"
+            rows = _write_tables(tables, draw, to, name, note)
+    return Exported(Path(str(to)), rows, note)
+
+
+@contextmanager
+def _name_place(to: Target) -> Iterator[None]:
+    """Name the place in errors of the system."""
+    try:
+        yield
+    except OSError as error:
+        raise EngineError(f"{to}: {error.strerror or error}") from error
+
+
+def _write_parquet(tables: CompletedTables, draw: int | None, file: Path, note: str) -> int:
+    """Write a table as Parquet, whose metadata say where its rows come from."""
+    import pyarrow.parquet as pq
+
+    with _name_place(Target(file)), tables.stream(draw, BATCH) as batches:
+        schema: pa.Schema = batches.schema.with_metadata({DRAWN_FROM: note})
+        rows = 0
+        with pq.ParquetWriter(file, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                rows += batch.num_rows
+        return rows
+
+
+def _write_tables(tables: CompletedTables, draw: int | None, to: Target, name: str, note: str) -> int:
+    """Write a table, and one that says where its rows come from, into a new file, or a schema as a whole."""
+    with _name_place(to), temporary_folder() as folder:
+        file, made = folder / "made.duckdb", unique_name("made")
+        with open_scratch() as db:
+            db.attach(file, made, read_only=False)
+            with tables.stream(draw, BATCH) as batches:
+                db.register_arrow("exported", batches)
+                fields = tables.list_exported(draw)
+                typed = [alias_as(exp.cast(column(one.name), one.type, dialect=DIALECT), one.name) for one in fields]
+                db.create_table(name, exp.select(*typed).from_(temp_table("exported")), into=made)
+            rows = int(db.rows(fill("core/size", {"table": table(name, made)}))[0][0])
+            db.create_table(DRAWN_FROM, exp.select(alias_as(exp.Literal.string(note), "note")), into=made)
+            db.detach(made)
+        if not to.is_schema:
+            file.replace(to.file)
+            return rows
+        with to.sink.open_for_writing() as (db, database):
+            db.attach(file, made, read_only=True)
+            schema = db.find_schema(database, to.schema or MAIN) or to.schema or MAIN
+            try:
+                with db.replace_tables(made, [name, DRAWN_FROM], [], into=database, schema=schema):
+                    pass
+            except UsageError as error:
+                raise UsageError(f"{to}: {error}; nothing written, choose a new schema") from error
+        return rows

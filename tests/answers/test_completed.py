@@ -61,7 +61,7 @@ def tables(folder: Path) -> list[duckdb.DuckDBPyConnection]:
 def plainly(answer: api.Answer) -> dict[Any, Any]:
     """Estimates by the keys of their rows; of several figures a tuple."""
     places = [one.at for one in answer.figures]
-    keys = [at for at in answer.group_places if answer.columns[at] != "in_draws"]
+    keys = [at for at in answer.group_places if at != answer.draws_at]
     return {tuple(row[at] for at in keys): tuple(row[at] for at in places) for row in answer.rows}
 
 
@@ -96,7 +96,7 @@ def test_estimates_are_means_over_the_tables(
 ) -> None:
     """Rows are matched by their keys, wherever they stand."""
     answer = release.query(sql)
-    shown = [at for at in answer.plain_columns if answer.columns[at] != "in_draws"]
+    shown = answer.plain_columns
     keys = [at for at, place in enumerate(shown) if place in answer.group_places]
     found: dict[Any, list[tuple[float, ...]]] = {}
     for db in tables:
@@ -269,6 +269,17 @@ def test_without_a_model_a_fit_is_what_helps(folder: Path, tmp_path: Path, monke
         assert "privsql fit" not in run("query", folder / "t.duckdb", sql).err
 
 
+def test_evaluate_asks_them_too(folder: Path) -> None:
+    """A workload may have any SELECT with one figure."""
+    (folder / "own.sql").write_text(
+        "SELECT job, MEDIAN(age) FROM t GROUP BY job;\nSELECT AVG(job) FROM t WHERE age < 30;\n"
+    )
+    found = api.evaluate(folder / "t.duckdb", folder / "spec.toml", folder / "own.sql", estimators=["model"])
+    assert len(found.scores["model"].truth) == 9
+    errors = np.abs(np.array(found.scores["model"].estimate) / np.array(found.scores["model"].truth) - 1)
+    assert errors.max() < 0.25
+
+
 # Twenty questions -----------------------------------------------------------------------------------------------------
 
 QUESTIONS = [
@@ -326,7 +337,7 @@ def test_twenty_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         db.register("people", people)
         for sql in QUESTIONS:
             answer, true = release.query(sql), db.sql(sql).fetchall()
-            shown = [at for at in answer.plain_columns if answer.columns[at] != "in_draws"]
+            shown = answer.plain_columns
             keys = [shown.index(at) for at in answer.group_places if at in shown]
             by_key = {tuple(row[at] for at in keys): row for row in true}
             errors = []
