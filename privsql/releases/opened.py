@@ -148,6 +148,18 @@ class AttachedLookups:
         return name, tuple(field.name for field in self._db.list_fields(copied))
 
 
+def note_top(asking: SelectEvaluation) -> tuple[str, ...]:
+    """Return a note where LIMIT chooses rows by what a model estimates."""
+    statement, holds = asking.statement, asking.answers.holds_exactly
+    from privsql.answers.answer import MODEL
+    from privsql.answers.completed import TOP
+    from privsql.answers.sql.question import WINDOWS, list_aggregate_numbers
+
+    sorting = {i for one in statement.order for i in list_aggregate_numbers(one.this)}
+    estimated = any(i >= WINDOWS or not holds(asking.grouped_questions[i]) for i in sorting)
+    return (TOP,) if asking.estimator == MODEL and statement.limit is not None and estimated else ()
+
+
 # Opened ---------------------------------------------------------------------------------------------------------------
 # A release opened alone, the only way in which an analyst's SQL reads one. A release is a stranger's file.
 #
@@ -434,7 +446,7 @@ class Release:
             self.manifest.suppressed,
             self.manifest.records,
             presented.may_be_empty(),
-            find_unknown(statement, self.answers, self.manifest.roles),
+            (*find_unknown(statement, self.answers, self.manifest.roles), *note_top(asking)),
             presented.bounds_rest_on(),
         )
 

@@ -163,6 +163,8 @@ def test_order_and_limit_are_of_the_combined_rows(release: api.Release) -> None:
     top = release.query("SELECT job, AVG(age) AS a FROM t GROUP BY job ORDER BY a DESC LIMIT 2 OFFSET 1")
     assert [row[:1] for row in top.rows] == ranked[1:3]
     assert "which rows come first" in " ".join(top.notes)
+    counted = release.query("SELECT job, COUNT(*) AS n FROM t WHERE age < 30 GROUP BY job ORDER BY n DESC LIMIT 2")
+    assert "which rows come first" in " ".join(counted.notes)
     hidden = release.query("SELECT job, AVG(points) FROM t GROUP BY job ORDER BY AVG(age) DESC, job LIMIT 3")
     assert [row[:1] for row in hidden.rows] == ranked[:3]
     chosen = release.query("SELECT job, MEDIAN(age) AS m FROM t GROUP BY job HAVING AVG(age) > 30")
