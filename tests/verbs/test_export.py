@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
 import shutil
-from typing import TYPE_CHECKING
+import sys
+import types
+from typing import TYPE_CHECKING, Any
 
 import duckdb
+import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
@@ -16,11 +22,14 @@ from privsql.source.targets import Target
 from support import postgres
 from support.commands import refused, run, succeeded
 from support.fitted import publish_and_fit
+from support.places import ROOT
 from support.shelf import make_once, publish_shelf, release_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
 COLUMNS = ["age", "sex", "points", "job"]
 
@@ -122,3 +131,50 @@ def test_what_can_not_be_written_is_refused(
     monkeypatch.setenv("PRIVSQL_CACHE", str(tmp_path))
     refused(run("export", release, "--completed", file), 2, "privsql fit")
     assert not file.exists()
+
+
+def test_the_regression_of_the_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Within- and between-variance over 20 draws; without statsmodels its least squares are numpy's."""
+    rng, parts = np.random.default_rng(1), []
+    for draw in range(1, DRAWS + 1):
+        data = pd.DataFrame({"draw": draw, "age": np.arange(300) % 60, "disease": rng.choice(["flu", "HIV"], 300)})
+        parts.append(data.assign(income=100 + 2 * data["age"] + 30 * (data["disease"] == "flu") + rng.normal(size=300)))
+    pd.concat(parts).to_parquet(tmp_path / "draws.parquet")
+    text = (ROOT / "docs" / "query.md").read_text(encoding="utf-8")
+    code = next(one for one in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "statsmodels" in one)
+    assert len(code.splitlines()) <= 12
+    if importlib.util.find_spec("statsmodels") is None:
+        stand_in: Any = types.SimpleNamespace(ols=LeastSquares)
+        for name in ("statsmodels.formula.api", "statsmodels.formula", "statsmodels"):
+            monkeypatch.setitem(sys.modules, name, stand_in)
+            stand_in = types.SimpleNamespace(**{name.rpartition(".")[2]: stand_in})
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "query.md", "exec"), {})  # noqa: S102
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    found = {row[0]: (float(row[1]), float(row[2])) for row in rows}
+    assert found["age"][0] == pytest.approx(2, abs=0.02)
+    assert found["C(disease)[T.flu]"][0] == pytest.approx(30, abs=1)
+    assert all(0 < error < 1 for _, error in found.values())
+
+
+class LeastSquares:
+    """Stands for ``statsmodels.formula.api.ols`` with the formula of the page."""
+
+    def __init__(self, formula: str, data: pd.DataFrame) -> None:
+        assert formula == "income ~ age + C(disease)"
+        names = ["Intercept", "age", "C(disease)[T.flu]"]
+        columns = np.column_stack([np.ones(len(data)), data["age"], data["disease"] == "flu"]).astype(float)
+        inverse = np.linalg.inv(columns.T @ columns)
+        self.params = pd.Series(inverse @ columns.T @ data["income"].to_numpy(), index=names)
+        left = data["income"].to_numpy() - columns @ self.params.to_numpy()
+        self._covariance = inverse * (left @ left) / (len(data) - 3)
+
+    def fit(self) -> LeastSquares:
+        """It is."""
+        return self
+
+    def cov_params(self) -> NDArray[Any]:
+        """Covariance of the coefficients."""
+        return np.asarray(self._covariance)
