@@ -36,7 +36,7 @@ from privsql.model.estimates import BASELINE, BEST, CERTAIN, find_weakest
 from privsql.outcomes import Outcome, Part, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pandas as pd
     import polars as pl
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from privsql.answers.sql.question import Lookups
     from privsql.engine.database import Relations
     from privsql.model.arrays import ReleaseArrays
+    from privsql.model.bins import Bins
     from privsql.model.estimates import Estimate, RestsOn
     from privsql.model.manifest import Manifest
 
@@ -541,6 +542,13 @@ def find_unknown(statement: Statement, answers: Answers, roles: Roles) -> tuple[
             if len(names) == 1:
                 compared |= {(names[0], side): None for side in plain if isinstance(side, exp.Literal)}
     return tuple(filter(None, (_hint_unknown(name, value, answers, roles) for name, value in compared)))
+
+
+def explain_rounding(statement: Statement, bins: Mapping[str, Bins]) -> tuple[str, ...]:
+    """Return a sentence for each column of rounded numbers of which a sum, a mean or the like is asked."""
+    names = dict.fromkeys(one.measure.column for one in statement.calls)
+    rounded = {name: bins[name] for name in names if name is not None and name in bins and bins[name].rounds}
+    return tuple(f"{name} is of published values: {one}" for name, one in rounded.items())
 
 
 def _hint_unknown(name: str, value: exp.Literal, answers: Answers, roles: Roles) -> str:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.answer import Answers
     from privsql.engine.database import Relations
+    from privsql.model.bins import Bins
     from privsql.model.estimates import Number, RestsOn
     from privsql.model.manifest import Manifest
 
@@ -247,9 +248,35 @@ class GroupedBy:
         """Return a column with bounds of the source."""
         missing = count_touching(question, self.asking.manifest)
         rows = widen_rows(question, rows, missing)
+        rounded = self.asking.manifest.bins.get(question.measure.column or "")
+        if rounded is not None and rounded.rounds:
+            rows = self._widen_rounded(question, rounded, rows)
         rests = weaken_grounds(self.asking.answers.rests_on(question, self.asking.estimator), rows, missing)
         rows = [replace(row, std_error=None) if row.is_fixed and not row.is_of_some else row for row in rows]
         return AggregateColumn(values, {row.group: row for row in rows}, rests, missing, kind)
+
+    def _widen_rounded(self, question: CountQuery, bins: Bins, rows: list[Estimate]) -> list[Estimate]:
+        """Return the figures of a rounded column with bounds of the source.
+
+        Each number is half a step away at most, and nothing bounds numbers beyond the ends at which they were cut.
+        """
+        half, asking, kind = float(bins.half), self.asking, question.measure.kind
+        open_low = bins.bottom is not None and kind in ("sum", "avg", "min")
+        open_high = bins.top is not None and kind in ("sum", "avg", "max")
+        steps: dict[Key, float] = {}
+        if kind == "sum" and half:
+            counted = replace(question, measure=Measure())
+            numbers = asking.answers.answer_query(counted, asking.estimator, asking.confidence)
+            steps = {row.group: half * float(row.high or 0) for row in numbers}
+        wide = []
+        for one in rows:
+            step = steps.get(one.group, half)
+            low, high = (
+                None if end is None else float(end) + way * step for end, way in ((one.low, -1), (one.high, 1))
+            )
+            low, high = None if open_low else low, None if open_high else high
+            wide.append(replace(one, low=low, high=high, std_error=one.std_error or None))
+        return wide
 
     def find_estimate(self, number: int, key: Key) -> Estimate:
         """Return the figures of an aggregate function for a group."""

@@ -2,6 +2,8 @@
 
 A released value stands for its bin: it is the bin's first value, in the column's own type. ``origin + k width`` for
 whole k, or the largest of ``edges`` that is not above the value, or the first moment of a month, quarter or year.
+A rounded value is the middle of its bin: k round stands for k round - round/2 and above, below k round + round/2. All
+values from ``top`` on count as ``top``, and all down from ``bottom`` as ``bottom``.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 DIGITS = 34  # of the numbers that bins are of: two more are needed on the way
 EDGES = 1000
 MONTHS = {"month": 1, "quarter": 3, "year": 12}
+DOUBLE = "DOUBLE"
 WHOLE = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER")  # types of whole numbers
 Number = Annotated[Decimal, Field(max_digits=DIGITS, allow_inf_nan=False)]
 
@@ -35,7 +38,10 @@ def _is_none(value: object) -> bool:
 
 
 class Bins(BaseModel):
-    """Bins of one width, from ``origin``; or between ``edges``, the last one without end; of a calendar; of codes."""
+    """Bins of one width, from ``origin``; or between ``edges``, the last one without end; of a calendar; of codes.
+
+    Or numbers that are rounded, and cut at their ends.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -53,6 +59,12 @@ class Bins(BaseModel):
         description="First characters of a text, such as 3 of a ZIP code.",
     )
 
+    round: Number | None = Field(
+        default=None, gt=0, exclude_if=_is_none, description="Round numbers to multiples, such as 1000."
+    )
+    top: Number | None = Field(default=None, exclude_if=_is_none, description="Larger numbers count as this one.")
+    bottom: Number | None = Field(default=None, exclude_if=_is_none, description="Smaller numbers count as this one.")
+
     @model_validator(mode="before")
     @classmethod
     def _expand_short_form(cls, value: Any) -> Any:
@@ -67,16 +79,41 @@ class Bins(BaseModel):
 
     @model_validator(mode="after")
     def _require_one_kind(self) -> Bins:
-        kinds = (self.width is not None, bool(self.edges), self.unit is not None, self.prefix is not None)
+        kinds = (self.width is not None, bool(self.edges), self.unit is not None, self.prefix is not None, self.rounds)
         if sum(kinds) != 1:
-            raise ValueError("give a width, edges, { prefix = N }, or one of month, quarter, year")
+            raise ValueError(
+                "give a width, edges, { prefix = N }, { round = N }, { bottom = N, top = N }, or one of month, quarter "
+                "and year"
+            )
+        if self.top is not None and self.bottom is not None and self.bottom >= self.top:
+            raise ValueError("bottom must be below top")
         if self.origin and self.width is None:
             raise ValueError("origin needs a width")
         if any(low >= high for low, high in pairwise(self.edges)):
             raise ValueError("edges must rise")
         return self
 
-    @field_serializer("width", "origin", "edges", when_used="json")
+    @property
+    def rounds(self) -> bool:
+        """Return whether numbers are rounded or cut, so that sums and means are near those of the source."""
+        return self.round is not None or self.top is not None or self.bottom is not None
+
+    @property
+    def half(self) -> Fraction:
+        """Return how far rounding moves a number at most."""
+        return Fraction(self.round or 0) / 2
+
+    def cut(self, value: Fraction) -> Fraction:
+        """Return a number, or the end that it lies beyond."""
+        value = value if self.top is None else min(value, Fraction(self.top))
+        return value if self.bottom is None else max(value, Fraction(self.bottom))
+
+    def round_number(self, value: Fraction) -> Fraction:
+        """Return the multiple that stands for a number."""
+        step, value = Fraction(self.round or 0), self.cut(value)
+        return (value + step / 2) // step * step if step else value
+
+    @field_serializer("width", "origin", "edges", "round", "top", "bottom", when_used="json")
     def _as_text(self, value: Any) -> Any:
         if isinstance(value, tuple):
             return [format(one, "f") for one in value]
@@ -85,7 +122,14 @@ class Bins(BaseModel):
     @property
     def stated_numbers(self) -> tuple[Decimal, ...]:
         """Return all numbers that it states, which the column's type has to hold."""
-        return (self.origin, *self.edges, *([] if self.width is None else [self.width]))
+        stated = (self.width, self.round, self.top, self.bottom)
+        return (self.origin, *self.edges, *(one for one in stated if one is not None))
+
+    def holds(self, value: Fraction | Decimal | date | datetime) -> bool:
+        """Return whether a value stands for a bin."""
+        if self.rounds and isinstance(value, Fraction | Decimal):
+            return self.round_number(Fraction(value)) == Fraction(value)
+        return self.begins_at(value)
 
     def begins_at(self, value: Fraction | Decimal | date | datetime) -> bool:
         """Return whether a bin begins at a value."""
@@ -95,6 +139,10 @@ class Bins(BaseModel):
             return first and (value.month - 1) % MONTHS[self.unit or "month"] == 0
         if self.edges:
             return value in self.edges
+        if self.rounds:
+            inside = self.cut(Fraction(value)) == value and (self.bottom is None or value > self.bottom)
+            begins = not self.half or (Fraction(value) - self.half) % Fraction(self.round or 1) == 0
+            return inside and begins
         return self.width is not None and (Fraction(value) - Fraction(self.origin)) % Fraction(self.width) == 0
 
     def __str__(self) -> str:
@@ -102,6 +150,11 @@ class Bins(BaseModel):
             return f"{self.unit}s"
         if self.prefix is not None:
             return f"bins by the first {self.prefix} characters"
+        if self.rounds:
+            ends = [format(one, "f") for one in (self.bottom, self.top) if one is not None]
+            parts = [] if self.round is None else [f"rounded to {self.round:f}"]
+            parts += [f"cut at {' and '.join(ends)}"] if ends else []
+            return f"numbers {', '.join(parts)}"
         if self.edges:
             return f"bins that begin at {', '.join(format(one, 'f') for one in self.edges)}"
         return f"bins of {self.width:f}" + (f" from {self.origin:f}" if self.origin else "")
@@ -151,6 +204,8 @@ def fits_type(bins: Bins, kind: str) -> bool:
         return kind in ("DATE", "TIMESTAMP")
     if bins.prefix is not None:
         return kind == "VARCHAR"
+    if kind == DOUBLE:
+        return bins.rounds or bins.width is not None or bool(bins.edges)
     try:
         least, most, scale = number_range(kind)
     except ValueError:

@@ -401,7 +401,7 @@ class Release:
         return estimator == BEST and bool(self.answers.explain_improvement(self.answers.choose_estimator(BEST)))
 
     def _answer_compiled(self, sql: str, confidence: float, estimator: str, limits: QuestionLimits | None) -> Answer:
-        from privsql.answers.answer import MODEL, Answer, find_unknown
+        from privsql.answers.answer import MODEL, Answer, explain_rounding, find_unknown
         from privsql.answers.evaluate_select import SelectEvaluation
         from privsql.answers.present import AnswerBuilder, join_answers
         from privsql.answers.sql.compiler import as_described, split_items, split_union
@@ -446,7 +446,11 @@ class Release:
             self.manifest.suppressed,
             self.manifest.records,
             presented.may_be_empty(),
-            (*find_unknown(statement, self.answers, self.manifest.roles), *note_top(asking)),
+            (
+                *find_unknown(statement, self.answers, self.manifest.roles),
+                *explain_rounding(statement, self.manifest.bins),
+                *note_top(asking),
+            ),
             presented.bounds_rest_on(),
         )
 

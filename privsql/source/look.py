@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from privsql.model.bins import is_number_type, is_whole_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -215,11 +215,29 @@ def agree_within(group: Ints, column: Column) -> float:
     return (equal - chance) / (1 - chance) if chance < 1 else 0.0
 
 
-def share_alone(columns: Sequence[Column]) -> float:
-    """Return the share of the records that no other one equals in all of these columns."""
+def coarsen_codes(column: Column, bins: Mapping[str, Any] | str | None) -> Ints:
+    """Return each record's code (n,) once the column is in bins, as ``init`` proposes them; 0 for NULL."""
+    if bins is None or not column.different:
+        return column.codes
+    if isinstance(bins, str):
+        moments = column.values.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False)
+        groups: Any = moments.astype({"month": "datetime64[M]", "year": "datetime64[Y]"}[bins])
+    elif "prefix" in bins:
+        groups = np.array([text[: bins["prefix"]] for text in column.texts])
+    else:
+        numbers = np.clip(column.numbers, bins.get("bottom", -np.inf), bins.get("top", np.inf))
+        step = bins.get("round") or bins.get("width")
+        groups = numbers if step is None else np.floor(numbers / step + (0.5 if "round" in bins else 0))
+    of_value = np.unique(groups, return_inverse=True)[1] + 1
+    return np.asarray(np.concatenate(([0], of_value))[column.codes], dtype=np.int64)
+
+
+def share_alone(columns: Sequence[Column], bins: Mapping[str, Any]) -> float:
+    """Return the share of the records that no other one equals in all of these columns, which may be in bins."""
     together: Ints | None = None
     for one in columns:
-        pairs = one.codes if together is None else together * (one.different + 1) + one.codes
+        codes = coarsen_codes(one, bins.get(one.name))
+        pairs = codes if together is None else together * (one.different + 1) + codes
         together = np.unique(pairs, return_inverse=True)[1].astype(np.int64)
     return 0.0 if together is None else float((np.bincount(together) == 1).sum() / len(together))
 

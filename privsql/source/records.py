@@ -90,8 +90,8 @@ def prepare_table(
         EngineError: A file can't be read.
     """
     mounted = mount_persons(db, source, types)
-    calendar = next((name for name, bins in columns.bins.items() if bins.unit or bins.prefix), None)
-    if calendar is not None and source.traits.counts:  # engines differ in months and prefixes
+    calendar = next((name for name, bins in columns.bins.items() if bins.unit or bins.prefix or bins.rounds), None)
+    if calendar is not None and source.traits.counts:  # engines differ in months, prefixes and floor
         raise UsageError(
             f"columns.bins: column {calendar!r}: {columns.bins[calendar]} need DuckDB, and the source lies in "
             f"{source.kind}; make them in its query"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from decimal import Decimal
 from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
@@ -121,6 +122,7 @@ WIDE = 150  # range of whole numbers up to which they are few
 LONG_TAIL = 5  # times the median
 MOST_PUBLISHED = 15
 MOST_CODES = 400  # values up to which a number with a known name is a code
+OLD = 90  # from which age on people count as one
 CUT = 0.002  # share of records at each end of a rounded number
 WIDTH = 100  # of bins of postal codes that are numbers
 
@@ -142,6 +144,8 @@ class Roles:
     left_out: dict[str, str] = field(default_factory=dict)
     changing: list[str] = field(default_factory=list)
     """Columns whose value changes within a person."""
+    rounded: dict[str, Any] = field(default_factory=dict)
+    """Bins of numbers that are asked about, if they are to be published."""
 
     def ask(self, question: str, name: str) -> None:
         self.asked.setdefault(question, []).append(name)
@@ -180,6 +184,8 @@ def propose_roles(columns: Sequence[Column], sensitive: str, persons: Mapping[st
             roles.published[one.name] = bins
         else:
             roles.ask("more" if role == "published" else role, one.name)
+            if isinstance(bins, dict) and "round" in bins:
+                roles.rounded[one.name] = bins
     return roles
 
 
@@ -354,7 +360,7 @@ def _judge(one: Column, *, first_date: bool) -> tuple[str, Any]:
     if one.is_number and WEIGHT.search(words) and _looks_like_weight(one):
         return "weight", None
     if AGE.search(words) and one.is_number:
-        return "published", None
+        return "published", {"top": OLD} if one.quantile(1) > OLD and one.quantile(0.5) < OLD else None
     if POSTAL.search(words) and (bins := _shorten_code(one)):
         return "published", bins
     if _is_measure(one):
@@ -386,13 +392,21 @@ def _shorten_code(one: Column) -> Any:
 
 
 def _round(one: Column) -> Any:
-    """Return bins of a whole number: a width of 1, 2 or 5 times a power of ten, about 20 to 50 of them."""
+    """Return how a number is rounded: to 1, 2 or 5 times a power of ten, of which 20 to 50 occur; its ends are cut."""
     low, high = one.quantile(CUT), one.quantile(1 - CUT)
-    if not (one.is_whole and high > low):
+    if not high > low:
         return None
     exact = (high - low) / 40
-    power = 10.0 ** floor(log10(exact))
-    return {"width": max(1, int(next(step * power for step in (1, 2, 5, 10) if step * power >= exact)))}
+    power = floor(log10(exact))
+    step = next(Decimal(step).scaleb(power) for step in (1, 2, 5, 10) if float(Decimal(step).scaleb(power)) >= exact)
+    step = max(step, Decimal(1)) if one.is_whole else step
+    cut = {name: _as_plain(Decimal(str(end)) // step * step) for name, end in (("bottom", low), ("top", high))}
+    return {"round": _as_plain(step), **cut} if cut["bottom"] < cut["top"] else {"round": _as_plain(step)}
+
+
+def _as_plain(number: Decimal) -> int | float:
+    """Return a number as TOML writes it."""
+    return int(number) if number == int(number) else float(number)
 
 
 # The sensitive column -------------------------------------------------------------------------------------------------

@@ -91,8 +91,8 @@ class Columns(SpecPart):
     bins: dict[str, Bins] = Field(
         default_factory=dict,
         exclude_if=_is_empty,
-        description="Bins of a quasi-identifier: width, { width, origin }, { edges }, { prefix }, or month, quarter, "
-        "year.",
+        description="Bins of a quasi-identifier: width, { width, origin }, { edges }, { round, bottom, top }, "
+        "{ prefix }, or month, quarter, year.",
     )
     levels: dict[str, Levels] = Field(
         default_factory=dict,

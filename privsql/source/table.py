@@ -33,7 +33,7 @@ from privsql.engine.sqlfiles import (
 )
 from privsql.errors import GuaranteeError, UsageError, suggest_name
 from privsql.exact import decimal_text
-from privsql.model.bins import DIGITS, fits_type, number_range
+from privsql.model.bins import DIGITS, DOUBLE, fits_type, number_range
 from privsql.model.hashing import derive_record_key, derive_stream_key, hash_columns, hash_records, source_changed_error
 from privsql.model.packing import CountedSource, PackedRecords, RankedRecords, pack_records
 from privsql.model.records import History, Persons
@@ -93,7 +93,13 @@ def in_bins(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
     if bins.prefix is not None:
         length = exp.Literal.number(bins.prefix)
         return Coarse(field.name, exp.Left(this=value.copy(), expression=length))
-    return _bin_by_edges(field, value, bins) if bins.edges else _bin_by_width(field, value, bins)
+    if bins.edges:
+        return _bin_by_edges(field, value, bins)
+    if bins.rounds:
+        value = _cut_ends(field, value, bins)
+        if bins.round is None:
+            return Coarse(field.name, value)
+    return _bin_doubles(field, value, bins) if field.type == DOUBLE else _bin_by_width(field, value, bins)
 
 
 def describe_coarsening(quasi_identifiers: Iterable[Field], columns: Columns) -> dict[str, Any]:
@@ -104,28 +110,65 @@ def describe_coarsening(quasi_identifiers: Iterable[Field], columns: Columns) ->
 
 
 def _suggest_remedy(kind: str, bins: Bins) -> str:
-    if kind in ("FLOAT", "DOUBLE"):
-        return "bins are exact: cast it to DECIMAL or INTEGER in source.query"
     if bins.unit is not None:
-        return f"{bins.unit}s are of DATE and TIMESTAMP; cast it in source.query"
+        typed = ", or for a file of texts state source.options = { types = { .. = 'DATE' } }" * (kind == "VARCHAR")
+        return f"{bins.unit}s are of DATE and TIMESTAMP; cast it in source.query{typed}"
+    if kind == "FLOAT":
+        return "cast it to DOUBLE in source.query"
     if bins.prefix is not None:
         return "a prefix needs text; give a width, edges, month, quarter or year"
     if kind == "VARCHAR":
-        return "give { prefix = N }, or the groups of its values in columns.levels"
+        return (
+            "give { prefix = N }, or the groups of its values in columns.levels; if these are numbers of a file of "
+            "texts, state source.options = { types = { .. = 'DOUBLE' } }"
+        )
     return (
-        f"bins are of whole numbers and of DECIMAL up to {DIGITS} digits, and their numbers have to be values of the "
-        "column; dates take 'month', 'quarter' or 'year'"
+        f"bins are of whole numbers, of DOUBLE, and of DECIMAL up to {DIGITS} digits, and their numbers have to be "
+        "values of the column; dates take 'month', 'quarter' or 'year'"
     )
 
 
+def _cut_ends(field: Field, value: exp.Expr, bins: Bins) -> exp.Expr:
+    """Return a number, or the end that it lies beyond."""
+    case = exp.Case()
+    if bins.top is not None:
+        top = _number_literal(bins.top, field.type)
+        case = case.when(exp.GT(this=value.copy(), expression=top), top.copy())
+    if bins.bottom is not None:
+        bottom = _number_literal(bins.bottom, field.type)
+        case = case.when(exp.LT(this=value.copy(), expression=bottom), bottom.copy())
+    return case.else_(value.copy()) if case.args.get("ifs") else value
+
+
+def _bin_doubles(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
+    """Return the bin of a double: floor((x - o) / w) w + o, or the one above if x is not below it.
+
+    Only -, +, *, / and floor are used, which IEEE 754 determines. A number at which a bin begins stands for its bin,
+    whatever the division was rounded to. Rounded numbers have their bins half a step lower.
+    """
+    step = bins.width if bins.round is None else bins.round
+    width, origin = (_number_literal(Fraction(one), "DOUBLE") for one in (step or 1, bins.origin))
+    shift = _number_literal(bins.half, "DOUBLE")
+    x = exp.cast(value.copy(), "DOUBLE")
+    moved = exp.paren(exp.Add(this=exp.Sub(this=x, expression=origin.copy()), expression=shift))
+    place = exp.Floor(this=exp.Div(this=moved.copy(), expression=width.copy(), typed=True, safe=False))
+    lower = exp.Mul(this=place, expression=width.copy())
+    above = exp.Mul(
+        this=exp.paren(exp.Add(this=place.copy(), expression=exp.Literal.number(1))), expression=width.copy()
+    )
+    found = exp.Case().when(exp.LTE(this=above, expression=moved.copy()), above.copy()).else_(lower)
+    return Coarse(field.name, exp.cast(exp.Add(this=exp.paren(found), expression=origin), field.type, dialect=DIALECT))
+
+
 def _bin_by_width(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
-    """Return x - ((x - origin) mod width), with a remainder that is never negative.
+    """Return x - ((x - origin) mod width), with a remainder that is never negative; rounded: half a width more.
 
     No intermediate result is larger than x or 2 width.
     """
     least, most, scale = number_range(field.type)
-    width, origin = Fraction(bins.width or 1), Fraction(bins.origin)
-    wide = f"DECIMAL({len(str(int(most * 10**scale))) + MORE},{scale})"
+    width, origin = Fraction(bins.round or bins.width or 1), Fraction(bins.origin) - bins.half
+    further = bins.round is not None  # a digit more holds half a step
+    wide = f"DECIMAL({len(str(int(most * 10**scale))) + MORE + further},{scale + further})"
     x = exp.cast(value.copy(), wide, dialect=DIALECT)
     w, o = _number_literal(width, wide), _number_literal(origin % width, wide)
 
@@ -133,6 +176,16 @@ def _bin_by_width(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
         return exp.paren(exp.Mod(this=exp.paren(left), expression=w.copy()))
 
     rest = mod(exp.Add(this=mod(exp.Sub(this=mod(x.copy()), expression=o)), expression=w.copy()))
+    if further:
+        middle = exp.Add(this=exp.Sub(this=x.copy(), expression=rest), expression=_number_literal(bins.half, wide))
+        first, last = -(-least // width) * width - bins.half, most // width * width + bins.half
+        below, above = (_number_literal(one, wide) for one in (first, last))
+        return Coarse(
+            field.name,
+            exp.cast(exp.paren(middle), field.type, dialect=DIALECT),
+            exp.or_(exp.LT(this=x.copy(), expression=below), exp.GTE(this=x.copy(), expression=above)),
+            f"values that {field.type} can't hold once they are rounded; cast the column in source.query",
+        )
     lowest = least + (origin - least) % width
     return Coarse(
         field.name,
@@ -159,7 +212,11 @@ def _bin_by_edges(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
 def _group_values(field: Field, value: exp.Expr, levels: dict[str, str], other: str | None) -> Coarse:
     """Return the group of each value."""
     if field.type != "VARCHAR":
-        raise UsageError(f"columns.levels: column {field.name!r} is {field.type}, not text; give columns.bins")
+        how = "'month', 'quarter' or 'year'" if field.type in ("DATE", "TIMESTAMP") else "{ round = N } or a width"
+        raise UsageError(
+            f"columns.levels: column {field.name!r} is {field.type}, and levels map texts; give it {how} in "
+            "columns.bins, or cast it to VARCHAR in source.query"
+        )
     case = exp.Case().when(is_null(value.copy()), exp.cast(exp.null(), field.type, dialect=DIALECT))
     members: dict[str, list[exp.Expr]] = {}
     for each_label, group in levels.items():

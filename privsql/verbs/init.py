@@ -222,7 +222,7 @@ DECIDE = (
     "nothing is published until this section is gone: delete it to leave these out, or move names to quasi_identifiers"
 )
 QUESTIONS = {
-    "measurements": "leave out, or publish rounded: width in columns.bins",
+    "measurements": "leave out, or publish rounded, by columns.bins",
     "sensitive": "may harm by itself: leave out, or name it with sensitive=",
     "dates": "leave out, or publish as months: columns.bins",
     "unknown": "do outsiders know it? leave out, or publish",
@@ -306,7 +306,7 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
         f", of which {secret.records:,} were looked at" if secret.records < records else ""
     )
     lines = [f"Proposed by privsql init for {shown}.", *chosen.lines]
-    alone = share_alone([one for one in columns if one.name in roles.published])
+    alone = share_alone([one for one in columns if one.name in roles.published], bins)
     lines.append(f"With their quasi-identifiers {alone:.0%} of the records are alone.")
     for name in roles.weights:
         weights = next(one for one in columns if one.name == name).sorted_numbers
@@ -408,7 +408,20 @@ def _ask(roles: Roles, chosen: Proposal, wishes: Wishes) -> Table | None:
         few = names if wishes.explain else names[:NAMED]
         more = f"and {len(names) - len(few):,} more, which --explain names; " if len(names) > len(few) else ""
         section.add(question, tomlkit.item(few).comment(more + QUESTIONS[question]))
+        rounded = {name: roles.rounded[name] for name in few if name in roles.rounded}
+        if rounded:
+            section.add(tomlkit.comment(f"bins = {_write_inline(rounded)}"))
     return section
+
+
+def _write_inline(bins: Mapping[str, Any]) -> str:
+    """Return bins as an inline table of TOML."""
+    table = tomlkit.inline_table()
+    for name, how in bins.items():
+        one = tomlkit.inline_table()
+        one.update(how)
+        table[name] = one
+    return table.as_string()
 
 
 def _explain_left_out(roles: Roles, wishes: Wishes) -> list[str]:

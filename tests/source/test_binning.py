@@ -100,7 +100,9 @@ def test_dates_and_timestamps(unit: str) -> None:
 @pytest.mark.parametrize(
     ("bins", "kind"),
     [
-        (5, "DOUBLE"), (5, "FLOAT"), (5, "VARCHAR"), (5, "DATE"), (5, "BOOLEAN"), (5, "DECIMAL(38,2)"),
+        ("month", "DOUBLE"), (5, "FLOAT"), ({"round": 5}, "FLOAT"), ({"round": 5}, "VARCHAR"),
+        ({"top": 300}, "TINYINT"),
+        (5, "VARCHAR"), (5, "DATE"), (5, "BOOLEAN"), (5, "DECIMAL(38,2)"),
         (200, "TINYINT"),
         (Decimal("0.5"), "INTEGER"), (Decimal("0.001"), "DECIMAL(9,2)"), ({"width": 5, "origin": -1}, "UINTEGER"),
         ({"edges": [0, 300]}, "UTINYINT"), ("month", "INTEGER"), ("year", "TIMESTAMP WITH TIME ZONE"), ("year", "TIME"),
@@ -117,7 +119,8 @@ def test_types_that_can_not_have_them(bins: Any, kind: str) -> None:
     "bins",
     [0, -5, "week", True, {}, {"width": 5, "edges": [1]}, {"edges": []}, {"edges": [1, 1]}, {"edges": [2, 1]},
      {"origin": 5}, {"unit": "year", "origin": 1}, "NaN", "inf", "1e99", {"width": 5, "more": 1},
-     {"edges": list(range(1001))}],
+     {"edges": list(range(1001))}, {"round": 0}, {"round": 5, "width": 5}, {"top": 5, "bottom": 5},
+     {"top": 5, "edges": [1]}],
 )  # fmt: skip
 def test_bins_that_are_none(bins: Any) -> None:
     with pytest.raises(ValidationError):
@@ -129,6 +132,56 @@ def test_a_text_that_is_no_width_says_what_there_is(text: str) -> None:
     with pytest.raises(ValidationError, match="is not a width; give a decimal, edges, or one of month, quarter, year"):
         Bins.model_validate(text)
     assert Bins.model_validate("2.5") == Bins(width=Decimal("2.5"))
+
+
+ROUNDED = [
+    {"round": 5},
+    {"round": "2.5"},
+    {"round": "0.25", "top": 20},
+    {"round": 7, "bottom": -3, "top": 18},
+    {"top": 17},
+]
+
+
+@pytest.mark.parametrize("kind", ["TINYINT", "INTEGER", "DECIMAL(4,2)", "DOUBLE"])
+def test_rounded_numbers_are_the_nearest_multiples(kind: str) -> None:
+    for asked in ROUNDED:
+        bins = Bins.model_validate(asked)
+        if not fits_type(bins, kind):
+            continue
+        texts = ["-12", "-8", "-3", "0", "2", "3", "17", "18", "19", "96"]
+        texts += ["-0.13", "0.12", "0.13", "1.25", "2.49", "2.5", "3.75"] if kind in ("DECIMAL(4,2)", "DOUBLE") else []
+        for text, (found, outside) in zip(texts, read_as(kind, bins, texts), strict=True):
+            value = Fraction(text)
+            cut = min(value, Fraction(bins.top)) if bins.top is not None else value
+            cut = max(cut, Fraction(bins.bottom)) if bins.bottom is not None else cut
+            step = Fraction(bins.round or 0)
+            expected = math.floor((cut + step / 2) / step) * step if step else cut
+            assert not outside
+            assert Fraction(str(found)) == expected, (bins, text)
+            assert bins.holds(expected)
+            assert read_as(kind, bins, [str(found)])[0][0] == found  # ``verify`` rounds what was rounded
+
+
+def test_a_number_that_its_type_can_not_round_is_none() -> None:
+    assert read_as("TINYINT", Bins.model_validate({"round": 10}), [124, 125, -125, -126]) == [
+        (120, False), (None, True), (-120, False), (None, True)
+    ]  # fmt: skip
+
+
+def test_doubles_at_which_a_bin_begins_stand_for_themselves() -> None:
+    for width in ("0.1", "0.3", "1000", "1e-3", "7"):
+        bins = Bins.model_validate({"width": width})
+        with duckdb.connect() as db:
+            coarse = in_bins(Field("x", "DOUBLE"), column("x"), bins).value.sql(dialect=DIALECT)
+            made = f"SELECT (i * 37 % 9973) * {width}::DOUBLE / 3 AS x FROM range(-5000, 5000) t(i)"
+            again = f"SELECT {coarse} AS y FROM (SELECT {coarse} AS x FROM ({made}))"
+            once = f"SELECT {coarse} AS x FROM ({made})"
+            wrong = f"SELECT count(*) FROM ({again}) AS a POSITIONAL JOIN ({once}) AS b WHERE y <> x"
+            assert db.execute(wrong).fetchall() == [(0,)]
+            assert db.execute(
+                f"SELECT bool_and({coarse} <= x + 1e-9 AND x < {coarse} + {width} + 1e-9) FROM ({made})"
+            ).fetchone() == (True,)
 
 
 # Questions ---

@@ -19,7 +19,7 @@ from sqlglot import exp
 from privsql.answers.sql.grammar import EQUALITY, as_written
 from privsql.engine.sqlfiles import DIALECT, Field
 from privsql.errors import UsageError
-from privsql.model.bins import MONTHS, Bins, number_range
+from privsql.model.bins import DOUBLE, MONTHS, Bins, number_range
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,11 +29,14 @@ if TYPE_CHECKING:
 FIRST = (exp.LT, exp.GTE)  # whose constant is the first value of what is asked for, or of the rest
 LAST = (exp.LTE, exp.GT)  # whose constant is the last one
 CALENDAR: dict[type[exp.Expr], str] = {exp.Year: "year", exp.Quarter: "quarter", exp.Month: "month"}
+TRUNCATED = MONTHS | {"decade": 120, "century": 1200}  # months of what date_trunc rounds to
+YEARLY, MONTHLY = {"%Y", "%y", "%%"}, {"%m", "%b", "%B"}  # signs of a date's text
 MOMENTS = {  # of a cast; DuckDB's TIMESTAMP is one without a time zone
     exp.DType.DATE: "DATE", exp.DType.TIMESTAMP: "TIMESTAMP", exp.DType.TIMESTAMPNTZ: "TIMESTAMP"
 }  # fmt: skip
 NUMBER = re.compile(r"[0-9]{1,40}(\.[0-9]{0,40})?")
 SIGNED = re.compile(f"-?{NUMBER.pattern}")
+NEAR = ("sum", "avg", "min", "max", "median")  # figures that rounding moves by half a step of a number at most
 TURNED = {exp.LT: exp.GT, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.GTE: exp.LTE}
 
 
@@ -51,7 +54,8 @@ def refuse_cuts(
     for one in statement.calls:
         measured = one.measure.operand
         for item in measured.find_all(exp.Column) if measured is not None else ():
-            if item.name in bins or item.name in groups:
+            near = one.measure.kind in NEAR and item.name in bins and bins[item.name].rounds and measured is item
+            if (item.name in bins and not near) or item.name in groups:
                 raise _make_refusal(item.name, one.written, bins.get(item.name))
 
     terms = {f"g_{i}": group.term for i, group in enumerate(statement.scope.groups)}
@@ -88,6 +92,8 @@ def refuse_cuts(
 
 def _make_refusal(name: str, written: str, bins: Bins | None) -> UsageError:
     what = f"in {bins}; compare it with values at which a bin begins" if bins else "in groups of values"
+    if bins and bins.round is not None:
+        what = f"in {bins}; compare it by < or >= with the middle between two, such as {float(15 * bins.half):g}"
     if bins and bins.prefix is not None:
         what = f"in {bins}; compare it with at most {bins.prefix} characters, as = '..' or LIKE '..%'"
     return UsageError(f"{written}: column {name!r} is {what}, or group by it")
@@ -98,12 +104,13 @@ def _keeps_bins_whole(item: exp.Column, node: exp.Expr, bins: Bins, kind: str) -
 
     def is_label(constant: exp.Expr) -> bool:
         value = read_constant(constant, kind)
-        return value is not None and bins.begins_at(value)
+        return value is not None and bins.holds(value)
 
     if bins.prefix is not None:
         return _keeps_prefixes_whole(item, node, bins.prefix)
-    if isinstance(node, tuple(CALENDAR)):
-        return bins.unit is not None and MONTHS[CALENDAR[type(node)]] % MONTHS[bins.unit] == 0
+    months = _count_months(node)
+    if months:
+        return bins.unit is not None and months % MONTHS[bins.unit] == 0
     if isinstance(node, exp.Between):
         low, high = (read_constant(node.args[key], kind) for key in ("low", "high"))
         inside = _begins_bin(bins, low, kind, last=False) and _begins_bin(bins, high, kind, last=True)
@@ -119,6 +126,22 @@ def _keeps_bins_whole(item: exp.Column, node: exp.Expr, bins: Bins, kind: str) -
         return is_label(constant)
     operator = TURNED[type(node)] if turned else type(node)
     return _begins_bin(bins, read_constant(constant, kind), kind, last=operator in LAST)
+
+
+def _count_months(node: exp.Expr) -> int:
+    """Return how many months, from the first of a January on, give a function of a date one value; 0 for others."""
+    if isinstance(node, tuple(CALENDAR)):
+        return MONTHS[CALENDAR[type(node)]]
+    if isinstance(node, exp.DateTrunc | exp.TimestampTrunc):
+        return TRUNCATED.get(node.text("unit").lower(), 0)
+    if isinstance(node, exp.Extract):
+        return TRUNCATED.get(node.name.lower(), 0)
+    if isinstance(node, exp.LastDay | exp.Monthname):
+        return 0 if node.args.get("unit") else 1
+    if isinstance(node, exp.TimeToStr) and isinstance(node.args.get("format"), exp.Literal):
+        signs = set(re.findall("%.?", node.text("format")))
+        return 12 if signs <= YEARLY else 1 if signs <= YEARLY | MONTHLY else 0
+    return 0
 
 
 def _keeps_prefixes_whole(item: exp.Column, node: exp.Expr, length: int) -> bool:
@@ -144,10 +167,14 @@ def _begins_bin(bins: Bins, value: Decimal | date | None, kind: str, *, last: bo
     """Return whether a bin begins at a value, or (``last``) right after it, among the column's possible values."""
     if value is None:
         return False
+    if isinstance(value, Decimal) and kind == DOUBLE:  # no double is the next one: only < and >= tell bins apart
+        return not last and ((bool(bins.edges) and value <= bins.edges[0]) or bins.begins_at(value))
     if isinstance(value, Decimal):
         step = Fraction(1, 10 ** number_range(kind)[2])
         steps = Fraction(value) / step
         first = (math.floor(steps) + 1 if last else math.ceil(steps)) * step
+        if bins.rounds:
+            return bins.round_number(first) != bins.round_number(first - step)
         return (bool(bins.edges) and first <= Fraction(bins.edges[0])) or bins.begins_at(first)
     later = timedelta(microseconds=1) if isinstance(value, datetime) else timedelta(days=1)
     try:

@@ -1,0 +1,130 @@
+"""Rounded quasi-identifiers: which questions keep bins whole, and what bounds sums and means have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import privsql
+from privsql.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NUMBER = 3000
+BINS = {
+    "age": {"top": 90},
+    "income": {"round": 1000, "bottom": 5000, "top": 100000},
+    "wage": {"round": 25},
+    "bmi": {"round": 0.5},
+    "day": "month",
+}
+
+
+@pytest.fixture(scope="module")
+def people() -> pa.Table:
+    rng = np.random.default_rng(1)
+    income = np.exp(rng.normal(10, 0.7, NUMBER))
+    columns = {
+        "age": rng.integers(18, 100, NUMBER),
+        "income": income,
+        "wage": (income / 10).astype(np.int64),
+        "bmi": rng.normal(27, 5, NUMBER).round(1),
+        "day": np.datetime64("2022-01-01") + rng.integers(0, 800, NUMBER),
+        "ill": rng.choice(["no", "flu", "hiv", "x"], NUMBER, p=[0.4, 0.3, 0.1, 0.2]),
+    }
+    return pa.table(columns)
+
+
+@pytest.fixture(scope="module")
+def release(people: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    to = tmp_path_factory.mktemp("rounded") / "people.duckdb"
+    made = privsql.publish(
+        people,
+        sensitive="ill",
+        qi=[*BINS],
+        threshold=0.6,
+        to=to,
+        seed=1,
+        set={"ledger": {"off": True}, "columns": {"bins": BINS}},
+    )
+    assert privsql.verify(to, made.spec).ok
+    return to
+
+
+def months(people: pa.Table) -> np.ndarray:
+    """The months since 1970 of each day."""
+    return np.asarray(people["day"].to_numpy().astype("datetime64[M]").astype(int))
+
+
+@pytest.mark.parametrize(("name", "half"), [("wage", 12.5), ("bmi", 0.25)])
+def test_bounds_of_means_hold(people: pa.Table, release: Path, name: str, half: float) -> None:
+    true = float(np.mean(people[name].to_numpy()))
+    (estimate, error, low, high), *_ = privsql.query(release, f"SELECT AVG({name}) FROM data").rows
+    assert error is None
+    assert (low, high) == (pytest.approx(estimate - half), pytest.approx(estimate + half))
+    assert low <= true <= high
+    assert abs(estimate - true) < half / 10
+    (total, _, low, high), *_ = privsql.query(release, f"SELECT SUM({name}) FROM data").rows
+    assert low <= true * NUMBER <= high
+    assert total == pytest.approx(estimate * NUMBER)
+
+
+def test_nothing_bounds_what_was_cut(release: Path) -> None:
+    answer = privsql.query(release, "SELECT AVG(age), MIN(age), MAX(age), AVG(income) FROM data")
+    first = dict(zip(answer.columns, answer.rows[0], strict=True))
+    ends = {name: one for name, one in first.items() if name.endswith(("low", "high"))}
+    assert [one is None for one in ends.values()] == [False, True, False, False, False, True, True, True]
+    assert any("numbers cut at 90" in note for note in answer.notes)
+
+
+def test_estimates_of_rounded_numbers_have_wider_intervals(people: pa.Table, release: Path) -> None:
+    wage, ill = people["wage"].to_numpy(), np.array(people["ill"].to_pylist())
+    (estimate, error, low, high), *_ = privsql.query(release, "SELECT AVG(wage) FROM data WHERE ill = 'flu'").rows
+    assert low <= wage[ill == "flu"].mean() <= high
+    assert high - estimate > 1.9 * error + 12
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ("income >= 49500", lambda t: t["income"].to_numpy() >= 49500),
+        ("wage >= 1013", lambda t: t["wage"].to_numpy() >= 1013),
+        ("wage > 1012", lambda t: t["wage"].to_numpy() >= 1013),
+        ("bmi < 25.25", lambda t: t["bmi"].to_numpy() < 25.25),
+        ("age >= 90", lambda t: t["age"].to_numpy() >= 90),
+        ("age BETWEEN 20 AND 29", lambda t: (t["age"].to_numpy() >= 20) & (t["age"].to_numpy() < 30)),
+        ("quarter(day) = 2", lambda t: months(t) // 3 % 4 == 1),
+        ("date_trunc('month', day) = '2022-03-01'", lambda t: months(t) == 626),
+        ("extract(year FROM day) = 2023", lambda t: months(t) // 12 == 53),
+        ("strftime(day, '%Y-%m') = '2022-03'", lambda t: months(t) == 626),
+    ],
+)  # fmt: skip
+def test_whole_bins_are_counted_exactly(people: pa.Table, release: Path, condition: str, holds: object) -> None:
+    assert callable(holds)
+    rows = privsql.query(release, f"SELECT COUNT(*) FROM data WHERE {condition}").rows
+    assert rows[0][0] == int(holds(people).sum())
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "COUNT(*) FROM data WHERE income >= 50000",
+        "COUNT(*) FROM data WHERE income > 49500",  # no double is the next one
+        "COUNT(*) FROM data WHERE income < 5000",
+        "COUNT(*) FROM data WHERE age > 90",
+        "COUNT(*) FROM data WHERE wage >= 1012",
+        "COUNT(DISTINCT wage) FROM data",
+        "STDDEV(wage) FROM data",
+        "AVG(wage + 1) FROM data",
+        "COUNT(*) FROM data WHERE dayofweek(day) = 2",
+        "COUNT(*) FROM data WHERE date_trunc('week', day) = '2022-01-03'",
+        "COUNT(*) FROM data WHERE strftime(day, '%d') = '01'",
+    ],
+)
+def test_questions_that_cut_a_bin_are_refused(release: Path, question: str) -> None:
+    with pytest.raises(UsageError, match="is in"):
+        privsql.query(release, f"SELECT {question}")
