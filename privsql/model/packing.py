@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     Hashes = NDArray[np.uint64]
 
 MOST_VALUES = 2**17  # of a column
+SHORT = {"BOOLEAN", "TINYINT", "UTINYINT", "SMALLINT", "USMALLINT"}  # types that have no more
 UNPACKED = ("UUID",)  # types of which no two records have the same value, and Arrow looks none up
 JOINT = 2**16  # values of neighbouring columns, whose hashes are looked up at once
 PACKED = 24  # bytes for each record, while it is made and sorted
@@ -322,7 +323,8 @@ def pack_records(
     kinds, records = [one.type for one in roles.quasi_identifiers], sum(source.counts)
     if len(kinds) > BITS or any(kind in UNPACKED for kind in kinds):
         return None
-    if records > MOST_VALUES and any(one // 2 > MOST_VALUES for one in source.estimate_distinct(values)):
+    many = [one for one, kind in zip(values, kinds, strict=True) if kind not in SHORT]
+    if records > MOST_VALUES and any(one // 2 > MOST_VALUES for one in source.estimate_distinct(many)):
         return None
     columns = [source.read_column(one.this, kind) for one, kind in zip(values, kinds, strict=True)]
     columns.append(source.rank_sensitive(roles))

@@ -632,7 +632,10 @@ def list_definitions(
         for name, fields in tables.items():
             db.define_table(name, [Field(*one) for one in fields], into=STATED, schema=schema)
         db.define_objects(more, into=STATED, schema=schema)
-        definitions = {(kind, name): text for kind, name, text in db.list_objects(STATED, schema)}
+        if more:
+            definitions = {(kind, name): text for kind, name, text in db.list_objects(STATED, schema)}
+        else:  # listing functions takes most of the time
+            definitions = {(kind, name): text for kind, _, name, text in db.list_relations(STATED)}
     finally:
         db.detach(STATED)
     if len(_DEFINITIONS) >= REMEMBERED:

@@ -11,13 +11,14 @@ import pytest
 from scipy.stats import t as student
 
 from privsql.keyed_random import seed_key
-from privsql.mechanisms.bucketize import fakes
+from privsql.mechanisms.bucketize import checks, fakes
 from privsql.mechanisms.bucketize.estimator import ListedPairs
 from privsql.mechanisms.bucketize.model import Plan, Setting
 from privsql.releases.opened import read_manifest
-from support.commands import succeeded
+from support.commands import PEOPLE, run, specification, succeeded, write
 from support.enumeration import FALSE_ALARM
 from support.loops import rest_slow
+from support.tampering import changed, failed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,3 +104,23 @@ def test_what_is_stated_is_answered_exactly(ward: Path, name: str) -> None:
         said = succeeded("query", ward / f"{name}.duckdb", sql, "--json").json["rows"][0]
         assert said["estimate"] == pytest.approx(source[illness], abs=1e-3)
     assert read_manifest(ward / f"{name}.duckdb").facts["real"] == source.tolist()
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_wrong_entry_of_the_channel_is_found_by_integers_and_by_the_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: bool
+) -> None:
+    write(tmp_path / "people.parquet", PEOPLE.format(n=400))
+    succeeded("publish", specification(tmp_path), "--seed", 1)
+    if not counted:
+        monkeypatch.setattr(checks, "MOST_ENTRIES", 0)
+    succeeded("verify", tmp_path / "ill.duckdb")
+    (tmp_path / "other").mkdir()
+    one = "(SELECT min((size, first, second)) FROM privsql_channel WHERE first < second)"
+    for change in (
+        f"UPDATE privsql_channel SET pairs = pairs + 2 WHERE (size, first, second) = {one}",
+        f"DELETE FROM privsql_channel WHERE (size, first, second) = {one}",
+        f"UPDATE privsql_channel SET size = size + 100 WHERE (size, first, second) = {one}",
+    ):
+        other = changed(tmp_path / "ill.duckdb", tmp_path / "other", change)
+        assert "entries of the channel agree with ST" in failed(run("verify", other, "--json")), change
