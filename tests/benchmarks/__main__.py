@@ -1,5 +1,6 @@
 """Speed and memory, as ratios against a plain copy or a raw count in the same run. Nothing here asserts.
 
+    python -m tests.benchmarks all [--rows N] [--land]                     one table, beside the last landing's figures
     python -m tests.benchmarks publish [--rows N] [--memory-limit 2GB]     publishing, as users do, against a plain copy
     python -m tests.benchmarks verbs [--rows N]                            other commands, and tables of other shapes
     python -m tests.benchmarks search                                      two sizes and the optimum
@@ -59,7 +60,7 @@ from tests.benchmarks import accuracy as measuring
 from tests.benchmarks import completed as completing
 from tests.benchmarks import coverage as covering
 from tests.benchmarks import expected as foreseen
-from tests.benchmarks import growing, modelling, publishing, serving
+from tests.benchmarks import growing, landing, modelling, publishing, serving
 from tests.benchmarks import modelled_coverage as modelled
 from tests.benchmarks import private as beside_peers
 from tests.benchmarks import promises as promising
@@ -137,6 +138,20 @@ def specification(folder: Path, source: dict[str, str], sensitive: str, mechanis
             "ledger": {"database": folder / "ledger.duckdb"},
         }
     )
+
+
+@app.command("all")
+def measure_all(rows: Annotated[list[int] | None, typer.Option()] = None, runs: int = 3, land: bool = False) -> None:
+    """One table of what a change is judged by; ``land`` writes its figures as those of the last landing."""
+    landed, found, table = landing.read_landed(), dict[str, float](), list[list[object]]()
+    with tempfile.TemporaryDirectory() as place:
+        sizes = rows or (1_000_000, 3_000_000, 10_000_000)
+        for name, figure, unit in landing.measure(warehouse, list(QI), Path(place), sizes, runs):
+            found[name] = figure
+            table.append([name, f"{figure:.2f}", f"{landed[name]:.2f}" if name in landed else "-", unit])
+    show("processor time", ["figure", "now", "last landing", "unit"], table)
+    if land:
+        landing.write_landed(found)
 
 
 @app.command()

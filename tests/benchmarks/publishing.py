@@ -85,14 +85,18 @@ def run(command: Sequence[str], folder: Path) -> Used:
     return Used(used.ru_utime + used.ru_stime, time.perf_counter() - begin, used.ru_maxrss / 2**20)
 
 
+def printed(command: Sequence[str]) -> str:
+    """Run a command, and return what it prints."""
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def copy(source: Path, folder: Path, limit: str | None) -> Used:
     """Copy a table into a new file, the median of some; what Python and DuckDB take to start does not count."""
     target, copies = folder / "copy.duckdb", []
     for _ in range(COPIES):
-        command = [sys.executable, "-c", COPY, json.dumps([str(source), str(target), limit])]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        done = printed([sys.executable, "-c", COPY, json.dumps([str(source), str(target), limit])])
         target.unlink()
-        copies.append(Used(*json.loads(done.stdout.splitlines()[-1])))  # after what DuckDB says of its progress
+        copies.append(Used(*json.loads(done.splitlines()[-1])))  # after what DuckDB says of its progress
     return sorted(copies, key=lambda one: one.processor)[COPIES // 2]
 
 

@@ -11,9 +11,12 @@ import argparse
 
 import pytest
 
+from . import changes
+
 PARTS = {  # what each guards
     "audits": "epsilon: membership attacks on 20,000 runs of every differentially private program",
     "cases": "all cases of the tests of which other runs try a few",
+    "changes": "forty changes of core formulas, each of which default or slow tests notice (about an hour)",
     "coverage": "intervals hold the truth as often as they say, and draws have the chances that they should",
     "damage": "verify and query find every kind of damage to a release, or stay whole",
     "experiments": "every experiment of the papers runs on generated data",
@@ -51,6 +54,8 @@ def main() -> int:
         print("\n".join(f"{name:<13}{guards}" for name, guards in PARTS.items()))
         return 0 if arguments.list else 2
     part = arguments.part
+    if part == "changes":
+        return changes.main()
     chosen = SELECTED.get(part, ["-m", f"soak(part='{part}')"])
     return int(pytest.main([*chosen, *rest]))
 
