@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privsql.answers.answer import DRAWS, MODEL_VERSION
-from privsql.answers.bucket_fit import STEPS, BucketFit, EffectPrior
+from privsql.answers.bucket_fit import BucketFit
 from privsql.answers.bucket_posteriors import (
     EXACT_SIZE,
     LEAST,
@@ -21,6 +21,7 @@ from privsql.answers.bucket_posteriors import (
     prepare_release,
     round_sums,
 )
+from privsql.answers.effect_fit import STEPS, EffectPrior
 from privsql.answers.softmax import FeatureMap, combine_rows
 from privsql.errors import GuaranteeError
 from privsql.keyed_random import seed_key

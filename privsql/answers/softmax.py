@@ -89,12 +89,14 @@ class Term:
     """Indicators that share a penalty: which each row has is ``numbers`` of its cell, -1 is none.
 
     The cell of a row is its code in a column, or of two columns, the first one's times ``width`` plus the second's.
+    A slope is a single feature whose amount in each cell is in ``weights``; indicators have none.
     """
 
     name: str
     numbers: Ints
     width: int
     codes: tuple[Ints, ...]
+    weights: Floats | None = None
 
     @property
     def levels(self) -> int:
@@ -103,8 +105,15 @@ class Term:
 
     def encode(self, rows: NDArray[np.intp] | slice = slice(None)) -> Ints:
         """Return the indicator of some rows."""
+        return self.numbers[self._locate_cells(rows)]
+
+    def weigh(self, rows: NDArray[np.intp]) -> Floats:
+        """Return the amount of the feature that some rows have."""
+        return np.ones(len(rows)) if self.weights is None else self.weights[self._locate_cells(rows)]
+
+    def _locate_cells(self, rows: NDArray[np.intp] | slice) -> Ints:
         first, *others = (codes[rows] for codes in self.codes)
-        return self.numbers[first * self.width + others[0] if others else first]
+        return first * self.width + others[0] if others else first
 
 
 class FeatureMap:
@@ -186,7 +195,7 @@ def combine_rows(columns: Sequence[NDArray[Any]]) -> tuple[NDArray[np.intp], NDA
 
 @dataclass(frozen=True)
 class Design:
-    """Features of rows, as a product of two sparse matrices of zeros and ones: Phi = ``cells`` ``features``.
+    """Features of rows, as a product of two sparse matrices: Phi = ``cells`` ``features``.
 
     ``sizes`` (rows,): records of each. ``cells`` (rows, C) has a one for each block of columns, ``features`` (C, J) has
     those of the terms that rest on a block: the dozens of features of a row are a few rows of a smaller matrix. What
@@ -262,14 +271,14 @@ def join_blocks(
         for term in own:
             indicators = term.encode(first).astype(np.int64)
             at = np.flatnonzero(indicators >= 0)
-            features.append((total + at, starts[number] + indicators[at]))
+            features.append((total + at, starts[number] + indicators[at], term.weigh(first[at])))
             number += 1
         total += len(first)
     columns = np.stack(cells, axis=1).ravel()
     ends = np.arange(len(sizes) + 1) * len(cells)
     chosen = scipy.sparse.csr_array((np.ones(len(columns), precision), columns, ends), shape=(len(sizes), total))
-    at, feature = (np.concatenate(part) for part in zip(*features, strict=True))
-    table = scipy.sparse.csr_array((np.ones(len(at)), (at, feature)), shape=(total, int(starts[-1])))
+    at, feature, amounts = (np.concatenate(part) for part in zip(*features, strict=True))
+    table = scipy.sparse.csr_array((amounts, (at, feature)), shape=(total, int(starts[-1])))
     return Design(terms, sizes, chosen, table)
 
 

@@ -9,9 +9,10 @@ import pytest
 import scipy
 
 from privsql.answers.answer import DRAWS
-from privsql.answers.bucket_fit import EffectPrior, ListInformation, solve
+from privsql.answers.bucket_fit import ListInformation
 from privsql.answers.bucket_model import draw_table, fit_bucket_model
 from privsql.answers.bucket_posteriors import PreparedRelease, prepare_release
+from privsql.answers.effect_fit import EffectPrior, solve
 from privsql.model.arrays import ReleaseArrays
 from support.dealing import deal_values
 
@@ -51,13 +52,13 @@ def test_priors_color_and_whiten(prepared: PreparedRelease) -> None:
     np.testing.assert_allclose(prior.whiten(theta), white)
     np.testing.assert_allclose((prior.pull(slope) * white).sum(), (slope * theta).sum())
     np.testing.assert_allclose(theta[parts[1]][0], roots[1] @ white[parts[1]][0])
-    np.testing.assert_allclose(prior.scale_penalties(np.full(len(parts), 4.0)).color(white), theta / 2)
+    np.testing.assert_allclose(prior.scale_penalties(np.full((len(parts), 1), 4.0)).color(white), theta / 2)
 
 
 def test_conjugate_gradients_solve() -> None:
     square = np.random.default_rng(3).normal(size=(30, 40))
     matrix, right = square @ square.T + np.eye(30), np.ones(30)
-    found = solve(lambda one: matrix @ one, right, 1 / matrix.diagonal(), 1e-8)
+    found = solve(lambda one: matrix @ one, right, 1 / matrix.diagonal(), 1e-8, 40)
     np.testing.assert_allclose(matrix @ found, right, rtol=1e-5)
 
 

@@ -14,7 +14,7 @@ import pytest
 from sqlglot import parse_one
 
 import privsql as api
-from privsql.answers import bucket_fit, bucket_model
+from privsql.answers import bucket_model, effect_fit
 from privsql.mechanisms.bucketize.answers import CORRELATION, combine_counts
 from privsql.model.estimates import Estimate
 from privsql.releases import fitted
@@ -264,7 +264,7 @@ def test_what_has_no_model_answers_by_the_linear_estimator(
     """fit says why, and an answer names its estimator, even beside a model of other tables."""
     monkeypatch.setenv("PRIVSQL_CACHE", str(tmp_path / "cache"))
     if obstacle == "does not converge":
-        monkeypatch.setattr(bucket_fit, "CONVERGED", 0.0)
+        monkeypatch.setattr(effect_fit, "CONVERGED", 0.0)
     rows, keywords = WITHOUT_MODEL[obstacle]
     row = "row_number() OVER ()"
     more = f"'v' || {row} % 520 AS many, {row} // 7 % 5 AS part, {row} % 2 AS half"

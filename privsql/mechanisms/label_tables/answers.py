@@ -1,4 +1,4 @@
-"""Answer questions by the weights of noisy tables, with intervals from the law of the noise or from a rehearsal."""
+"""Answer questions by the weights of noisy tables, with intervals from the law of the noise or from draws."""
 
 from __future__ import annotations
 
@@ -8,19 +8,27 @@ from math import pi
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 from sqlglot import exp
 
 from privsql.answers import answer
-from privsql.answers.estimate import ConfidenceLevel, CountBounds, WeightedSums, count_groups, empty_estimates
+from privsql.answers.answer import DRAWN_COLUMNS
+from privsql.answers.estimate import (
+    ConfidenceLevel,
+    CountBounds,
+    WeightedSums,
+    as_sums,
+    count_groups,
+    empty_estimates,
+)
 from privsql.answers.sql.question import group_terms, select_terms, side_holes
 from privsql.dp_random import SUBSTITUTION
-from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table
+from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table, temp_table
 from privsql.errors import UsageError
 from privsql.mechanisms.dp.answers import refuse_damaged
 from privsql.mechanisms.dp.unlisted import SURE, ListedAnswers, UnlistedColumn, read_question
-from privsql.mechanisms.label_tables.model import combine_tables, standard_errors
-from privsql.mechanisms.label_tables.parameters import TablesFacts
-from privsql.mechanisms.label_tables.tables import PEOPLE, VALUES, WEIGHTS, read_published
+from privsql.mechanisms.label_tables.model import MeasuredDesign, combine_tables
+from privsql.mechanisms.label_tables.tables import PEOPLE, VALUES, WEIGHTS, read_effects, read_published, read_weights
 from privsql.mechanisms.perturb.parameters import Randomize
 from privsql.model.estimates import Estimate, same_nan
 from privsql.model.universes import find_unlisted
@@ -107,7 +115,13 @@ class MeasuredCount:
 
 
 # Answers --------------------------------------------------------------------------------------------------------------
-# An answer is a sum of weights. The coefficients of a rehearsal, which the release states, give its standard error.
+# An answer is a sum of weights. Its variance has two parts: how the sum varies between draws of the effects, which the
+# release has, and how records vary by chance around their weights. Intervals of sums and means are wider by a factor,
+# which was measured: few effects tell a mean, and real tables have shapes that the model has not.
+
+MISFIT_OF_AMOUNTS = 1.5
+MOST_NUMBERS = 2**29  # weights by draws, at once; large releases have fewer draws
+FEWEST_DRAWS = 5
 
 FORMULA = (
     "estimate = sum over the matching records and values of w, the weight of a value for a record's combination of "
@@ -178,29 +192,58 @@ class TablesAnswers(ListedAnswers):
 
     def answer_reading(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         """Return the estimates, one for each group."""
-        rows = self._db.arrow(self._sums_query(query))
+        rows = self._db.arrow(self._sums_query(query, temp_table("drawn"), self._draws))
         names = [f"g_{i}" for i in range(len(query.groups))]
         keys = rows.select(names).to_pylist() if names else [{}] * len(rows)
         groups = [tuple(same_nan(key[name]) for name in names) for key in keys]
         sums = WeightedSums.read(rows)
         if not groups or not sums.known.any():
             return empty_estimates(query)
-        records = self._manifest.published_records
-        facts = TablesFacts.model_validate(self._manifest.facts)
-        measured = self._measured_counts(query) if query.measure.amount is None else {}
-        known = np.array([group in measured for group in groups])
-        error = standard_errors(facts.coefficients, known, sums.known, sums.n, sums.nn, records)
-        level = ConfidenceLevel(confidence)
-        counts = CountBounds(sums.n[:, None], error[:, None] ** 2, np.zeros((len(groups), 1)), sums.known[:, None])
+        sums = self._add_spread(sums, rows)
+        level = ConfidenceLevel(confidence, len(self._draws) - 1)
+        of_count = (sums.n, sums.nn, np.zeros_like(sums.n), sums.known)
+        counts = CountBounds(*(part[:, None] for part in of_count))
         if query.measure.amount is None:
+            measured = self._measured_counts(query)
             counted = count_groups(groups, counts, level)
             return [
                 measured[one.group].set_interval(one, confidence) if one.group in measured else one for one in counted
             ]
-        widening = (error**2 / np.maximum(sums.nn, 1e-9)).clip(1)
         value, _, variance = sums.measure_amounts(query.measure.kind)
-        figures = sums.bound_amounts(query, value, variance * widening, counts, level)
+        figures = sums.bound_amounts(query, value, MISFIT_OF_AMOUNTS**2 * variance, counts, level)
         return [Estimate(group, *row) for group, row in zip(groups, figures, strict=True)]
+
+    @cached_property
+    def _draws(self) -> list[str]:
+        """Make relation ``drawn``, the weights with those by each draw; return the columns of the latter."""
+        rule, tables = self._published
+        with refuse_damaged():
+            measured = MeasuredDesign.from_tables(tables, rule)
+            effects = read_effects(self._db, measured, self._database)
+            weights = read_weights(self._db, rule, self._database)
+        effects = effects[: max(FEWEST_DRAWS, MOST_NUMBERS // weights.size)]
+        codes = np.arange(rule.values, dtype=np.int32)
+        columns = {
+            "combination": np.repeat(np.arange(len(weights), dtype=np.int32), rule.values),
+            "code": np.tile(codes, len(weights)),
+            "weight": weights.ravel(),
+        }
+        drawn = zip(DRAWN_COLUMNS, measured.list_weights(effects), strict=False)
+        named = {name: one.ravel() for name, one in drawn}
+        self._db.register_arrow("drawn", pa.table(columns | named))
+        return list(named)
+
+    def _add_spread(self, sums: WeightedSums, rows: pa.Table) -> WeightedSums:
+        """Return sums whose variances have what they vary between draws, too."""
+        share = (1 + 1 / len(self._draws)) / (len(self._draws) - 1)
+        drawn = [np.stack([as_sums(rows[f"{part}_{name}"]) for name in self._draws]) for part in ("n", "a")]
+        count, amount = (one - one.mean(axis=0) for one in drawn)
+        return replace(
+            sums,
+            nn=sums.nn + share * (count**2).sum(axis=0),
+            na=sums.na + share * (count * amount).sum(axis=0),
+            aa=sums.aa + share * (amount**2).sum(axis=0),
+        )
 
     @cached_property
     def _published(self) -> tuple[TablesRule, list[NoisyTable]]:
@@ -245,11 +288,13 @@ class TablesAnswers(ListedAnswers):
         at = np.array([places.setdefault(key, len(places)) for key in keys or [()] * len(rows)], dtype=np.int64)
         return list(places), at, rows["code"].to_numpy().astype(np.int64)
 
-    def _sums_query(self, query: CountQuery) -> exp.Query:
+    def _sums_query(self, query: CountQuery, weights: exp.Table | None = None, drawn: Sequence[str] = ()) -> exp.Query:
+        """Return the sums over records, by the weights of the release or by others beside those of draws."""
         amount, roles = query.measure.amount, self._roles
+        one = exp.case().when(column("t").is_(exp.null()), exp.Literal.number(0)).else_(exp.Literal.number(1))
         holes: Holes = {
             "people": query.join_lookups(table(PEOPLE)),
-            "weights": table(WEIGHTS),
+            "weights": weights or table(WEIGHTS),
             "values": self._values,
             "combination": roles.by_qi.as_column("combination"),
             "code": roles.by_sa.as_column("code"),
@@ -257,5 +302,11 @@ class TablesAnswers(ListedAnswers):
             "groups": [column(f"g_{i}") for i in range(len(query.groups))],
             "predicate": query.predicate or exp.true(),
             "amount": exp.cast(amount, "DOUBLE") if amount is not None else exp.cast(exp.Literal.number(1), "DOUBLE"),
+            "drawn": [alias_as(exp.Sum(this=exp.cast(column(name, "w"), "DOUBLE")), name) for name in drawn],
+            "sums": [
+                alias_as(exp.Sum(this=part * column("m") * column(name)), f"{prefix}_{name}")
+                for prefix, part in (("n", one), ("a", column("t")))
+                for name in drawn
+            ],
         }
         return fill("randomize/believed", holes | side_holes(query))

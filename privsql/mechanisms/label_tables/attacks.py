@@ -15,7 +15,7 @@ from privsql.dp_random import SUBSTITUTION
 from privsql.engine.sqlfiles import fill, table, temp_table
 from privsql.mechanisms.dp.answers import refuse_damaged
 from privsql.mechanisms.dp.tables import CLIQUES
-from privsql.mechanisms.label_tables.model import refit_tables
+from privsql.mechanisms.label_tables.model import fit_tables
 from privsql.mechanisms.label_tables.parameters import reach_of
 from privsql.mechanisms.label_tables.rule import CHOOSING
 from privsql.mechanisms.label_tables.tables import read_published, read_weights
@@ -101,7 +101,7 @@ def learn_from_others(rule: TablesRule, tables: Sequence[NoisyTable], combinatio
     for one in tables:
         flat = rule.codes.tables[one.columns[0]].cells[combination] * rule.values + truth
         others.append(replace(one, counts=one.counts - np.bincount(flat, minlength=one.counts.size)))
-    return refit_tables(others, replace(rule, codes=replace(rule.codes, sizes=left))).weights
+    return fit_tables(others, replace(rule, codes=replace(rule.codes, sizes=left)), draws=0).weights
 
 
 def _compare_beliefs(weights: Any, combination: Any, truth: Any) -> dict[str, Any]:

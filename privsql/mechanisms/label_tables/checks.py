@@ -12,8 +12,8 @@ from privsql.engine.sqlfiles import column
 from privsql.mechanisms.dp import checks
 from privsql.mechanisms.dp.checks import OPENDP_CHECK, unknown_opendp, wrong_facts
 from privsql.mechanisms.dp.tables import TABLE_ORDERS
-from privsql.mechanisms.label_tables.model import refit_tables
-from privsql.mechanisms.label_tables.tables import PEOPLE, count_facts, read_published, read_weights
+from privsql.mechanisms.label_tables.model import MeasuredDesign, fit_tables
+from privsql.mechanisms.label_tables.tables import PEOPLE, count_facts, read_effects, read_published, read_weights
 from privsql.model.checks import in_order
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     TablesRelease = CheckedRelease[Randomize, TablesFacts]
 
+ORDERS = {"weights": ["combination", "code"], "effects": ["draw", "feature", "code"], "values": ["code"]}
 NEAR = 0.02  # refitted weights lie at most so far from published ones, on average
 CLOSE = 1e-4  # sums of weights lie at most so far from 1
 
@@ -51,15 +52,15 @@ def check_tables(release: TablesRelease) -> list[Check]:
     people_order = in_order(release.view(PEOPLE), [*release.roles.qi_keys, "combination"], strict=False)
     return [
         *_check_published(release, named),
-        *release.check_orders(TABLE_ORDERS | {"weights": ["combination", "code"], "values": ["code"]}),
+        *release.check_orders(TABLE_ORDERS | ORDERS),
         *release.list_checks({"rows of people lie in order": people_order}),
         *release.list_checks({OPENDP_CHECK: unknown_opendp}),
     ]
 
 
 def refit_checks(release: TablesRelease) -> list[Check]:
-    """Return the check that takes as long as publishing: the weights follow from the tables."""
-    return _check_published(release, {"weights are fitted to the tables": _wrong_fit})
+    """Return the check that takes as long as publishing: weights and draws follow from the tables."""
+    return _check_published(release, {"weights and draws are fitted to the tables": _wrong_fit})
 
 
 def _check_published(release: TablesRelease, named: Mapping[str, Callable[..., list[str] | exp.Query]]) -> list[Check]:
@@ -87,7 +88,13 @@ def _wrong_weights(release: TablesRelease, rule: TablesRule, _: object) -> exp.Q
 
 
 def _wrong_fit(release: TablesRelease, rule: TablesRule, tables: Sequence[NoisyTable]) -> list[str]:
+    measured, fitted = MeasuredDesign.from_tables(tables, rule), fit_tables(tables, rule)
+    drawn = measured.list_weights(read_effects(release.db, measured, release.database))
+    again = measured.list_weights(fitted.effects)
     stated = read_weights(release.db, rule, release.database)
-    far = np.abs(refit_tables(tables, rule).weights - stated).sum(axis=1)
-    mean = float(far @ rule.codes.sizes / rule.codes.sizes.sum())
-    return [] if mean <= NEAR else [f"weights lie {mean:.3f} from those that the tables give"]
+    pairs = {"weights": (fitted.weights, stated)} | {
+        f"draw {number}": pair for number, pair in enumerate(zip(again, drawn, strict=True))
+    }
+    shares = rule.codes.sizes / rule.codes.sizes.sum()
+    far = {name: float(np.abs(one - other).sum(axis=1) @ shares) for name, (one, other) in pairs.items()}
+    return [f"{name}: {mean:.3f} from what the tables give" for name, mean in far.items() if not mean <= NEAR]

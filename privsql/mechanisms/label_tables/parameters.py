@@ -71,10 +71,7 @@ class TablesPlan(Facts):
 
 
 class TablesFacts(Facts):
-    """The facts of noisy tables; all of them follow from the published tables.
-
-    ``coefficients`` give the width of intervals, of measured cells and of others. A rehearsal learns them.
-    """
+    """The facts of noisy tables; all of them follow from the published tables."""
 
     title: ClassVar = "noisy tables"
 
@@ -83,7 +80,6 @@ class TablesFacts(Facts):
     tables: int = Field(ge=1)
     chosen: int = Field(ge=0)
     cells: int = Field(ge=1)
-    coefficients: list[list[float]]
     noise: NoiseOrigin
     opendp: Version
 

@@ -12,11 +12,12 @@ from privsql.dp_random import SUBSTITUTION, noise_for, opendp_version
 from privsql.engine.sqlfiles import alias_as, column, table, temp_table
 from privsql.mechanisms.dp.noisy_tables import measure_table
 from privsql.mechanisms.dp.tables import write_noisy_tables, write_release_table
-from privsql.mechanisms.label_tables.model import WORTH, fit_tables, rehearse
+from privsql.mechanisms.label_tables.model import fit_tables
 from privsql.mechanisms.label_tables.parameters import TablesFacts
 from privsql.mechanisms.label_tables.plan import combine_records, require_values
 from privsql.mechanisms.label_tables.rule import make_rule
 from privsql.mechanisms.label_tables.tables import (
+    EFFECTS,
     PEOPLE,
     VALUES,
     WEIGHTS,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from privsql.mechanisms.label_tables.rule import Due, Ints, TablesRule
     from privsql.mechanisms.perturb.parameters import Randomize
     from privsql.model.records import Records
+
+WORTH = 0.25  # share of its noise that a pair has to show: a model takes what it can from noisy counts
 
 # Measuring ------------------------------------------------------------------------------------------------------------
 
@@ -62,10 +65,10 @@ def measure_tables(
         return [measure_table(k, count_exactly(*k), spent, noise, choice, SUBSTITUTION) for k, spent, choice in due]
 
     tables = measure(rule.first_tables())
-    model = fit_tables(tables, rule)
+    model = fit_tables(tables, rule, rounds=0, draws=0)
     pairs = {k: count_exactly(k) for k in range(rule.columns, len(rule.codes.tables))}
     tables += measure(rule.later_tables(choose_pairs(pairs, rule, model, noise)))
-    return tables, fit_tables(tables, rule, model)
+    return tables, fit_tables(tables, rule)
 
 
 def choose_pairs(pairs: Mapping[int, Ints], rule: TablesRule, model: TablesModel, noise: SelectionNoise) -> list[int]:
@@ -109,6 +112,5 @@ def publish_tables(db: Relations, source: Records, params: Randomize, key: Key) 
     listed = listed.from_(exp.alias_(temp_table("given"), "g", table=True)).order_by(exp.Literal.number(1))
     write_release_table(db, VALUES, tabulate_values(roles, params), listed)
     write_release_table(db, WEIGHTS, model.stream_weights(), title="Writing the weights")
-    return TablesFacts(
-        **count_facts(rule, tables), coefficients=rehearse(model, tables), noise=noise.origin, opendp=opendp_version()
-    )
+    write_release_table(db, EFFECTS, model.list_effects())
+    return TablesFacts(**count_facts(rule, tables), noise=noise.origin, opendp=opendp_version())

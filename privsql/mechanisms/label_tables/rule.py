@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 MOST_LEVELS, MOST_COARSE = 256, 11  # codes of a column in its own table, and in pairs
+TINY = 1e-9  # of a score
 
 
 @dataclass(frozen=True)
@@ -67,23 +68,27 @@ class PublicCodes:
         sizes: The records of each combination (rows,).
         levels: By column the code of each combination (rows,), 0, 1, .. in order.
         bins: By column fewer codes, in which the levels nest.
+        scores: By column a number for each level: normal scores of numbers, 0 for NULL and for categories.
     """
 
     names: tuple[str, ...]
     sizes: Ints
     levels: tuple[Ints, ...]
     bins: tuple[Ints, ...]
+    scores: tuple[Floats, ...]
 
     @staticmethod
     def from_columns(columns: Mapping[str, NDArray[Any]], sizes: Ints) -> PublicCodes:
         """Return the codes of combinations. Columns of floats hold numbers, NaN is NULL; others hold categories."""
-        levels, bins = [], []
+        levels, bins, scores = [], [], []
         for column in columns.values():
             codes = np.unique(column, return_inverse=True)[1]
             numeric = np.issubdtype(column.dtype, np.floating)
             levels.append(reduce_levels(codes, sizes, MOST_LEVELS, numeric=numeric))
             bins.append(reduce_levels(levels[-1], sizes, MOST_COARSE, numeric=numeric))
-        return PublicCodes(tuple(columns), sizes, tuple(levels), tuple(bins))
+            known = sizes * ~np.isnan(column) if numeric else np.zeros_like(sizes)
+            scores.append(score_levels(np.bincount(levels[-1], known)))
+        return PublicCodes(tuple(columns), sizes, tuple(levels), tuple(bins), tuple(scores))
 
     @cached_property
     def tables(self) -> list[PublicTable]:
@@ -122,6 +127,15 @@ def reduce_levels(codes: Ints, sizes: Ints, most: int, *, numeric: bool) -> Ints
     place = np.full(len(records), most - 1, dtype=np.int64)
     place[frequent] = np.arange(most - 1)
     return np.asarray(place[codes])
+
+
+def score_levels(records: NDArray[Any]) -> Floats:
+    """Return normal scores of levels in order by their ``records``; their mean is 0 and their variance 1, if any."""
+    total = max(records.sum(), 1.0)
+    middle = (np.cumsum(records) - records / 2) / total
+    scores = np.where(records > 0, scipy.special.ndtri(np.where(records > 0, middle, 0.5)), 0.0)
+    scores -= np.where(records > 0, scores @ records / total, 0.0)
+    return np.asarray(scores / max(float(np.sqrt(scores**2 @ records / total)), TINY))
 
 
 # Rule -----------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
+from privsql.answers.answer import DRAWS
 from privsql.answers.learned_prior import code_column, comparable_columns
 from privsql.dp_random import SUBSTITUTION
 from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, table, temp_table
@@ -21,20 +22,24 @@ from privsql.model.tables import QUASI, SENSITIVE, ReleaseTable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Roles
     from privsql.mechanisms.dp.noisy_tables import NoisyTable
+    from privsql.mechanisms.label_tables.model import MeasuredDesign
     from privsql.mechanisms.label_tables.rule import TablesRule
     from privsql.model.manifest import Manifest
 
-PEOPLE, WEIGHTS, VALUES = "qit", "privsql_weights", "privsql_values"
-
+PEOPLE, WEIGHTS, EFFECTS, VALUES = "qit", "privsql_weights", "privsql_effects", "privsql_values"
+MOST_EFFECT = 1e4
 
 TABLES = {
     PEOPLE: ReleaseTable((QUASI, "combination INTEGER")),
     VALUES: ReleaseTable(("code INTEGER", SENSITIVE)),
     **NOISY_TABLES,
     WEIGHTS: ReleaseTable(("combination INTEGER", "code INTEGER", "weight FLOAT")),
+    EFFECTS: ReleaseTable(("draw INTEGER", "feature INTEGER", "code INTEGER", "effect FLOAT")),
 }
 
 
@@ -109,3 +114,14 @@ def read_weights(db: Relations, rule: TablesRule, database: str | None) -> Any:
     order = [column("combination"), column("code")]
     weights = db.arrow(exp.select(column("weight")).from_(table(WEIGHTS, database)).order_by(*order))["weight"]
     return weights.to_numpy().reshape(len(rule.codes.sizes), rule.values)
+
+
+def read_effects(db: Relations, measured: MeasuredDesign, database: str | None) -> NDArray[np.float32]:
+    """Read the draws of effects (D, J, K); ``ValueError`` for another number of them, or for those that are none."""
+    order = [column("draw"), column("feature"), column("code")]
+    rows = db.arrow(exp.select(column("effect")).from_(table(EFFECTS, database)).order_by(*order))
+    shape = DRAWS, measured.design.features.shape[1], len(measured.offset)
+    effects = rows["effect"].to_numpy().reshape(shape).astype(np.float32)
+    if not (np.abs(effects) <= MOST_EFFECT).all():
+        raise ValueError("an effect is no number, or too large")
+    return np.asarray(effects)

@@ -56,7 +56,7 @@ def test_a_release_passes_its_checks_and_answers(made: Path) -> None:
     release, spec = made / "ill.duckdb", made / "ill.toml"
     done = succeeded("verify", release, "--source", spec, "--json").json
     assert all(one["ok"] for one in done["checks"])
-    assert {"quasi-identifiers are those of the source", "weights are fitted to the tables"} <= {
+    assert {"quasi-identifiers are those of the source", "weights and draws are fitted to the tables"} <= {
         one["name"] for one in done["checks"]
     }
     assert answer(release, "SELECT COUNT(*) FROM ill WHERE sex = 'F'")[0]["estimate"] == 200
@@ -153,6 +153,9 @@ TAMPERED = {
     "a cell": "DELETE FROM privsql_marginals WHERE cell = 0 AND clique = 0",
     "weights": "UPDATE privsql_weights SET weight = 1 - weight",
     "shifted weights": "UPDATE privsql_weights SET weight = CASE WHEN code = 0 THEN 1 ELSE 0 END",
+    "a draw": "UPDATE privsql_effects SET effect = effect + 3 * (code - 1) WHERE draw = 7 AND feature = 0",
+    "a missing effect": "DELETE FROM privsql_effects WHERE draw = 7 AND feature = 0 AND code = 0",
+    "an effect that is no number": "UPDATE privsql_effects SET effect = 'nan' WHERE draw = 7 AND feature = 0",
     "a value": "UPDATE privsql_values SET disease = 'plague' WHERE code = 0",
     "a number": "UPDATE qit SET combination = 0",
     "facts": "UPDATE privsql_manifest SET value = replace(value, '\"chosen\": ', '\"chosen\": 1') WHERE key = 'facts'",
