@@ -257,9 +257,6 @@ def fit(
     release: ReleaseFile,
     options: Options,
     to: Annotated[Path | None, typer.Option(help="Also write the model's parameters to a file.")] = None,
-    rows: Annotated[
-        Path | None, typer.Option(help="Also write a Parquet file of records, each with a value that the model draws.")
-    ] = None,
     parameters: Annotated[
         Path | None, typer.Option("--from", help="Load such a file instead of fitting.", show_default=False)
     ] = None,
@@ -268,7 +265,7 @@ def fit(
 
     It lies in your cache, where query, serve, evaluate and report find it. Errors are about half as large with it.
     """
-    return tell(api.fit(release, to=to, rows=rows, parameters=parameters, options=options))
+    return tell(api.fit(release, to=to, parameters=parameters, options=options))
 
 
 @register_command(

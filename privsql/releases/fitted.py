@@ -20,7 +20,7 @@ from privsql import system
 from privsql.answers.answer import DRAWN_COLUMNS, MODEL_VERSION, AttachedModel
 from privsql.engine.files import Folder, sweep_folders, unused_name
 from privsql.engine.open import open_scratch
-from privsql.engine.sqlfiles import Holes, Roles, alias_as, all_rows, column, fill, table, temp_table
+from privsql.engine.sqlfiles import Holes, alias_as, all_rows, column, fill, table, temp_table
 from privsql.errors import EngineError, InfeasibleError, PrivsqlError, UsageError
 from privsql.releases.draft import digest_table
 
@@ -256,24 +256,6 @@ def list_draws(beliefs: Beliefs) -> pa.Table:
     records = beliefs.record[beliefs.drawn[:, 0]].astype(np.int32)
     drawn = zip(DRAWN_COLUMNS, beliefs.drawn.T, strict=True)
     return pa.table({"record": records, **{name: beliefs.value[chosen].astype(kind) for name, chosen in drawn}})
-
-
-def draw_rows(beliefs: Beliefs, records: NumberedRecords, roles: Roles, database: str) -> pa.Table:
-    """Return the records with one value each that the model drew, in columns whose names end in ``_drawn``."""
-    first = beliefs.drawn[:, 0]
-    records.db.register_arrow("drawn", pa.table({"record": beliefs.record[first], "code": beliefs.value[first]}))
-    published = [field.name for field in roles.quasi_identifiers]
-    names = [unused_name(f"{field.name}_drawn", published) for field in roles.sensitive]
-    holes: Holes = {
-        "records": temp_table(NUMBERED),
-        "drawn": temp_table("drawn"),
-        "values": table("privsql_values", database),
-        "qi": [column(name, "r") for name in published],
-        "sa": [alias_as(column(one.name, "v"), name) for one, name in zip(roles.sensitive, names, strict=True)],
-        "record": column(records.number, "r"),
-        "code": roles.by_sa.as_column("code", "v"),
-    }
-    return records.db.arrow(fill("query/drawn", holes))
 
 
 def find_model(release: AttachedRelease) -> Path | None:

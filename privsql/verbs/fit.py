@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from privsql.calls import as_optional_path
 from privsql.engine.database import options_from
-from privsql.errors import EngineError, UsageError
+from privsql.errors import UsageError
 from privsql.outcomes import Outcome, Part, pairs
 from privsql.releases.fitted import (
     ModelParameters,
     NumberedRecords,
-    draw_rows,
     fit_model,
     restore_from,
     store_model,
@@ -26,21 +25,17 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Unpack
 
-    import pyarrow as pa
-
     from privsql.calls import PathLike
     from privsql.engine.database import RunKeywords
-
-DRAWN = "values drawn by a model of a release: no row says which value a record has"
 
 
 @dataclass(frozen=True)
 class FittedModel(Outcome):
     """A model that was made, or taken in.
 
-    ``stored``: its file in the user's cache, None where there is no cache; ``to``: that of its parameters; ``rows``:
-    that of rows that it drew; ``belief``: how sure it is of its best guess of a record's value on average;
-    ``fitted_share``: of the records, in as many whole buckets as memory holds.
+    ``stored``: its file in the user's cache, None where there is no cache; ``to``: that of its parameters;
+    ``belief``: how sure it is of its best guess of a record's value on average; ``fitted_share``: of the records,
+    in as many whole buckets as memory holds.
     """
 
     title = "A model of a release"
@@ -51,7 +46,6 @@ class FittedModel(Outcome):
     belief: float
     stored: Path | None
     to: Path | None
-    rows: Path | None = None
     fitted_share: float = 1.0
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
@@ -63,7 +57,6 @@ class FittedModel(Outcome):
             "model": f"of {self.records:,} records{part}, {self.seconds:,.1f} s",
             "stored": str(self.stored) if self.stored else "no; the cache is switched off",
             "parameters": str(self.to) if self.to else None,
-            "drawn rows": str(self.rows) if self.rows else None,
         }
         yield pairs((name, text) for name, text in lines.items() if text is not None)
 
@@ -72,14 +65,12 @@ def fit(
     release: PathLike,
     *,
     to: PathLike | None = None,
-    rows: PathLike | None = None,
     parameters: PathLike | None = None,
     **how: Unpack[RunKeywords],
 ) -> FittedModel:
     """Fit a model to a release and store it in the user's cache, where every verb finds it.
 
-    ``to``: write its parameters as well, to be handed on; ``parameters``: take such a file in instead of fitting;
-    ``rows``: write the records with one value each that the model drew, as Parquet, for tools that read rows.
+    ``to``: write its parameters as well, to be handed on; ``parameters``: take such a file in instead of fitting.
 
     What is stored is computed anew from the release and the parameters. The model is also the strongest attacker by
     learning that privsql knows: anybody who has the release can fit it. Raises ``UsageError`` where there is nothing to
@@ -87,12 +78,9 @@ def fit(
     gets none.
     """
     target, given = as_target(release, how.get("connection")), as_optional_path(parameters, "parameters")
-    file, rows_file, clock = as_optional_path(to, "to"), as_optional_path(rows, "rows"), time.monotonic()
-    for one in (file, rows_file):
-        if one is not None and one.exists():
-            raise UsageError(f"{one} exists; choose another path")
-    if rows_file is not None and rows_file.suffix != ".parquet":
-        raise UsageError(f"{rows_file}: rows need a new file that ends in .parquet")
+    file, clock = as_optional_path(to, "to"), time.monotonic()
+    if file is not None and file.exists():
+        raise UsageError(f"{file} exists; choose another path")
     with options_from(how, fit) as options, open_release(target, options=options) as (_, attached):
         options.report.start_step("Reading the release")
         records = NumberedRecords.find(attached)
@@ -108,18 +96,5 @@ def fit(
             raise UsageError("the cache is switched off (PRIVSQL_CACHE); give option to")
         if file is not None:
             stated.write(file)
-        if rows_file is not None:
-            drawn = draw_rows(beliefs, records, attached.manifest.roles, attached.database)
-            _write_rows(drawn, rows_file)
-        figures = beliefs.best_guess, stored, file, rows_file, model.fitted_share
+        figures = beliefs.best_guess, stored, file, model.fitted_share
     return FittedModel(target.path, len(arrays.bucket), time.monotonic() - clock, *figures)
-
-
-def _write_rows(drawn: pa.Table, file: Path) -> None:
-    """Write rows as Parquet; ``EngineError`` where that fails."""
-    import pyarrow.parquet as pq
-
-    try:
-        pq.write_table(drawn.replace_schema_metadata({"privsql": DRAWN}), file)
-    except OSError as error:
-        raise EngineError(f"{file}: {error.strerror or error}") from error

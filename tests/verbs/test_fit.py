@@ -163,29 +163,6 @@ def test_parameters_are_handed_on(
     same_figures(api.query(folder / "t.duckdb", sql), release.query(sql))
 
 
-def test_rows_are_drawn_and_say_so(folder: Path, release: api.Release, tmp_path: Path) -> None:
-    """Every bucket has the values that it lists, and counts of rows are near the model's."""
-    file = tmp_path / "rows.parquet"
-    succeeded("fit", folder / "t.duckdb", "--from", folder / "t.json", "--rows", file)
-    refused(run("fit", folder / "t.duckdb", "--from", folder / "t.json", "--rows", file), 2, "exists")
-    db = duckdb.connect()
-    db.execute(f"ATTACH '{release.path}' AS r (READ_ONLY)")
-    rows = f"(SELECT r.bid, d.* FROM r.qit AS r POSITIONAL JOIN '{file}' AS d)"
-    assert (
-        db.sql(
-            f"SELECT bid, job_drawn, count(*) FROM {rows} GROUP BY ALL EXCEPT SELECT bid, job, count FROM r.st"
-        ).fetchall()
-        == []
-    )
-    assert (
-        db.sql(f"SELECT age, sex, points FROM r.qit EXCEPT ALL SELECT age, sex, points FROM '{file}'").fetchall() == []
-    )
-    for (sex, job), count in estimates(release, "SELECT sex, job, COUNT(*) FROM t GROUP BY sex, job").items():
-        ((found,),) = db.sql(f"SELECT count(*) FROM '{file}' WHERE sex = '{sex}' AND job_drawn = {job}").fetchall()
-        assert found == pytest.approx(count, abs=35)
-    assert b"no row says which value" in db.sql(f"SELECT value FROM parquet_kv_metadata('{file}')").fetchall()[0][0]
-
-
 DAMAGES = {
     "of other tables": lambda stated: stated | {"digest": "0" * 64},
     "another version": lambda stated: stated | {"version": 0},
