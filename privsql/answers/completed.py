@@ -44,7 +44,7 @@ SECONDS = 60.0  # that all tables may take together; a caller may set a lower li
 MOST_ROWS = 200_000  # of an answer in one table
 # Moments rest on fine levels and interactions, of which a model knows less: their variance is larger by a factor that
 # was measured on tables of several kinds.
-MISFIT_OF_MOMENTS = 1.7
+MISFIT_OF_MOMENTS = 1.3
 LEAST_VARIANCE = 0.5 / DRAWS  # of a whole number: nobody may have a rare value in any of the tables
 KNOWN = "known"  # the records without the sensitive columns
 FORMULA = (

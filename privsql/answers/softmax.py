@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # The model is p(v | x) = softmax(log f_v + sum_j phi_j(x) theta_jv). Features phi are indicators:
 #
 # * of every level of a column that enough records have, and of ten quantile bins of a column of numbers;
+# * of such a column's bins one slope: a trend would else be shrunk as if every bin deviated by itself;
 # * of every pair of levels of two columns, each coarsened to ten bins or its most frequent levels and the rest.
 #
 # A likelihood comes from elsewhere (``Likelihood``); it works on rows, each a combination of codes that some records
@@ -42,6 +43,8 @@ Ints = NDArray[np.int32]
 class ColumnCoder:
     """How a column is coded: its sorted ``values`` (V,), and for each of them the number of its indicator, its bin, -1
     where it has none, and its code in pairs; ``rest`` is that of a value which is not here.
+
+    ``scores`` (bins + 1,): the normal score of each bin of numbers, and 0 for NULL and for what is in none.
     """
 
     values: NDArray[Any]
@@ -49,6 +52,7 @@ class ColumnCoder:
     bins: Ints
     coarse: Ints
     rest: int
+    scores: Floats
 
     @staticmethod
     def from_column(column: NDArray[Any], sizes: NDArray[np.intp], fewest: int) -> ColumnCoder:
@@ -59,12 +63,14 @@ class ColumnCoder:
         frequent = np.sort(np.argsort(-records, kind="stable")[:LEVELS])
         coarse, bins = renumber_levels(frequent, len(values)), np.full(len(values), -1, dtype=np.int32)
         coarse[coarse < 0] = len(frequent)
+        scores = np.zeros(0)
         if np.issubdtype(column.dtype, np.floating) and len(values) > LEVELS + 1:
             known = ~np.isnan(values)
             middle = (np.cumsum(records) - records / 2) / max(1.0, records[known].sum())
             _, binned = np.unique(np.where(known, (BINS * middle).astype(np.int32), BINS), return_inverse=True)
             coarse = bins = binned.astype(np.int32)
-        return ColumnCoder(values, levels, bins, coarse, int(coarse[records.argmin()]))
+            scores = score_bins(bins[known], records[known], int(bins.max()) + 1)
+        return ColumnCoder(values, levels, bins, coarse, int(coarse[records.argmin()]), scores)
 
     def encode(self, column: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
         """Return numbers of indicators, bins and codes in pairs (rows,)."""
@@ -75,6 +81,17 @@ class ColumnCoder:
             np.where(known, self.bins[at], np.int32(-1)),
             np.where(known, self.coarse[at], np.int32(self.rest)),
         )
+
+
+def score_bins(bins: Ints, records: Floats, number: int) -> Floats:
+    """Return the normal scores of bins, whose records have the mean 0 and the variance 1; 0 for one that has none."""
+    counts, scores = np.bincount(bins, records, number), np.zeros(number + 1)
+    held = np.flatnonzero(counts)
+    shares = counts[held] / counts.sum()
+    score = scipy.special.ndtri(np.cumsum(shares) - shares / 2)
+    score -= shares @ score
+    scores[held] = score / max(np.sqrt(shares @ score**2), TINY)
+    return scores
 
 
 def renumber_levels(chosen: NDArray[np.intp], number: int) -> Ints:
@@ -133,7 +150,8 @@ class FeatureMap:
     @property
     def description(self) -> list[list[str | int]]:
         """Return names of columns and pairs with the number of their indicators."""
-        numbers = {name: [coder.levels, coder.bins] for name, coder in self.coders.items()}
+        slopes = {name: np.zeros(min(1, len(coder.scores)), dtype=np.int32) for name, coder in self.coders.items()}
+        numbers = {name: [coder.levels, coder.bins, slopes[name]] for name, coder in self.coders.items()}
         numbers |= {" x ".join(pair): [codes] for pair, (_, codes) in self.pairs.items()}
         return [[name, *(int(part.max(initial=-1)) + 1 for part in parts)] for name, parts in numbers.items()]
 
@@ -149,6 +167,9 @@ class FeatureMap:
         for name, coder in self.coders.items():
             levels, bins, coarse[name] = coder.encode(columns[name])
             terms = [_plain_term(name, levels, coder.levels), _plain_term(f"{name} in bins", bins, coder.bins)]
+            if len(coder.scores):
+                alike = np.zeros(len(coder.scores), dtype=np.int32)
+                terms.append(Term(f"{name} as a slope", alike, 1, (bins,), coder.scores))
             terms = [term for term in terms if term.levels]
             blocks.append((terms, [codes for term in terms for codes in term.codes]))
         for block in self.blocks:

@@ -188,7 +188,9 @@ LONGEST_NAME = 40  # characters of a name in an address
 class ReleasePool:
     """A release that is served as ``slug``: each question takes an open release that is idle, or opens another one."""
 
-    def __init__(self, target: Target, slug: str, attach: Sequence[Path], options: Options, *, fit: bool) -> None:
+    def __init__(
+        self, target: Target, slug: str, attach: Sequence[Path], options: Options, *, fit: bool = False
+    ) -> None:
         self.target, self.path, self.slug = target, target.path, slug
         self._attach, self._options = tuple(attach), options
         self._turn, self._closed = threading.Lock(), False
@@ -236,7 +238,7 @@ class ReleasePool:
 
 @contextmanager
 def open_pools(
-    targets: Sequence[Target], attach: Sequence[Path], options: Options, *, fit: bool
+    targets: Sequence[Target], attach: Sequence[Path], options: Options, *, fit: bool = False
 ) -> Iterator[dict[str, ReleasePool]]:
     """Yield several releases by their names in addresses; ``UsageError`` for none.
 

@@ -117,7 +117,7 @@ def test_rubins_rules() -> None:
     values = np.array([[1.5, 2.5, 3.5, 4.5]])
     ((mean, error, low, high),) = combine_draws(values, 0.95, moment=True, count=False)
     assert mean == 3
-    assert error == pytest.approx(math.sqrt(1.7 * 1.25 * np.var(values, ddof=1)))
+    assert error == pytest.approx(math.sqrt(1.3 * 1.25 * np.var(values, ddof=1)))
     assert (high - mean, mean - low) == pytest.approx((3.182446 * error, 3.182446 * error), rel=1e-6)
     ((*_, narrow, wide),) = combine_draws(values, 0.95, moment=False, count=False)
     assert low < narrow < wide < high
