@@ -385,6 +385,7 @@ class Answers(ABC):
 
     def __init__(self, db: Relations, manifest: Manifest) -> None:
         self._db, self._manifest, self._roles = db, manifest, manifest.roles
+        self._known: dict[str, list[str | None]] = {}
 
     @property
     def algorithm(self) -> str:
@@ -415,6 +416,12 @@ class Answers(ABC):
         place = table(self.records if of_records else self.values)
         holes: Holes = {"records": place, "column": column(name), "most": exp.Literal.number(most)}
         return [row[0] for row in self._db.rows(fill("query/shown", holes))]
+
+    def list_known(self, name: str) -> list[str | None]:
+        """Return at most ``MOST`` + 1 values of a column, which are read once."""
+        if name not in self._known:
+            self._known[name] = self.list_values(name, MOST + 1)
+        return self._known[name]
 
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
         """Parse an analyst's SQL; ``UsageError`` for whatever is not supported, which is never answered."""
@@ -560,7 +567,7 @@ def _hint_unknown(name: str, value: exp.Literal, answers: Answers, roles: Roles)
     counts = is_number(kind) and kind != "BOOLEAN"
     if name in answers.in_bins or not (kind.startswith(("VARCHAR", "ENUM")) or (counts and sensitive)):
         return ""
-    listed = [one for one in answers.list_values(name, MOST + 1) if one is not None]
+    listed = [one for one in answers.list_known(name) if one is not None]
     if not listed or len(listed) > MOST:
         return ""
     if counts:

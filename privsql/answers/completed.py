@@ -114,7 +114,7 @@ class StatementReader:
 
     def read(self, sql: str) -> AnySelect:
         """Return the statement; ``UsageError`` for one that may not run, or that the engine refuses."""
-        with refuse_bad_text(sql):
+        with refuse_bad_text(sql), self._db.limit_time(SECONDS):
             return self._read(sql)
 
     def _read(self, sql: str) -> AnySelect:
@@ -377,7 +377,7 @@ class CompletedTables:
             kind, named = node.get("class"), [node.get("alias") or ""]
             if kind == "COLUMN_REF":
                 named += node["column_names"]
-                if len(node["column_names"]) == 1 and fold_name(node["column_names"][0]) in tables:
+                if fold_name(node["column_names"][-1]) in tables:  # a row as a whole
                     return True
             named += [*(node.get("using_columns") or ()), *(node.get("column_name_alias") or ())]
             whole = kind in ("STAR", "POSITIONAL_REFERENCE") or node.get("ref_type") in ("NATURAL", "POSITIONAL")
@@ -529,10 +529,9 @@ class CombinedRows:
         orders = statement.orders or [
             Order(place, False, False) for place, one in enumerate(statement.columns) if one.is_key
         ]
-        if statement.orders or not self.is_exact:
-            for order in reversed(orders):
-                values = [self._combined[order.place][at][0] for at, _ in chosen]
-                chosen = _sort(chosen, values, order)
+        for order in reversed(orders):
+            values = [self._combined[order.place][at][0] for at, _ in chosen]
+            chosen = _sort(chosen, values, order)
         for at, held in chosen[statement.offset :][: statement.limit]:
             row: list[Any] = []
             for place in range(statement.shown):

@@ -398,7 +398,8 @@ class Release:
 
         if self._completed is not None:
             return estimator in (BEST, MODEL)
-        return estimator == BEST and bool(self.answers.explain_improvement(self.answers.choose_estimator(BEST)))
+        here = estimator == BEST and self._counts is self._db
+        return here and bool(self.answers.explain_improvement(self.answers.choose_estimator(BEST)))
 
     def _answer_compiled(self, sql: str, confidence: float, estimator: str, limits: QuestionLimits | None) -> Answer:
         from privsql.answers.answer import MODEL, Answer, explain_rounding, find_unknown

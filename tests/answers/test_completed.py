@@ -14,7 +14,7 @@ import pytest
 
 import privsql as api
 from privsql.answers.answer import DRAWN_COLUMNS, DRAWS
-from privsql.answers.completed import LEAST_VARIANCE, combine_draws
+from privsql.answers.completed import LEAST_VARIANCE, StatementReader, combine_draws
 from support.commands import run, succeeded
 from support.fitted import publish_and_fit
 from support.shelf import make_once
@@ -194,6 +194,34 @@ def test_what_reads_no_sensitive_column_is_exact(release: api.Release, folder: P
         "SELECT COUNT(*) AS n FROM (SELECT age FROM t UNION SELECT #4 FROM t)",
     ):
         assert release.query(other).rests_on != "exact"
+
+
+def test_names_of_aggregates_are_no_groups(release: api.Release) -> None:
+    """GROUP BY ALL groups by columns, also where HAVING and ORDER BY use names of the select list."""
+    plain = release.query("SELECT job, MEDIAN(age) AS m FROM t GROUP BY job HAVING MEDIAN(age) > 28 ORDER BY job")
+    named = release.query("SELECT job, MEDIAN(age) AS m FROM t GROUP BY ALL HAVING m > 28 ORDER BY job")
+    assert named.rows == plain.rows
+    assert 0 < len(plain.rows) < 8
+    ordered = release.query("SELECT job, MEDIAN(age) AS m FROM t GROUP BY ALL ORDER BY m / 2, job")
+    assert sorted(ordered.rows, key=lambda row: (row[1], row[0])) == ordered.rows
+    whole = release.query("SELECT AVG(job) AS a FROM t HAVING COUNT(*) > 5")
+    assert len(whole.rows) == 1
+
+
+def test_columns_of_bins_and_groups_are_groups_alone(release: api.Release) -> None:
+    """A release holds whole bins: nothing is computed with the values that stand for them."""
+    stated = release.manifest.model_copy(update={"groups": {"sex": ["F", "M"]}})
+    reader = StatementReader(release._db, stated, lambda _: None)
+    assert reader.read("SELECT sex, MEDIAN(job) FROM t GROUP BY sex").shown == 2
+    assert reader.read("SELECT MEDIAN(age) FROM t WHERE job = 1").shown == 1
+    for sql in (
+        "SELECT MAX(sex) FROM t WHERE job = 1",
+        "SELECT MEDIAN(job) FROM t WHERE sex = 'F'",
+        "SELECT MAX(s) FROM (SELECT sex AS s, job FROM t) WHERE job = 1",
+        "SELECT COUNT(DISTINCT job) FROM (SELECT * FROM t)",
+    ):
+        with pytest.raises(api.UsageError, match="bins or groups"):
+            reader.read(sql)
 
 
 def test_aggregates_over_estimates_say_so(release: api.Release) -> None:
