@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest
 
 SECONDS = 60.0  # that all tables may take together; a caller may set a lower limit
-MOST_ROWS = 200_000  # of an answer in one table
+MOST_ROWS = 50_000  # of an answer in one table
 # Moments rest on fine levels and interactions, of which a model knows less: their variance is larger by a factor that
 # was measured on tables of several kinds.
 MISFIT_OF_MOMENTS = 1.3
@@ -128,31 +128,33 @@ class StatementReader:
         if not admission.own:
             raise UsageError(f"the query reads no table of the release; it is called {self._manifest.name}")
         _drop_schemas(tree, admission.own)
-        self._refuse_cuts(tree)
-        try:
-            fields = self._db.describe_select(self._db.write_select(tree))
-        except UsageError as error:
-            raise BindingError(*error.args) from error
+        self._refuse_cuts(tree, admission.own)
         lineage = Lineage(admission.functions)
         node = tree["statements"][0]["node"]
-        columns = _name_columns(lineage.read_query(node), fields)
+        columns = self._describe(tree, lineage)
         limit, offset = _take_limit(node)
         orders, hidden = _take_orders(node, columns)
-        condition = _take_condition(node, admission)
+        condition = _take_condition(node)
         expressions = [*hidden, *([condition] if condition else [])]
         for at, one in enumerate(expressions):
             node["select_list"].append(one | {"alias": f"{PREFIX}hidden_{at}"})
         if expressions:
-            fields = self._db.describe_select(self._db.write_select(tree))
-            made = _name_columns(lineage.read_query(node), fields)[len(columns) :]
-            columns += [replace(one, is_key=False) for one in made]
+            columns += [replace(one, is_key=False) for one in self._describe(tree, lineage)[len(columns) :]]
         shown = len(columns) - len(expressions)
         grouped = node["type"] == "SELECT_NODE" and bool(node["group_expressions"])
         fills = grouped and not node.get("having") and not node.get("qualify")
         place = len(columns) - 1 if condition else None
         return AnySelect(tree, admission.own, columns, shown, place, orders, limit, offset, fills, lineage.has_top)
 
-    def _refuse_cuts(self, tree: Tree) -> None:
+    def _describe(self, tree: Tree, lineage: Lineage) -> list[Column]:
+        """Return the columns of a SELECT; ``BindingError`` where the engine refuses it."""
+        try:
+            fields = self._db.describe_select(self._db.write_select(tree))
+        except UsageError as error:
+            raise BindingError(*error.args) from error
+        return _name_columns(lineage.read_query(tree["statements"][0]["node"]), fields)
+
+    def _refuse_cuts(self, tree: Tree, own: Sequence[Tree]) -> None:
         """Refuse what computes with a column whose values are in bins or groups, since the release holds whole ones."""
         cut = {fold_name(name) for name in (*self._manifest.bins, *self._manifest.groups)}
         if not cut:
@@ -165,11 +167,20 @@ class StatementReader:
             if item.get("class") == "COLUMN_REF" and fold_name(item["alias"] or item["column_names"][-1]) in cut
         }
         for node in walk(tree):
-            kind = node.get("class")
-            named = [fold_name(part) for part in node["column_names"]] if kind == "COLUMN_REF" else []
-            if (kind == "STAR" or cut.intersection(named)) and id(node) not in plain:
+            named = {fold_name(part) for key in ("column_names", "using_columns") for part in node.get(key) or ()}
+            if (_takes_all(node, own) or cut & named) and id(node) not in plain:
                 written = ", ".join((*self._manifest.bins, *self._manifest.groups))
                 raise UsageError(f"columns in bins or groups can be grouped by and nothing else here: {written}")
+
+
+def _takes_all(node: Tree, own: Sequence[Tree]) -> bool:
+    """Return whether a node may read a column of the release without naming it: by a star, a place or a row."""
+    tables = {fold_name(one["alias"] or one["table_name"]) for one in own}
+    kind = node.get("class")
+    if kind == "COLUMN_REF":
+        return fold_name(node["column_names"][-1]) in tables
+    joined = node.get("ref_type") in ("NATURAL", "POSITIONAL") or node.get("type") == "PIVOT"
+    return kind in ("STAR", "POSITIONAL_REFERENCE") or joined or bool(node.get("column_name_alias"))
 
 
 def _drop_schemas(tree: Tree, own: Sequence[Tree]) -> None:
@@ -256,7 +267,7 @@ def _take_orders(node: Tree, columns: Sequence[Column]) -> tuple[list[Order], li
     return orders, hidden
 
 
-def _take_condition(node: Tree, admission: Admission) -> Tree | None:
+def _take_condition(node: Tree) -> Tree | None:
     """Take HAVING or QUALIFY out of the outermost SELECT, unless the other or a window function depends on it."""
     if node["type"] != "SELECT_NODE" or any(one["type"] == "DISTINCT_MODIFIER" for one in node["modifiers"]):
         return None
@@ -343,7 +354,7 @@ class CompletedTables:
 
     def answer(self, sql: str, statement: AnySelect, confidence: float, most: int | None) -> Answer:
         """Return the answer to a statement; ``UsageError`` for more than ``most`` rows."""
-        limit = MOST_ROWS if most is None else most
+        limit = MOST_ROWS if most is None else min(most, MOST_ROWS)
         statement.tree["statements"][0]["node"]["modifiers"].append(_limit_rows(limit + 1))
         with self._db.limit_time(SECONDS):
             views = self._views if self._reads_sensitive(statement) else [self._known]
@@ -372,19 +383,10 @@ class CompletedTables:
         It may unless it names none, has no star or other name for all columns, and binds where there are none.
         """
         sensitive = {fold_name(one.name) for one in self._manifest.roles.sensitive}
-        tables = {fold_name(node["alias"] or node["table_name"]) for node in statement.own}
         for node in walk(statement.tree):
-            kind, named = node.get("class"), [node.get("alias") or ""]
-            if kind == "COLUMN_REF":
-                named += node["column_names"]
-                if fold_name(node["column_names"][-1]) in tables:  # a row as a whole
-                    return True
-            named += [*(node.get("using_columns") or ()), *(node.get("column_name_alias") or ())]
-            whole = kind in ("STAR", "POSITIONAL_REFERENCE") or node.get("ref_type") in ("NATURAL", "POSITIONAL")
-            if whole or node.get("type") == "PIVOT" or sensitive.intersection(map(fold_name, named)):
+            named = [node.get("alias") or "", *(node.get("column_names") or ()), *(node.get("using_columns") or ())]
+            if _takes_all(node, statement.own) or sensitive.intersection(map(fold_name, named)):
                 return True
-        if any(node.get("column_name_alias") for node in statement.own):
-            return True
         try:
             fields = self._db.describe_select(self._write(statement, self._known))
         except UsageError:
@@ -461,14 +463,16 @@ class CombinedRows:
             for row in listed:
                 key = tuple(_hashable(row[place]) for place in keys)
                 seen[key] += 1
+                if seen[key] > 1 and not self.is_exact:
+                    raise UsageError(
+                        "rows of the answer can't be told apart; select the columns by which it groups, or count rows "
+                        "with COUNT(*) and GROUP BY"
+                    )
                 key = (*key, seen[key])
                 if key not in self._rank:
                     self._rank[key] = len(cells)
                     cells.append([None] * self.draws)
                 cells[self._rank[key]][draw] = row
-        repeated = any(key[-1] > 1 for key in self._rank)
-        if repeated and not self.is_exact and any(one is None for cell in cells for one in cell):
-            raise UsageError("rows of the answer can't be told apart; count them with GROUP BY, or add a key to them")
         self._cells = cells
         self._combined = {place: self._combine(place) for place in self._places}
 

@@ -219,6 +219,10 @@ def test_columns_of_bins_and_groups_are_groups_alone(release: api.Release) -> No
         "SELECT MEDIAN(job) FROM t WHERE sex = 'F'",
         "SELECT MAX(s) FROM (SELECT sex AS s, job FROM t) WHERE job = 1",
         "SELECT COUNT(DISTINCT job) FROM (SELECT * FROM t)",
+        "SELECT MAX(b) FROM t AS u(a, b, c, d) WHERE d = 1",
+        "SELECT COUNT(DISTINCT (t, 1)) FROM t",
+        "SELECT MEDIAN(job) FROM t JOIN (VALUES ('F')) AS v(sex) USING (sex)",
+        "SELECT MEDIAN(job) FROM t NATURAL JOIN (VALUES ('F')) AS v(sex)",
     ):
         with pytest.raises(api.UsageError, match="bins or groups"):
             reader.read(sql)
@@ -271,8 +275,9 @@ def test_plain_counts_stay_as_they_were(release: api.Release, tables: list[duckd
 
 
 def test_rows_that_nothing_tells_apart_are_refused(release: api.Release) -> None:
-    with pytest.raises(api.UsageError):
-        release.query("SELECT age, job FROM t")
+    for sql in ("SELECT age, job FROM t", "SELECT MEDIAN(age) FROM t GROUP BY job"):
+        with pytest.raises(api.UsageError, match="told apart"):
+            release.query(sql)
     with pytest.raises(api.UsageError, match="called 'a'"):
         release.query("SELECT MEDIAN(age) AS a, MEDIAN(points) AS a FROM t WHERE job = 1")
 
