@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import duckdb
 import numpy as np
@@ -14,9 +15,12 @@ import pytest
 
 import privsql as api
 from privsql.answers.answer import DRAWN_COLUMNS, DRAWS
+from privsql.answers.bucket_model import Beliefs
 from privsql.answers.completed import LEAST_VARIANCE, StatementReader, combine_draws
+from privsql.releases.fitted import list_draws
 from support.commands import run, succeeded
 from support.fitted import publish_and_fit
+from support.serving import page
 from support.shelf import make_once
 
 if TYPE_CHECKING:
@@ -292,6 +296,15 @@ def test_the_command_line_shows_the_same(folder: Path) -> None:
     assert "completed tables" in api.query(folder / "t.duckdb", sql).formula
 
 
+def test_a_value_takes_a_byte_or_two() -> None:
+    """Codes above 255 take two."""
+    record, drawn = np.array([0, 1]), np.ones((2, DRAWS), dtype=bool)
+    for highest, kind in ((255, pa.uint8()), (256, pa.uint16())):
+        stored = list_draws(Beliefs(record, np.array([0, highest]), np.ones(2), drawn))
+        assert {stored.schema.field(name).type for name in DRAWN_COLUMNS} == {kind}
+        assert stored["drawn_19"].to_pylist() == [0, highest]
+
+
 def test_without_a_model_a_fit_is_what_helps(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one line; what no model would answer is refused as ever."""
     monkeypatch.setenv("PRIVSQL_CACHE", str(tmp_path))
@@ -302,6 +315,18 @@ def test_without_a_model_a_fit_is_what_helps(folder: Path, tmp_path: Path, monke
     assert len(done.err.splitlines()) == 1
     for sql in ("SELECT MEDIAN(nothing) FROM t", "SELECT MEDIAN(age) FROM t WHERE random() < job"):
         assert "privsql fit" not in run("query", folder / "t.duckdb", sql).err
+
+
+def test_the_page_answers_them_too(folder: Path) -> None:
+    """As a table and as JSON, within its limits of rows."""
+    asked = urlencode({"sql": "SELECT age, MEDIAN(points) AS middle FROM t WHERE job = 7 GROUP BY age"})
+    with page(folder / "t.duckdb") as client:
+        shown = client.get(f"/t?{asked}")
+    assert shown.status_code == 200
+    assert "middle" in shown.text
+    assert "in_draws" in shown.text
+    with page(folder / "t.duckdb", rows=5) as client:
+        assert "more than 5 rows" in client.get(f"/t?{asked}").text
 
 
 def test_evaluate_asks_them_too(folder: Path) -> None:
