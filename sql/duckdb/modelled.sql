@@ -16,7 +16,7 @@ WITH chosen AS (
   WHERE __sa_filter__
 )
 SELECT __groups__, sum(w.weight) AS n, sum(w.weight * (1 - w.weight)) AS nn,
-  sum(CASE WHEN COLUMNS('^drawn_[0-9]+$') = w.code THEN 1 ELSE 0 END) AS '\0'
+  count_if(COLUMNS('^drawn_[0-9]+$') = w.code) AS '\0'
 FROM chosen
 JOIN __weights__ AS w ON w.record = chosen.record
 JOIN __completed__ AS c ON c.record = chosen.record
