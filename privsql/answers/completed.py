@@ -424,6 +424,7 @@ class CompletedTables:
             missing=self._manifest.suppressed,
             source_records=self._manifest.records,
             hints=tuple(self._list_notes(statement, combined)),
+            without_figures="exact" if combined.is_exact else "point",
             draws_at=draws_at,
         )
 
@@ -454,7 +455,6 @@ class CombinedRows:
         self.confidence, self.draws = confidence, len(rows)
         self.is_exact = len(rows) == 1
         self._statement = statement
-        self._places = range(len(statement.columns))
         keys = [place for place, one in enumerate(statement.columns) if one.is_key]
         self._rank: dict[tuple[Any, ...], int] = {}
         cells: list[list[tuple[Any, ...] | None]] = []  # by group and table
@@ -474,24 +474,24 @@ class CombinedRows:
                     cells.append([None] * self.draws)
                 cells[self._rank[key]][draw] = row
         self._cells = cells
-        self._combined = {place: self._combine(place) for place in self._places}
+        places = range(len(statement.columns))
+        self._numbers = {place for place in places if self._is_number(place)}
+        self._combined = {place: self._combine(place) for place in places}
 
     def _is_number(self, place: int) -> bool:
         """Return whether the column is a figure whose values are numbers, so that they have a mean."""
         one = self._statement.columns[place]
-        values = (row[place] for cell in self._cells for row in cell if row is not None)
-        numbers = all(value is None or isinstance(value, int | float | Decimal) for value in values)
-        return not one.is_key and "choice" not in one.marks and numbers and not self._is_boolean(place)
-
-    def _is_boolean(self, place: int) -> bool:
-        return any(isinstance(row[place], bool) for cell in self._cells for row in cell if row is not None)
+        if one.is_key or "choice" in one.marks:
+            return False
+        kinds = {type(row[place]) for cell in self._cells for row in cell if row is not None}
+        return kinds <= {int, float, Decimal, type(None)}
 
     def _combine(self, place: int) -> list[tuple[Any, ...]]:
         """Return estimate, standard error, low and high of a column by group; of a key its value, three times None."""
         one = self._statement.columns[place]
         if self.is_exact:
             return [_state_exactly(row[place], one) for cell in self._cells for row in cell if row is not None]
-        if not self._is_number(place):
+        if place not in self._numbers:
             return [(_most_common(cell, place), None, None, None) for cell in self._cells]
         nothing = 0.0 if "count" in one.marks and self._statement.fills else math.nan
         values = np.full((len(self._cells), self.draws), nothing)
@@ -505,16 +505,17 @@ class CombinedRows:
         """Return what a figure rests on; bounds of a whole source are not known where records are missing."""
         if self.is_exact:
             return "point" if missing else "exact"
-        return "interval" if self._is_number(place) else "point"
+        return "interval" if place in self._numbers else "point"
 
     def has_equal_draws(self, place: int) -> bool:
         """Return whether a figure has no bounds somewhere, since all tables have the same number."""
-        is_number = not self.is_exact and self._is_number(place)
+        is_number = not self.is_exact and place in self._numbers
         return is_number and any(one[0] is not None and one[2] is None for one in self._combined[place])
 
     def least_agreeing(self, place: int) -> int | None:
         """Return how many tables at least have the value that is shown; None for keys and numbers."""
-        if self.is_exact or self._statement.columns[place].is_key or self._is_number(place) or not self._cells:
+        is_choice = not self._statement.columns[place].is_key and place not in self._numbers
+        if self.is_exact or not is_choice or not self._cells:
             return None
         agreeing: list[int] = []
         for cell, (value, *_) in zip(self._cells, self._combined[place], strict=True):

@@ -255,6 +255,15 @@ def test_what_is_no_number_is_the_value_of_most_tables(
     assert "the value of most completed tables" in " ".join(answer.notes)
 
 
+def test_rows_without_figures_are_estimates_too(release: api.Release) -> None:
+    """Whether a value occurs is itself drawn."""
+    answer = release.query(
+        "SELECT job FROM t WHERE age < 21 INTERSECT SELECT job FROM t WHERE age > 38 ORDER BY job DESC"
+    )
+    assert answer.rests_on == "point"
+    assert [row[0] for row in answer.rows] == sorted((row[0] for row in answer.rows), reverse=True)
+
+
 def test_lookups_are_joined_as_they_are(release: api.Release) -> None:
     """Rates by a lookup's numbers; a name that is no table is refused."""
     rate = "SUM(job) / ANY_VALUE(people) AS rate"
