@@ -139,7 +139,9 @@ class StatementReader:
         for at, one in enumerate(expressions):
             node["select_list"].append(one | {"alias": f"{PREFIX}hidden_{at}"})
         if expressions:
-            columns += [replace(one, is_key=False) for one in self._describe(tree, lineage)[len(columns) :]]
+            columns += [
+                replace(one, is_key=False) for one in self._describe(tree, Lineage(admission.functions))[len(columns) :]
+            ]
         shown = len(columns) - len(expressions)
         grouped = node["type"] == "SELECT_NODE" and bool(node["group_expressions"])
         fills = grouped and not node.get("having") and not node.get("qualify")

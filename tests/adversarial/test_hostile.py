@@ -133,13 +133,35 @@ def doubled(join: str, times: int) -> str:
     return f"SELECT MAX(length(s)) AS n, MEDIAN(job) FROM {inner}"
 
 
+def nested(levels: int) -> str:
+    """Return a query whose every level names the one inside it several times."""
+    inner = "SELECT MEDIAN(job) FROM t"
+    for _ in range(levels):
+        inner = f"SELECT ({inner}) AS x ORDER BY 1 LIMIT 1"
+    return f"SELECT MEDIAN(job) + ({inner}) AS x FROM t ORDER BY 1 LIMIT 1"
+
+
+def chained(levels: int) -> str:
+    """Return a query of WITH queries, each of which joins the one before it with itself."""
+    parts = ["c0 AS (SELECT job AS x FROM t)"]
+    parts += [f"c{at} AS (SELECT a.x + b.x AS x FROM c{at - 1} a, c{at - 1} b)" for at in range(1, levels)]
+    return f"WITH {', '.join(parts)} SELECT MEDIAN(x) FROM c{levels - 1}"
+
+
 GROWING = [
+    doubled("s, [l, l] AS l", 30).replace("length(s)", "len(l)"),
+    doubled("s, ARRAY[l, l] AS l", 30).replace("length(s)", "len(l)"),
+    doubled("{'a': s, 'b': s} AS s, l", 30).replace("length(s)", "hash(s)"),
+    doubled("row(s, s) AS s, l", 30).replace("length(s)", "hash(s)"),
+    doubled("s, list_zip(l, l) AS l", 30).replace("length(s)", "len(l)"),
     doubled("s || s AS s, l", 30),
     doubled("concat(s, s, s) AS s, l", 20),
     doubled("s, l + l AS l", 30).replace("length(s)", "len(l)"),
     doubled("s, list_concat(l, l) AS l", 30).replace("length(s)", "len(l)"),
     doubled("replace(s, 'F', 'FF') AS s, l", 30),
 ]
+named = ", ".join(f"a{at} + a{at} AS a{at + 1}" for at in range(30))
+GROWING += [chained(30), chained(12), f"SELECT MEDIAN(job) AS a0, {named} FROM t"]
 HOSTILE = [*FILES, *TABLES, *SETTINGS, *CHANCE, *LONG, *GROWING]
 
 
@@ -188,6 +210,7 @@ def test_there_is_a_limit_that_nobody_sets(release: api.Release, monkeypatch: py
 
 
 HARMLESS = [
+    nested(40),
     "SELECT " + ", ".join(f"MEDIAN(age + {at} + job) AS m{at}" for at in range(20)) + " FROM t WHERE job = 1",
     "SELECT sex || ' of ' || job AS who, MEDIAN(age) FROM t GROUP BY who",
     "SELECT MEDIAN(len(string_split(sex || 'a,b', ','))) AS n FROM t WHERE job = 1",

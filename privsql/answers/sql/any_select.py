@@ -59,6 +59,8 @@ GATHERING = {  # aggregate functions whose values are as long as all rows
     "lttb",
 }  # fmt: skip
 LONGEST_QUERY = 50_000  # characters
+MOST_NODES = 20_000  # of an expression, once the names of other columns in it are written out
+MOST_TABLES = 100  # that a query names, those of its WITH queries as often as it names these
 LONGEST_VALUE = 2**17  # characters that a value may have, if no value of the release has more than SHORT
 SHORT = 64
 TYPES = {
@@ -133,6 +135,38 @@ def walk(tree: Any) -> Iterator[Tree]:
             rest += reversed(one)
 
 
+def count_tables(node: Any, around: Mapping[str, int]) -> int:
+    """Return how many tables a query reads once its WITH queries are written out, as the engine may do."""
+    named, total = dict(around), 0
+    for one in node["cte_map"]["map"]:
+        named[fold_name(one["key"])] = count_tables(one["value"]["query_node"], named)
+    rest = [value for key, value in node.items() if key != "cte_map"]
+    while rest:
+        one = rest.pop()
+        if isinstance(one, list):
+            rest += one
+        elif isinstance(one, dict) and "cte_map" in one:
+            total += count_tables(one, named)
+        elif isinstance(one, dict):
+            rest += one.values()
+            total += named.get(fold_name(one["table_name"]), 1) if one.get("type") == "BASE_TABLE" else 0
+    return total
+
+
+def _refuse_expansion(select: Tree) -> None:
+    """Refuse a SELECT whose names of its own columns stand for too much: the engine writes them out."""
+    sizes: dict[str, int] = {}
+    for item in select["select_list"]:
+        size = 0
+        for one in walk(item):
+            path: Sequence[str] = one["column_names"] if one.get("class") == "COLUMN_REF" else []
+            size += 1 + (sizes.get(fold_name(path[0]), 0) if len(path) == 1 else 0)
+        if size > MOST_NODES:
+            raise UsageError("the query is too large once the names of its columns are written out; split it")
+        if item["alias"]:
+            sizes[fold_name(item["alias"])] = size
+
+
 class Admission:
     """Decides whether a SELECT may run: refuses what it may not name or call, and lists the tables that it names."""
 
@@ -152,13 +186,18 @@ class Admission:
 
     def examine(self, tree: Tree) -> None:
         """Raise ``UsageError`` for a tree that may not run."""
+        if count_tables(tree["statements"][0]["node"], {}) > MOST_TABLES:
+            raise UsageError(f"the query reads more than {MOST_TABLES} tables once its WITH queries are written out")
         with_names = [one["key"] for node in walk(tree) if "cte_map" in node for one in node["cte_map"]["map"]]
         known = {fold_name(name) for name in with_names}
         nodes = list(walk(tree))
         calls = [node for node in nodes if node.get("class") == "FUNCTION"]
         self._lists = any(fold_name(one["function_name"]) in LISTS | GATHERING for one in calls)
+        self._lists = self._lists or any(node.get("type") == "ARRAY_CONSTRUCTOR" for node in nodes)
         inner = {id(part) for one in calls for part in list_arguments(one) if _joins_alike(one, part)}
         for node in nodes:
+            if "select_list" in node:
+                _refuse_expansion(node)
             kind = node.get("class") or (node.get("type") if isinstance(node.get("type"), str) else None)
             if kind is None:
                 if node.get("sample_size") is not None:
@@ -173,6 +212,8 @@ class Admission:
                 self._examine_call(node, kind, joined=id(node) in inner)
             elif kind == "TYPE":
                 self._examine_type(node)
+            elif node.get("type") == "ARRAY_CONSTRUCTOR":
+                self._growth = min(self._growth * max(1, len(node["children"])), LONGEST_VALUE + 1)
             elif kind == "CONSTANT":
                 self._longest = max(self._longest, len(str(node["literal"].get("text", ""))))
             elif kind == "COLUMN_REF":
@@ -301,6 +342,7 @@ class Lineage:
 
     def __init__(self, functions: EngineFunctions) -> None:
         self._functions = functions
+        self._known: dict[int, Marks] = {}  # of expressions, which a query may name several times
         self.has_top = False  # whether rows are chosen by an estimate
 
     def read_query(
@@ -417,7 +459,12 @@ class Lineage:
         return kind == "WINDOW" or (kind == "SUBQUERY" and bool(node["subquery_type"] == "SCALAR"))
 
     def _marks(self, node: Tree, scope: Sequence[Source], named: Mapping[str, Source]) -> Marks:
-        """Return what an expression is made of."""
+        """Return what an expression is made of; each is looked at once."""
+        if id(node) not in self._known:
+            self._known[id(node)] = self._find_marks(node, scope, named)
+        return self._known[id(node)]
+
+    def _find_marks(self, node: Tree, scope: Sequence[Source], named: Mapping[str, Source]) -> Marks:
         kind = node["class"]
         if kind == "COLUMN_REF":
             return _find_column(node["column_names"], scope)
