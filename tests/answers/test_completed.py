@@ -250,7 +250,7 @@ def test_what_is_no_number_is_the_value_of_most_tables(
     assert answer.rests_on == "point"
     for row in answer.rows:
         found = [db.sql(f"SELECT MODE(sex) FROM t WHERE job = {row[0]}").fetchall()[0][0] for db in tables]
-        assert row[1] == max(set(found), key=found.count)
+        assert found.count(row[1]) == max(map(found.count, found))
         assert row[2:5] == (None, None, None)
     assert "the value of most completed tables" in " ".join(answer.notes)
 

@@ -148,7 +148,7 @@ def test_a_page_and_a_file_of_a_specification(tmp_path: Path) -> None:
             other.execute("CREATE TABLE mine AS SELECT 1 AS a")
         from privsql.serving.guard import open_pools
 
-        with open_pools([as_target("released", con)], [], privsql.Options()) as pools:
+        with open_pools([as_target("released", con)], [], privsql.Options(), fit=False) as pools:
             assert list(pools) == ["house-released"]
     assert privsql.verify(f"{file}::released", spec).ok  # closed: the same notation, without a connection
     assert digest_release(Target(file, "released")) == privsql.ledger()[0].digest

@@ -534,5 +534,5 @@ def test_a_release_that_is_open_stays_as_it_was(ward: Path, server: PostgresServ
     put(ward / "ill.duckdb", schema)
     from privsql.serving.guard import open_pools
 
-    with open_pools([as_target(at(schema))], [], privsql.Options()) as pools:
+    with open_pools([as_target(at(schema))], [], privsql.Options(), fit=False) as pools:
         assert len(pools) == 1

@@ -53,7 +53,7 @@ def page(*paths: Path, token: str | None = None, **manners: Any) -> Iterator[Cli
     """A client of the page over some releases."""
     settings: dict[str, Any] = {"at_once": 2, "seconds": 30.0, "rows": 20_000} | manners
     desk = QueryQueue(**settings)
-    with open_pools(as_targets(paths, "releases"), (), Options()) as served, asyncio.Runner() as runner:
+    with open_pools(as_targets(paths, "releases"), (), Options(), fit=False) as served, asyncio.Runner() as runner:
         try:
             yield Client(Guard(make_site(served, desk, verified=False), HOSTS, token), runner)
         finally:
@@ -78,7 +78,7 @@ def served(*paths: Path, token: bool = False) -> Iterator[str]:
         await servers[0].serve(sockets=[door.socket])
         desk.close()
 
-    with open_pools(as_targets(paths, "releases"), (), Options()) as shelf:
+    with open_pools(as_targets(paths, "releases"), (), Options(), fit=False) as shelf:
         thread = threading.Thread(target=lambda: asyncio.run(serve(shelf)))
         thread.start()
         try:
