@@ -95,6 +95,7 @@ class VerifiedBound(JsonObject):
         records: How many published records have the value, where the release states that.
         even: The share of the value in buckets with and without it that would give counts of the same precision, where
             that is known.
+        group: Whether several values are bounded together.
         belief: Whether bound and found are probabilities.
     """
 
@@ -105,6 +106,7 @@ class VerifiedBound(JsonObject):
     found: str
     records: int | None = None
     even: float | None = None
+    group: bool = False
     belief: bool = True
 
     @property

@@ -91,8 +91,8 @@ class Facts(BaseModel):
         """Return what a person wants to see: (name, text)."""
         return []
 
-    def list_bounds(self) -> list[tuple[str, str, str, int | None, float | None]]:
-        """Return what a plan foresees of values: the first five fields of ``VerifiedBound``."""
+    def list_bounds(self) -> list[tuple[Any, ...]]:
+        """Return what a plan foresees of values, and of groups of them: the first fields of ``VerifiedBound``."""
         return []
 
     def tabulate(self) -> list[tuple[object, ...]]:

@@ -376,7 +376,7 @@ def list_bounds(release: AttachedRelease, *, examined: bool = False) -> list[Ver
 
 def _protected_unit(persons: Persons | None) -> str:
     """Return the unit that a budget protects: a record, or a person with several records."""
-    return "person" if persons is not None and persons.rule == "some" else "record"
+    return "person" if persons is not None and persons.rule != "count" else "record"
 
 
 def _summarize_promise(
@@ -393,7 +393,8 @@ def _summarize_promise(
         most = 1 / (1 + math.exp(-epsilon))
         text = f"an attacker who gives even odds that a {unit} is in the table becomes at most {most:.1%} sure"
         return SummaryLine(title, f"{text} (epsilon {epsilon:g})", PROMISED, {"reached": most})
-    beliefs = [one for one in bounds if one.belief]
+    together = [one for one in bounds if one.group]
+    beliefs = [one for one in bounds if one.belief and not one.group]
     if not beliefs:
         stated = " ".join(mechanism.words(params).promised[1:]).removesuffix(".")
         return SummaryLine(title, stated[:1].lower() + stated[1:], PROMISED)
@@ -410,6 +411,8 @@ def _summarize_promise(
         f"an attacker who finds a record by its quasi-identifiers can be at most {reached:.1%} sure of {what} "
         f"({worst.value}, whose bound is {bound:.1%})"
     )
+    for one in together:
+        text += f"; at most {float(Fraction(one.found)):.1%} sure that it has one of the values of group {one.value}"
     if open_values:
         listed = f": {', '.join(open_values)}" if len(open_values) <= NAMED else ""
         number = "1 value is" if len(open_values) == 1 else f"{len(open_values):,} values are"

@@ -261,7 +261,9 @@ def _spec_of_source(source: Mapping[str, Any], called: str, changes: Changes) ->
     missing = _find_missing(changes)
     if missing is not None:
         hint = "" if FRAME in source else f"; 'privsql init {called}' proposes a specification"
-        raise UsageError(f"{called} is not a specification (.toml), so {missing} is needed{hint}")
+        options = {".".join(path): name for name, path in NAMED.items()}
+        option = f" (option {options[missing]})" if missing in options else ""
+        raise UsageError(f"{called} is not a specification (.toml), so {missing} is needed{option}{hint}")
     return build_changed({"source": source, "columns": {}, "mechanism": {}}, changes, origin="")
 
 

@@ -309,7 +309,7 @@ def prepare_sets(
     known = index_names(db.list_fields(mounted))
     columns = [find_column(known, name) for name in columns_.set_columns]
     kind = _item_type(columns[-1], is_list=columns_.items is not None)
-    persons = None
+    persons = Persons(rule="refuse") if source.person is not None else None
     if choice is not None:
         persons = Persons.choose(choice.limit, choice.reference, source.order)
         published = (column(columns[0].name), columns[0].type)

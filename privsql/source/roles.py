@@ -38,6 +38,7 @@ NAMES_RECORD = _words(
     rf"({OWNERS}|row|record|account|acct)_?(key|no|nr|num|number)",
     "uuid", "guid", "key",
 )  # fmt: skip
+PERSONAL = _words(rf"({OWNERS})_?(id|key|nr|num|number)", "ssn", "nhs", "mrn", "usubjid", "pidp")
 NAMES_PEOPLE = _words(
     "((first|full|last|family|given|middle|sur|user|nick|maiden|father|mother|patient|customer)_?)?names?",
     "licen[cs]e_?(no|nr|num|number|plate)", "e_?mail", "phone", "mobile", "telephone", "fax", "ssn", "nhs", "mrn",
@@ -89,6 +90,10 @@ HARMFUL = re.compile(
 IN_ORDER = _words(
     "visit", "wave", "round", "period", "year", "month", "quarter", "week", "day", "time", "seq(uence)?", "no", "nr",
     "num(ber)?", "order", "episode", "admission", "session", "encounter", "spell"
+)  # fmt: skip
+OF_A_VALUE = _words(  # dates that a sensitive value may decide
+    "death", "died", "dead", "deceased", "diagnos[a-z]*", "dx", "onset", "relapse[a-z]*", "recover[a-z]*", "outcome",
+    "result", "default[a-z]*", "convict[a-z]*", "fail[a-z]*"
 )  # fmt: skip
 LIKE_A_PERSON = _words(
     "age", "sex", "gender", "race", "ethnic[a-z]*", "birth[a-z]*", "born", "dob", "nationality", "native[a-z]*"
@@ -142,6 +147,8 @@ class Roles:
     published: dict[str, Any] = field(default_factory=dict)
     asked: dict[str, list[str]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    single: str | None = None
+    """A column whose name says that it names persons, of whom each has one record."""
     changing: list[str] = field(default_factory=list)
     """Columns whose value changes within a person."""
     rounded: dict[str, Any] = field(default_factory=dict)
@@ -151,7 +158,9 @@ class Roles:
         self.asked.setdefault(question, []).append(name)
 
 
-def propose_roles(columns: Sequence[Column], sensitive: str, persons: Mapping[str, Sequence[Column]]) -> Roles:
+def propose_roles(
+    columns: Sequence[Column], sensitive: str, persons: Mapping[str, Sequence[Column]], person: str | None = None
+) -> Roles:
     """Return the roles of the columns of a table, of which one is sensitive.
 
     Args:
@@ -159,12 +168,18 @@ def propose_roles(columns: Sequence[Column], sensitive: str, persons: Mapping[st
         sensitive: The name of the sensitive one, as the source spells it.
         persons: By the name of a column whose values are unique in the sample but not in the table, all columns as
             whole groups of records with its values show them.
+        person: The column that names persons, where the publisher says so.
     """
     roles = Roles(sensitive=sensitive)
     secret = next(one for one in columns if one.name == sensitive)
     others = [one for one in columns if one.name != sensitive]
-    open_columns = _name_records(others, roles, persons)
-    open_columns = _find_person(open_columns, roles, columns, persons)
+    open_columns = _name_records([one for one in others if one.name != person], roles, persons)
+    if person is None:
+        open_columns = _find_person(open_columns, roles, columns, persons)
+    elif next(one for one in columns if one.name == person).is_unique and person not in persons:
+        roles.single = person
+    else:
+        _take_person(person, roles, persons.get(person, columns))
     known: list[Column] = []
     rest: list[Column] = []
     for one in open_columns:
@@ -199,6 +214,7 @@ def _name_records(columns: Iterable[Column], roles: Roles, persons: Mapping[str,
         elif _is_id(one):
             if roles.id is None:
                 roles.id = one.name
+                roles.single = one.name if PERSONAL.search(words) else None
             else:
                 roles.left_out[one.name] = "names records: each has its own"
         elif NAMES_PEOPLE.search(words) and one.different >= NAMED_FROM and not one.is_date:
@@ -254,14 +270,26 @@ def _find_person(
         elif NAMES_RECORD.search(split_name(one.name)):
             doubtful.append(one)
     if best is not None:
-        roles.person = best.name
-        looked_at = persons.get(best.name, columns)
-        group = next(other for other in looked_at if other.name == best.name)
-        roles.changing = [other.name for other in looked_at if agree_within(group.codes, other) < SAME]
+        _take_person(best.name, roles, persons.get(best.name, columns))
     for one in doubtful:
         if one is not best:
             roles.ask("persons", one.name)
     return [one for one in open_columns if one is not best and one not in doubtful]
+
+
+def _take_person(name: str, roles: Roles, looked_at: Sequence[Column]) -> None:
+    """Take a column for that of persons, and find the columns whose value changes within one."""
+    roles.person = name
+    group = next(other for other in looked_at if other.name == name)
+    roles.changing = [other.name for other in looked_at if agree_within(group.codes, other) < SAME]
+
+
+def find_basket(columns: Iterable[Column], sensitive: str) -> str | None:
+    """Return the column with the most values of those that have several records each, such as baskets of items."""
+    fitting = [one for one in columns if one.name != sensitive and (one.is_whole or one.is_text) and not one.nulls]
+    fitting = [one for one in fitting if one.different >= NAMED_FROM and one.filled >= MANY * one.different]
+    fitting = [one for one in fitting if one.different > one.records / MOST_EACH]
+    return max(fitting, key=lambda one: one.different).name if fitting else None
 
 
 def find_order(columns: Iterable[Column], roles: Roles) -> str | None:
@@ -271,9 +299,8 @@ def find_order(columns: Iterable[Column], roles: Roles) -> str | None:
     """
     changing = [one for one in columns if one.name in roles.changing and one.name != roles.sensitive]
     changing = [one for one in changing if not roles.left_out.get(one.name, "").startswith("gives ")]
-    changing = [
-        one for one in changing if one.filled >= NEARLY * one.records and not HARMFUL.search(split_name(one.name))
-    ]
+    changing = [one for one in changing if one.filled >= NEARLY * one.records]
+    changing = [one for one in changing if not OF_A_VALUE.search(split_name(one.name))]
     dates = [one.name for one in changing if one.is_date]
     numbered = [one.name for one in changing if one.is_whole and IN_ORDER.search(split_name(one.name))]
     return next(iter((*dates, *numbered)), None)

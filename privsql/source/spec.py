@@ -361,12 +361,19 @@ class Spec(SpecPart):
                 "source.persons = 'some' needs a differentially private mechanism, with mechanism.max_records of 2 or "
                 "more: so many records of each person are taken"
             )
-        if private and self.source.person is not None and not self.source.chooses_records:
+        gathered = self.gathers_persons
+        if self.source.person is not None and self.columns.item is not None and not gathered:
+            raise ValueError(
+                "source.person: a row is an item here, and columns.record names who has it; name the same column as "
+                "source.person, without persons, if these are persons"
+            )
+        if private and self.source.person is not None and not self.source.chooses_records and not gathered:
             raise ValueError(
                 "source.persons: a differentially private release can't refuse a table because of one record; say "
                 "source.persons = 'one', or 'some' with mechanism.max_records"
             )
-        if self.source.person is not None and fold_name(self.source.person) in map(fold_name, self.columns.names):
+        published = [] if gathered else [fold_name(name) for name in self.columns.names]
+        if self.source.person is not None and fold_name(self.source.person) in published:
             raise ValueError("source.person: the column that names persons is never published; give it no other role")
         order = self.source.order
         if order is not None and fold_name(order) in map(
@@ -376,8 +383,6 @@ class Spec(SpecPart):
                 f"source.order: {order!r} is sensitive, so the record that is taken would tell of its value; name "
                 "another column"
             )
-        if self.source.person is not None and self.columns.item is not None:
-            raise ValueError("source.person can't be combined with columns.item: a row is an item, not a record")
         if private and "refuse" in self.columns.nulls.values():
             raise ValueError(
                 "columns.nulls: a refusal because of NULL would reveal one record of a differentially private release; "
@@ -396,6 +401,13 @@ class Spec(SpecPart):
                 f"release.order = 'stream' needs a source that DuckDB reads, not {there.title}; say 'portable'"
             )
         return self
+
+    @property
+    def gathers_persons(self) -> bool:
+        """Return whether each record is the set of items of one person, as declared."""
+        record, person = self.columns.record, self.source.person
+        named = record is not None and person is not None and fold_name(record) == fold_name(person)
+        return named and self.source.persons in (None, "refuse")
 
     @property
     def record_limit(self) -> int:

@@ -35,7 +35,16 @@ from privsql.source.profile import (
     refuse_uncategorical,
 )
 from privsql.source.records import prepare_table
-from privsql.source.roles import MANY, Roles, find_order, is_amount, is_harmless, list_likely_sensitive, propose_roles
+from privsql.source.roles import (
+    MANY,
+    Roles,
+    find_basket,
+    find_order,
+    is_amount,
+    is_harmless,
+    list_likely_sensitive,
+    propose_roles,
+)
 from privsql.source.spec import Columns
 from privsql.source.spec import schema as specification_schema
 from privsql.source.table import find_column, index_names, is_publishable, mount_persons
@@ -52,6 +61,7 @@ if TYPE_CHECKING:
 
 INIT_KEYS = (
     "source.table", "source.query", "source.engine", "columns.sensitive", "columns.categorical", "mechanism.kind",
+    "source.person",
 )  # fmt: skip
 
 
@@ -99,10 +109,10 @@ def init(
     given = {".".join(path): value for path, value in read_keywords(keywords).items()}
     if (wrong := next((key for key in given if key not in INIT_KEYS), None)) is not None:
         raise UsageError(f"init takes {', '.join(INIT_KEYS)}, not {wrong}{suggest_name(wrong, INIT_KEYS)}")
-    table, query, engine, sensitive, categorical, kind = map(given.get, INIT_KEYS)
+    table, query, engine, sensitive, categorical, kind, person = map(given.get, INIT_KEYS)
     tables = (table,) if isinstance(table, str) else tuple(table or ())
     protected = (protect,) if isinstance(protect, str) else tuple(map(str, protect))
-    wishes = Wishes(kind, sensitive, bool(categorical), protected, promise, accept, explain)
+    wishes = Wishes(kind, sensitive, bool(categorical), protected, promise, accept, explain, person)
     if promise is not None and promise not in PROMISES:
         raise UsageError(f"promise {promise!r} is not one of {', '.join(PROMISES)}")
     if kind is not None:
@@ -156,6 +166,7 @@ class Wishes:
         promise: What is promised, a name of ``PROMISES``.
         accept: Leave out what is asked, and confirm what has to be confirmed.
         explain: Name each column with its reason.
+        person: The column that names persons.
     """
 
     kind: str | None = None
@@ -165,6 +176,7 @@ class Wishes:
     promise: str | None = None
     accept: bool = False
     explain: bool = False
+    person: str | None = None
 
 
 @dataclass(frozen=True)
@@ -256,7 +268,8 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
     columns, records = look.columns, look.records
     sensitive = _find_sensitive(columns, wishes.sensitive)
     secret = next(one for one in columns if one.name == sensitive)
-    roles = propose_roles(columns, sensitive, look.groups)
+    person = None if wishes.person is None else _find_named(columns, wishes.person, "source.person: ")
+    roles = propose_roles(columns, sensitive, look.groups, person)
     for name, reason in look.left_out.items():
         roles.left_out.setdefault(name, reason)
     if source.external_relation is not None:  # another engine takes no record of a person, and no months and prefixes
@@ -267,8 +280,11 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
             if how == "month" or (how and "prefix" in how):
                 del roles.published[name]
                 roles.ask("dates" if how == "month" else "unknown", name)
-    if roles.person is not None and sensitive in roles.changing and wishes.kind is None:
+    changes = roles.person is not None and sensitive in roles.changing and wishes.kind is None
+    if changes and wishes.promise is None and not wishes.protect:
         return _propose_changing(place, source, roles, texts, options)
+    if changes:
+        texts = [*texts, f"{sensitive} changes within {roles.person}, and one record of each is published."]
     order = None if roles.person is None else find_order(columns, roles)
     taken: dict[str, str] = {}
     if roles.person is not None:
@@ -276,6 +292,9 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
         taken |= {"persons": "first", "order": order} if order is not None else {}
         source = _make_source({**place.fields, **place.how_read, **taken})
     wanted = [name for name in roles.published] or [name for names in roles.asked.values() for name in names]
+    basket = find_basket(columns, sensitive) if wishes.kind is None and wishes.promise is None else None
+    if basket is not None and not {*wanted} - {basket}:
+        return _propose_changing(place, source, replace(roles, person=basket), texts, options, CARRIED)
     if not wanted:
         raise UsageError(
             "no column is left to publish beside the sensitive one; "
@@ -327,6 +346,10 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
     section.update(place.as_section())
     if roles.id is not None:
         section["id"] = roles.id
+    if roles.single is not None and wishes.person is not None:
+        section["person"] = roles.single
+    elif roles.single is not None:
+        section.add(tomlkit.comment(f'person = "{roles.single}"  # if it names persons: each record is one person'))
     if taken:
         section.update(taken)
         how = "the secret key" if order is None else f"{order}, which must tell nothing of {sensitive}"
@@ -459,11 +482,16 @@ def _look_at_persons(db: Warehouse, columns: Sequence[Column], records: int) -> 
 def _find_sensitive(columns: Sequence[Column], wanted: str | None) -> str:
     """Return the sensitive column as the source spells it; ``UsageError`` that names the likeliest if none is given."""
     if wanted is not None:
-        return find_column(index_names([Field(one.name, one.type) for one in columns]), wanted).name
+        return _find_named(columns, wanted)
     likely = list_likely_sensitive(columns)[:NAMED]
     if not likely:
         raise UsageError("no column can be sensitive: each has one value, or names records or people")
-    raise UsageError(f"columns.sensitive is missing; likely ones: {', '.join(likely)}")
+    raise UsageError(f"columns.sensitive is missing; option sensitive names it, likely ones: {', '.join(likely)}")
+
+
+def _find_named(columns: Sequence[Column], name: str, where: str = "") -> str:
+    """Return a column's name as the source spells it."""
+    return find_column(index_names([Field(one.name, one.type) for one in columns]), name, where).name
 
 
 # Item sets and tables of counts ---------------------------------------------------------------------------------------
@@ -486,10 +514,14 @@ def _propose_noisy(place: Place, source: Source, wishes: Wishes, texts: list[str
     return _make_document(place.as_section(), chosen, proposed, unnamed=not name_population(source))
 
 
+CARRIED = (
+    "No column is left to publish beside {sensitive}. Proposed is the set of its values for each {person}: it answers",
+    "how many have a value, or several together.",
+)
 CHANGING = (
     "{sensitive} changes within {person}, so one record of each would throw most of it away. Proposed is the set of",
     "its values for each {person}: it answers how many have a value, or several together. For other questions name a",
-    "column that does not change, or publish all records with persons = 'count': promises are then about records.",
+    "column that does not change, or give --promise: then one record of each {person} is published.",
 )
 
 
@@ -502,15 +534,20 @@ def _refuse_records() -> NoReturn:
     raise TypeError("item sets are proposed without a look at the records")
 
 
-def _propose_changing(place: Place, source: Source, roles: Roles, texts: list[str], options: Options) -> str:
+def _propose_changing(
+    place: Place, source: Source, roles: Roles, texts: list[str], options: Options, why: tuple[str, ...] = CHANGING
+) -> str:
     """Return the text for a sensitive value that changes within persons: a set of values for each of them."""
     kind = find_kind_of_sets()
     columns = {"record": roles.person, "item": roles.sensitive}
     with open_session(options) as db:
         proposed = get_default_mechanism(kind).propose(db, ProfiledSource((), _refuse_records))
-    remarks = [line.format(sensitive=roles.sensitive, person=roles.person) for line in CHANGING]
+    remarks = [line.format(sensitive=roles.sensitive, person=roles.person) for line in why]
     chosen = ChosenRoles(columns, (), (*texts, *remarks), kind=kind)
-    return _make_document(place.as_section(), chosen, proposed, unnamed=not name_population(source))
+    section = place.as_section()
+    if why is CHANGING:  # a basket may be anybody's
+        section |= {"person": roles.person}
+    return _make_document(section, chosen, proposed, unnamed=not name_population(source))
 
 
 def _read_as_null(source: Source, how_read: dict[str, Any], marked: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:

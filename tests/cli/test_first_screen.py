@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import privsql
-from support.commands import run, specification, succeeded, write
+from support.commands import refused, run, specification, succeeded, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -270,3 +270,56 @@ def test_few_records_left_out_are_no_headline(tmp_path: Path) -> None:
     spec = sparse(tmp_path, 32)
     assert "left out" not in screen("plan", spec)
     assert "left_out" not in succeeded("publish", spec, "--json").json["summary"]
+
+
+def test_sets_of_the_items_of_persons_promise_for_persons(tmp_path: Path) -> None:
+    """Where columns.record is source.person, one record is one person; nothing else may be both."""
+    write(tmp_path / "visits.parquet", VISITS)
+    keys = 'kind = "setvalued"\nepsilon = 1\nuniverse = ["positive", "negative"]' + OFF
+    columns = 'record = "patient"\nitem = "test"'
+    spec = specification(
+        tmp_path, source='file = "visits.parquet"\nperson = "patient"', columns=columns, mechanism=keys
+    )
+    done = " ".join(succeeded("publish", spec).out.split())
+    assert "one record is one person: declared" in done
+    assert "that a person is in the table" in done
+    wrong = specification(tmp_path, source='file = "visits.parquet"\nperson = "visit"', columns=columns, mechanism=keys)
+    refused(run("plan", wrong), 2, "source.person", "columns.record")
+
+
+def test_a_headline_names_single_values_and_groups(tmp_path: Path) -> None:
+    write(tmp_path / "visits.parquet", VISITS)
+    mechanism = (
+        'threshold = { default = "1/4", d0 = 1 }\ngroups = { ills = { threshold = "3/4", values = ["d1", "d2"] } }'
+    )
+    columns = 'quasi_identifiers = ["age"]\nsensitive = "disease"'
+    source = 'file = "visits.parquet"\nperson = "patient"\npersons = "count"'
+    done = succeeded("plan", specification(tmp_path, source=source, columns=columns, mechanism=mechanism + OFF))
+    text = " ".join(done.out.split())
+    assert "can be at most 25.0% sure of its disease" in text
+    assert "sure that it has one of the values of group ills" in text
+    assert "1 value is not protected: d0" in text
+
+
+def test_questions_on_items_say_what_to_write(tmp_path: Path) -> None:
+    write(tmp_path / "visits.parquet", VISITS)
+    keys = 'kind = "setvalued"\nepsilon = 1\nuniverse = ["positive", "negative"]' + OFF
+    columns = 'record = "patient"\nitem = "test"'
+    spec = specification(
+        tmp_path,
+        source='file = "visits.parquet"',
+        columns=columns,
+        mechanism=keys,
+        release='name = "t"\nto = "t.duckdb"',
+    )
+    succeeded("publish", spec)
+    for condition, word in {
+        "test = 'positive'": "list_contains(test, 'positive')",
+        "test IN ('positive', 'negative')": "list_has_any(test, ['positive', 'negative'])",
+        "test <> 'positive'": "NOT list_contains(test, 'positive')",
+        "age > 50": "no column 'age'",
+    }.items():
+        refused(run("query", tmp_path / "t.duckdb", f"SELECT COUNT(*) FROM t WHERE {condition}"), 2, word)
+        if word.startswith(("list", "NOT")):
+            succeeded("query", tmp_path / "t.duckdb", f"SELECT COUNT(*) FROM t WHERE {word}")
+    refused(run("query", tmp_path / "t.duckdb", "SELECT test, COUNT(*) FROM t GROUP BY test"), 2, "unnest(test)")

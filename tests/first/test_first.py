@@ -164,7 +164,9 @@ def test_the_cautious_answer_can_be_published() -> None:
 
 
 def test_without_a_sensitive_column_the_likeliest_are_named() -> None:
-    with pytest.raises(UsageError, match=r"columns.sensitive is missing; likely ones: income, offence"):
+    with pytest.raises(
+        UsageError, match=r"columns.sensitive is missing; option sensitive names it, likely ones: income, offence"
+    ):
         privsql.init(MADE["unique_income"]().data)
 
 
@@ -211,3 +213,46 @@ def test_a_count_errs_as_is_said(tmp_path: Path, name: str, promise: str) -> Non
     assert error <= 1.42 * stated
     if name != "many_causes":  # its causes go with nothing, so that one takes the other's place for free
         assert error >= 0.56 * stated
+
+
+def test_baskets_of_items_are_sets() -> None:
+    table = pa.table({"basket": [one // 3 for one in range(900)], "item": [f"item {one % 7}" for one in range(900)]})
+    spec = tomllib.loads(privsql.init(table, sensitive="item"))
+    assert spec["columns"] == {"record": "basket", "item": "item"}
+    assert "source" not in spec  # a basket may be anybody's
+
+
+def test_a_promise_is_not_ignored_where_a_value_changes_within_persons() -> None:
+    text, spec = propose("hospital_tests", promise="tables")
+    assert spec["source"]["persons"] == "first"
+    assert spec["mechanism"]["algorithm"] == "tables"
+    assert "result changes within patient_id, and one record of each is published" in text
+
+
+def test_the_column_of_persons_can_be_named() -> None:
+    made = MADE["hospital_tests"]()
+    named = made.data.rename_columns(["q1" if name == "patient_id" else name for name in made.data.column_names])
+    spec = tomllib.loads(privsql.init(named, sensitive="result", set={"source": {"person": "Q1"}}))
+    assert spec["source"]["person"] == "q1"
+    with pytest.raises(UsageError, match=r"source\.person: column 'q2' is not in the source"):
+        privsql.init(named, sensitive="result", set={"source": {"person": "q2"}})
+
+
+def test_unique_numbers_of_patients_give_a_hint() -> None:
+    table = MADE["visits"]().data.append_column("patient_id", pa.array(range(len(MADE["visits"]().data))))
+    text = privsql.init(table, sensitive=MADE["visits"]().sensitive)
+    assert '# person = "patient_id"  # if it names persons' in text
+    named = privsql.init(table, sensitive=MADE["visits"]().sensitive, set={"source": {"person": "patient_id"}})
+    assert tomllib.loads(named)["source"]["person"] == "patient_id"
+
+
+@pytest.mark.parametrize("name", ["double_ids", "two_weights", "visits"])
+def test_the_share_of_records_alone_is_that_of_the_release(tmp_path: Path, name: str) -> None:
+    made = MADE[name]()
+    text, spec = propose(name, accept=True)
+    (share,) = re.findall(r"quasi-identifiers (\d+)% of the records are alone", text)
+    spec |= {"ledger": {"off": True}, "release": {"name": "t", "to": str(tmp_path / "t.duckdb")}}
+    done = privsql.publish(privsql.build(spec, source=made.data), seed=1, allow_useless=True)
+    assert done.summary is not None
+    figures = done.summary.lines["unique"].figures
+    assert (figures["unique"] or 0) / (figures["records"] or 1) == pytest.approx(int(share) / 100, abs=0.006)

@@ -43,10 +43,11 @@ class Whole:
     suppressed: int = 0
     facts: dict[str, int] = None  # type: ignore[assignment]
     nulls: dict[str, str] = None  # type: ignore[assignment]
+    bins: dict[str, Any] = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        """No facts."""
-        self.facts, self.nulls = {}, {}
+        """No facts, and no bins."""
+        self.facts, self.nulls, self.bins = {}, {}, {}
 
 
 def answered(

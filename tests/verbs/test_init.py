@@ -137,7 +137,7 @@ def test_codes_are_categories_where_the_publisher_says_so(tmp_path: Path) -> Non
 
 def test_row_numbers_are_not_offered_as_sensitive(tmp_path: Path) -> None:
     rows = write(tmp_path / "rows.parquet", "SELECT i AS row_id, i % 7 AS a, i % 3 AS b FROM range(60) t(i)")
-    refused(run("init", rows), 2, "columns.sensitive is missing; likely ones: a, b")
+    refused(run("init", rows), 2, "columns.sensitive is missing; option sensitive names it, likely ones: a, b")
     alone = write(tmp_path / "alone.parquet", "SELECT i AS row_id FROM range(60) t(i)")
     refused(run("init", alone), 2, "no column can be sensitive")
 

@@ -20,6 +20,7 @@ from privsql.answers.sql.grammar import (
     BOUNDS,
     COMPARISONS,
     CONNECTIVES,
+    EQUALITY,
     STATISTICS,
     WINDOWED,
     as_written,
@@ -563,7 +564,9 @@ def _check_item_clauses(select: exp.Select, name: str) -> None:
     """Raise ``UsageError`` for what is not supported in a query over items."""
     for clause, value in select.args.items():
         if value and clause not in ("expressions", "from_", "where", "order", "limit", "offset"):
-            raise UsageError(f"{clause.strip('_').upper()} is not supported; a query over items has {ALLOWED}")
+            counted = f"; to count each item, join unnest({name}) AS u(item) and group by item"
+            word = clause.strip("_").upper()
+            raise UsageError(f"{word} is not supported; a query over items has {ALLOWED}{counted * (word == 'GROUP')}")
     calls = find_aggregates(*select.expressions)
     for node in calls:
         if not is_count(node.this if isinstance(node, exp.Filter) else node):
@@ -595,7 +598,7 @@ def _check_condition(node: exp.Expr, name: str) -> None:
     if isinstance(node, (*COMPARISONS, exp.Between)):
         lengths = [side for side in node.iter_expressions() if isinstance(side, exp.Length | exp.ArraySize)]
         if len(lengths) != 1:
-            raise refuse(f"compare len({name}) with a number")
+            raise refuse(_advise_on_items(node, name))
         held, constants = lengths[0].this, [side for side in node.iter_expressions() if side is not lengths[0]]
     else:
         if isinstance(node, exp.ArrayContains | exp.ArrayContainsAll | exp.ArrayOverlaps):
@@ -603,7 +606,7 @@ def _check_condition(node: exp.Expr, name: str) -> None:
         elif isinstance(node, exp.Anonymous) and node.name.lower() in NAMED and len(node.expressions) == 2:
             held, sought = node.expressions
         else:
-            raise refuse(f"conditions are on {FUNCTIONS}")
+            raise refuse(_advise_on_items(node, name))
         single = isinstance(node, exp.ArrayContains)
         constants = [sought] if single else sought.expressions
         if isinstance(held, exp.Column) and not single and not isinstance(sought, exp.Array):
@@ -613,6 +616,21 @@ def _check_condition(node: exp.Expr, name: str) -> None:
     for inner in (inner for constant in constants for inner in constant.walk()):
         if not isinstance(inner, CONSTANT):
             raise refuse(f"{shorten_sql(inner)} is not a constant")
+
+
+def _advise_on_items(node: exp.Expr, name: str) -> str:
+    """Return what to write in place of a condition: the only column of item sets is that of the items."""
+    others = [item.name for item in node.find_all(exp.Column) if fold_name(item.name) != fold_name(name)]
+    if others:
+        return f"there is no column {others[0]!r}, only the items of each record, {name}; conditions are on {FUNCTIONS}"
+    texts = [one.sql(DIALECT) for one in node.find_all(exp.Literal) if one.is_string]
+    if isinstance(node, exp.NEQ):
+        return f"write NOT list_contains({name}, {(*texts, '..')[0]})"
+    if texts and isinstance(node, (*EQUALITY, exp.In)):
+        several = f"list_has_any({name}, [{', '.join(texts)}])"
+        written = f"list_contains({name}, {texts[0]})" if len(texts) == 1 else several
+        return f"{name} is the list of a record's items: write {written}"
+    return f"conditions are on {FUNCTIONS}, such as len({name}) > 2"
 
 
 # UNION ALL ------------------------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def list_bounds(release: BucketRelease) -> list[VerifiedBound]:
 def _bound_groups(release: BucketRelease) -> list[VerifiedBound]:
     """Return every bound on a group, and the largest share of a bucket that its values have."""
     return [
-        VerifiedBound(one.name, fraction_text(one.threshold), fraction_text(most))
+        VerifiedBound(one.name, fraction_text(one.threshold), fraction_text(most), group=True)
         for one, most in list_sensitive(release).measure_bounds()
     ]
 

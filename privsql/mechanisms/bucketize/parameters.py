@@ -505,10 +505,12 @@ class BucketizePlan(BucketFacts):
         beliefs = (Fraction(found) for _, bound, found, *_ in self.foreseen if Fraction(bound) < 1)
         return float(max(beliefs, default=Fraction(1)))
 
-    def list_bounds(self) -> list[tuple[str, str, str, int | None, float | None]]:
+    def list_bounds(self) -> list[tuple[Any, ...]]:
         """Return the bounds of values, and of sets of values."""
         reached = self.highest_belief.bounded if self.highest_belief else {}
-        sets = [(one.name, one.threshold, reached[one.name], None, None) for one in self.bounds if one.name in reached]
+        sets = [
+            (one.name, one.threshold, reached[one.name], None, None, True) for one in self.bounds if one.name in reached
+        ]
         return [*sets, *self.foreseen]
 
     def _list_remarks(self) -> list[tuple[str, str]]:

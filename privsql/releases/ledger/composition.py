@@ -147,7 +147,7 @@ class RecordedPublication(Publication):
 UNBOUNDED = (
     "these people are in {label} already, and one of the two publishes exact frequencies or groups of values: "
     "beside it no epsilon bounds what is learnt of a value, and nothing allows that; "
-    "if nobody has received that one, run {withdraw}"
+    "if nobody has received that one, run {withdraw}; else publish noisy tables of them, whose epsilons add up"
 )
 EXPOSED = (
     "these people are in {label} already: one of the two publishes column {name!r} as it is, the other one protects "
