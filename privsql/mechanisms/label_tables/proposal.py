@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from privsql.errors import InfeasibleError
 from privsql.mechanisms.base import Proposal
 from privsql.mechanisms.label_tables.parameters import reach_of
-from privsql.mechanisms.label_tables.plan import plan_tables
+from privsql.mechanisms.label_tables.plan import require_values
 from privsql.mechanisms.label_tables.rule import foresee_precision
 from privsql.mechanisms.perturb.parameters import Randomize
 from privsql.model.universes import OTHER
@@ -44,7 +44,7 @@ def propose_tables(db: Relations, source: ProfiledSource) -> Proposal:
     if not values or len(counted) > MOST_VALUES:
         raise InfeasibleError(f"noisy tables take up to {MOST_VALUES} values, and there are {len(counted):,}")
     parameters: dict[str, Any] = {"kind": "randomize", "algorithm": "tables", "epsilon": EPSILON}
-    plan = plan_tables(db, records, Randomize.model_validate({**parameters, "values": values}))
+    require_values(db, records.roles, Randomize.model_validate({**parameters, "values": values}))
     total = sum(records.counts)
     example = min(counted.values(), key=lambda count: abs(count / total - 0.06)) / total
     reach = reach_of(example, float(EPSILON))
@@ -54,5 +54,5 @@ def propose_tables(db: Relations, source: ProfiledSource) -> Proposal:
         f"{FACTOR} (from {example:.0%} to {reach:.1%}; by two releases {FACTOR**2}).",
         f"Not limited: what the records of others teach about a {unit} like it.",
     )
-    precision = foresee_precision(Fraction(EPSILON), plan.columns)
+    precision = foresee_precision(Fraction(EPSILON), len(records.roles.quasi_identifiers))
     return Proposal(parameters, promise, precision, decide={"values": values})

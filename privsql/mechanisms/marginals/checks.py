@@ -47,10 +47,14 @@ CLOSE = 1e-6  # of figures that doubles come to
 
 def require_domains(manifest: Manifest, params: Contingency) -> None:
     """Raise ``UsageError`` unless a release has the columns of its domains."""
-    names = {fold_name(field.name) for field in manifest.sensitive}
+    names, domains = {fold_name(field.name) for field in manifest.sensitive}, set(map(fold_name, params.domains))
     strange = manifest.roles.hold_sets or manifest.quasi_identifiers
-    if not names or strange or names != set(map(fold_name, params.domains)):
-        raise UsageError("its manifest states other columns than those of its domains")
+    if not names or strange or names != domains:
+        wrong = ", ".join(sorted(names ^ domains)) or "quasi-identifiers or item sets"
+        raise UsageError(
+            f"its manifest states {wrong} beside or without parameters.domains, which has to name each column of a table "
+            "of categories; the release was changed or is none of privsql, so ask its publisher for it again"
+        )
 
 
 def check_marginals(release: MarginalRelease) -> list[Check]:
