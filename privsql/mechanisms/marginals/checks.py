@@ -52,8 +52,8 @@ def require_domains(manifest: Manifest, params: Contingency) -> None:
     if not names or strange or names != domains:
         wrong = ", ".join(sorted(names ^ domains)) or "quasi-identifiers or item sets"
         raise UsageError(
-            f"its manifest states {wrong} beside or without parameters.domains, which has to name each column of a table "
-            "of categories; the release was changed or is none of privsql, so ask its publisher for it again"
+            f"its manifest states {wrong} beside or without parameters.domains, which has to name each column of a "
+            "table of categories; the release was changed or is none of privsql, so ask its publisher for it again"
         )
 
 
