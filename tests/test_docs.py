@@ -38,7 +38,16 @@ WALK = [
     "attack",
     "report",
 ]  # in one folder, in order
-ALONE = {"tutorial", "sources", "pipelines", "columns", "python", "serve", "clients"}  # whose commands run elsewhere
+ALONE = {
+    "tutorial",
+    "persons",
+    "sources",
+    "pipelines",
+    "columns",
+    "python",
+    "serve",
+    "clients",
+}  # whose commands run elsewhere
 
 
 def page(name: str) -> str:
@@ -318,14 +327,31 @@ def run_line(command: str) -> str:
 @pytest.mark.soak(part="long")
 def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the installation; what it shows is what is printed, but for numbers, which follow from a secret."""
-    shutil.copy(ROOT / "examples" / "make_census.py", tmp_path)
+    for name in ("make_census.py", "make_visits.py"):
+        shutil.copy(ROOT / "examples" / name, tmp_path)
     monkeypatch.chdir(tmp_path)
     said = [run_line(command) for command in commands(page("tutorial"))[1:]]
-    everything = plain((tmp_path / "spec.toml").read_text(encoding="utf-8") + "".join(said))
+    said += [(tmp_path / name).read_text(encoding="utf-8") for name in ("spec.toml", "visits.toml")]
+    everything = plain("".join(said))
     shown = [line for kind, text in blocks(page("tutorial")) if kind == "text" for line in text.splitlines()]
     assert len(shown) >= 12
     assert [line for line in shown if plain(line) not in everything] == []
     assert (tmp_path / "attacks.png").stat().st_size > 10_000
+
+
+def test_the_page_on_persons_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it shows of specifications is what they say."""
+    shutil.copy(ROOT / "examples" / "make_visits.py", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PRIVSQL_LEDGER", str(tmp_path / "ledger.duckdb"))
+    for command in commands(page("persons")):
+        run_line(command)
+    everything = "".join(
+        (tmp_path / f"{name}.toml").read_text(encoding="utf-8") for name in ("panel", "tests", "events")
+    )
+    shown = [line for kind, text in blocks(page("persons")) if kind == "text" for line in text.splitlines()]
+    assert len(shown) >= 5
+    assert [line for line in shown if line not in everything] == []
 
 
 @pytest.mark.slow

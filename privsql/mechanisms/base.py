@@ -282,7 +282,8 @@ class Proposal:
         """Return the promise and the precision, a line for each sentence."""
         if self.precision is None:
             return self.promise
-        return (*self.promise, f"Precision: {self.precision.text}.")
+        text = self.precision.warning if self.precision.is_useless else f"Precision: {self.precision.text}."
+        return (*self.promise, text)
 
 
 @dataclass(frozen=True)

@@ -290,9 +290,15 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
     if roles.person is not None:
         taken = {"person": roles.person, "persons": "one"}
         taken |= {"persons": "first", "order": order} if order is not None else {}
+        if (
+            order in roles.published and roles.published[order] is None
+        ):  # a number that says next to nothing of the first
+            del roles.published[order]
+            roles.left_out[order] = "orders the records of a person"
         source = _make_source({**place.fields, **place.how_read, **taken})
     wanted = [name for name in roles.published] or [name for names in roles.asked.values() for name in names]
-    basket = find_basket(columns, sensitive) if wishes.kind is None and wishes.promise is None else None
+    free = wishes.kind is None and wishes.promise is None and not is_amount(secret, categorical=wishes.categorical)
+    basket = find_basket(columns, sensitive) if free and not roles.published else None
     if basket is not None and not {*wanted} - {basket}:
         return _propose_changing(place, source, replace(roles, person=basket), texts, options, CARRIED)
     if not wanted:
@@ -332,7 +338,7 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
         worth = float(weights.sum() ** 2 / np.square(weights).sum() / len(weights))
         lines.append(f"{name} is a survey weight: weighted answers are worth those of {worth:.0%} of the records.")
     if chosen.precision is not None and chosen.precision.is_useless:
-        lines.append(f"{chosen.precision.warning} Publish asks for --allow-useless.")
+        lines.append("Publish asks for --allow-useless.")
     for line in (*lines, *chosen.remarks, *texts):
         document.add(tomlkit.comment(line))
     decide = _ask(roles, chosen, wishes)
