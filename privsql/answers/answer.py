@@ -553,8 +553,7 @@ def find_unknown(statement: Statement, answers: Answers, roles: Roles) -> tuple[
 
 def explain_rounding(statement: Statement, bins: Mapping[str, Bins]) -> tuple[str, ...]:
     """Return a sentence for each column of rounded numbers of which a sum, a mean or the like is asked."""
-    names = dict.fromkeys(one.measure.column for one in statement.calls)
-    rounded = {name: bins[name] for name in names if name is not None and name in bins and bins[name].rounds}
+    rounded = {name: how for one in statement.calls for name, how in one.measure.list_rounded(bins).items()}
     return tuple(f"{name} is of published values: {one}" for name, one in rounded.items())
 
 

@@ -248,9 +248,11 @@ class GroupedBy:
         """Return a column with bounds of the source."""
         missing = count_touching(question, self.asking.manifest)
         rows = widen_rows(question, rows, missing)
-        rounded = self.asking.manifest.bins.get(question.measure.column or "")
-        if rounded is not None and rounded.rounds:
-            rows = self._widen_rounded(question, rounded, rows)
+        rounded = question.measure.list_rounded(self.asking.manifest.bins)
+        if question.measure.column in rounded:
+            rows = self._widen_rounded(question, rounded[question.measure.column], rows)
+        elif rounded:  # how far an expression of rounded numbers lies from the source is not known
+            rows = [replace(row, low=None, high=None, std_error=row.std_error or None) for row in rows]
         rests = weaken_grounds(self.asking.answers.rests_on(question, self.asking.estimator), rows, missing)
         rows = [replace(row, std_error=None) if row.is_fixed and not row.is_of_some else row for row in rows]
         return AggregateColumn(values, {row.group: row for row in rows}, rests, missing, kind)

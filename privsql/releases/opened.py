@@ -24,6 +24,7 @@ from privsql.outcomes import notebook_page, pairs
 from privsql.releases.contents import ENDING, admit_release, complete_folder, locate_release, name_holders
 from privsql.releases.draft import MAIN, Draft, digest_schema, is_occupied, sweep_drafts
 from privsql.releases.statements import describe_manifest, examine_release
+from privsql.source.roles import is_weight_name
 from privsql.source.targets import Target, as_target
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from privsql.answers.evaluate_select import SelectEvaluation
     from privsql.answers.present import QuestionLimits
     from privsql.answers.sql.compiler import ItemGroups
-    from privsql.answers.sql.question import Lookup
+    from privsql.answers.sql.question import Lookup, Statement
     from privsql.calls import PathLike
     from privsql.engine.database import Container, LockedSession, Options, Relations, Stage
     from privsql.engine.sqlfiles import Field
@@ -451,9 +452,34 @@ class Release:
                 *find_unknown(statement, self.answers, self.manifest.roles),
                 *explain_rounding(statement, self.manifest.bins),
                 *note_top(asking),
+                *self._explain_weights(statement),
             ),
             presented.bounds_rest_on(),
         )
+
+    def _explain_weights(self, statement: Statement) -> Iterator[str]:
+        """Yield how many records weighted sums are worth: (sum w)^2 / sum w^2, for each weight of the question.
+
+        They are those that meet the conditions on quasi-identifiers. A column is a weight by its name.
+        """
+        operands = [one.measure.operand for one in statement.calls if one.measure.kind in ("sum", "avg")]
+        named = {item.name for one in operands if one is not None for item in one.find_all(exp.Column)}
+        numbers = [one.name for one in self.manifest.quasi_identifiers if one.is_number and one.name in named]
+        question = replace(statement.scope, groups=()).make_question()
+        for name in (one for one in numbers if is_weight_name(one)):
+            amount = exp.cast(sqlfiles.column(name), "DOUBLE")
+            holes: sqlfiles.Holes = {
+                "qit": question.join_lookups(sqlfiles.table(self.answers.records)),
+                "amount": amount,
+                "terms": [],
+                "keys": [],
+                "filter": sqlfiles.all_of(question.filters["qi"]),
+            }
+            rows = self._counts.rows(sqlfiles.fill("query/moments", holes))
+            for records, total, squares, least, _ in rows:
+                if records and squares and least >= 0:
+                    worth = float(total) ** 2 / float(squares)
+                    yield f"{name} weighs records: weighted sums are worth those of {worth:,.0f} of {records:,} records"
 
     def _answer_items(
         self, sql: str, items: ItemGroups, confidence: float, estimator: str, limits: QuestionLimits | None

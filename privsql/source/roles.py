@@ -105,6 +105,11 @@ def split_name(name: str) -> str:
     return BETWEEN.sub("_", name)
 
 
+def is_weight_name(name: str) -> bool:
+    """Return whether a name says that a column holds weights of a survey, or of bodies."""
+    return bool(WEIGHT.search(split_name(name)))
+
+
 def names_records_or_people(name: str) -> bool:
     """Return whether a name says that a column names records or people."""
     words = split_name(name)

@@ -119,7 +119,6 @@ def test_whole_bins_are_counted_exactly(people: pa.Table, release: Path, conditi
         "COUNT(*) FROM data WHERE wage >= 1012",
         "COUNT(DISTINCT wage) FROM data",
         "STDDEV(wage) FROM data",
-        "AVG(wage + 1) FROM data",
         "COUNT(*) FROM data WHERE dayofweek(day) = 2",
         "COUNT(*) FROM data WHERE date_trunc('week', day) = '2022-01-03'",
         "COUNT(*) FROM data WHERE strftime(day, '%d') = '01'",
@@ -128,3 +127,28 @@ def test_whole_bins_are_counted_exactly(people: pa.Table, release: Path, conditi
 def test_questions_that_cut_a_bin_are_refused(release: Path, question: str) -> None:
     with pytest.raises(UsageError, match="is in"):
         privsql.query(release, f"SELECT {question}")
+
+
+def test_weighted_means_of_rounded_numbers_have_no_bounds(release: Path) -> None:
+    """How far an expression of rounded numbers lies from that of the source is not known."""
+    answer = privsql.query(release, "SELECT SUM(wage * age) / SUM(age) AS mean FROM data")
+    assert answer.rows[0][0] > 0
+    assert answer.rows[0][-1] is None
+    with pytest.raises(UsageError, match="is in"):
+        privsql.query(release, "SELECT SUM(CASE WHEN wage > 1000 THEN wage END) FROM data")
+
+
+def test_weighted_sums_say_what_they_are_worth(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    weights = rng.lognormal(4, 1, NUMBER)
+    age, ill = rng.integers(18, 80, NUMBER), rng.choice(["a", "b", "c"], NUMBER)
+    table = pa.table({"age": age, "wgt": weights, "ill": ill})
+    to = tmp_path / "a.duckdb"
+    privsql.publish(
+        table, sensitive="ill", qi=["age", "wgt"], threshold=0.6, to=to, seed=1, set={"ledger": {"off": True}}
+    )
+    for condition, chosen in (("", age > 0), (" WHERE age > 40 AND ill = 'a'", age > 40)):
+        (note,) = privsql.query(to, f"SELECT SUM(wgt) FROM data{condition}").notes
+        worth = weights[chosen].sum() ** 2 / np.square(weights[chosen]).sum()
+        assert note == f"wgt weighs records: weighted sums are worth those of {worth:,.0f} of {chosen.sum():,} records"
+    assert not privsql.query(to, "SELECT SUM(age) FROM data").notes

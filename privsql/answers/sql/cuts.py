@@ -37,6 +37,7 @@ MOMENTS = {  # of a cast; DuckDB's TIMESTAMP is one without a time zone
 NUMBER = re.compile(r"[0-9]{1,40}(\.[0-9]{0,40})?")
 SIGNED = re.compile(f"-?{NUMBER.pattern}")
 NEAR = ("sum", "avg", "min", "max", "median")  # figures that rounding moves by half a step of a number at most
+ARITHMETIC = (exp.Column, exp.Identifier, exp.Literal, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg, exp.Paren)
 TURNED = {exp.LT: exp.GT, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.GTE: exp.LTE}
 
 
@@ -54,7 +55,9 @@ def refuse_cuts(
     for one in statement.calls:
         measured = one.measure.operand
         for item in measured.find_all(exp.Column) if measured is not None else ():
-            near = one.measure.kind in NEAR and item.name in bins and bins[item.name].rounds and measured is item
+            rounded = item.name in bins and bins[item.name].rounds
+            single = one.measure.kind in NEAR and measured is item
+            near = rounded and (single or (one.measure.kind in ("sum", "avg") and _is_arithmetic(measured)))
             if (item.name in bins and not near) or item.name in groups:
                 raise _make_refusal(item.name, one.written, bins.get(item.name))
 
@@ -88,6 +91,11 @@ def refuse_cuts(
                 known = ", ".join(groups[item.name])
                 raise UsageError(f"{as_written(node)}: column {item.name!r} holds groups of values: {known}")
     return statement
+
+
+def _is_arithmetic(root: exp.Expr | None) -> bool:
+    """Return whether an expression only adds, subtracts, multiplies and divides columns and numbers."""
+    return root is not None and all(isinstance(node, ARITHMETIC) for node in root.walk())
 
 
 def _make_refusal(name: str, written: str, bins: Bins | None) -> UsageError:

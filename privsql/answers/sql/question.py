@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from privsql.engine.database import Relations
+    from privsql.model.bins import Bins
 
 # Questions ------------------------------------------------------------------------------------------------------------
 
@@ -89,6 +90,13 @@ class Measure:
         """Return the name of the column that is measured, if it is one."""
         operand = unwrap_order(self.operand)
         return operand.name if isinstance(operand, exp.Column) else None
+
+    def list_rounded(self, bins: Mapping[str, Bins]) -> dict[str | None, Bins]:
+        """Return the rounded columns that are measured, with their bins."""
+        if self.operand is None or self.kind == "count":
+            return {}
+        names = {item.name for item in self.operand.find_all(exp.Column)}
+        return {name: bins[name] for name in names if name in bins and bins[name].rounds}
 
     @property
     def amount(self) -> exp.Expr | None:

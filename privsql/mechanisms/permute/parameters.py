@@ -100,7 +100,10 @@ class PlannedGroup(Facts):
 
 
 class GroupFacts(Facts):
-    """The facts of a plan: the groups of a release. ``by_group`` has the first of them; no release states it."""
+    """The facts of a plan: the groups of a release.
+
+    ``by_group`` has the first of them, and ``known`` says how well values are known; no release states these two.
+    """
 
     title: ClassVar = "groups"
     details: ClassVar = frozenset({"error"})
@@ -112,6 +115,7 @@ class GroupFacts(Facts):
     largest: int = Field(ge=1)
     mean_width: float = Field(ge=0)
     by_group: list[PlannedGroup] = Field(default_factory=list, max_length=MOST_GROUPS)
+    known: str = Field(default="", exclude=True)
 
     def tabulate(self) -> list[tuple[object, ...]]:
         """Return the summation error by group."""
@@ -126,6 +130,7 @@ class GroupFacts(Facts):
             ("groups", f"{self.groups:,}  (of {self.smallest:,} to {self.largest:,} records)"),
             ("width", f"max - min of a record's group is {mean:.6g} {unit}".rstrip() + " on average"),
             ("error", f"{readable_text(self.error)}  (sum of max - min over the groups)"),
+            *([("known", self.known.removeprefix("Known "))] if self.known else []),
         ]
 
 

@@ -98,7 +98,11 @@ def plan_release(db: Relations, source: Records, params: Permute) -> GroupFacts:
         codes, groups = group_records(measured, source, params)
         return state_release(measured, codes, groups, source.labels)
     codes = np.arange(len(source.counts), dtype=np.int64)
-    return _state_groups(measured, codes, label_records(starts, len(codes)), source.counts, source.labels)
+    facts = _state_groups(measured, codes, label_records(starts, len(codes)), source.counts, source.labels)
+    if source.roles.sensitive[0].type in STEPS:
+        return facts
+    values, counts = np.array([float(label) for label in source.labels]), np.array(source.counts, dtype=np.int64)
+    return GroupFacts.join_parts(facts, known=_describe_levels(values, counts, starts))
 
 
 def state_release(measured: MeasuredAxis, codes: Ints, groups: Ints, labels: Sequence[str] = ()) -> PermuteFacts:
@@ -174,6 +178,8 @@ def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
     if starts and not is_time:
         promise.append(_describe_levels(np.array([float(label) for label in records.labels]), counts, starts))
     remarks = []
+    if median > 0:
+        remarks.append("Where the level may harm, make bands of it in source.query and ask for --promise tables.")
     if guessed > 1 / 2:
         right = f"{guessed:.0%} of the records"
         remarks.append(f"Note: an attacker who guesses the most common value of a group is right for {right}.")
