@@ -98,6 +98,56 @@ def test_measured_cells_have_the_interval_of_their_noise(made: Path) -> None:
     assert joined["low"] < joined["high"]
 
 
+WIDE = """
+SELECT CAST(greatest(18, least(90, round(50 + 14 * z + 8 * sqrt(-2 * ln(u)) * cos(2 * pi() * v)))) AS INTEGER) AS age,
+  CAST(floor(exp(1.5 + 0.4 * z) * (0.5 + v)) AS INTEGER) AS visits, w, nr, {columns}
+FROM (
+  SELECT i AS nr, sqrt(-2 * ln(h(i, 1))) * cos(2 * pi() * h(i, 2)) AS z, h(i, 3) AS u, h(i, 4) AS v, h(i, 5) AS w
+  FROM range({n}) t(i)
+)
+"""
+ILLS = """
+SELECT * EXCLUDE w, CASE WHEN w < rare THEN 'rare' WHEN w < rare + common THEN 'cancer'
+    WHEN w < rare + common + 0.3 THEN 'flu' WHEN w < rare + common + 0.5 THEN 'gout' ELSE 'cold' END AS disease
+FROM (
+  SELECT *, 0.02 * (1 + ln(1 + visits)) / 2.5 AS rare, 0.1 / (1 + exp(-(age - 58) / 6)) AS common FROM wide
+)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [1, 13])
+def test_sums_and_means_by_a_value_hold_over_releases(columns: int, tmp_path: Path) -> None:
+    """Two numbers of which rare values depend, beside 1 or 13 other columns; the intervals of three releases."""
+    names = [f"c{at}" for at in range(columns)]
+    others = ", ".join(
+        f"CAST(floor(h(nr, {10 + at}) * {2 + at % 4}) AS INTEGER) AS {name}" for at, name in enumerate(names)
+    )
+    listed = 'values = ["cold", "flu", "gout", "cancer", "rare"]'
+    mechanism = TABLES.format("1.386294").replace('values = ["cold", "flu", "gout"]', listed)
+    roles = f'quasi_identifiers = {["age", "visits", *names]}\nsensitive = ["disease"]'.replace("'", '"')
+    figures = "AVG(age) AS a, AVG(visits) AS v, SUM(age) AS sa, SUM(visits) AS sv"
+    asked, hits, cancer = f"SELECT disease, {figures} FROM {{}} GROUP BY disease", [], []
+    for seed in range(3):
+        place = tmp_path / str(seed)
+        place.mkdir()
+        with duckdb.connect() as db:
+            db.execute(f"CREATE MACRO h(i, k) AS (hash(i, k, {seed}) % 1000003 + 1) / 1000004.0")
+            db.execute(f"CREATE TABLE wide AS {WIDE.format(n=6000, columns=others)}")
+            db.execute(f"CREATE TABLE people AS {ILLS}")
+            db.execute(f"COPY people TO '{place / 'people.parquet'}'")
+            truth = {row[0]: row[1:] for row in db.sql(asked.format("people")).fetchall()}
+        spec = specification(place, source='file = "people.parquet"\nid = "nr"', columns=roles, mechanism=mechanism)
+        succeeded("publish", spec, "--seed", seed)
+        for row in answer(place / "ill.duckdb", asked.format("ill")):
+            for name, true in zip(("a", "v", "sa", "sv"), truth.get(row["disease"], ()), strict=False):
+                hits.append(row[f"{name}_low"] <= true <= row[f"{name}_high"])
+                cancer += hits[-1:] if row["disease"] == "cancer" else []
+    assert len(hits) == 3 * 5 * 4
+    assert sum(hits) >= 0.93 * len(hits)
+    assert sum(cancer) >= 0.8 * len(cancer)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("stated", ["1", "", "plague", "NULL", "inf", "a\x00b"])
 def test_no_value_decides_whether_or_with_which_types_a_table_is_published(stated: str, tmp_path: Path) -> None:
