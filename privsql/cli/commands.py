@@ -64,11 +64,13 @@ def publish(
     allow_useless: Annotated[
         bool, typer.Option("--allow-useless", help="Publish although a count of 500 is off by more than 20%.")
     ] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="List the SQL steps that ran, with rows and time.")] = False,
     verbose: Verbose = False,
 ) -> CommandOutcome:
     """Publish a release. It exists only once every check has passed; a crash leaves the old one or none."""
     how: dict[str, Any] = {"key_file": key_file, "seed": seed, "replace": replace, "repeat": repeat}
     how |= {"nobody_has_it": nobody_has_it, "allow_composition": allow_composition, "allow_useless": allow_useless}
+    how["trace"] = trace
     done = api.publish(specification, **how, options=options)
     return tell(done, verbose=verbose)
 

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, TypeVar, cast
 
 from privsql.calls import as_whole_number, refuse_unknown_keywords
 from privsql.errors import EngineError, UsageError
+from privsql.outcomes import JsonObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -499,9 +500,13 @@ READING, COMPARING = "Reading the source", "Comparing with earlier releases"  # 
 
 
 class Reporter:
-    """Receives the titles of steps and how far they are. This one ignores them; ``watched`` tells whether one looks."""
+    """Receives the titles of steps and how far they are. This one ignores them; ``watched`` tells whether one looks.
+
+    ``traces`` tells whether it takes note of every statement.
+    """
 
     watched = False
+    traces = False
 
     def start_step(self, title: str) -> None:
         """Begin a step with a time of its own."""
@@ -511,6 +516,30 @@ class Reporter:
 
     def update_statement(self, percent: float) -> None:
         """Take note that a statement of the step is ``percent`` done; negative if unknown."""
+
+    def note_statement(self, statement: TracedStatement) -> None:
+        """Take note of a statement that has run."""
+
+
+@dataclass(frozen=True)
+class TracedStatement(JsonObject):
+    """A statement that an engine has run.
+
+    Attributes:
+        step: The step of the verb.
+        relation: The table or view that it makes; empty where its rows are read.
+        file: The file of ``sql/`` that it is made of; empty if it has none.
+        rows: How many rows it made or read; None of a view, or of rows that are streamed.
+        seconds: How long it took.
+    """
+
+    json_keys = ("step", "relation", "file", "rows", "seconds")
+
+    step: str
+    relation: str
+    file: str
+    rows: int | None
+    seconds: float
 
 
 SILENT = Reporter()
@@ -589,6 +618,29 @@ class PartReporter(Reporter):
 
     def update_statement(self, percent: float) -> None:
         self._whole.update_statement(percent)
+
+
+class TraceReporter(Reporter):
+    """Collects the statements that run, and hands steps on to another reporter."""
+
+    traces = True
+
+    def __init__(self, shown: Reporter) -> None:
+        self._shown, self._step, self.watched = shown, "", shown.watched
+        self.statements: list[TracedStatement] = []
+
+    def start_step(self, title: str) -> None:
+        self._step = title
+        self._shown.start_step(title)
+
+    def update(self, percent: float) -> None:
+        self._shown.update(percent)
+
+    def update_statement(self, percent: float) -> None:
+        self._shown.update_statement(percent)
+
+    def note_statement(self, statement: TracedStatement) -> None:
+        self.statements.append(replace(statement, step=self._step))
 
 
 class BarReporter(Reporter):

@@ -153,6 +153,9 @@ def sql_folder() -> Traversable:
     raise FileNotFoundError("the SQL files of privsql are not installed")
 
 
+FILE = "file"  # the key under which a filled tree keeps the name of its file
+
+
 @lru_cache(maxsize=256)
 def text(name: str) -> str:
     """Return the text of ``sql/<name>.sql``."""
@@ -204,7 +207,13 @@ def fill(name: str, holes: Mapping[str, Hole]) -> exp.Query:
             clause.parent.set("group" if isinstance(clause, exp.Group) else "order", None)
     if unused:
         raise ValueError(f"sql/{name}.sql has no holes {sorted(unused)}")
+    tree.meta[FILE] = name
     return tree
+
+
+def find_file(tree: exp.Expr) -> str:
+    """Return the file that a tree is made of, the outermost one if there are several; empty if there is none."""
+    return next((str(node.meta[FILE]) for node in tree.walk() if FILE in node.meta), "")
 
 
 def list_holes(name: str) -> set[str]:

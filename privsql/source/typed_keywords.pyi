@@ -179,3 +179,5 @@ class Publishing(Planning, total=False):
     """Publish the same subjects again where no guarantee covers it."""
     allow_useless: bool
     """Publish although a count of 500 is off by more than a fifth."""
+    trace: bool
+    """List the SQL statements that ran, with their files, rows and seconds."""

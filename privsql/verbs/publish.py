@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from privsql import keyed_random
 from privsql.calls import as_path, as_whole_number, refuse_unknown_keywords
 from privsql.engine import sqlfiles
-from privsql.engine.database import COMPARING, READING, RUNNING, options_from
+from privsql.engine.database import COMPARING, READING, RUNNING, TracedStatement, TraceReporter, options_from
 from privsql.engine.files import fold_name, temporary_folder
 from privsql.engine.open import is_database, log_of, open_engine
 from privsql.engine.sqlfiles import table, temp_table
@@ -80,7 +80,7 @@ class Published(Outcome):
     in Python; ``verify``, ``evaluate`` and ``attack`` take it as ``source``. ``stated``: the mechanism's own facts.
     ``search_seconds``: processor time of a plan's search, where the mechanism measures it. ``summary``: the lines on
     the release that need no measuring (``summarize`` measures the others). ``changes``: of a plan the ids of earlier
-    records that were deleted or changed, where these may not change.
+    records that were deleted or changed, where these may not change. ``trace``: the statements that ran, if asked for.
     """
 
     release: Path | None
@@ -94,6 +94,7 @@ class Published(Outcome):
     search_seconds: float | None = None
     summary: ReleaseSummary | None = field(default=None, repr=False)
     changes: Sequence[tuple[str, str]] = field(default=(), repr=False)
+    trace: Sequence[TracedStatement] = field(default=(), repr=False)
 
     @property
     def target(self) -> Target:
@@ -168,6 +169,9 @@ class Published(Outcome):
         head, *rows = (self.stated.tabulate() if verbose or self.release is None else []) or [()]
         if rows:
             yield Table([str(one) for one in head], rows, range(len(head)), most=MOST_ROWS)
+        if self.trace:
+            steps = [(one.step, one.relation, one.file, one.rows, f"{one.seconds:.3f}") for one in self.trace]
+            yield Table(("step", "relation", "file of sql/", "rows", "s"), steps, (3, 4))
         if self.release is not None:
             yield f"wrote {self.target}"
 
@@ -182,6 +186,7 @@ class Published(Outcome):
             **({} if self.search_seconds is None else {"search_seconds": self.search_seconds}),
             "warnings": self.warnings,
             **({} if self.summary is None else {"summary": self.summary.as_json()}),
+            **({"trace": [one.as_json() for one in self.trace]} if self.trace else {}),
         }
 
 
@@ -198,6 +203,7 @@ PUBLISH_KEYWORDS = (
     "nobody_has_it",
     "allow_composition",
     "allow_useless",
+    "trace",
 )
 
 
@@ -220,7 +226,8 @@ def publish(spec: SpecLike | None = None, **how: Unpack[Publishing]) -> Publishe
     off by more than a fifth is only made with ``allow_useless``. ``replace``: a release that is there is
     replaced, and counts as received all the same, which the new one says; with ``nobody_has_it`` it is withdrawn in the
     ledger; ``repeat``: it is replaced only by the same release again, or one that a guarantee covers beside it, as a
-    job needs it that may run twice. Raises ``InfeasibleError``, ``UsageError``, ``EngineError``, ``GuaranteeError``.
+    job needs it that may run twice. ``trace``: the outcome lists the statements that DuckDB ran, in their order, each
+    with its file of ``sql/``. Raises ``InfeasibleError``, ``UsageError``, ``EngineError``, ``GuaranteeError``.
     """
     refuse_unknown_keywords(how, (*SETTINGS, *RUNNING, *PUBLISH_KEYWORDS), "publish")
     source_keywords, rest = split_keywords({name: value for name, value in how.items() if name not in PUBLISH_KEYWORDS})
@@ -231,7 +238,12 @@ def publish(spec: SpecLike | None = None, **how: Unpack[Publishing]) -> Publishe
         raise UsageError("option nobody_has_it is about the release that is replaced; give option replace, too")
     request = PublicationRequest(meant, None, _release_key(how), allow, repeat=repeat, nobody_has_it=unreceived)
     with options_from(rest, "publish") as options:
-        return publish_spec(request, options, replace=replace, useless=bool(how.get("allow_useless")))
+        how_published: dict[str, Any] = {"replace": replace, "useless": bool(how.get("allow_useless"))}
+        if not how.get("trace"):
+            return publish_spec(request, options, **how_published)
+        noted = TraceReporter(options.report)
+        done = publish_spec(request, dataclasses.replace(options, report=noted), **how_published)
+        return dataclasses.replace(done, trace=noted.statements)
 
 
 def _release_key(keywords: Mapping[str, Any]) -> Key | None:

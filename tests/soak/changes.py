@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("privsql", "sql", "tests", "docs", "examples", "pyproject.toml", "README.md", "SECURITY.md", "CHANGELOG.md")
-LONGEST = 900  # seconds of the tests of one change
+LONGEST = 600  # seconds of the tests of one change
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from privsql.engine.database import SILENT, Reporter
+from privsql.engine.database import SILENT, Reporter, TracedStatement
 from privsql.engine.files import PACKED, redact_secrets
 from privsql.errors import HIDDEN, EngineError, LateError, UsageError
 
@@ -156,6 +156,15 @@ class Connection:
     def start_step(self, title: str) -> None:
         """Report the next step."""
         self._report.start_step(title)
+
+    @property
+    def traces(self) -> bool:
+        """Return whether somebody wants to know which statements run."""
+        return self._report.traces
+
+    def note_statement(self, relation: str, file: str, rows: int | None, begun: float) -> None:
+        """Report a statement that was begun at a time of ``time.perf_counter``."""
+        self._report.note_statement(TracedStatement("", relation, file, rows, time.perf_counter() - begun))
 
     def run(self, sql: str, values: Mapping[str, Any] | None = None) -> None:
         """Run one statement, with progress and translated errors."""

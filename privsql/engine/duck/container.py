@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import tempfile
+import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -31,6 +32,7 @@ from privsql.engine.sqlfiles import (
     column,
     concat_texts,
     fill,
+    find_file,
     first_characters,
     qualify_tables,
     render_sql,
@@ -83,13 +85,26 @@ class DuckRelations:
     # Reading ---
 
     def rows(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        return self.connection.rows(self._render_query(query), values)
+        begun = time.perf_counter()
+        found = self.connection.rows(self._render_query(query), values)
+        if self.connection.traces:
+            self.connection.note_statement("", find_file(query), len(found), begun)
+        return found
 
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
-        return self.connection.arrow(self._render_query(query), values)
+        begun = time.perf_counter()
+        found = self.connection.arrow(self._render_query(query), values)
+        if self.connection.traces:
+            self.connection.note_statement("", find_file(query), found.num_rows, begun)
+        return found
 
-    def stream_batches(self, query: exp.Expr, rows: int) -> AbstractContextManager[pa.RecordBatchReader]:
-        return self.connection.stream_batches(self._render_query(query), rows)
+    @contextmanager
+    def stream_batches(self, query: exp.Expr, rows: int) -> Iterator[pa.RecordBatchReader]:
+        begun = time.perf_counter()
+        with self.connection.stream_batches(self._render_query(query), rows) as batches:
+            yield batches
+        if self.connection.traces:
+            self.connection.note_statement("", find_file(query), None, begun)
 
     def open_sibling(self) -> DuckRelations:
         return DuckRelations(self.connection.open_sibling())
@@ -141,11 +156,14 @@ class DuckRelations:
         if title:
             self.connection.start_step(title)
         kind, target = ("TABLE", table(name, into, schema)) if into else ("TEMP TABLE", temp_table(name))
+        begun = time.perf_counter()
         try:
-            self.connection.run(f"CREATE {kind} {render_sql(target)} AS {self._render_query(query)}")
+            made = self.connection.rows(f"CREATE {kind} {render_sql(target)} AS {self._render_query(query)}")
         except PrivsqlError as error:
             fault, self._fault = self._fault, None
             raise fault or error from None
+        if self.connection.traces:
+            self.connection.note_statement(name, find_file(query), int(made[0][0]), begun)
 
     def store_rows(
         self,
@@ -172,6 +190,8 @@ class DuckRelations:
             self.connection.run(f"CREATE TEMP TABLE {render_sql(temp_table(name))} AS {one_select(query)}")
 
     def create_view(self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None) -> None:
+        if self.connection.traces:
+            self.connection.note_statement(name, find_file(query), None, time.perf_counter())
         if into is None:
             view = render_sql(temp_table(name))
             self.connection.run(f"CREATE OR REPLACE TEMP VIEW {view} AS {self._render_query(query)}")
