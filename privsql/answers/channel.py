@@ -128,8 +128,10 @@ class CovarianceForm:
         if level not in self._stored_bases:
             if len(self._stored_bases) >= MOST_BASES:
                 self._stored_bases.clear()
-            values, vectors = scipy.linalg.eigh(self.observed_covariance, self.channel.noise_covariance(level))
-            self._stored_bases[level] = values.clip(0), vectors
+            root = np.linalg.cholesky(self.channel.noise_covariance(level))  # scipy takes long to import
+            reduced = np.linalg.solve(root, np.linalg.solve(root, self.observed_covariance).T)
+            values, vectors = np.linalg.eigh((reduced + reduced.T) / 2)
+            self._stored_bases[level] = values.clip(0), np.linalg.solve(root.T, vectors)
         return self._stored_bases[level]
 
     @cached_property

@@ -171,8 +171,9 @@ class StatementReader:
         for node in walk(tree):
             named = {fold_name(part) for key in ("column_names", "using_columns") for part in node.get(key) or ()}
             if (_takes_all(node, own) or cut & named) and id(node) not in plain:
-                written = ", ".join((*self._manifest.bins, *self._manifest.groups))
-                raise UsageError(f"columns in bins or groups can be grouped by and nothing else here: {written}")
+                own = [one for one in (*self._manifest.bins, *self._manifest.groups) if fold_name(one) in named]
+                first = (own or [*self._manifest.bins, *self._manifest.groups])[0]
+                raise UsageError(f"{first} is in bins or groups: it can be grouped by, and nothing else here")
 
 
 def _takes_all(node: Tree, own: Sequence[Tree]) -> bool:

@@ -176,10 +176,11 @@ def init(
 Attached = Annotated[
     list[Path] | None, typer.Option(help="A DuckDB, Parquet or CSV file whose tables may be joined; repeatable.")
 ]
-NoFit = Annotated[
+Fitted = Annotated[
     bool,
     typer.Option(
-        "--no-fit", help="Do not fit a model first; a release without one gets it where that takes about 15 seconds."
+        "--fit/--no-fit",
+        help="Fit a model first to a release that has none, where that takes 15 seconds at most.",
     ),
 ]
 SourceOption = typer.Option(
@@ -219,7 +220,7 @@ def query(
     ] = "best",
     attach: Attached = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print the SQL that runs and the formula.")] = False,
-    no_fit: NoFit = False,
+    fit: Fitted = True,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: Json = False,
 ) -> CommandOutcome:
@@ -231,7 +232,7 @@ def query(
             raise UsageError("--csv and --explain need SQL")
         frequent = api.query(release, sql, itemsets=itemsets, estimator=estimator)  # type: ignore[call-overload]
         return tell(frequent)
-    with api.open(release, attach or (), fit=not no_fit) as opened:
+    with api.open(release, attach or (), fit=fit) as opened:
         answer = opened.query(sql, confidence=confidence, estimator=estimator)
         hints = () if answer.certain else opened.answers.explain_improvement(answer.estimator)
     if as_csv:
@@ -326,7 +327,7 @@ def serve(
     ] = 20_000,
     at_once: Annotated[int, typer.Option(min=1, max=64, help="Questions that are answered at once; others wait.")] = 2,
     verify: Annotated[bool, typer.Option("--verify", help="Verify every release before it is served.")] = False,
-    no_fit: NoFit = False,
+    fit: Fitted = True,
     open: Annotated[bool, typer.Option("--open", help="Show the page in a browser.")] = False,  # noqa: A002
     as_json: Json = False,
 ) -> None:
@@ -339,7 +340,7 @@ def serve(
 
     limits: dict[str, Any] = {"timeout": timeout, "rows": rows, "at_once": at_once}
     access: dict[str, Any] = {"host": host, "port": port, "token": token, "allow_host": allow_host or ()}
-    ways: dict[str, Any] = {"attach": attach or (), "verify": verify, "open": open, "fit": not no_fit}
+    ways: dict[str, Any] = {"attach": attach or (), "verify": verify, "open": open, "fit": fit}
     api.serve(releases, **access, **ways, **limits, started=started, options=options)
 
 

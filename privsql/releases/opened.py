@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -383,6 +383,9 @@ class Release:
             try:
                 statement = reader.read(sql)
             except UsageError as error:
+                if estimator == BEST and chosen == MODEL:  # a formula may answer what completed tables can't
+                    with suppress(UsageError):
+                        return self._answer_compiled(sql, confidence, self.answers.estimators[1], limits)
                 raise (refusal if isinstance(error, BindingError) else error) from error
             if self._completed is None:
                 if limits is None and self.fit_once():

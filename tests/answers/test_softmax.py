@@ -42,11 +42,12 @@ def test_a_row_has_one_indicator_of_every_term_whose_level_is_frequent(columns) 
     rows = {name: column[first] for name, column in columns.items()}
     design = FeatureMap(rows, sizes).make_design(rows, sizes)
     phi = dense(design)
-    assert set(np.unique(phi)) == {0.0, 1.0}
     start = 0
     for term in design.terms:
-        codes = term.encode()
-        assert np.array_equal(phi[:, start : start + term.levels], codes[:, None] == np.arange(term.levels)), term.name
+        codes, every = term.encode(), np.arange(len(sizes))
+        amounts = (codes[:, None] == np.arange(term.levels)) * term.weigh(every)[:, None]
+        assert np.array_equal(phi[:, start : start + term.levels], amounts), term.name
+        assert term.name == "age as a slope" or set(np.unique(amounts)) <= {0.0, 1.0}
         assert np.bincount(codes[codes >= 0], sizes[codes >= 0]).min() >= 10, term.name
         start += term.levels
     assert start == phi.shape[1]
@@ -54,6 +55,7 @@ def test_a_row_has_one_indicator_of_every_term_whose_level_is_frequent(columns) 
         "intercept",
         "age",
         "age in bins",
+        "age as a slope",
         "sex",
         "place",
         "age x sex",
@@ -99,3 +101,17 @@ def test_penalised_likelihood_has_its_maximum_where_the_gradient_is_zero(columns
     assert used["age"] > 50
     error = np.abs(design.probabilities(fit.theta, offset) - design.probabilities(truth, np.zeros(4)))
     assert error.mean() < 0.05
+
+
+def test_a_slope_has_the_normal_scores_of_bins(columns) -> None:
+    """Over all records with a number the mean is 0 and the variance 1; NULL has 0."""
+    rows, sizes = {"age": columns["age"]}, np.ones(len(columns["age"]), dtype=np.int64)
+    design = FeatureMap(rows, sizes).make_design(rows, sizes)
+    (term,) = [one for one in design.terms if one.name == "age as a slope"]
+    amounts, missing = term.weigh(np.arange(len(sizes))), np.isnan(columns["age"])
+    assert missing.any()
+    assert (amounts[missing] == 0).all()
+    assert amounts[~missing].mean() == pytest.approx(0, abs=1e-12)
+    assert amounts[~missing].std() == pytest.approx(1)
+    order = np.argsort(columns["age"][~missing])
+    assert (np.diff(amounts[~missing][order]) >= 0).all()

@@ -105,7 +105,7 @@ STAGES: dict[str, tuple[Callable[[Path, Path, Options], object], list[str]]] = {
     ),
     "fit": (
         lambda _, release, options: privsql.fit(release, options=options),
-        ["Reading the release", "Fitting the model", "Writing the model"],
+        ["Reading the release", "Fitting the model", "Drawing completed tables"],
     ),
     "attack": (
         lambda spec, release, options: privsql.attack(release, source=spec, options=options),
