@@ -368,6 +368,7 @@ class Release:
         from privsql.answers.answer import MODEL
         from privsql.answers.completed import BindingError, StatementReader
         from privsql.answers.sql.compiler import count_persons
+        from privsql.answers.sql.cuts import CutError
 
         if self.manifest.has_single_persons:
             sql = count_persons(sql, self.manifest.roles)
@@ -386,7 +387,8 @@ class Release:
                 if estimator == BEST and chosen == MODEL:  # a formula may answer what completed tables can't
                     with suppress(UsageError):
                         return self._answer_compiled(sql, confidence, self.answers.estimators[1], limits)
-                raise (refusal if isinstance(error, BindingError) else error) from error
+                tells_more = isinstance(error, BindingError) or isinstance(refusal, CutError)
+                raise (refusal if tells_more else error) from error
             if self._completed is None:
                 if limits is None and self.fit_once():
                     return self._answer_query(sql, confidence, estimator, limits)
