@@ -82,7 +82,7 @@ CHANGES = (
         "a Gaussian sigma",
         "privsql/dp_random.py",
         "result = math.sqrt(1 / (2 * rho))",
-        "result = math.sqrt(1 / (4 * rho))",
+        "return math.sqrt(1 / (4 * rho))",
     ),
     Change("a change by two", "privsql/dp_random.py", "budget / (self.moved**2 if", "budget / (self.moved if"),
     Change(
