@@ -801,7 +801,7 @@ def test_equation_7_is_unbiased(wanted: tuple[int, ...]) -> None:
 
 def test_the_variance_of_equation_7() -> None:
     """20,000 releases of 200 records, 60 with a value asked for: within 5 standard errors."""
-    table = SubTable(200, 5, Fraction(1, 4), Fraction(3))
+    table = SubTable(200, 5, Fraction(1, 4), Fraction(4))  # no p + s q is 1 - (p + q)
     p, q, s, f, n = float(table.retention), float(table.replacement), 2, 60, 200
     rng = np.random.default_rng(11)
     hits = rng.binomial(f, p + s * q, 20_000) + rng.binomial(n - f, s * q, 20_000)
@@ -810,11 +810,11 @@ def test_the_variance_of_equation_7() -> None:
     assert estimates.mean() == pytest.approx(f, abs=5 * sqrt(formula / 20_000))
     assert estimates.var() == pytest.approx(formula, rel=5 * sqrt(2 / 20_000))
     # The estimated variance takes the estimate for f.
-    seen = np.array([[100.0, 40, 20, 20, 20]])
+    seen = np.array([[60.0, 30, 40, 40, 30]])
     functional = np.array([1.0, 1, 0, 0, 0])[:, None]
     estimate, variance, asked = (part[0, 0] for part in estimate_subtable(seen, functional, p, q))
     own = min(max(estimate, 0), n)
-    assert estimate == pytest.approx((140 - n * s * q) / p)
+    assert estimate == pytest.approx((90 - n * s * q) / p)
     assert variance == pytest.approx((own * (p + s * q) * (1 - p - s * q) + (n - own) * s * q * (1 - s * q)) / p**2)
     assert asked == 2
 
