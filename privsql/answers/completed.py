@@ -158,7 +158,8 @@ class StatementReader:
 
     def _refuse_cuts(self, tree: Tree, own: Sequence[Tree]) -> None:
         """Refuse what computes with a column whose values are in bins or groups, since the release holds whole ones."""
-        cut = {fold_name(name) for name in (*self._manifest.bins, *self._manifest.groups)}
+        cut_names = [*self._manifest.bins, *self._manifest.groups]
+        cut = {fold_name(name) for name in cut_names}
         if not cut:
             return
         plain = {
@@ -171,8 +172,8 @@ class StatementReader:
         for node in walk(tree):
             named = {fold_name(part) for key in ("column_names", "using_columns") for part in node.get(key) or ()}
             if (_takes_all(node, own) or cut & named) and id(node) not in plain:
-                own = [one for one in (*self._manifest.bins, *self._manifest.groups) if fold_name(one) in named]
-                first = (own or [*self._manifest.bins, *self._manifest.groups])[0]
+                found = [one for one in cut_names if fold_name(one) in named]
+                first = (found or cut_names)[0]
                 raise UsageError(f"{first} is in bins or groups: it can be grouped by, and nothing else here")
 
 
