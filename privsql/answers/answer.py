@@ -372,6 +372,8 @@ class Answers(ABC):
     model: AttachedModel | None = None
     modelled: ClassVar[bool] = False
     """True if a model can be fitted to such a release."""
+    draws_tables: ClassVar[bool] = False
+    """True if completed tables follow from such a release itself."""
     certain: ClassVar[frozenset[str]]
     """The estimators whose low and high bound the true count with certainty."""
     records: ClassVar[str]
@@ -386,6 +388,17 @@ class Answers(ABC):
     def __init__(self, db: Relations, manifest: Manifest) -> None:
         self._db, self._manifest, self._roles = db, manifest, manifest.roles
         self._known: dict[str, list[str | None]] = {}
+
+    @property
+    def can_complete(self) -> bool:
+        """Return whether completed tables answer questions: a model drew them, or they follow from the release."""
+        return self.model is not None
+
+    def complete_tables(self) -> AttachedModel:
+        """Return the completed tables; ``UsageError`` where there are none."""
+        if self.model is None:
+            raise UsageError("no model has drawn completed tables of this release")
+        return self.model
 
     @property
     def algorithm(self) -> str:

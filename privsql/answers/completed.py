@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlglot import exp
 
-from privsql.answers.answer import DRAWN_COLUMNS, DRAWS, MODEL, Answer, AttachedModel, Figure
+from privsql.answers.answer import DRAWN_COLUMNS, DRAWS, MODEL, Answer, Figure
 from privsql.answers.estimate import count_intervals, round_bounds, student_quantile
 from privsql.answers.sql.any_select import KEY, Admission, Column, Lineage, Source, Tree, find_position, walk
 from privsql.answers.sql.grammar import refuse_bad_text
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from privsql.answers.answer import Answers
     from privsql.answers.channel import Floats
     from privsql.engine.database import LockedSession
     from privsql.engine.sqlfiles import Holes
@@ -291,20 +292,20 @@ def _take_condition(node: Tree) -> Tree | None:
 class CompletedTables:
     """The completed tables of an open release."""
 
-    def __init__(self, db: LockedSession, manifest: Manifest, model: AttachedModel) -> None:
-        self._db, self._manifest, self._model = db, manifest, model
+    def __init__(self, db: LockedSession, manifest: Manifest, answers: Answers) -> None:
+        self._db, self._manifest, self._answers = db, manifest, answers
 
     @cached_property
     def _views(self) -> list[str]:
         """Make a view of each completed table, and ``KNOWN``; return the names of the first."""
-        db, roles = self._db, self._manifest.roles
+        db, roles, model = self._db, self._manifest.roles, self._answers.complete_tables()
         keys = dict(zip((one.name for one in roles.quasi_identifiers), roles.qi_keys, strict=True))
-        columns = [alias_as(column(self._model.record, "r"), "record")]
+        columns = [alias_as(column(model.record, "r"), "record")]
         columns += [alias_as(column(name, "r"), key) for name, key in keys.items()]
         holes: Holes = {
-            "records": temp_table(self._model.records),
-            "completed": self._model.completed,
-            "record": column(self._model.record, "r"),
+            "records": temp_table(model.records),
+            "completed": model.completed,
+            "record": column(model.record, "r"),
             "columns": [*columns, *(alias_as(column(name, "c"), name) for name in DRAWN_COLUMNS)],
         }
         db.create_table("with_draws", fill("query/with_draws", holes))

@@ -124,7 +124,7 @@ class EffectSearch(ABC):
     """A fit by ``offset``, the log-odds of a record without features (K,).
 
     ``start``, ``start_of_pairs``: penalties to begin with; ``close``, ``closer``: residuals of draws in rounds, and of
-    the last ones; ``longest``: products for each; ``last``: steps after the last round.
+    the last ones; ``longest``: products for each.
     """
 
     start: ClassVar[float] = 40.0
@@ -132,7 +132,6 @@ class EffectSearch(ABC):
     close: ClassVar[float] = 0.15
     closer: ClassVar[float] = 0.1
     longest: ClassVar[int] = 40
-    last: ClassVar[int] = LAST
 
     def __init__(self, design: Design, likelihood: Likelihood, offset: Floats, noise: np.random.Generator) -> None:
         self._offset, self._noise = offset, noise
@@ -159,7 +158,7 @@ class EffectSearch(ABC):
         for number in range(rounds + 1):
             roots = np.asarray(np.linalg.cholesky(covariances), dtype=np.float64)
             prior = EffectPrior(EffectPrior.list_parts(design), roots).scale_penalties(penalties[:, None])
-            steps = self.last if number == rounds else EACH if number else FIRST
+            steps = LAST if number == rounds else EACH if number else FIRST
             theta, slope = self._climb(theta, prior, steps, report)
             if number < rounds:
                 draws = list(self._draw(theta, prior, TRIED, self.close, report))

@@ -306,12 +306,12 @@ class Release:
             self._attached, self._open = attached, stack.pop_all()
 
     def _complete_tables(self) -> CompletedTables | None:
-        """Return the completed tables of the release's model, if it has one."""
-        if self.answers.model is None:
+        """Return the completed tables of the release's model, or those that follow from the release, if any."""
+        if self.answers.model is None and not (self.answers.draws_tables and self._counts is self._db):
             return None
         from privsql.answers.completed import CompletedTables
 
-        return CompletedTables(self._db, self.manifest, self.answers.model)
+        return CompletedTables(self._db, self.manifest, self.answers)
 
     def fit_once(self) -> bool:
         """Fit a model and store it in the cache, where there is none and that is quick; return whether it did."""
@@ -403,7 +403,7 @@ class Release:
         from privsql.answers.answer import MODEL
 
         if self._completed is not None:
-            return estimator in (BEST, MODEL)
+            return estimator in (BEST, MODEL) and self.answers.can_complete
         here = estimator == BEST and self._counts is self._db
         return here and bool(self.answers.explain_improvement(self.answers.choose_estimator(BEST)))
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.answers import answer
-from privsql.answers.answer import DRAWN_COLUMNS
+from privsql.answers.answer import DRAWN_COLUMNS, AttachedModel
 from privsql.answers.estimate import (
     ConfidenceLevel,
     CountBounds,
@@ -23,11 +23,12 @@ from privsql.answers.estimate import (
 )
 from privsql.answers.sql.question import group_terms, select_terms, side_holes
 from privsql.dp_random import SUBSTITUTION
+from privsql.engine.files import unused_name
 from privsql.engine.sqlfiles import Holes, alias_as, all_of, column, fill, table, temp_table
 from privsql.errors import UsageError
 from privsql.mechanisms.dp.answers import refuse_damaged
 from privsql.mechanisms.dp.unlisted import SURE, ListedAnswers, UnlistedColumn, read_question
-from privsql.mechanisms.label_tables.model import MeasuredDesign, combine_tables
+from privsql.mechanisms.label_tables.model import MeasuredDesign, combine_tables, complete_records
 from privsql.mechanisms.label_tables.tables import PEOPLE, VALUES, WEIGHTS, read_effects, read_published, read_weights
 from privsql.mechanisms.perturb.parameters import Randomize
 from privsql.model.estimates import Estimate, same_nan
@@ -120,6 +121,7 @@ class MeasuredCount:
 # which was measured: few effects tell a mean, and real tables have shapes that the model has not.
 
 MISFIT_OF_AMOUNTS = 1.5
+COMPLETED, NUMBERED = "completed_codes", "numbered_people"  # relations
 MOST_NUMBERS = 2**29  # weights by draws, at once; large releases have fewer draws
 FEWEST_DRAWS = 5
 
@@ -142,7 +144,7 @@ class TablesAnswers(ListedAnswers):
 
     records, formulas = PEOPLE, {"reconstructed": FORMULA}
     estimators: ClassVar[tuple[str, ...]] = ("reconstructed",)
-    counts_values = True
+    counts_values = draws_tables = True
 
     parse_sql = answer.Answers.parse_sql
 
@@ -170,6 +172,33 @@ class TablesAnswers(ListedAnswers):
                 f"{query.measure.kind.upper()}({field.name}): some records have values that are not listed, whose "
                 f"numbers are unknown; ask of listed ones alone, by WHERE {field.name} IN (..)"
             )
+
+    @property
+    def can_complete(self) -> bool:
+        """Return whether all values are listed; nobody knows what a function of other ones is."""
+        return not self._has_unlisted
+
+    def complete_tables(self) -> AttachedModel:
+        """Return the completed tables that follow from the draws of the effects; the same ones each time."""
+        rule, tables = self._published
+        if self._has_unlisted:
+            raise UsageError("some records have values that are not listed, which completed tables do not tell")
+        with refuse_damaged():
+            measured = MeasuredDesign.from_tables(tables, rule)
+            effects = read_effects(self._db, measured, self._database)
+            weights = read_weights(self._db, rule, self._database)
+        kind = np.uint8 if rule.values <= np.iinfo(np.uint8).max else np.uint16
+        drawn = complete_records(measured, tables, weights, effects)
+        codes = {name: one.astype(kind) for name, one in zip(DRAWN_COLUMNS, drawn, strict=True)}
+        records = np.arange(rule.codes.sizes.sum(), dtype=np.int32)
+        self._db.register_arrow(COMPLETED, pa.table({"record": records, **codes}))
+        number = unused_name("record", [field.name for field in self._db.list_fields(table(PEOPLE))])
+        # Records are numbered by their combinations. Those of one combination are alike.
+        order = exp.Order(expressions=[self._roles.by_qi.as_column("combination", "r")])
+        place = exp.Window(this=exp.RowNumber(), order=order) - exp.Literal.number(1)
+        star = exp.Column(this=exp.Star(), table=exp.to_identifier("r"))
+        self._db.create_table(NUMBERED, exp.select(alias_as(place, number), star).from_(table(PEOPLE).as_("r")))
+        return AttachedModel(table(WEIGHTS), temp_table(COMPLETED), NUMBERED, number)
 
     @cached_property
     def _has_unlisted(self) -> bool:

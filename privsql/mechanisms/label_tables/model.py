@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from privsql.answers.answer import DRAWS
-from privsql.answers.effect_fit import ROUNDS, EffectSearch
+from privsql.answers.effect_fit import ROUNDS, EffectSearch, solve
 from privsql.answers.softmax import Term, join_blocks, renumber_levels, split_range, split_rows
 from privsql.mechanisms.dp.joint_model import fixed_draw
 from privsql.mechanisms.label_tables.rule import MOST_COARSE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -33,10 +34,13 @@ if TYPE_CHECKING:
 #
 # A count of T records with a share f of the value is taken for normal around the sum mu of p in its cell, with variance
 # s^2 + T f (1 - f)/10, s^2 that of its noise. So effects describe the records at hand, and their prior has what records
-# vary by chance. The second part keeps a fit to counts with little noise from taking very many steps.
+# vary by chance. The second part bounds how sharp the mode is where there is little noise.
 
 FEWEST, CHANCE = 30, 0.1  # records of a level; of the variance of a sample
+TINY = 1e-9  # records
 MOST_ROWS = 20_000  # combinations by which information is measured
+NEWTON, GUIDED, ENOUGH = 8, 0.1, 1.0  # steps to a mode, residuals of each, and the gain of the last one
+SHORTER, SHORTENED = 0.4, 6  # a step that gains nothing, and times
 
 
 @dataclass(frozen=True)
@@ -114,12 +118,36 @@ class TablesFit(EffectSearch):
     close: ClassVar[float] = 0.05
     closer: ClassVar[float] = 0.03
     longest: ClassVar[int] = 100
-    last: ClassVar[int] = 100
 
     def __init__(self, likelihood: TablesLikelihood, offset: Floats) -> None:
         """Fit by ``offset``, the log-odds of a record without features (K,)."""
         super().__init__(likelihood.design, likelihood, offset, fixed_draw("tables of values"))
         self._tables = likelihood
+
+    def _climb(self, theta: Floats, prior: EffectPrior, steps: int, report: Callable[[], None]) -> tuple[Floats, float]:
+        """Return theta nearer to the mode by steps of Gauss and Newton; with little noise, others would be many."""
+        (value, slope), length = self._score(theta, prior), np.inf
+        for _ in range(min(steps, NEWTON)):
+            information, squares = self._measure(theta, prior)
+            right, nearly = prior.pull(slope) - prior.whiten(theta), 1 / (1 + squares)
+            length = float(np.linalg.norm(right * np.sqrt(nearly)))
+            curve = partial(self._curve, prior, information)
+            way = prior.color(solve(curve, right, nearly, GUIDED, self.longest))
+            tried = ((theta + SHORTER**number * way) for number in range(SHORTENED))
+            scored = ((one, *self._score(one, prior)) for one in tried)
+            found = next((one for one in scored if one[1] > value), None)
+            report()
+            if found is None:
+                break
+            before, (theta, value, slope) = value, found
+            if value - before < ENOUGH:
+                break
+        return theta, length
+
+    def _score(self, theta: Floats, prior: EffectPrior) -> tuple[float, Floats]:
+        """Return the logarithm of the posterior density, and the derivative (J, K) of the likelihood."""
+        value, slope = self._evaluate(theta)
+        return value - float((prior.whiten(theta) ** 2).sum()) / 2, slope
 
     def _inform(self, theta: Floats, prior: EffectPrior) -> TablesInformation:
         return TablesInformation(self._tables, self._design.probabilities(theta, self._offset))
@@ -127,11 +155,15 @@ class TablesFit(EffectSearch):
 
 @dataclass(frozen=True)
 class MeasuredDesign:
-    """The ``design`` of measured tables, where the cells of each begin, and the log-odds of all records (K,)."""
+    """The ``design`` of measured tables, where the cells of each begin, and the log-odds of all records (K,).
+
+    ``columns``: how many there are; their tables come first.
+    """
 
     design: Design
     places: dict[int, int]
     offset: Floats
+    columns: int
 
     @staticmethod
     def from_tables(tables: Sequence[NoisyTable], rule: TablesRule) -> MeasuredDesign:
@@ -139,7 +171,8 @@ class MeasuredDesign:
         combined = combine_tables(tables, rule.values)
         design, places = make_design(rule.codes, [k for k in combined if k >= rule.columns])
         total = sum(counts.sum(axis=0) for k, (counts, _) in combined.items() if k < rule.columns) / rule.columns
-        return MeasuredDesign(design, places, np.log(np.maximum(total, 1.0) / np.maximum(total, 1.0).sum()))
+        total = np.maximum(total, 1.0)
+        return MeasuredDesign(design, places, np.log(total / total.sum()), rule.columns)
 
     def make_likelihood(self, tables: Sequence[NoisyTable], values: int) -> TablesLikelihood:
         """Return the likelihood of the tables."""
@@ -238,3 +271,31 @@ def make_design(codes: PublicCodes, pairs: Sequence[int]) -> tuple[Design, dict[
         blocks.append(([term for term in terms if term.levels], [cells]))
         places[k], begin = begin, begin + table.size
     return join_blocks(blocks, codes.sizes, np.float32), places
+
+
+# Completed tables -----------------------------------------------------------------------------------------------------
+# Draws of effects lie far apart where tables are noisy, and the softmax is not linear. So on average their totals of
+# values lie nearer to each other than those of the weights. The weights of a draw are multiplied by value and
+# combination until its totals are those of the weights, moved as far as the noise of all columns leaves open.
+
+MULTIPLIED = 5  # times
+SPREAD = 1.5  # of the deviations of effects
+
+
+def complete_records(
+    measured: MeasuredDesign, tables: Sequence[NoisyTable], weights: Floats, effects: NDArray[np.float32]
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the codes of values (n,) that each draw of the effects gives to records, in the order of combinations."""
+    draw, sizes, values = fixed_draw("completed tables"), measured.design.sizes, weights.shape[1]
+    single = {k: one for k, one in combine_tables(tables, values).items() if k < measured.columns}
+    deviation = sum(1 / (len(counts) * variance) for counts, variance in single.values()) ** -0.5
+    codes = np.tile(np.arange(values), len(sizes))
+    middle = effects.mean(axis=0)
+    for part in measured.list_weights(middle + SPREAD * (effects - middle)):
+        totals = np.maximum(sizes @ weights + deviation * draw.standard_normal(values), 1.0)
+        totals *= sizes.sum() / totals.sum()
+        each = part.astype(np.float64)
+        for _ in range(MULTIPLIED):
+            each *= totals / np.maximum(sizes @ each, TINY)
+            each /= each.sum(axis=1, keepdims=True)
+        yield np.repeat(codes, draw.multinomial(sizes, each).ravel())

@@ -367,3 +367,32 @@ def test_an_error_is_that_of_the_estimate_and_not_of_the_noisy_count_beside_it(e
     found = measured.set_interval(Estimate((), estimate, 7.0, estimate - 14, estimate + 14), 0.95)
     assert found.std_error == pytest.approx(error)
     assert found.low <= min(estimate, 1240) <= max(estimate, 1240) <= found.high
+
+
+# Completed tables -----------------------------------------------------------------------------------------------------
+
+
+def test_any_select_is_answered_by_completed_tables(made: Path) -> None:
+    release, people = made / "ill.duckdb", made / "people.parquet"
+    (row,) = answer(release, "SELECT MEDIAN(age) AS m, QUANTILE_CONT(age, 0.9) AS q FROM ill WHERE disease = 'flu'")
+    ((median, high),) = duckdb.sql(
+        f"SELECT median(age), quantile_cont(age, 0.9) FROM '{people}' WHERE disease = 'flu'"
+    ).fetchall()
+    assert row["m_low"] <= median <= row["m_high"]
+    assert row["q_low"] <= high <= row["q_high"]
+    parts = [f"(SELECT COUNT(*) FROM ill WHERE disease = '{name}')" for name in ("flu", "gout")]
+    (ratio,) = answer(release, f"SELECT {' / '.join(parts)} AS r")
+    ((truth,),) = duckdb.sql(
+        f"SELECT count(*) FILTER (disease = 'flu') / count(*) FILTER (disease = 'gout') FROM '{people}'"
+    ).fetchall()
+    assert ratio["r"] == pytest.approx(truth, rel=0.1)
+    assert answer(release, "SELECT MEDIAN(age) AS m FROM ill WHERE disease = 'flu'") == answer(
+        release, "SELECT MEDIAN(age) AS m FROM ill WHERE disease = 'flu'"
+    )
+
+
+def test_values_outside_the_list_have_no_completed_tables(tmp_path: Path) -> None:
+    spec = wanted(tmp_path, TABLES.format(20).replace('"flu", ', ""), "ill")
+    succeeded("publish", spec, "--seed", 1)
+    done = run("query", tmp_path / "ill.duckdb", "SELECT MEDIAN(age) FROM ill WHERE disease = 'cold'")
+    refused(done, 2, "MEDIAN")
