@@ -384,9 +384,9 @@ class Release:
             try:
                 statement = reader.read(sql)
             except UsageError as error:
-                if estimator == BEST and chosen == MODEL:  # a formula may answer what completed tables can't
-                    with suppress(UsageError):
-                        return self._answer_compiled(sql, confidence, self.answers.estimators[1], limits)
+                for formula in self.answers.estimators[1:2] if estimator == BEST and chosen == MODEL else ():
+                    with suppress(UsageError):  # it may answer what completed tables can't
+                        return self._answer_compiled(sql, confidence, formula, limits)
                 tells_more = isinstance(error, BindingError) or isinstance(refusal, CutError)
                 raise (refusal if tells_more else error) from error
             if self._completed is None:
