@@ -243,7 +243,10 @@ def expect_errors(channel: Channel, count: float, strength: float = 0.6) -> Floa
     """
     total = count / np.maximum(channel.shares, TINY)
     drive = (strength * total) ** 2
-    eigenvalues, vectors = channel.default_form.eigen_basis(1.0)
+    # As ``eigen_basis(1.0)``, by numpy alone: what publishes loads no solvers.
+    half = np.linalg.inv(np.linalg.cholesky(channel.noise_covariance(1.0)))
+    eigenvalues, turned = np.linalg.eigh(half @ channel.default_form.observed_covariance @ half.T)
+    eigenvalues, vectors = eigenvalues.clip(0), half.T @ turned
     prior = drive * channel.prior_shape + total * channel.shares
     gains = (channel.mean @ vectors) * prior[:, None]
     explained = (gains**2 / (1 + (drive / total)[:, None] * eigenvalues)).sum(axis=1) / total

@@ -24,7 +24,6 @@ from privsql.outcomes import notebook_page, pairs
 from privsql.releases.contents import ENDING, admit_release, complete_folder, locate_release, name_holders
 from privsql.releases.draft import MAIN, Draft, digest_schema, is_occupied, sweep_drafts
 from privsql.releases.statements import describe_manifest, examine_release
-from privsql.source.roles import is_weight_name
 from privsql.source.targets import Target, as_target
 
 if TYPE_CHECKING:
@@ -470,6 +469,10 @@ class Release:
         operands = [one.measure.operand for one in statement.calls if one.measure.kind in ("sum", "avg")]
         named = {item.name for one in operands if one is not None for item in one.find_all(exp.Column)}
         numbers = [one.name for one in self.manifest.quasi_identifiers if one.is_number and one.name in named]
+        if not numbers:
+            return
+        from privsql.source.roles import is_weight_name
+
         question = replace(statement.scope, groups=()).make_question()
         for name in (one for one in numbers if is_weight_name(one)):
             amount = exp.cast(sqlfiles.column(name), "DOUBLE")
