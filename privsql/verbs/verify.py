@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from privsql.calls import as_optional_path
 from privsql.engine.database import READING, Options, options_from
 from privsql.engine.sqlfiles import temp_table
-from privsql.errors import UsageError
+from privsql.errors import EngineError, UsageError
 from privsql.exact import readable_text
 from privsql.mechanisms.base import BudgetComposition, GroupComposition, LedgerRelease
 from privsql.model.checks import Check, run_checks
@@ -173,6 +173,7 @@ def _check_release(
     recomputed: MeasuredFacts | None = None
     spec: Spec | None = None
     unchecked: list[str] = []
+    unread: list[str] = []
     proved: bool | None = None
     in_place, report = source_input is None and _can_check_in_place(target), options.report
     report.start_step("Opening the release")
@@ -192,11 +193,16 @@ def _check_release(
 
         spec = spec_from_manifest(source_input, manifest, connection)
         report.start_step(READING)
-        record = find_record(spec, target, ledger)
+        try:
+            record = find_record(spec, target, ledger)
+        except EngineError as error:  # a reviewer may have the source without a ledger that can be read
+            if ledger is not None:
+                raise
+            record, unread = None, [f"the ledger can't be read: {error}"]
         with open_release_with_source(
             target, spec, manifest, options, key_file=key_file, for_ledger=record is not None
         ) as (with_source, source):
-            unchecked = [] if has_same_choice(manifest, source) else [UNCHECKED]
+            unchecked = unread + ([] if has_same_choice(manifest, source) else [UNCHECKED])
             results += examine_release(with_source, source=source, spec=spec, report=report)
             recomputed = _recompute_facts(with_source, results, report)
             report.start_step("Publishing again")

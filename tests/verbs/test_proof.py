@@ -145,3 +145,16 @@ def test_a_later_release_of_a_chain_is_proved_with_the_groups_of_earlier_ones(tm
     assert verified(tmp_path, spec)["proved"] is True
     write(tmp_path / "people.parquet", rows)
     assert verified(tmp_path, spec, release="first.duckdb")["proved"] is True
+
+
+def test_a_ledger_that_cannot_be_read_leaves_the_release_unproved(tmp_path: Path) -> None:
+    spec = made(tmp_path, "buckets")
+    with spec.open("a") as file:
+        file.write('[ledger]\ndatabase = "own.duckdb"\n')
+    succeeded("publish", spec)
+    assert verified(tmp_path, spec)["proved"] is True
+    (tmp_path / "own.duckdb").write_text("no ledger")
+    shown = verified(tmp_path, spec)
+    assert shown["proved"] is False
+    assert "the ledger can't be read" in str(shown["notes"])
+    assert run("verify", tmp_path / "ill.duckdb", "--source", spec, "--ledger", tmp_path / "own.duckdb").code == 4
