@@ -16,8 +16,11 @@ from pydantic import ValidationError
 from scipy.optimize import minimize_scalar
 
 from mechanisms.marginals.test_marginals import RECORDS, SIZES, rule
+from privsql import dp_random
 from privsql.dp_random import (
     CONCENTRATED,
+    PURE,
+    NoiseLaw,
     OpenDPNoise,
     SeededGaussian,
     concentrated_epsilon,
@@ -295,3 +298,20 @@ def test_a_ledger_composes_rhos_and_states_epsilon_and_delta(people: Path, tmp_p
         " all together 2 at delta 1e-09", f" all together {float(total)} at delta 1e-09",
     ]  # fmt: skip
     refused(run("publish", path, "--replace", "--seed", 5), 3, "is left of the budget 3")
+
+
+@pytest.mark.parametrize("law", [PURE, CONCENTRATED])
+def test_a_choice_by_scores_that_may_fall_has_twice_the_scale(monkeypatch: pytest.MonkeyPatch, law: NoiseLaw) -> None:
+    """By permute-and-flip 1/epsilon or 2/epsilon, by Gumbel noise the same of epsilon = sqrt(8 rho)."""
+    widths: list[float] = []
+
+    def note_width(width: float, **_: object) -> Any:
+        widths.append(width)
+        return lambda scores: len(scores) - 1
+
+    monkeypatch.setattr(dp_random, "noisy_max", note_width)
+    budget = Fraction(1, 2)
+    for monotonic in (True, False):
+        dp_random.OpenDPNoise(law).choose_best(np.array([1, 2]), budget, monotonic=monotonic)
+    epsilon = math.sqrt(8 * budget) if law.concentrated else float(budget)
+    assert widths == pytest.approx([1 / epsilon, 2 / epsilon])
