@@ -103,6 +103,10 @@ class Facts(BaseModel):
         """Return what the publisher should know before anybody relies on the release."""
         return []
 
+    def describe_precision(self) -> str:
+        """Return how well single values are known, where that is what tells precision; else an empty text."""
+        return ""
+
     def count_left_out(self) -> int:
         """Return the number of the source's records that the mechanism did not publish."""
         return 0

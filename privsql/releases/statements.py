@@ -318,6 +318,10 @@ class ReleaseSummary(Outcome):
         lines["error"] = _foresee_error(mechanism.foresee_precision(params, bounds, len(roles.quasi_identifiers)))
         return ReleaseSummary(lines)
 
+    def tell_precision(self, text: str) -> ReleaseSummary:
+        """Return the summary with another line on precision; itself for an empty text."""
+        return ReleaseSummary({**self.lines, "error": SummaryLine("precision", text)}) if text else self
+
     @staticmethod
     def make(
         release: AttachedRelease,
@@ -430,8 +434,8 @@ def _summarize_attacker(finding: Finding | None, release: AttachedRelease, hint:
     by_source = finding is not None and finding.right is not None
     reached = None if finding is None else finding.right if by_source else finding.mean if finding.calibrated else None
     if finding is None or reached is None:
-        known = "was not measured" if hint else "is not known"
-        return SummaryLine(title, f"an attacker who trains on the release may do better; how far {known}{hint}", BEYOND)
+        far = "'privsql attack' measures how far" if hint else "how far is not known"
+        return SummaryLine(title, f"an attacker who trains on the release may do better; {far}", BEYOND)
     how = "is right about" if by_source else "can expect to be right about"
     text = f"the strongest known attacker who trains on the release {how} {reached:.1%} of the records"
     guess, above = finding.baseline, finding.above or 0.0

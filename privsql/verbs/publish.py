@@ -335,6 +335,7 @@ def publish_spec(
             if not useless:
                 _refuse_useless(spec, bounds)
             summary = ReleaseSummary.make(release, bounds, refuse_learning(release, report))
+            summary = summary.tell_precision(facts.describe_precision())
             publication.read_tables(engine, release.tables)
             if isinstance(draft, StagedDraft):
                 draft.release, written = release, draft.folder / spec.name
@@ -516,7 +517,7 @@ def plan(spec: SpecLike | None = None, **how: Unpack[Planning]) -> Published:
             [VerifiedBound(*one) for one in facts.list_bounds()],
             source.persons,
             (stated["records"], stated["suppressed"]),
-        )
+        ).tell_precision(facts.describe_precision())
         stated |= {"composition": [*map(str, publication.statements)]} if publication.statements else {}
         ledger, searched = publication.as_facts(), facts.count_search_seconds()
         warnings, changes = [*publication.warnings, *_table_warnings(meant)], publication.changes

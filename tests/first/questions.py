@@ -83,14 +83,13 @@ class Asked:
 
     @property
     def is_well_answered(self) -> bool:
-        """Whether the eight largest cells are within 20 %, and intervals hold 90 % of all, or all but one."""
+        """Whether the eight largest cells are within 20 %, and intervals hold 90 % of all."""
         if self.refused:
             return False
         largest = sorted(self.truth, key=lambda key: -abs(self.truth[key]))[:LARGEST]
         inside = [low - 1e-6 <= self.truth[key] <= high + 1e-6 for key, (_, low, high) in self.known.items()]
         near = [abs(self.known[key][0] - self.truth[key]) <= NEAR * abs(self.truth[key]) for key in largest]
-        outside = len(inside) - sum(inside)
-        return outside <= max(len(inside) > 1, (1 - INSIDE) * len(inside)) and all(near)
+        return sum(inside) >= INSIDE * len(inside) and all(near)
 
     @property
     def known(self) -> dict[tuple[Any, ...], tuple[float, float, float]]:

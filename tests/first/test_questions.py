@@ -14,20 +14,33 @@ from privsql.source import roles
 if TYPE_CHECKING:
     from pathlib import Path
 
-WELL = 0.8  # of all questions, in each of several runs
+WELL = 0.8  # of all questions
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first question to a release fits a model, as it does for an analyst."""
+    monkeypatch.setenv("PRIVSQL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("PRIVSQL_FIT")
 
 
 @pytest.mark.parametrize(
-    ("name", "well"), [("flag_with_null", 9), ("two_even", 9), ("wages", 9), ("hospital_tests", 9)]
+    ("name", "well"),
+    [
+        ("wages", 9),
+        ("hospital_tests", 9),
+        pytest.param("flag_with_null", 9, marks=pytest.mark.slow),
+        pytest.param("two_even", 9, marks=pytest.mark.slow),
+    ],
 )
 def test_a_table_is_answered_well(tmp_path: Path, name: str, well: int) -> None:
     asked = ask_table(name, tmp_path)
     assert sum(one.is_well_answered for one in asked) >= well, [one.sql for one in asked if not one.is_well_answered]
 
 
-@pytest.mark.slow
+@pytest.mark.soak(part="coverage")
 def test_most_questions_are_answered_well(tmp_path: Path) -> None:
-    """Of ten questions of sixteen tables 136 and 132 were answered well by two keys, 85 and 82 %.
+    """Of ten questions of sixteen tables 130 and 129 were answered well by two keys, 81 %.
 
     Adverse events, 40 of 900 subjects, lose nine: epsilon 1 leaves ten events that are counted at all.
     """

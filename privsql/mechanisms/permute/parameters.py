@@ -117,6 +117,10 @@ class GroupFacts(Facts):
     by_group: list[PlannedGroup] = Field(default_factory=list, max_length=MOST_GROUPS)
     known: str = Field(default="", exclude=True)
 
+    def describe_precision(self) -> str:
+        """Return how many values are known nearly, and how many are known to be among the largest."""
+        return self.known
+
     def tabulate(self) -> list[tuple[object, ...]]:
         """Return the summation error by group."""
         rows = [(f"{one.low} to {one.high}", f"{one.records:,}", readable_text(one.error)) for one in self.by_group]
@@ -130,7 +134,6 @@ class GroupFacts(Facts):
             ("groups", f"{self.groups:,}  (of {self.smallest:,} to {self.largest:,} records)"),
             ("width", f"max - min of a record's group is {mean:.6g} {unit}".rstrip() + " on average"),
             ("error", f"{readable_text(self.error)}  (sum of max - min over the groups)"),
-            *([("known", self.known.removeprefix("Known "))] if self.known else []),
         ]
 
 

@@ -21,12 +21,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from privsql.answers.channel import Floats
     from privsql.engine.database import Relations
     from privsql.mechanisms.base import ProfiledSource
     from privsql.mechanisms.permute.grouping import Axis, Ints
     from privsql.mechanisms.permute.parameters import Extent, Permute
     from privsql.mechanisms.permute.scale import Scale
     from privsql.model.records import Records
+
+    Numbers = NDArray[np.float64] | NDArray[np.int64]
 
 # Groups ---------------------------------------------------------------------------------------------------------------
 
@@ -38,6 +41,10 @@ class MeasuredAxis:
     axis: Axis
     scale: Scale
     unit: Fraction
+
+    def list_values(self) -> Floats:
+        """Return the values on the axis in the column's unit (m,)."""
+        return np.array(self.axis.units, dtype=np.float64) * float(self.unit)
 
     def format_width(self, width: int) -> str:
         """Return a width on the axis in the column's unit."""
@@ -98,11 +105,7 @@ def plan_release(db: Relations, source: Records, params: Permute) -> GroupFacts:
         codes, groups = group_records(measured, source, params)
         return state_release(measured, codes, groups, source.labels)
     codes = np.arange(len(source.counts), dtype=np.int64)
-    facts = _state_groups(measured, codes, label_records(starts, len(codes)), source.counts, source.labels)
-    if source.roles.sensitive[0].type in STEPS:
-        return facts
-    values, counts = np.array([float(label) for label in source.labels]), np.array(source.counts, dtype=np.int64)
-    return GroupFacts.join_parts(facts, known=_describe_levels(values, counts, starts))
+    return _state_groups(measured, codes, label_records(starts, len(codes)), source.counts, source.labels)
 
 
 def state_release(measured: MeasuredAxis, codes: Ints, groups: Ints, labels: Sequence[str] = ()) -> PermuteFacts:
@@ -134,7 +137,12 @@ def _state_groups(
         for g in np.argsort(low, kind="stable")[: MOST_GROUPS if labels else 0].tolist()
     ]
     spread = sum(width * int(size) for width, size in zip(widths, sizes.tolist(), strict=True))
+    known = ""
+    if measured.scale.field.type not in STEPS:
+        values, records = measured.list_values(), np.bincount(codes, counts, len(measured.axis.units))
+        known = _describe_levels(values, records, values[low], values[high], sizes)
     return GroupFacts(
+        known=known,
         loss=float(sum(widths) * measured.unit),
         error=measured.format_width(sum(widths)),
         groups=number,
@@ -176,7 +184,10 @@ def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
     guessed = float((np.maximum.reduceat(counts, starts).sum() if starts else ends[-1]) / ends[-1])
     promise = [f"No value is known to less than a range of {params['e']}, {of}, and {k} values."]
     if starts and not is_time:
-        promise.append(_describe_levels(np.array([float(label) for label in records.labels]), counts, starts))
+        values, sizes = measured.list_values(), np.add.reduceat(counts, starts)
+        last = [*(start - 1 for start in starts[1:]), len(values) - 1]
+        levels = _describe_levels(values, counts, values[starts], values[last], sizes)
+        promise.append(f"{levels[0].upper()}{levels[1:]}.")
     remarks = []
     if median > 0:
         remarks.append("Where the level may harm, make bands of it in source.query and ask for --promise tables.")
@@ -186,20 +197,20 @@ def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
     return Proposal(params, promise=tuple(promise), remarks=tuple(remarks))
 
 
-def _describe_levels(values: NDArray[np.float64], counts: Ints, starts: Sequence[int]) -> str:
+def _describe_levels(values: Floats, counts: Numbers, low: Floats, high: Floats, sizes: Numbers) -> str:
     """Return how many values are known nearly, and how many of the top tenth are known to be of it.
 
     Args:
         values: The different values in ascending order (m,).
         counts: The records of each (m,).
-        starts: Where the groups begin.
+        low: The least value of each group (g,).
+        high: The largest one (g,).
+        sizes: The records of each group (g,).
     """
-    low, high = values[list(starts)], values[[*(start - 1 for start in starts[1:]), len(values) - 1]]
-    sizes = np.add.reduceat(counts, list(starts))
     known = float(sizes[high - low <= NEAR * np.maximum(low, 0)].sum() / sizes.sum())
     border = values[int(np.searchsorted(np.cumsum(counts), TOP * sizes.sum()))]
     certain, top = float(sizes[low >= border].sum()), float(counts[values >= border].sum())
     return (
-        f"Known to within 10 %: the values of {known:.0%} of the records. Known to be in the top tenth: "
-        f"{certain / top:.0%} of those that are."
+        f"the values of {known:.0%} of the records are known to within 10 %; of those in the top tenth, "
+        f"{certain / top:.0%} are known to be there"
     )

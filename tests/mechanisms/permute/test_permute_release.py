@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -475,3 +476,16 @@ def test_widths_are_shown_in_the_columns_unit() -> None:
     moments = pa.array([0], pa.timestamp("us"))
     assert on_axis(moments, find_scale([Field("at", "TIMESTAMP")], hour), hour)[1] == 3600 * 10**6
     assert on_axis(pa.array([7]), find_scale([Field("age", "INTEGER")], half), half)[1] == 2
+
+
+def test_the_first_lines_say_how_well_values_are_known(firm: Path) -> None:
+    """Of a plan and of a release, by the groups of the release."""
+    contents = rows(firm / "ill.duckdb", "SELECT bid, salary, count FROM st")
+    groups = {bid: [value for other, value, _ in contents if other == bid] for bid, *_ in contents}
+    ends = {bid: (min(values), max(values)) for bid, values in groups.items()}
+    records = sum(count for *_, count in contents)
+    near = sum(count for bid, _, count in contents if ends[bid][1] - ends[bid][0] <= 0.1 * max(ends[bid][0], 0))
+    said = f"the values of {near / records:.0%} of the records are known to within 10 %"
+    for command in (["plan", asked(firm)], ["publish", asked(firm), "--seed", 1, "--to", firm / "told.duckdb"]):
+        lines = succeeded(*command, "--json").json["summary"]["lines"]
+        assert said in json.dumps(lines)
