@@ -22,7 +22,6 @@ from privsql.answers.estimate import (
     count_groups,
     estimate_rows,
     project_within,
-    read_keys,
     read_sets,
 )
 from privsql.answers.learned_prior import code_column, comparable_columns
@@ -57,13 +56,15 @@ from privsql.model.arrays import ReleaseArrays, as_doubles
 from privsql.model.estimates import BASELINE, Estimate, exact_estimate, same_nan
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from privsql.answers.channel import Floats
     from privsql.engine.database import Relations
 
 # An open release ------------------------------------------------------------------------------------------------------
 
 MOST_LISTED = 2**25  # records of a release that stores in memory what its buckets list
-RECORDS_AT_ONCE = 2**16  # whose lists a processor's cache holds
+RECORDS_AT_ONCE = 2**14  # whose lists a processor's cache holds
 
 
 class BucketizedAnswers(answer.Answers):
@@ -342,33 +343,60 @@ def observe_sets(question: ReleaseQuestion, roles: Roles, facts: BucketFacts, la
 
 def sum_lists(question: ReleaseQuestion, roles: Roles, law: FakeValueChannel, lists: BucketRuns) -> RecordSets:
     """Return the same by what all buckets list, for a question without amounts."""
-    query, names = question.query, [name for name, _ in group_terms(question.query, "qi")]
+    query = question.query
     holes: Holes = {
         "qit": query.join_lookups(table("qit")),
         "bid": roles.by_qi.as_column("bid"),
+        "columns": select_terms(query, "qi"),
         "filter": all_of(query.filters["qi"]),
     }
-    if names:
-        holes |= {"terms": select_terms(query, "qi"), "groups": [column(name) for name in names]}
-        holes |= {"chosen": [column(name, "k") for name in names], "same": same_columns("r", "k", names)}
-        rows = question.db.arrow(fill("query/record_sets", holes))
-        ranks = rows["set"].to_numpy()
-    else:
-        rows = question.db.arrow(fill("query/placed", holes | {"columns": []}))
-        ranks = np.zeros(rows.num_rows, dtype=np.int64)
-    keys, bids = read_keys(question, rows, ranks), rows["bid"]
+    rows = question.db.arrow(fill("query/placed", holes))
+    ranks, keys = number_sets(rows, [name for name, _ in group_terms(query, "qi")])
+    bids = rows["bid"]
     bids = (bids.fill_null(-1) if bids.null_count else bids).to_numpy()
-    observed = np.zeros((len(keys), question.channel.mean.shape[1]))
+    buckets, times = sum(len(one.codes) for one in lists.classes), None
+    if len(keys) * (buckets + 1) <= len(bids):  # records of one set that share a bucket are counted first
+        inside = np.where((bids >= 0) & (bids < buckets), bids, buckets)
+        records = np.bincount(ranks * (buckets + 1) + inside)
+        met = np.flatnonzero(records)
+        (ranks, bids), times = np.divmod(met, buckets + 1), records[met]
+    observed = np.zeros((len(keys), lists.values))
     for one in lists.classes:
-        pairs = np.zeros(observed.size, dtype=np.int64)
-        step = max(RECORDS_AT_ONCE, observed.size // one.codes.shape[1])
+        pairs, listed = np.zeros(observed.size), one.codes.shape[1]
+        step = max(RECORDS_AT_ONCE, observed.size // listed)
         for start in range(0, len(bids), step):
-            bucket, rank = bids[start : start + step] - int(one.first[0]), ranks[start : start + step]
+            part = slice(start, start + step)
+            bucket = bids[part] - int(one.first[0])
             (held,) = np.nonzero((bucket >= 0) & (bucket < len(one.codes)))
-            places = rank[held, None].astype(np.int64) * observed.shape[1] + one.codes[bucket[held]]
-            pairs += np.bincount(places.ravel(), minlength=observed.size)
+            if not len(held):
+                continue
+            places = np.take(one.codes, bucket[held], axis=0) + observed.shape[1] * ranks[part][held, None]
+            weights = None if times is None else np.repeat(times[part][held], listed)
+            pairs += np.bincount(places.ravel(), weights, observed.size)
         observed += law.scale[one.size] * pairs.reshape(observed.shape)
     return RecordSets(keys, observed, np.zeros_like(observed))
+
+
+def number_sets(rows: pa.Table, names: list[str]) -> tuple[NDArray[np.int64], list[tuple[Any, ...]]]:
+    """Return the set of each row (rows,), of those with equal values in all ``names``, and the values of each set."""
+    ranks = np.zeros(rows.num_rows, dtype=np.int64)
+    keys: list[tuple[Any, ...]] = [()] if rows.num_rows else []
+    for name in names:
+        values = rows[name].combine_chunks()
+        values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+        encoded = values.dictionary_encode(null_encoding="encode")
+        value_list = [same_nan(value) for value in encoded.dictionary.to_pylist()]
+        ranks = ranks * len(value_list) + encoded.indices.to_numpy()
+        if len(keys) * len(value_list) > len(ranks):  # sorting them takes less memory than a table of all pairs
+            met, ranks = np.unique(ranks, return_inverse=True)
+        else:
+            is_met = np.bincount(ranks) > 0
+            met, ranks = np.flatnonzero(is_met), (np.cumsum(is_met) - 1)[ranks]
+        number: dict[tuple[Any, ...], int] = {}
+        pairs = (divmod(pair, len(value_list)) for pair in met.tolist())
+        merged = [number.setdefault((*keys[key], value_list[value]), len(number)) for key, value in pairs]
+        ranks, keys = np.array(merged, dtype=np.int64)[ranks], list(number)  # 0.0 and -0.0 are one value
+    return ranks, keys
 
 
 # Model ----------------------------------------------------------------------------------------------------------------

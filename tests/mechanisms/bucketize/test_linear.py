@@ -22,6 +22,7 @@ from privsql.mechanisms.bucketize.estimator import (
     choose_weighting,
     make_linear_estimator,
 )
+from privsql.model.estimates import same_nan
 from support.commands import by_keys, rows, run, succeeded
 from support.loops import slow_but
 from support.tampering import changed, failed, with_facts
@@ -343,3 +344,21 @@ def test_sums_over_stored_lists_are_those_of_the_statement(
         assert len(stored) == len(queried)
         for row, other in zip(stored, queried, strict=True):
             assert row == pytest.approx(other, abs=1e-9)
+
+
+@pytest.mark.parametrize("kinds", [2, 60])
+def test_sets_of_records_are_those_of_equal_values(kinds: int) -> None:
+    """NULL, NaN and 0.0 = -0.0 are values like others, also where few of all combinations are met."""
+    rng = np.random.default_rng([7, kinds])
+    numbers = rng.choice([0.0, -0.0, np.nan, *range(1, kinds)], 400).tolist()
+    texts = [f"v{one}" if one else None for one in rng.integers(0, kinds, 400).tolist()]
+    rows = pa.table({"g_0": numbers, "g_1": pa.array(texts).dictionary_encode(), "g_2": [True, False] * 200})
+    ranks, keys = answers.number_sets(rows, rows.column_names)
+    expected = [tuple(map(same_nan, one)) for one in zip(numbers, texts, [True, False] * 200, strict=True)]
+    assert [keys[rank] for rank in ranks.tolist()] == expected
+    assert len(keys) == len(set(expected))
+
+
+def test_no_records_make_no_set() -> None:
+    ranks, keys = answers.number_sets(pa.table({"g_0": pa.array([], pa.int32())}), ["g_0"])
+    assert (len(ranks), keys) == (0, [])
