@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -83,6 +84,7 @@ class AttachedLookups:
         self._db = db
         self._known: list[AttachedTable] = []
         self._copied: dict[tuple[str, str, str], tuple[str, tuple[str, ...]]] = {}
+        self._numbers = itertools.count()  # of tables, also of those that could not be read
         self.answer: Callable[[str], Answer]  # what answers a query to the release
         for number, path in enumerate(paths):
             kind, database = kind_of(path.name) if path.suffix else None, f"attached{number}"
@@ -112,7 +114,7 @@ class AttachedLookups:
             raise UsageError(f"JOIN: {names[0]!r} can't be used as a file name here; rename {matches[0].path}")
         one = matches[0]
         if one.names not in self._copied:
-            self._copied[one.names] = self._copy_table(one, f"l{len(self._copied)}")
+            self._copied[one.names] = self._copy_table(one, f"l{next(self._numbers)}")
         name, _ = copied = self._copied[one.names]
         self._db.stand_in(names, all_rows(table(name, LOOKUPS, "main")))
         return copied
@@ -365,9 +367,8 @@ class Release:
     def _answer_query(self, sql: str, confidence: float, estimator: str, limits: QuestionLimits | None) -> Answer:
         """Answer a query as the compiler reads it; by completed tables where the compiler refuses it."""
         from privsql.answers.answer import MODEL
-        from privsql.answers.completed import BindingError, StatementReader
+        from privsql.answers.completed import StatementReader
         from privsql.answers.sql.compiler import count_persons
-        from privsql.answers.sql.cuts import CutError
 
         if self.manifest.has_single_persons:
             sql = count_persons(sql, self.manifest.roles)
@@ -386,8 +387,7 @@ class Release:
                 for formula in self.answers.estimators[1:2] if estimator == BEST and chosen == MODEL else ():
                     with suppress(UsageError):  # it may answer what completed tables can't
                         return self._answer_compiled(sql, confidence, formula, limits)
-                tells_more = isinstance(error, BindingError) or isinstance(refusal, CutError)
-                raise (refusal if tells_more else error) from error
+                raise refusal from error
             if self._completed is None:
                 if limits is None and self.fit_once():
                     return self._answer_query(sql, confidence, estimator, limits)

@@ -97,7 +97,7 @@ def publish(people: Path, folder: Path, name: str) -> Path:
         {
             "source": {"file": str(people)}, "columns": columns, "mechanism": mechanism, "ledger": {"off": True},
             "release": {"name": "data", "to": str(folder / "people.duckdb")},
-        }, seed=1,
+        }, seed=1, allow_useless=True,
     )  # fmt: skip
     return folder / "people.duckdb"
 

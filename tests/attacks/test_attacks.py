@@ -179,7 +179,7 @@ def made_elsewhere(folder: Path, mechanism: str) -> Path:
     columns = 'quasi_identifiers = ["age", "sex", "job"]\nsensitive = "disease"'
     release = 'name = "ill"\nto = "other.duckdb"'
     spec = specification(folder, columns=columns, mechanism=mechanism, release=release, name="other.toml")
-    succeeded("publish", spec, "--seed", 1, "--replace")
+    succeeded("publish", spec, "--seed", 1, "--replace", "--allow-useless")
     return folder / "other.duckdb"
 
 

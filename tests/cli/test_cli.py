@@ -1135,6 +1135,7 @@ def test_a_real_survey_is_published_verified_and_asked(tmp_path: Path) -> None:
     shown = succeeded(
         "publish", source, "--qi", "age,sex,marital,work_class", "--sensitive", "education",
         "--threshold", "2*f + 0.1", "--algorithm", "two-size", "--set", 'release.name=edu', "--to", release, "--json",
+        "--allow-useless",
     ).json  # fmt: skip
     assert shown["published"] == 304_720
     assert succeeded("verify", release, "--json").json["ok"]

@@ -151,7 +151,7 @@ MISTAKES = [  # a command, its exit code, and what its line must hold: what is w
         "groups.csv",
         "a CSV file of value and group",
     ),
-    (f"publish {ASKED} --person zip", 2, "source.persons = 'one' (one record of each person) or 'count'"),
+    (f"publish {ASKED} --person zip", 2, "source.persons = 'one' (one record of each person"),
     (f"publish {ASKED} --persons one", 2, "persons needs person, the column that names them"),
     (f"publish {TABLE} --threshold 0.5 --to x.duckdb --id zip", 2, "source.id: column 'zip'", "a unique id for every"),
     (f"publish {ASKED} --seed 1 --key-file key", 2, "give only one of the options key_file and seed"),

@@ -373,7 +373,7 @@ def test_another_ledger_is_named_on_the_command_line_for_every_verb_that_asks_on
     both = ["verify", second, "--against", first, "--source"]
     office.sql("DELETE FROM people WHERE id > 10")
     assert "records of releases 1, 2" in succeeded(*both, office.spec(), "--ledger", own, "--verbose").out
-    refused(run(*both[:2], "--ledger", own), 2, "give source and against")
+    refused(run(*both[:2], "--ledger", own), 2, "give option source as well")
     assert len(succeeded("ledger", "--ledger", own, "--json").json["releases"]) == 2
     assert succeeded("ledger", "cap", office.spec(), 3, "--ledger", own, "--json").json["database"] == str(own)
 

@@ -103,7 +103,7 @@ def test_what_can_not_be_compared_is_refused(skewed: Path) -> None:
 
 @pytest.mark.slow
 def test_too_frequent_values_are_left_out_and_counted(skewed: Path) -> None:
-    done = succeeded("publish", skewed / "anatomy.toml", "--seed", "1", "--json").json
+    done = succeeded("publish", skewed / "anatomy.toml", "--seed", "1", "--json", "--allow-useless").json
     counts = dict(rows(skewed / "anatomy.duckdb", 'SELECT disease, sum("count") FROM st GROUP BY disease'))
     published = sum(counts.values())
     assert done["published"] == published
@@ -122,14 +122,14 @@ def test_too_frequent_values_are_left_out_and_counted(skewed: Path) -> None:
 def test_another_key_leaves_out_other_records(skewed: Path) -> None:
     ages = []
     for seed in (1, 2, 1):
-        succeeded("publish", skewed / "anatomy.toml", "--seed", seed, "--replace", "--nobody-has-it")
+        succeeded("publish", skewed / "anatomy.toml", "--seed", seed, "--replace", "--nobody-has-it", "--allow-useless")
         ages.append(rows(skewed / "anatomy.duckdb", "SELECT age, sex, count(*) FROM qit GROUP BY ALL ORDER BY ALL"))
     assert ages[0] == ages[2] != ages[1]
 
 
 @pytest.mark.slow
 def test_an_invented_record_is_found_against_the_source(skewed: Path) -> None:
-    succeeded("publish", skewed / "anatomy.toml", "--seed", "1")
+    succeeded("publish", skewed / "anatomy.toml", "--seed", "1", "--allow-useless")
     with duckdb.connect(str(skewed / "anatomy.duckdb")) as db:
         db.execute("UPDATE qit SET age = 77 WHERE rowid = (SELECT max(rowid) FROM qit)")
     done = run("verify", skewed / "anatomy.duckdb", "--source", skewed / "anatomy.toml", "--json")

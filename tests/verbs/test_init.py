@@ -9,6 +9,7 @@ import duckdb
 import pytest
 
 import privsql
+from privsql.engine.database import Reporter
 from support.commands import PEOPLE, refused, run, succeeded, write
 from support.loops import rest_slow
 
@@ -194,7 +195,7 @@ def test_a_number_that_is_mostly_the_same_is_said_to_be_guessed(tmp_path: Path) 
     assert "Note: an attacker who guesses the most common value of a group is right for" in text
 
 
-class Watcher:
+class Watcher(Reporter):
     """Writes down what a progress bar would show."""
 
     watched = True
@@ -256,7 +257,7 @@ def test_codes_dates_and_missing_values_are_read_as_such(tmp_path: Path, name: s
     (tmp_path / "spec.toml").write_text(text)
     plan = succeeded("plan", tmp_path / "spec.toml", "--json").json
     assert plan["records"] == 20000
-    succeeded("publish", tmp_path / "spec.toml", "--to", tmp_path / "ward_release.duckdb")
+    succeeded("publish", tmp_path / "spec.toml", "--to", tmp_path / "ward_release.duckdb", "--allow-useless")
     succeeded("verify", tmp_path / "ward_release.duckdb", "--source", tmp_path / "spec.toml")
     count = "SELECT COUNT(*) FROM ward WHERE work IS NULL"
     assert succeeded("query", tmp_path / "ward_release.duckdb", count, "--json").json["rows"][0]["estimate"] == 3218

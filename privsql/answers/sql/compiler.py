@@ -58,7 +58,7 @@ from privsql.answers.sql.question import (
     sides_of,
     split_condition,
 )
-from privsql.answers.sql.sources import MAIN_SCHEMAS, JoinedTables, QueryReader
+from privsql.answers.sql.sources import MAIN_SCHEMAS, JoinedTables, QueryReader, list_grouped
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Roles, all_of, column, is_null
 from privsql.errors import UsageError
@@ -219,9 +219,7 @@ class _StatementReader:
             return ((),)
         items = clause.expressions
         if clause.args.get("all"):
-            items = [item.unalias() for item in self._tree.expressions]
-            items = [item for item in items if not find_aggregates(item)]
-            items = [item for item in items if any(item.find_all(exp.Column))] or items
+            items = list_grouped(self._tree)
         sets: list[tuple[exp.Expr, ...]] = [()]
         for item in items:
             sets = [left + right for left in sets for right in _list_sets(item)]

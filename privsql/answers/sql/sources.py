@@ -670,10 +670,25 @@ def _add_filter(node: exp.Expr, condition: exp.Expr) -> exp.Expr:
 LATER = ("limit", "offset")
 
 
+def list_grouped(select: exp.Select) -> list[exp.Expr]:
+    """Return what GROUP BY ALL groups by: the outputs without aggregates that read a column, else all of these."""
+    items = [item for item in (one.unalias() for one in select.expressions) if not find_aggregates(item)]
+    return [item for item in items if item.find(exp.Column)] or items
+
+
+def expand_group_all(select: exp.Select) -> None:
+    """Write out GROUP BY ALL, in place: a query around may drop some of the columns, and groups stay."""
+    group = select.args.get("group")
+    if group is not None and group.args.get("all"):
+        items = [item.copy() for item in list_grouped(select)]
+        select.set("group", exp.Group(expressions=items) if items else None)
+
+
 def merge_outer(outer: exp.Select, inner: exp.Select) -> exp.Select:
     """Return a query over the result of another one in that, whose names are resolved."""
     if any(inner.args.get(key) for key in LATER):
         raise UsageError("LIMIT inside a subquery is not supported; put it at the end")
+    expand_group_all(inner)
     results = {item.output_name: item.unalias() for item in inner.expressions if item.output_name}
     source, clauses = outer.args["from_"].this, ("where", "group", "having", "qualify", "order", "distinct", *LATER)
     refuse_others(outer, {"expressions", "from_", *clauses})

@@ -201,7 +201,10 @@ def _publish_again(
     if entry is not None and path is not None:
         restore_history(db, source, spec, path, entry)
     bound = source.bind_key(key) if is_given or source.order != "stream" else key
-    spec.implementation.publish(db, source, spec.mechanism, bound)
+    params = spec.mechanism
+    if release.manifest.parameters.get("allow_certain"):  # a permission changes no table, and may have been an option
+        params = params.model_copy(update={"allow_certain": True})
+    spec.implementation.publish(db, source, params, bound)
     after = _digest_exactly(release)
     return [f"table {name} is another one" for name in before if before[name] != after[name]]
 

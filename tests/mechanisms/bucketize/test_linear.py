@@ -213,6 +213,7 @@ def test_intervals_of_few_values_hold_as_often_as_they_say(tmp_path: Path, value
             to=tmp_path / "r.duckdb",
             replace=True,
             seed=seed,
+            allow_useless=True,
             set={
                 "mechanism": {"kind": "bucketize", "threshold": f"{np.bincount(ill).max() / 6_000 + 0.1:.3f}"},
                 "columns": {"categorical": True},
@@ -244,6 +245,7 @@ def test_a_large_group_is_not_moved_for_the_sake_of_small_ones(tmp_path: Path) -
         sensitive="ill",
         to=tmp_path / "r.duckdb",
         seed=1,
+        allow_useless=True,
         set={
             "mechanism": {"kind": "bucketize", "threshold": "0.4", "algorithm": "two-size"},
             "columns": {"categorical": True},
