@@ -274,7 +274,10 @@ def solve(multiply: Callable[[Floats], Floats], right: Floats, nearly: Floats, c
     size = first = float((residual * way).sum())
     for _ in range(longest):
         moved = multiply(way)
-        step = size / float((way * moved).sum())
+        curved = float((way * moved).sum())
+        if curved == 0:  # nothing is left to solve
+            break
+        step = size / curved
         found += step * way
         residual -= step * moved
         scaled = nearly * residual
