@@ -107,6 +107,6 @@ class ReleaseArrays:
 
     @property
     def log_shares(self) -> Reals:
-        """Return the logarithms of the shares of the values (K,)."""
-        counts = np.bincount(self.listed_value, self.listed_count, len(self.values))
+        """Return the logarithms of the shares of the values (K,); one that is not listed counts for half a record."""
+        counts = np.maximum(np.bincount(self.listed_value, self.listed_count, len(self.values)), 0.5)
         return np.asarray(np.log(counts / counts.sum()))
