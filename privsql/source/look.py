@@ -220,7 +220,7 @@ def coarsen_codes(column: Column, bins: Mapping[str, Any] | str | None) -> Ints:
     if bins is None or not column.different:
         return column.codes
     if isinstance(bins, str):
-        moments = column.values.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False)
+        moments = column.values.to_numpy(zero_copy_only=False)  # days, too: microseconds can't hold all dates
         groups: Any = moments.astype({"month": "datetime64[M]", "year": "datetime64[Y]"}[bins])
     elif "prefix" in bins:
         groups = np.array([text[: bins["prefix"]] for text in column.texts])
