@@ -263,15 +263,18 @@ class TablesAnswers(ListedAnswers):
         return list(named)
 
     def _add_spread(self, sums: WeightedSums, rows: pa.Table) -> WeightedSums:
-        """Return sums whose variances have what they vary between draws, too."""
+        """Return sums whose variances have what they vary between draws, too.
+
+        Weights are rounded: those of a certain value may be above 1, and its variance a little below 0.
+        """
         share = (1 + 1 / len(self._draws)) / (len(self._draws) - 1)
         drawn = [np.stack([as_sums(rows[f"{part}_{name}"]) for name in self._draws]) for part in ("n", "a")]
         count, amount = (one - one.mean(axis=0) for one in drawn)
         return replace(
             sums,
-            nn=sums.nn + share * (count**2).sum(axis=0),
+            nn=np.maximum(sums.nn, 0.0) + share * (count**2).sum(axis=0),
             na=sums.na + share * (count * amount).sum(axis=0),
-            aa=sums.aa + share * (amount**2).sum(axis=0),
+            aa=np.maximum(sums.aa, 0.0) + share * (amount**2).sum(axis=0),
         )
 
     @cached_property
