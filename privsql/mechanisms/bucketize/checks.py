@@ -243,6 +243,8 @@ def _wrong_highest_certainty(release: BucketRelease) -> list[str]:
     if release.params.exclude_negative:
         return [] if stated is None else [f"anywhere {stated} is stated of fakes that depend on associations"]
     rows = release.db.arrow(release.fill_query("verify/bucket_values", same_value="st v")).sort_by("bid")
+    if any(rows[name].null_count for name in ("bid", "code")):
+        return ["a bucket or a value of ST is missing"]
     bid, code = (rows[name].to_numpy().astype(np.int64) for name in ("bid", "code"))
     if stated is None or not len(bid) or code.max() >= len(real):
         return ["anywhere is not stated"]
@@ -386,6 +388,8 @@ def _wrong_entries(release: BucketRelease) -> list[str] | exp.Query:
     if not release.db.keeps_order or values**2 * len(release.facts.sizes) > MOST_ENTRIES:
         return release.fill_query("verify/channel_true", same_value="st v")
     listed = release.db.arrow(release.fill_query("verify/bucket_values", same_value="st v"))
+    if any(listed[name].null_count for name in ("bid", "code", "n")):
+        return ["a bucket, a value or a count of ST is missing"]
     bid, code, n = (listed[name].to_numpy().astype(np.int64) for name in ("bid", "code", "n"))
     order = np.argsort(bid * values + code)
     bid, code, n = bid[order], code[order], n[order]
