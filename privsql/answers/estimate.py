@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 RELATIVE = 1e-15  # error of sums
+CERTAIN = 1e-9  # variance of a count that hardly moves
 
 
 def project_within(values: Floats, total: Floats, caps: Floats, give: Floats) -> Floats:
@@ -306,7 +307,7 @@ def _fit_totals(
     once, totals = (functionals.sum(axis=1) == 1).all(), record_sets.observed.sum(axis=1)
     for _ in range(TURNS if once else 1):  # every record counts once: rows and columns have sums that are known
         if once:
-            mean = project_within(mean, totals, parts.most, parts.variance.mean(axis=0) + TINY)
+            mean = project_within(mean, totals, parts.most, np.maximum(parts.variance.mean(axis=0), CERTAIN))
         mean = fit_sums(mean, wanted, (parts.least, parts.most), np.sqrt(parts.variance))
     return replace(parts, mean=mean, variance=parts.variance + (mean - parts.mean) ** 2)
 

@@ -114,7 +114,7 @@ def test_pages_begin_with_protected_values_and_with_what_a_record_is(tmp_path: P
     text = page(tmp_path / "page.html")
     first = text.index("Risks in the terms of reviewers")
     assert text.index("everal records may belong to one person, as no column names persons") < first
-    assert text.index("1 value is not protected: negative") < first < text.index("published again from the source")
+    assert text.index("1 value is not protected: negative") < first
     assert "negative none: not protected" in text
     spec, release = sparse(tmp_path, 8), tmp_path / "ill.duckdb"
     succeeded("publish", spec, "--replace", "--seed", 1)
