@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import numpy as np
 import scipy
 
-from privsql.answers.softmax import MEMORY
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -84,6 +82,7 @@ class EffectPrior:
 
 FIRST, EACH, LAST = 15, 12, 30  # steps of the first round, of others, and after the last one
 ROUNDS, TRIED = 4, 6  # and draws in each
+MEMORY = 8  # steps that L-BFGS remembers
 LEAST, MOST = 0.3, 3_000.0
 POOLED, RIDGE = 2.0, 1e-3  # features that the covariance of all terms counts for, by value; of variances
 PROBES = 6

@@ -1,4 +1,4 @@
-"""A softmax regression of a sensitive value on columns of codes or numbers: features, penalties and optimiser."""
+"""Features of a softmax regression of a sensitive value on columns of codes or numbers; ``effect_fit`` fits it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from privsql.answers.channel import Floats
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 # * of such a column's bins one slope: a trend would else be shrunk as if every bin deviated by itself;
 # * of every pair of levels of two columns, each coarsened to ten bins or its most frequent levels and the rest.
 #
-# A likelihood comes from elsewhere (``Likelihood``); it works on rows, each a combination of codes that some records
-# share. theta has a normal prior whose variance 1/lambda is one for each column, set of bins and pair.
+# Rows are combinations of codes that some records share. What is published of them is a likelihood of p by row
+# (``effect_fit.Likelihood``).
 
 FEWEST, FEWEST_OF_FEW, FEW_RECORDS = 30, 10, 5_000  # records of a level, and where there are few records
 BINS, LEVELS = 10, 14  # of a coarse column
@@ -32,6 +32,7 @@ ROWS_OF_CELL = 12  # of a block, at least
 ROWS_TRIED = 40_000  # by which blocks are chosen
 ROWS_AT_ONCE = 4_000  # what is computed of them fits a cache
 SAFE = 0.9  # of the largest log-odds whose exponential is a number
+TINY = 1e-300  # no division by 0
 
 Ints = NDArray[np.int32]
 
@@ -301,113 +302,3 @@ def join_blocks(
     at, feature, amounts = (np.concatenate(part) for part in zip(*features, strict=True))
     table = scipy.sparse.csr_array((amounts, (at, feature)), shape=(total, int(starts[-1])))
     return Design(terms, sizes, chosen, table)
-
-
-# Fit ------------------------------------------------------------------------------------------------------------------
-# Penalties by restricted likelihood, in rounds: with the score's information I of each parameter,
-#
-#     lambda = (parameters of the term) / (sum of theta^2 + sum of 1/(I + lambda)).
-#
-# Between two rounds a few steps of L-BFGS (Liu and Nocedal 1989) in the coordinates theta sqrt(I + lambda), in which
-# the curvature is about that of a sphere.
-
-START, START_OF_PAIRS = 30.0, 100.0
-LEAST, MOST = 0.3, 3_000.0
-TINY = 1e-300  # of a probability
-OVERSHOOT = 1.5  # exponent of the change of a penalty, but for the last round
-MEMORY = 8
-
-
-class Likelihood(Protocol):
-    """How likely what is published is, by the probabilities of its rows."""
-
-    def evaluate(self, probabilities: Floats) -> tuple[float, Floats]:
-        """Return the log-likelihood of p (rows, K) and its derivative by the log-odds (rows, K)."""
-
-    def measure_information(self, design: Design, probabilities: Floats) -> Floats:
-        """Return the information of every parameter (J, K): the sum of the squared scores of independent parts."""
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Steps before penalties are estimated, rounds of that, steps in each round and after the last one."""
-
-    first: int = 15
-    rounds: int = 8
-    each: int = 8
-    last: int = 40
-
-    @property
-    def steps(self) -> int:
-        """Return the number of steps at most."""
-        return self.first + (self.rounds - 1) * self.each + self.last if self.rounds else self.last
-
-
-@dataclass(frozen=True)
-class SoftmaxFit:
-    """``theta`` (J, K), ``penalties`` by term, the penalised ``objective``, and ``slope``: its gradient's length in the
-    coordinates of the last steps, in which a standard error is 1.
-    """
-
-    theta: Floats
-    penalties: Floats
-    information: Floats
-    objective: float
-    slope: float
-
-
-def start_fit(design: Design, values: int) -> SoftmaxFit:
-    """Return theta = 0 with the first penalties."""
-    penalties = np.array([START_OF_PAIRS if " x " in term.name else START for term in design.terms])
-    zeros = np.zeros((len(design.groups), values))
-    return SoftmaxFit(zeros, penalties, zeros, -np.inf, np.inf)
-
-
-def fit_softmax(
-    design: Design,
-    likelihood: Likelihood,
-    offset: Floats,
-    start: SoftmaxFit,
-    schedule: Schedule,
-    report: Callable[[], None] = lambda: None,
-) -> SoftmaxFit:
-    """Return theta with the largest penalised likelihood; ``report`` is called after every step."""
-    fit = start
-    for number in range(schedule.rounds + 1):
-        information = likelihood.measure_information(design, design.probabilities(fit.theta, offset))
-        exponent = OVERSHOOT if number < schedule.rounds else 1.0
-        penalties = estimate_penalties(design, fit, information, exponent) if number else fit.penalties
-        steps = schedule.last if number == schedule.rounds else schedule.each if number else schedule.first
-        fit = _climb(design, likelihood, offset, SoftmaxFit(fit.theta, penalties, information, 0, 0), steps, report)
-    return fit
-
-
-def estimate_penalties(design: Design, fit: SoftmaxFit, information: Floats, exponent: float = 1.0) -> Floats:
-    """Return the penalty of each term by one round of restricted likelihood."""
-    each = fit.theta**2 + 1 / (information + fit.penalties[design.groups][:, None])
-    wanted = np.bincount(design.groups) * fit.theta.shape[1] / np.bincount(design.groups, each.sum(axis=1))
-    return np.asarray(np.clip(fit.penalties * (wanted / fit.penalties) ** exponent, LEAST, MOST))
-
-
-def _climb(
-    design: Design, likelihood: Likelihood, offset: Floats, fit: SoftmaxFit, steps: int, report: Callable[[], None]
-) -> SoftmaxFit:
-    shape, each = fit.theta.shape, fit.penalties[design.groups][:, None]
-    scale = 1 / np.sqrt(fit.information + each)
-
-    def evaluate(scaled: Floats) -> tuple[float, Floats]:
-        theta = scaled.reshape(shape) * scale
-        value, residuals = likelihood.evaluate(design.probabilities(theta, offset))
-        gradient = design.sum_features(residuals) - each * theta
-        return float((each * theta**2).sum() / 2 - value), -(gradient * scale).ravel()
-
-    found = scipy.optimize.minimize(
-        evaluate,
-        (fit.theta / scale).ravel(),
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": steps, "maxcor": MEMORY, "ftol": 0, "gtol": 1e-3},
-        callback=lambda _: report(),
-    )
-    theta = found.x.reshape(shape) * scale
-    return SoftmaxFit(theta, fit.penalties, fit.information, -float(found.fun), float(np.linalg.norm(found.jac)))

@@ -1,26 +1,11 @@
-"""Features, penalties and optimiser of the softmax regression."""
+"""Features of the softmax regression."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from privsql.answers.softmax import FeatureMap, Schedule, combine_rows, fit_softmax, start_fit
-
-
-class Multinomial:
-    """Counts of values (rows, K) that are known: an ordinary logistic regression."""
-
-    def __init__(self, counts: np.ndarray) -> None:
-        self.counts = counts
-
-    def evaluate(self, probabilities: np.ndarray) -> tuple[float, np.ndarray]:
-        value = float((self.counts * np.log(probabilities)).sum())
-        return value, self.counts - self.counts.sum(axis=1, keepdims=True) * probabilities
-
-    def measure_information(self, design, probabilities: np.ndarray) -> np.ndarray:
-        sizes = self.counts.sum(axis=1, keepdims=True)
-        return design.sum_features(sizes * probabilities * (1 - probabilities))
+from privsql.answers.softmax import FeatureMap, combine_rows
 
 
 @pytest.fixture(scope="module")
@@ -75,32 +60,6 @@ def test_rows_that_were_not_learnt_from_have_the_features_of_their_neighbours(co
     assert len(design.groups) == features.count
     stated = [number for _, *numbers in features.description for number in numbers if number]
     assert stated == [term.levels for term in design.terms[1:]]
-
-
-@pytest.mark.slow
-def test_penalised_likelihood_has_its_maximum_where_the_gradient_is_zero(columns) -> None:
-    first, member, sizes = combine_rows(list(columns.values()))
-    rows = {name: column[first] for name, column in columns.items()}
-    design = FeatureMap(rows, sizes).make_design(rows, sizes)
-    rng = np.random.default_rng(2)
-    truth = rng.normal(size=(len(design.groups), 4))
-    truth[[name not in {"sex", "place"} for name in np.array([t.name for t in design.terms])[design.groups]]] = 0
-    drawn = (design.probabilities(truth, np.zeros(4))[member].cumsum(axis=1) < rng.random((3_000, 1))).sum(axis=1)
-    counts = np.zeros((len(first), 4))
-    np.add.at(counts, (member, drawn), 1)
-    likelihood, offset = Multinomial(counts), np.log(np.bincount(drawn, minlength=4) / 3_000)
-    steps: list[int] = []
-    fit = fit_softmax(design, likelihood, offset, start_fit(design, 4), Schedule(), lambda: steps.append(1))
-    assert fit.slope < 0.1
-    assert len(steps) <= Schedule().steps
-    _, residuals = likelihood.evaluate(design.probabilities(fit.theta, offset))
-    gradient = design.sum_features(residuals) - fit.penalties[design.groups][:, None] * fit.theta
-    assert np.abs(gradient).max() < 0.1
-    used = {term.name: penalty for term, penalty in zip(design.terms, fit.penalties, strict=True)}
-    assert used["sex"] < 20
-    assert used["age"] > 50
-    error = np.abs(design.probabilities(fit.theta, offset) - design.probabilities(truth, np.zeros(4)))
-    assert error.mean() < 0.05
 
 
 def test_a_slope_has_the_normal_scores_of_bins(columns) -> None:
