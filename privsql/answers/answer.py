@@ -340,7 +340,7 @@ def _as_json_value(value: object, *, is_figure: bool) -> object:
 
 # Open releases --------------------------------------------------------------------------------------------------------
 
-MODEL, LINEAR, RECONSTRUCTED = "model", "linear", "reconstructed"  # privsql's estimators
+LINEAR, RECONSTRUCTED = "linear", "reconstructed"  # privsql's estimators, beside MODEL
 ESTIMATORS = (RECONSTRUCTED, BASELINE)  # of releases that name no others
 
 

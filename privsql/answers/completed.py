@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sqlglot import exp
 
-from privsql.answers.answer import DRAWN_COLUMNS, DRAWS, MODEL, Answer, Figure
+from privsql.answers.answer import DRAWN_COLUMNS, DRAWS, Answer, Figure
 from privsql.answers.estimate import count_intervals, round_bounds, student_quantile
 from privsql.answers.sql.any_select import KEY, Admission, Column, Lineage, Source, Tree, find_position, walk
 from privsql.answers.sql.grammar import refuse_bad_text
@@ -27,7 +27,7 @@ from privsql.answers.sql.sources import MAIN_SCHEMAS
 from privsql.engine.files import fold_name, unused_name
 from privsql.engine.sqlfiles import PREFIX, Field, alias_as, column, fill, table, temp_table, union_all
 from privsql.errors import UsageError
-from privsql.model.estimates import FIGURES, ROUNDED, as_number, same_nan
+from privsql.model.estimates import FIGURES, MODEL, ROUNDED, as_number, same_nan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -55,10 +55,6 @@ FORMULA = (
 NESTED = "{}: an aggregate over estimates, which chance in these draws away from the truth"
 EQUAL = "{}: without bounds where it is the same in all {} completed tables, which says nothing of its error"
 TOP = "which rows come first is itself an estimate"
-
-
-class BindingError(UsageError):
-    """The engine refuses a statement, such as one that names no column of the release."""
 
 
 # Statement ------------------------------------------------------------------------------------------------------------
@@ -150,11 +146,8 @@ class StatementReader:
         return AnySelect(tree, admission.own, columns, shown, place, orders, limit, offset, fills, lineage.has_top)
 
     def _describe(self, tree: Tree, lineage: Lineage) -> list[Column]:
-        """Return the columns of a SELECT; ``BindingError`` where the engine refuses it."""
-        try:
-            fields = self._db.describe_select(self._db.write_select(tree))
-        except UsageError as error:
-            raise BindingError(*error.args) from error
+        """Return the columns of a SELECT; ``UsageError`` where the engine refuses it."""
+        fields = self._db.describe_select(self._db.write_select(tree))
         return _name_columns(lineage.read_query(tree["statements"][0]["node"]), fields)
 
     def _refuse_cuts(self, tree: Tree, own: Sequence[Tree]) -> None:

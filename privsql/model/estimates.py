@@ -21,6 +21,7 @@ DIGITS = 15  # of a decimal that a double holds
 Number = int | float | Decimal
 BEST = "best"  # the estimator that a question has unless it names one
 BASELINE = "baseline"  # the literature's formula
+MODEL = "model"  # a fitted model, or the draws of a release
 FIGURES = ("estimate", "std_error", "low", "high")  # the last columns of every answer
 
 

@@ -19,7 +19,7 @@ from privsql.engine.open import open_locked, open_release_tables, open_scratch, 
 from privsql.engine.sqlfiles import DIALECT, all_rows, fill, table, temp_table
 from privsql.errors import EngineError, GuaranteeError, InfeasibleError, LateError, PrivsqlError, UsageError
 from privsql.model.checks import BROKEN
-from privsql.model.estimates import BEST
+from privsql.model.estimates import BEST, MODEL
 from privsql.model.manifest import MANIFEST
 from privsql.outcomes import notebook_page, pairs
 from privsql.releases.contents import ENDING, admit_release, complete_folder, locate_release, name_holders
@@ -153,7 +153,6 @@ class AttachedLookups:
 def note_top(asking: SelectEvaluation) -> tuple[str, ...]:
     """Return a note where LIMIT chooses rows by what a model estimates."""
     statement, holds = asking.statement, asking.answers.holds_exactly
-    from privsql.answers.answer import MODEL
     from privsql.answers.completed import TOP
     from privsql.answers.sql.question import WINDOWS, list_aggregate_numbers
 
@@ -366,8 +365,6 @@ class Release:
 
     def _answer_query(self, sql: str, confidence: float, estimator: str, limits: QuestionLimits | None) -> Answer:
         """Answer a query as the compiler reads it; by completed tables where the compiler refuses it."""
-        from privsql.answers.answer import MODEL
-        from privsql.answers.completed import StatementReader
         from privsql.answers.sql.compiler import count_persons
 
         if self.manifest.has_single_persons:
@@ -380,13 +377,15 @@ class Release:
         except UsageError as refusal:
             if not self._could_complete(estimator):
                 raise
+            from privsql.answers.completed import StatementReader
+
             reader = StatementReader(self._db, self.manifest, self._lookups.find_table)
             try:
                 statement = reader.read(sql)
             except UsageError as error:
-                for formula in self.answers.estimators[1:2] if estimator == BEST and chosen == MODEL else ():
-                    with suppress(UsageError):  # it may answer what completed tables can't
-                        return self._answer_compiled(sql, confidence, formula, limits)
+                if estimator == BEST and chosen == MODEL and len(self.answers.estimators) > 1:
+                    with suppress(UsageError):  # a formula may answer what completed tables can't
+                        return self._answer_compiled(sql, confidence, self.answers.estimators[1], limits)
                 raise refusal from error
             if self._completed is None:
                 if limits is None and self.fit_once():
@@ -399,15 +398,13 @@ class Release:
 
     def _could_complete(self, estimator: str) -> bool:
         """Return whether completed tables may answer what is asked of an estimator, once a model is fitted."""
-        from privsql.answers.answer import MODEL
-
         if self._completed is not None:
             return estimator in (BEST, MODEL) and self.answers.can_complete
         here = estimator == BEST and self._counts is self._db
         return here and bool(self.answers.explain_improvement(self.answers.choose_estimator(BEST)))
 
     def _answer_compiled(self, sql: str, confidence: float, estimator: str, limits: QuestionLimits | None) -> Answer:
-        from privsql.answers.answer import MODEL, Answer, explain_rounding, find_unknown
+        from privsql.answers.answer import Answer, explain_rounding, find_unknown
         from privsql.answers.evaluate_select import SelectEvaluation
         from privsql.answers.present import AnswerBuilder, join_answers
         from privsql.answers.sql.compiler import as_described, split_items, split_union

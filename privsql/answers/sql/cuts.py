@@ -41,10 +41,6 @@ ARITHMETIC = (exp.Column, exp.Identifier, exp.Literal, exp.Add, exp.Sub, exp.Mul
 TURNED = {exp.LT: exp.GT, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.GTE: exp.LTE}
 
 
-class CutError(UsageError):
-    """A question asks for a part of a bin; the message says where bins begin."""
-
-
 def refuse_cuts(
     statement: Statement, bins: Mapping[str, Bins], groups: Mapping[str, Sequence[str]], columns: Sequence[Field]
 ) -> Statement:
@@ -102,13 +98,13 @@ def _is_arithmetic(root: exp.Expr | None) -> bool:
     return root is not None and all(isinstance(node, ARITHMETIC) for node in root.walk())
 
 
-def _make_refusal(name: str, written: str, bins: Bins | None) -> CutError:
+def _make_refusal(name: str, written: str, bins: Bins | None) -> UsageError:
     what = f"in {bins}; compare it with values at which a bin begins" if bins else "in groups of values"
     if bins and bins.round is not None:
         what = f"in {bins}; compare it by < or >= with the middle between two, such as {float(15 * bins.half):g}"
     if bins and bins.prefix is not None:
         what = f"in {bins}; compare it with at most {bins.prefix} characters, as = '..' or LIKE '..%'"
-    return CutError(f"{written}: column {name!r} is {what}, or group by it")
+    return UsageError(f"{written}: column {name!r} is {what}, or group by it")
 
 
 def _keeps_bins_whole(item: exp.Column, node: exp.Expr, bins: Bins, kind: str) -> bool:

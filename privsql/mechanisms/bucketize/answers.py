@@ -11,7 +11,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from privsql.answers import answer
-from privsql.answers.answer import DRAWN_COLUMNS, DRAWS, LINEAR, MODEL, AttachedModel
+from privsql.answers.answer import DRAWN_COLUMNS, DRAWS, LINEAR, AttachedModel
 from privsql.answers.bucket_model import find_obstacle, find_twins, predict_seconds
 from privsql.answers.channel import LARGE, Channel, LinearEstimator
 from privsql.answers.estimate import (
@@ -53,7 +53,7 @@ from privsql.mechanisms.bucketize.layout import BucketRuns, runs_from_entries
 from privsql.mechanisms.bucketize.parameters import BucketFacts, BucketizeFacts
 from privsql.mechanisms.bucketize.tables import size_of_bucket
 from privsql.model.arrays import ReleaseArrays, as_doubles
-from privsql.model.estimates import BASELINE, Estimate, exact_estimate, same_nan
+from privsql.model.estimates import BASELINE, MODEL, Estimate, exact_estimate, same_nan
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
