@@ -10,7 +10,7 @@ from sqlglot import exp
 from privsql.engine.open import open_scratch
 from privsql.engine.sqlfiles import DIALECT, alias_as, column, table
 from privsql.mechanisms.base import BudgetComposition, GroupComposition
-from privsql.model.checks import Check
+from privsql.model.checks import ALLOWANCES, Check
 from privsql.releases.contents import digest_release
 from privsql.releases.draft import digest_table, digest_tables
 from privsql.releases.ledger.book import LedgerEntry, LedgerRequest, get_secret, key_of, open_for_reading
@@ -201,10 +201,9 @@ def _publish_again(
     if entry is not None and path is not None:
         restore_history(db, source, spec, path, entry)
     bound = source.bind_key(key) if is_given or source.order != "stream" else key
-    params = spec.mechanism
-    if release.manifest.parameters.get("allow_certain"):  # a permission changes no table, and may have been an option
-        params = params.model_copy(update={"allow_certain": True})
-    spec.implementation.publish(db, source, params, bound)
+    # A permission changes no table, and may have been an option.
+    allowed = {name: True for name in ALLOWANCES if release.manifest.parameters.get(name)}
+    spec.implementation.publish(db, source, spec.mechanism.model_copy(update=allowed), bound)
     after = _digest_exactly(release)
     return [f"table {name} is another one" for name in before if before[name] != after[name]]
 
