@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import shutil
 import time
 from typing import TYPE_CHECKING
 
@@ -13,8 +12,7 @@ import privsql as api
 from privsql.answers import completed
 from privsql.answers.present import QuestionLimits
 from privsql.errors import LateError, PrivsqlError, UsageError
-from support.fitted import publish_and_fit
-from support.shelf import make_once
+from support.fitted import copy_fitted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -168,10 +166,7 @@ HOSTILE = [*FILES, *TABLES, *SETTINGS, *CHANCE, *LONG, *GROWING]
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[api.Release]:
     """Open, with its model; each worker has a copy."""
-    made = make_once(tmp_path_factory, "fitted", publish_and_fit)
-    place = shutil.copytree(made, tmp_path_factory.mktemp("hostile") / "copy")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PRIVSQL_CACHE", str(place / "cache"))
+    with copy_fitted(tmp_path_factory) as place, pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         with api.open(place / "t.duckdb") as opened:
             yield opened

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -19,9 +18,8 @@ from privsql.answers.bucket_model import Beliefs
 from privsql.answers.completed import LEAST_VARIANCE, StatementReader, combine_draws
 from privsql.releases.fitted import list_draws
 from support.commands import run, succeeded
-from support.fitted import publish_and_fit
+from support.fitted import copy_fitted
 from support.serving import page
-from support.shelf import make_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,10 +29,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A release with a model in a cache; each worker has a copy."""
-    made = make_once(tmp_path_factory, "fitted", publish_and_fit)
-    place = shutil.copytree(made, tmp_path_factory.mktemp("completed") / "copy")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PRIVSQL_CACHE", str(place / "cache"))
+    with copy_fitted(tmp_path_factory) as place:
         yield place
 
 

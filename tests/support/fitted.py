@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
 from support.commands import specification, succeeded, write
+from support.shelf import make_once
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 PEOPLE = """
@@ -29,3 +33,12 @@ def publish_and_fit(place: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PRIVSQL_CACHE", str(place / "cache"))
         succeeded("fit", place / "t.duckdb", "--to", place / "t.json")
+
+
+@contextmanager
+def copy_fitted(factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Yield a copy of the worker's own of what ``publish_and_fit`` writes, whose cache is in use."""
+    place = shutil.copytree(make_once(factory, "fitted", publish_and_fit), factory.mktemp("fitted") / "copy")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PRIVSQL_CACHE", str(place / "cache"))
+        yield place

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import shutil
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from privsql.releases.contents import digest_release
 from privsql.source.targets import Target
 from support import postgres
 from support.commands import refused, run, succeeded
-from support.fitted import publish_and_fit
+from support.fitted import copy_fitted
 from support.places import ROOT
 from support.shelf import make_once, publish_shelf, release_of
 
@@ -37,10 +36,7 @@ COLUMNS = ["age", "sex", "points", "job"]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A release with a model in a cache; each worker has a copy."""
-    made = make_once(tmp_path_factory, "fitted", publish_and_fit)
-    place = shutil.copytree(made, tmp_path_factory.mktemp("export") / "copy")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PRIVSQL_CACHE", str(place / "cache"))
+    with copy_fitted(tmp_path_factory) as place:
         yield place
 
 

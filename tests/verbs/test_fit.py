@@ -20,9 +20,8 @@ from privsql.model.estimates import Estimate
 from privsql.releases import fitted
 from privsql.releases.opened import read_manifest
 from support.commands import by_keys, refused, run, succeeded, write
-from support.fitted import publish_and_fit
+from support.fitted import copy_fitted
 from support.loops import rest_slow
-from support.shelf import make_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,10 +38,7 @@ QUESTIONS = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A release as a file and as a folder, its source, and a cache with its model; each worker has a copy."""
-    made = make_once(tmp_path_factory, "fitted", publish_and_fit)
-    place = shutil.copytree(made, tmp_path_factory.mktemp("fitted") / "copy")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PRIVSQL_CACHE", str(place / "cache"))
+    with copy_fitted(tmp_path_factory) as place:
         yield place
 
 
