@@ -97,7 +97,7 @@ class StopSignals:
 
 
 def _known_signals(*names: str) -> list[Signals]:
-    """Those of some signals that the system has."""
+    """Return those of some signals that the system has."""
     import signal
 
     return [signal.Signals[name] for name in names if name in signal.Signals.__members__]
