@@ -62,7 +62,7 @@ def publish(
         bool, typer.Option("--allow-composition", help="Publish people again that no guarantee covers.")
     ] = False,
     allow_useless: Annotated[
-        bool, typer.Option("--allow-useless", help="Publish although a count of 500 is off by more than 20%.")
+        bool, typer.Option("--allow-useless", help="Publish although counts of 500 are off by more than 20%.")
     ] = False,
     trace: Annotated[bool, typer.Option("--trace", help="List the SQL steps that ran, with rows and time.")] = False,
     verbose: Verbose = False,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 ASKED, FEW_ASKED = 500, 100  # records of the counts whose errors are told
 GROUP = 1000  # records of the group of which the error of a share is told
 TWO_SIDED = 1.96  # standard errors
-USELESS = 0.2  # relative error of a count of ``ASKED`` above which a release is of no use
+USELESS = 0.2  # of a count of ``ASKED`` records of the most frequent protected value; above it a release is of no use
 WANTED = 0.1  # relative error that the setting in ``remedy`` has
 
 
@@ -23,6 +23,7 @@ class Precision:
         remedy: The setting with which a count of ``ASKED`` is within 10 %.
         fitted: Whether ``privsql fit`` makes answers more precise.
         asked: Whether any protected value has ``ASKED`` records, as far as that is no secret.
+        usual: The relative error of a count of ``ASKED`` of the most frequent protected value; None: it is ``error``.
     """
 
     value: str | None
@@ -32,11 +33,12 @@ class Precision:
     remedy: str
     fitted: bool = False
     asked: bool = True
+    usual: float | None = None
 
     @property
     def is_useless(self) -> bool:
-        """Return whether a count of ``ASKED`` is off by more than a fifth, in a table that has such a count."""
-        return self.asked and self.error > USELESS
+        """Return whether a count of the most frequent value is off by more than a fifth, in a table that has such."""
+        return self.asked and (self.error if self.usual is None else self.usual) > USELESS
 
     @property
     def text(self) -> str:

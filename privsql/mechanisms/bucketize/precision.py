@@ -82,6 +82,9 @@ def foresee_value(value: str, frequency: float, share: float, bound: float) -> P
 def foresee_precision(params: Bucketize, bounds: Sequence[VerifiedBound]) -> Precision | None:
     """Return the errors of counts of the worst protected value; None where the closed form does not hold.
 
+    Whether the release is useless depends on the most frequent one: a rule such as ``8*f + 0.02`` asks for poor counts
+    of rare values.
+
     It does not hold beside fake values. Values that fewer records have than are asked for are passed over,
     unless all are so rare.
 
@@ -104,4 +107,5 @@ def foresee_precision(params: Bucketize, bounds: Sequence[VerifiedBound]) -> Pre
         )
         for one in frequent
     ]
-    return replace(max(foreseen, key=lambda one: one.error), asked=most >= ASKED)
+    usual = next(one.error for one, bound in zip(foreseen, frequent, strict=True) if bound.records == most)
+    return replace(max(foreseen, key=lambda one: one.error), asked=most >= ASKED, usual=usual)

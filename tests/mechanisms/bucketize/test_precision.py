@@ -103,10 +103,30 @@ def test_a_useless_release_is_called_so_and_needs_a_flag(people: pa.Table, tmp_p
     assert privsql.verify(made).ok
 
 
+def test_poor_counts_of_rare_values_alone_make_no_release_useless(people: pa.Table) -> None:
+    """The line names the worst value; the most frequent protected one decides."""
+    foreseen = make_plan(people, threshold={"default": "4*f", "no": 1, "gout": "0.055"}).summary
+    assert foreseen is not None
+    line = foreseen.lines["error"]
+    assert line.standing == "measured"
+    assert line.text.startswith("without fit, of 'gout'")
+    assert line.figures["error"] is not None
+    assert line.figures["error"] > 0.2
+
+
 def test_the_command_line_ends_in_one_line(people: pa.Table, tmp_path: Path) -> None:
     parquet.write_table(people, tmp_path / "people.parquet")
-    asked = ["publish", tmp_path / "people.parquet", "--sensitive", "ill", "--qi", "age,region", "--threshold", "1.2*f"]
-    asked += ["--to", tmp_path / "a.duckdb", "--set", "ledger.off=true"]
+    asked = [
+        "publish",
+        tmp_path / "people.parquet",
+        "--sensitive",
+        "ill",
+        "--qi",
+        "age,region",
+        "--set",
+        "mechanism.threshold.default=1.1*f",
+    ]
+    asked += ["--set", "mechanism.threshold.no=1", "--to", tmp_path / "a.duckdb", "--set", "ledger.off=true"]
     refused(run(*asked), 3, "USELESS", "would do", "option allow_useless")
     assert run(*asked, "--allow-useless").code == 0
 
