@@ -415,8 +415,11 @@ def _summarize_promise(
         f"an attacker who finds a record by its quasi-identifiers can be at most {reached:.1%} sure of {what} "
         f"({worst.value}, whose bound is {bound:.1%})"
     )
-    for one in together:
+    for one in together if len(together) <= NAMED else ():
         text += f"; at most {float(Fraction(one.found)):.1%} sure that it has one of the values of group {one.value}"
+    if len(together) > NAMED:
+        most = float(max(Fraction(one.found) for one in together))
+        text += f"; at most {most:.1%} sure that it has one of the values of any of {len(together):,} groups"
     if open_values:
         listed = f": {', '.join(open_values)}" if len(open_values) <= NAMED else ""
         number = "1 value is" if len(open_values) == 1 else f"{len(open_values):,} values are"
