@@ -417,8 +417,8 @@ class SparkRelations:
     def _refuse_database(self, name: str, into: str | None) -> None:
         if into is not None:
             raise EngineError(
-                f"table {name!r} can't be made in database {into!r}, since Spark attaches none; give a folder of "
-                "Parquet files as release.to, or a schema of Spark's catalog"
+                f"table {name!r} can't be made in {into!r}, as Spark attaches no database; give a folder of Parquet "
+                "files as release.to, or a schema of Spark's catalog"
             )
 
     def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
