@@ -109,6 +109,7 @@ class MechanismKeys(TypedDict, total=False):
     domains: Mapping[str, Value]
     workload: Sequence[Sequence[str]]
     measures: Names
+    noise: Literal["auto", "laplace", "gaussian"]
     pairs: Literal["auto", "all", "chosen"]
     max_cells: int
     fan_out: int

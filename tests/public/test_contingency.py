@@ -44,7 +44,7 @@ def case(name: str, columns: list[str] | None = None, *, persons: bool = False, 
 MARGINALS = case("marginals")
 WORKLOAD = case("workload", workload=[[*DOMAINS]])
 DIFFPART = case("diffpart", algorithm="diffpart", fan_out=3)
-GAUSSIAN = case("gaussian", delta="1e-6")
+GAUSSIAN = case("gaussian", delta="1e-6", noise="gaussian")
 PERSONS = case("persons", max_records=2, persons=True)
 MEASURES = case(
     "measures", ["sex", "income"], measures=["income"], workload=[["sex", "income"]],

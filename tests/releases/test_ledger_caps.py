@@ -103,7 +103,7 @@ def place(tmp_path: Path) -> Path:
 
 def spec(folder: Path, epsilon: str, delta: str = "", ledger: str = "", name: str = "spec.toml") -> Path:
     """A request to publish the people's cells."""
-    more = f'\ndelta = "{delta}"' if delta else ""
+    more = f'\ndelta = "{delta}"\nnoise = "gaussian"' if delta else ""
     return specification(
         folder,
         source='file = "people.parquet"\nid = "nr"',

@@ -66,7 +66,7 @@ class RecordBudget(BudgetComposition[Any]):
 
     def delta(self, params: Any) -> Fraction:
         """Return the delta that a release spends; 0 where its noise is pure."""
-        return getattr(params, "delta", Fraction(0))
+        return params.delta if find_law(params).concentrated else Fraction(0)
 
     def rho(self, params: Any) -> Fraction | None:
         """Return the rho that (epsilon, delta) allows; None where the noise is pure."""

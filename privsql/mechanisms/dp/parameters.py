@@ -11,8 +11,19 @@ if TYPE_CHECKING:
 
 
 def find_law(params: Any) -> NoiseLaw:
-    """Return the law of the noise: zero-concentrated where there is a delta."""
-    return CONCENTRATED if getattr(params, "delta", 0) else PURE
+    """Return the law of the noise: pure without a delta, and where pure noise is smaller for all that may be measured.
+
+    Laplace noise of T tables grows with T and Gaussian noise with its root, so few tables are better off without a
+    delta: less than about ln(1/delta) of them. T is the largest number of tables that may be measured, which is known
+    before anything is; parameters that state none take the delta at its word.
+    """
+    asked, tables = getattr(params, "noise", "auto"), getattr(params, "most_tables", None)
+    if not getattr(params, "delta", 0) or asked == "laplace":
+        return PURE
+    if tables is None or asked == "gaussian":
+        return CONCENTRATED
+    budgets = {PURE: params.epsilon, CONCENTRATED: concentrated_rho(params.epsilon, params.delta)}
+    return min(budgets, key=lambda law: law.mean_noise(budgets[law] / tables))
 
 
 def person_budget(params: Any) -> Fraction:

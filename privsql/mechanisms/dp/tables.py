@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from privsql.engine.database import Relations
-    from privsql.model.manifest import Manifest
 
 
 def write_release_table(
@@ -118,12 +117,12 @@ def parse_budget(value: str) -> Fraction:
 NAMED = 4  # columns of a table that are named
 
 
-def describe_noisy_tables(db: Relations, manifest: Manifest) -> list[Structure]:
-    """Return every table that was counted."""
+def describe_noisy_tables(db: Relations, *, concentrated: bool) -> list[Structure]:
+    """Return every table that was counted; ``concentrated``: whether budgets are rhos."""
     cliques = db.arrow(all_rows(table(CLIQUES)).order_by(column("clique"))).to_pylist()
     cells = np.bincount(db.arrow(all_rows(table(MARGINALS)))["clique"].to_numpy(), minlength=len(cliques))
     scales = np.array([one["scale"] for one in cliques], dtype=np.float64)
-    concentrated, rows = Fraction(manifest.parameters.get("delta", "0")) > 0, []
+    rows = []
     for one, number, noise in zip(cliques, cells, scales if concentrated else deviation_of(scales), strict=True):
         columns = one["columns"]
         more = f" and {len(columns) - NAMED} more" if len(columns) > NAMED else ""

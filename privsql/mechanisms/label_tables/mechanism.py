@@ -181,4 +181,4 @@ class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
 
     def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
         """Return the noisy tables: by which columns, how many counts, and their noise."""
-        return describe_noisy_tables(db, manifest)
+        return describe_noisy_tables(db, concentrated=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from itertools import pairwise
-from math import ceil
+from math import ceil, comb
 from operator import not_
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -34,10 +34,9 @@ from privsql.model.parameters import (
 from privsql.model.universes import Universe
 
 MOST_BINS = 10_000
-NOISE = Fraction(1, 4)  # of the records, on average over the pairs: more than that, and pairs are chosen
 WITHIN = 64  # whole numbers that stand for a bin, at most
 OWN = {
-    "marginals": {"workload", "measures", "pairs", "max_cells", "delta"},
+    "marginals": {"workload", "measures", "noise", "pairs", "max_cells", "delta"},
     "diffpart": {"fan_out", "choice", "score", "tau", "tau_cells"},
 }
 
@@ -124,17 +123,19 @@ class MarginalPlan(Facts):
     columns_budget: str
     workload_budget: str
     noise_of_columns: float
+    law: str
     not_covered: list[str]
 
     def describe(self) -> list[tuple[str, str]]:
         """Return values, tables and noise."""
         asked = f"{self.columns} columns for at most {self.columns_budget}, {self.pairs} pairs of them"
         more = f", {self.workload} declared for {self.workload_budget}" if self.workload else ""
-        noise = f"about {self.noise_of_columns:,.0f} records in a column's own table; refused where there are fewer"
+        size = f"{self.noise_of_columns:,.0f} records in a column's own table"
+        noise = f"{self.law}, about {size}; refused where there are fewer"
         return [
             describe_values(self.values, self.not_covered),
             ("tables", f"{asked}{more}; {self.cells:,} cells"),
-            ("rule", f"pairs are chosen where their noise is above {fraction_text(NOISE)} of the records"),
+            ("rule", "pairs are chosen where noise leaves few of them worth their budget"),
             ("noise", noise),
         ]
 
@@ -208,6 +209,11 @@ class Contingency(Parameters):
         exclude_if=not_,
         description="Columns in bins whose SUM and AVG are measured; values are clamped to the ends of the bins.",
     )
+    noise: Literal["auto", "laplace", "gaussian"] = Field(
+        default="auto",
+        exclude_if=lambda noise: noise == "auto",
+        description="Law of the noise: auto takes the smaller.",
+    )
     pairs: Literal["auto", "all", "chosen"] = Field(
         default="auto", description="Measured: all pairs, or pairs and triples that others predict worst."
     )
@@ -245,6 +251,8 @@ class Contingency(Parameters):
                 raise ValueError(f"{name} can't be combined with algorithm = {self.algorithm!r}")
         if self.algorithm != "marginals" and any(one.bins or one.prefix for one in self.domains.values()):
             raise ValueError(f"bins and prefix do not belong to algorithm = {self.algorithm!r}")
+        if self.noise == "gaussian" and not self.delta:
+            raise ValueError("noise = 'gaussian' needs a delta, such as delta = '1/1000000000'")
         for columns in self.workload:
             folded = [fold_name(name) for name in columns]
             if len(set(folded)) < len(folded) or len(folded) < 2:
@@ -257,6 +265,13 @@ class Contingency(Parameters):
         if len(set(map(fold_name, self.measures))) < len(self.measures):
             raise ValueError("measures: a column appears twice")
         return self
+
+    @property
+    def most_tables(self) -> int:
+        """Return how many tables of counts may be measured at most: all records, columns, pairs and the workload."""
+        declared = {frozenset(map(fold_name, columns)) for columns in self.workload}
+        large = sum(len(columns) > 2 for columns in declared)
+        return 1 + len(self.domains) + comb(len(self.domains), 2) + large
 
     def is_measured(self, name: str) -> bool:
         """Return whether sums of a column are measured."""

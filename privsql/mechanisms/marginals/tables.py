@@ -15,6 +15,7 @@ from privsql.engine.sqlfiles import DIALECT, Field, Holes, Roles, alias_as, colu
 from privsql.exact import fraction_text
 from privsql.mechanisms.dp.joint_model import Model
 from privsql.mechanisms.dp.noisy_tables import Ints, LeastSquares, NoisyTable, Reals, sum_cells
+from privsql.mechanisms.dp.parameters import find_law
 from privsql.mechanisms.dp.tables import (
     CLIQUES,
     MARGINALS,
@@ -240,7 +241,9 @@ def list_facts(rule: Rule, tables: Sequence[NoisyTable], model: Model) -> dict[s
 
 def describe_tables(db: Relations, manifest: Manifest) -> list[Structure]:
     """Return every table of counts, and what was added up."""
-    result, params = describe_noisy_tables(db, manifest), Contingency.model_validate(manifest.parameters)
+    params = Contingency.model_validate(manifest.parameters)
+    concentrated = find_law(params).concentrated
+    result = describe_noisy_tables(db, concentrated=concentrated)
     if not params.measures:
         return result
     ends = {name: [float(edge) for edge in params.bin_edges(name)] for name in params.measures}
@@ -249,9 +252,9 @@ def describe_tables(db: Relations, manifest: Manifest) -> list[Structure]:
         exp.select("measure", "columns", "budget", "scale").from_(table(SUMS)).order_by("number")
     ):
         edges = params.bin_edges(measure)
-        noise = float(scale) / UNITS * (1 if params.delta else 2**0.5) * float(edges[-1] - edges[0])
+        noise = float(scale) / UNITS * (1 if concentrated else 2**0.5) * float(edges[-1] - edges[0])
         lines.append((measure, " \u00d7 ".join(columns) or "all records", budget, float(f"{noise:.4g}")))
     clamped = "; ".join(f"{name} to [{edges[0]:g}, {edges[-1]:g}]" for name, edges in ends.items())
     sentence = f"Values were clamped, {clamped}, and added up; noise was added to every sum."
-    head = ("sum of", "by", "rho" if params.delta else "epsilon", "standard deviation of the noise")
+    head = ("sum of", "by", "rho" if concentrated else "epsilon", "standard deviation of the noise")
     return [*result, make_structure("The noisy sums", sentence, head, lines)]

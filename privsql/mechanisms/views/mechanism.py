@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from privsql.mechanisms.base import WEIGHTED, F, ItemSetShape, ProfiledSource, Proposal, Views
 from privsql.mechanisms.dp.mechanism import RECORD, PresenceMechanism
+from privsql.mechanisms.dp.parameters import find_law
 from privsql.mechanisms.dp.tables import describe_noisy_tables
 from privsql.mechanisms.views.parameters import SetValued, ViewFacts, ViewPlan
 from privsql.mechanisms.views.tables import SETS, TABLES, weigh_sets
@@ -112,4 +113,5 @@ class ItemViews(ItemSetMechanism[ViewFacts]):
 
     def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
         """Return the noisy tables: by which items, how many counts, and their noise."""
-        return describe_noisy_tables(db, manifest)
+        law = find_law(SetValued.model_validate(manifest.parameters))
+        return describe_noisy_tables(db, concentrated=law.concentrated)

@@ -28,6 +28,8 @@ from privsql.dp_random import (
     noisy_max,
 )
 from privsql.mechanisms.dp import noisy_tables
+from privsql.mechanisms.dp.mechanism import RecordBudget
+from privsql.mechanisms.dp.parameters import find_law
 from privsql.mechanisms.marginals import plan
 from privsql.mechanisms.marginals.parameters import Contingency
 from privsql.mechanisms.marginals.publish import measure_marginals
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BILLIONTH = Fraction(1, 10**9)
-WITH_DELTA = census.ASKED.replace("epsilon = 2", 'epsilon = 2\ndelta = "1e-9"')
+WITH_DELTA = census.ASKED.replace("epsilon = 2", 'epsilon = 2\ndelta = "1e-9"\nnoise = "gaussian"')
 
 
 # Conversions ----------------------------------------------------------------------------------------------------------
@@ -88,6 +90,34 @@ def test_rhos_add_up_to_less_than_epsilons() -> None:
 def test_a_delta_out_of_range_is_refused(delta: object) -> None:
     with pytest.raises(ValidationError, match="delta"):
         Contingency(epsilon=1, delta=delta, domains={})
+
+
+@pytest.mark.parametrize(
+    ("columns", "workload", "concentrated"),
+    [(5, (), False), (5, [["c0", "c1"]], False), (7, (), True), (5, [["c0", "c1", "c2"]] * 6, False)],
+)
+@each("epsilon", ["1/10", "1"])
+def test_few_tables_take_the_pure_noise_which_is_smaller(
+    columns: int, workload: Any, concentrated: bool, epsilon: str
+) -> None:
+    """Five columns make 16 tables, seven 29; ln(1/delta) is 20.7."""
+    domains = {f"c{k}": "data" for k in range(columns)}
+    asked: dict[str, Any] = {"epsilon": epsilon, "delta": "1e-9", "domains": domains, "workload": workload}
+    params = Contingency.model_validate(asked)
+    assert find_law(params).concentrated == concentrated
+    assert RecordBudget().delta(params) == (params.delta if concentrated else 0)
+    assert (RecordBudget().rho(params) is not None) == concentrated
+    assert find_law(Contingency.model_validate(asked | {"noise": "gaussian"})).concentrated
+    assert not find_law(Contingency.model_validate(asked | {"noise": "laplace"})).concentrated
+    each_of = Fraction(1, params.most_tables)
+    rho = concentrated_rho(params.epsilon, params.delta)
+    pure, gaussian = PURE.mean_noise(params.epsilon * each_of), CONCENTRATED.mean_noise(rho * each_of)
+    assert concentrated == (gaussian < pure)
+
+
+def test_gaussian_noise_needs_a_delta() -> None:
+    with pytest.raises(ValidationError, match="needs a delta"):
+        Contingency.model_validate({"epsilon": 1, "domains": {"sex": "data"}, "noise": "gaussian"})
 
 
 def test_diffpart_has_no_delta() -> None:
@@ -162,7 +192,7 @@ def law_of(
     records: Sequence[tuple[int, ...]], noise: Gaussian, sizes: tuple[int, ...], **asked: Any
 ) -> dict[Any, float]:
     """Exact distribution of all that is published."""
-    of, found = rule(sizes, delta="1e-5", **asked), defaultdict[Any, float](float)
+    of, found = rule(sizes, delta="1e-5", noise="gaussian", **asked), defaultdict[Any, float](float)
     codes = np.array(records, dtype=np.int64).reshape(-1, 3)[:, : len(sizes)]
     for tables, chance in noise.runs(lambda: measure_marginals(codes, np.ones(len(codes), dtype=np.int64), of, noise)):
         found[tuple((one.columns, tuple(one.counts.reshape(-1).tolist())) for one in tables)] += chance
@@ -259,7 +289,8 @@ def test_a_release_states_and_spends_its_rho(people: Path) -> None:
     ("words", "change"),
     [
         ("spend", stating("parameters", lambda asked: asked | {"delta": "1e-10"})),
-        ("spend", stating("parameters", lambda asked: asked | {"delta": "0"})),
+        ("states no valid", stating("parameters", lambda asked: asked | {"delta": "0"})),
+        ("spend", stating("parameters", lambda asked: asked | {"noise": "laplace"})),
         ("scales", "UPDATE privsql_cliques SET scale = scale / 2 WHERE clique = 2"),
     ],
 )

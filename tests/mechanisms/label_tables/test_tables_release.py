@@ -341,7 +341,7 @@ def test_no_order_of_presence_and_values_gets_more_than_the_cap(tmp_path: Path) 
 @pytest.mark.slow
 @pytest.mark.parametrize("tables_first", [True, False])
 def test_a_delta_stands_beside_no_value_s_budget(tables_first: bool, tmp_path: Path) -> None:
-    cells = f'{CELLS}\ndelta = "1e-9"', 'categories = ["sex", "disease"]'
+    cells = f'{CELLS}\ndelta = "1e-9"\nnoise = "gaussian"', 'categories = ["sex", "disease"]'
     (first, columns), (second, others) = [(TABLES.format(1), COLUMNS), cells][:: 1 if tables_first else -1]
     succeeded("publish", wanted(tmp_path, first, "one", columns))
     again = wanted(tmp_path, second, "two", others)

@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 
 from mechanisms.diffpart.test_columns import Choosing
+from privsql.dp_random import table_noise_for
+from privsql.keyed_random import seed_key
 from privsql.mechanisms.dp import noisy_tables
 from privsql.mechanisms.dp.joint_model import Model
-from privsql.mechanisms.dp.noisy_tables import NoisyTable, budget_weight
+from privsql.mechanisms.dp.noisy_tables import NoisyTable, budget_weight, sum_cells
 from privsql.mechanisms.marginals import plan, publish
 from privsql.mechanisms.marginals.parameters import Contingency
 from privsql.mechanisms.marginals.plan import Rounds, Rule
@@ -98,6 +100,56 @@ def test_pairs_are_chosen_where_their_noise_is_too_much(records: int, units: int
     assert (rest.left / rest.unit if isinstance(rest, Rounds) else None) == units
     forced = rule(of.sizes, names, pairs="all").remaining_tables(measured_first(of, records))
     assert isinstance(forced, list)
+
+
+@each("columns", [4, 7, 12, 40])
+def test_all_pairs_are_measured_where_rounds_would_measure_nearly_all(columns: int) -> None:
+    """Rounds measure up to four fifths of the pairs, however many there are; beyond, all are measured at once."""
+    names, last = tuple(f"c{k}" for k in range(columns)), 0.0
+    of = rule((4,) * columns, names)
+    for records in np.geomspace(10, 1e9, 60):
+        rest = of.remaining_tables(measured_first(of, int(records)))
+        if not isinstance(rest, Rounds):
+            break
+        part = rest.left / rest.unit / len(of.candidate_pairs)
+        assert last <= part < Fraction(4, 5)
+        last = part
+    assert not isinstance(rest, Rounds)
+    assert last > 0.5
+
+
+def made_tables() -> dict[str, Any]:
+    """Codes of three tables that differ: few columns of many values, a chain of columns, and rare flags."""
+    draw = np.random.default_rng(5)
+    first = draw.integers(0, 20, 8000)
+    second = (first // 4 + draw.integers(0, 3, 8000)) % 7
+    chain = [draw.integers(0, 12, 20_000)]
+    for size in (5, 9, 3, 8, 2, 6):
+        chain.append((chain[-1] * 7 // 3 + draw.integers(0, max(2, size // 3), 20_000)) % size)
+    flags = draw.normal(size=(9000, 3)) @ draw.normal(size=(3, 9)) + draw.normal(size=(9000, 9))
+    few = [first, second, (first + second + draw.integers(0, 10, 8000)) % 30, draw.random(8000) < 0.05 + 0.01 * first]
+    return {
+        "few": np.stack(few, axis=1),
+        "chain": np.stack(chain, axis=1),
+        "flags": flags > np.quantile(flags, 0.9, axis=0),
+    }
+
+
+@pytest.mark.slow
+@each("name", ["few", "chain", "flags"])
+def test_the_error_of_pairs_falls_with_every_doubling_of_epsilon(name: str) -> None:
+    codes, records = np.unique(made_tables()[name].astype(np.int64), axis=0, return_counts=True)
+    sizes = (codes.max(axis=0) + 1).tolist()
+    names, errors = tuple(f"c{k}" for k in range(len(sizes))), []
+    pairs = {pair: sum_cells(codes, records, pair, sizes) for pair in itertools.combinations(range(len(sizes)), 2)}
+    for epsilon in ("1/8", "1/4", "1/2", "1", "2"):
+        of, found = rule(sizes, names, epsilon=epsilon), []
+        for seed in range(10):
+            tables = measure_marginals(codes, records, of, table_noise_for(seed_key(seed), of.law))
+            model = Model(tables, sizes, mixed=False)
+            found.append(sum(np.abs(model.fitted_table(one) - exact).sum() for one, exact in pairs.items()))
+        errors.append(float(np.mean(found)))
+    assert all(later < 0.9 * earlier for earlier, later in itertools.pairwise(errors))
 
 
 @pytest.mark.parametrize("seed", range(5))

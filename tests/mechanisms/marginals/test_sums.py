@@ -36,7 +36,7 @@ BINS = {"measures": ["pay"], "domains": {"sex": "data", "pay": {"bins": [0, 10]}
 Person = tuple[int, int]  # sex, and the pay in two units
 
 
-def law_of(people: Sequence[Person], noise: Enumeration, **asked: Any) -> dict[Any, float]:
+def law_of(people: Sequence[Person], noise: Enumeration, /, **asked: Any) -> dict[Any, float]:
     """Exact distribution of all sums; clamping the noise is a post-processing."""
     of, found = rule((2, 2), ("sex", "pay"), **BINS | asked), defaultdict[Any, float](float)
     codes = np.array([(sex, 0) for sex, _ in people], dtype=np.int64).reshape(-1, 2)
@@ -65,7 +65,7 @@ def test_no_sums_are_more_likely_than_their_share_of_epsilon(more: Person) -> No
 
 @pytest.mark.usefixtures("two_units")
 def test_gaussian_sums_spend_their_share_of_rho() -> None:
-    asked = {"epsilon": "5", "delta": "1e-5"}
+    asked = {"epsilon": "5", "delta": "1e-5", "noise": "gaussian"}
     rho = float(concentrated_rho(Fraction(5), Fraction(1, 10**5)) * SUMMED)
     before, after = (law_of(people, Gaussian(2), **asked) for people in ([(1, 1)], [(1, 1), (0, 2)]))
     parts = [divergence(after, before, alpha) / (alpha * rho) for alpha in (1.01, 2, 8)]
