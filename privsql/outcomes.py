@@ -35,7 +35,7 @@ class Table:
         numeric: The places of columns of numbers, which stand at the right.
         title: What the table is about, if the text around it does not say it.
         most: How many rows are shown, if not all.
-        wide: Whether it needs more than 80 characters.
+        wide: Whether it may need more than 80 characters.
         ruled: Whether lines part the rows.
     """
 

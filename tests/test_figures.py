@@ -127,6 +127,38 @@ def test_several_figures_have_their_digits_each(capsys: pytest.CaptureFixture[st
     assert " ".join(line.split()) == "f 181 149 to 214 0.0793 0.0671 to 0.0915"
 
 
+ALIKE = [f"estimate_of_patients_with_{name}" for name in ("flu", "hiv", "asthma")]
+
+
+@pytest.mark.parametrize("width", [None, 80, 60])
+def test_headings_tell_their_columns_apart(
+    width: int | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three columns were all called estimate_..: in a pipe nothing is cut, and in a terminal the ends stay."""
+    names = ("sex", *(f"{name}{part}" for name in ALIKE for part in ("", "_std_error", "_low", "_high")))
+    figures = tuple(Figure(name, 1 + 4 * k, "interval", 0) for k, name in enumerate(ALIKE))
+    answer = Answer(names, [("f", *(180.73, 16.3, 149.0, 214.0) * 3)], figures, 0.95, "linear", ())
+    if width is None:
+        printing.get_console.cache_clear()
+    else:
+        console = printing._make_console(force_terminal=True, width=width, no_color=True)
+        monkeypatch.setattr(printing, "get_console", lambda: console)
+    printing.print_parts(answer.show())
+    if width is None:
+        printing.get_console.cache_clear()
+    shown = re.sub("\x1b[^m]*m", "", capsys.readouterr().out)
+    if width is None:
+        assert all(name in shown for name in ALIKE)
+        return
+    assert max(map(len, shown.splitlines())) <= width
+    head = shown[: shown.index("─")]
+    assert "\N{HORIZONTAL ELLIPSIS}" not in head
+    words = head.split()
+    starts = [word for word in words if word.startswith("est")]
+    assert len(starts) == 3
+    assert {"flu", "hiv"} <= {word[-3:] for word in words}
+
+
 def test_a_report_shows_true_figures_in_full_and_others_by_their_interval() -> None:
     """One row of the answers that stand beside the true ones."""
     assert report._pair_row(1234, 1201.37, 1150.0, 1260.0) == ["1,234", "1,201", "1,150", "1,260"]

@@ -17,10 +17,11 @@ from sqlglot import exp
 from privsql import markup
 from privsql.answers.amounts import ADDED, ADDED_FORMULA, add_values, count_by_value
 from privsql.answers.sql import compiler
-from privsql.answers.sql.cuts import refuse_cuts
-from privsql.answers.sql.grammar import EQUALITY
+from privsql.answers.sql.cuts import find_coded_ends, refuse_cuts
+from privsql.answers.sql.grammar import EQUALITY, as_written
 from privsql.answers.sql.question import (
     EXACT,
+    AggregateCall,
     CountQuery,
     Explained,
     Statement,
@@ -106,6 +107,7 @@ class Answer(Outcome):
     may_be_empty: tuple[bool, ...] = ()  # of every row: whether it, or a figure of it, may be of no record
     hints: tuple[str, ...] = ()  # on values that the question names
     without_figures: RestsOn = "exact"  # what an answer rests on that shows bounds alone
+    rows_rest_on: RestsOn = "exact"  # what it rests on which rows are shown: HAVING, or ORDER BY with LIMIT
     draws_at: int | None = None  # the place of the column that says in how many completed tables a row is
 
     @cached_property
@@ -122,8 +124,9 @@ class Answer(Outcome):
     def rests_on(self) -> RestsOn:
         """Return what the weakest of the figures rests on."""
         if not self.figures:
-            return "point" if any(self.may_be_empty) else self.without_figures
-        return find_weakest(one.rests_on for one in self.figures)
+            chosen = any(self.may_be_empty) or self.rows_rest_on != "exact"
+            return "point" if chosen else self.without_figures
+        return find_weakest((*(one.rests_on for one in self.figures), self.rows_rest_on))
 
     @property
     def certain(self) -> bool:
@@ -142,6 +145,8 @@ class Answer(Outcome):
     def notes(self) -> list[str]:
         """Return warnings on the answer."""
         notes, rows, empty = list(self.hints), len(self.rows), sum(self.may_be_empty)
+        if self.rows_rest_on != "exact":
+            notes.append("which rows are shown is itself an estimate")
         if empty:
             which, whose = ("the answer", "its") if rows == 1 else (f"{empty:,} of {rows:,} rows", "their")
             notes.append(f"{which} may be empty: the bounds of {whose} number of records reach below 1")
@@ -270,8 +275,9 @@ class Answer(Outcome):
             cells = [f"{_or_dash(row[at + 1])} to {_or_dash(row[at + 2])}" if at in ends else row[at] for at in shown]
             rows.append([*cells, *marks[number : number + 1]])
         columns += ["may be empty"] if marks else []
-        yield Table(columns, rows, range(len(columns)), wide=bool(joined))
-        yield self.interval
+        yield Table(columns, rows, range(len(columns)), wide=True)
+        if self.figures:
+            yield self.interval
         if not self.certain:
             yield f"estimator: {self.estimator}"
         yield from (f"note: {note}" for note in self.notes)
@@ -564,10 +570,46 @@ def find_unknown(statement: Statement, answers: Answers, roles: Roles) -> tuple[
     return tuple(filter(None, (_hint_unknown(name, value, answers, roles) for name, value in compared)))
 
 
-def explain_rounding(statement: Statement, bins: Mapping[str, Bins]) -> tuple[str, ...]:
-    """Return a sentence for each column of rounded numbers of which a sum, a mean or the like is asked."""
+def explain_rounding(
+    statement: Statement, bins: Mapping[str, Bins], opened: Sequence[tuple[AggregateCall, str]], db: Relations
+) -> tuple[str, ...]:
+    """Return a sentence for each column of rounded or cut numbers of which a figure is asked, and for coded ends.
+
+    Args:
+        statement: The query.
+        bins: The bins of columns.
+        opened: The aggregate functions that a cut end leaves open, each with its column.
+        db: The engine, which says what the group of a cut end is called.
+    """
     rounded = {name: how for one in statement.calls for name, how in one.measure.list_rounded(bins).items()}
-    return tuple(f"{name} is of published values: {one}" for name, one in rounded.items())
+    ends = {name: _name_inside(name, bins[name]) for _, name in opened}
+    notes = []
+    for name, how in rounded.items():
+        inside = ends.get(name or "")
+        if inside or not how.only_cuts:
+            notes.append(f"{name} is of published values: {how}" + (f"; {inside}" if inside else ""))
+    for i, name in find_coded_ends(statement, bins).items():
+        term, how = statement.scope.groups[i].term, bins[name]
+        for end, word in ((how.bottom, "lower"), (how.top, "higher")):
+            if end is not None:
+                group = f"{as_written(term)} = {format_key(_evaluate_at(db, term, end))}"
+                notes.append(f"{group} holds all that is {word}, too: {name} is cut at {end:f}")
+    return tuple(notes)
+
+
+def _evaluate_at(db: Relations, term: exp.Expr, value: Decimal) -> object:
+    """Return what an expression of one column is for a value of it."""
+    number = exp.Literal.number(format(value, "f"))
+    return db.rows(exp.select(term.copy().transform(lambda node: number if isinstance(node, exp.Column) else node)))[0][
+        0
+    ]
+
+
+def _name_inside(name: str, bins: Bins) -> str:
+    """Return how to ask for the numbers of a cut column that are those of the source; empty for rounded ones."""
+    parts = [f"{name} > {bins.bottom:f}"] if bins.bottom is not None else []
+    parts += [f"{name} < {bins.top:f}"] if bins.top is not None else []
+    return f"with FILTER (WHERE {' AND '.join(parts)}) it has bounds on both sides" if bins.only_cuts else ""
 
 
 def _hint_unknown(name: str, value: exp.Literal, answers: Answers, roles: Roles) -> str:

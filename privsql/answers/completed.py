@@ -54,7 +54,7 @@ FORMULA = (
 )
 NESTED = "{}: an aggregate over estimates, which chance in these draws away from the truth"
 EQUAL = "{}: without bounds where it is the same in all {} completed tables, which says nothing of its error"
-TOP = "which rows come first is itself an estimate"
+TOP = "which rows are shown is itself an estimate"
 
 
 # Statement ------------------------------------------------------------------------------------------------------------

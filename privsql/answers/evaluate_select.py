@@ -33,7 +33,7 @@ from privsql.answers.sql.question import (
     sides_of,
     split_parts,
 )
-from privsql.engine.sqlfiles import DIALECT, alias_as, all_of, any_of, is_null, table
+from privsql.engine.sqlfiles import DIALECT, alias_as, all_of, any_of, column, is_null, table
 from privsql.errors import UsageError
 from privsql.model.estimates import (
     CERTAIN,
@@ -47,9 +47,11 @@ from privsql.model.estimates import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from decimal import Decimal
 
     from privsql.answers.answer import Answers
+    from privsql.answers.sql.question import Side
     from privsql.engine.database import Relations
     from privsql.model.bins import Bins
     from privsql.model.estimates import Number, RestsOn
@@ -249,22 +251,38 @@ class GroupedBy:
         missing = count_touching(question, self.asking.manifest)
         rows = widen_rows(question, rows, missing)
         rounded = question.measure.list_rounded(self.asking.manifest.bins)
-        if question.measure.column in rounded:
-            rows = self._widen_rounded(question, rounded[question.measure.column], rows)
-        elif rounded:  # how far an expression of rounded numbers lies from the source is not known
-            rows = [replace(row, low=None, high=None, std_error=row.std_error or None) for row in rows]
+        if rounded:
+            rows = self._widen_rounded(question, rounded, rows)
         rests = weaken_grounds(self.asking.answers.rests_on(question, self.asking.estimator), rows, missing)
         rows = [replace(row, std_error=None) if row.is_fixed and not row.is_of_some else row for row in rows]
         return AggregateColumn(values, {row.group: row for row in rows}, rests, missing, kind)
 
-    def _widen_rounded(self, question: CountQuery, bins: Bins, rows: list[Estimate]) -> list[Estimate]:
-        """Return the figures of a rounded column with bounds of the source.
+    def _widen_rounded(
+        self, question: CountQuery, rounded: Mapping[str | None, Bins], rows: list[Estimate]
+    ) -> list[Estimate]:
+        """Return the figures of rounded columns with bounds of the source.
 
-        Each number is half a step away at most, and nothing bounds numbers beyond the ends at which they were cut.
+        Each number is half a step away at most. Nothing bounds numbers beyond the ends at which they were cut, so a
+        figure that depends on them is open on that side. How far an expression of several numbers lies from the source
+        is not known; it is that of the source where none of them was rounded or cut.
         """
-        half, asking, kind = float(bins.half), self.asking, question.measure.kind
-        open_low = bins.bottom is not None and kind in ("sum", "avg", "min")
-        open_high = bins.top is not None and kind in ("sum", "avg", "max")
+        asking, kind = self.asking, question.measure.kind
+        places = [i for i, group in enumerate(question.groups) if group.side == "qi"]
+        ends = {name: self._count_ends(question, name, bins) for name, bins in rounded.items() if name is not None}
+
+        def find_ends(name: str, key: Key) -> tuple[int, int, int]:
+            """Return how many records have the lowest and the highest number, and all; the worst if not known."""
+            return (1, 1, 1) if ends[name] is None else (ends[name] or {}).get(tuple(key[i] for i in places), (0, 0, 0))
+
+        bins = rounded.get(question.measure.column)
+        if bins is None:
+            plain = all(one.only_cuts for one in rounded.values())
+            kept = [plain and not any(any(find_ends(name, one.group)[:2]) for name in ends) for one in rows]
+            return [
+                one if as_it_is else replace(one, low=None, high=None, std_error=one.std_error or None)
+                for one, as_it_is in zip(rows, kept, strict=True)
+            ]
+        half = float(bins.half)
         steps: dict[Key, float] = {}
         if kind == "sum" and half:
             counted = replace(question, measure=Measure())
@@ -272,6 +290,14 @@ class GroupedBy:
             steps = {row.group: half * float(row.high or 0) for row in numbers}
         wide = []
         for one in rows:
+            lowest, highest, everyone = find_ends(question.measure.column or "", one.group)
+            if kind == "median":  # the middle is moved by an end that half of the records have
+                lowest, highest = (count if 2 * count >= everyone else 0 for count in (lowest, highest))
+            open_low = lowest > 0 and kind != "max"
+            open_high = highest > 0 and kind != "min"
+            if not (half or open_low or open_high):
+                wide.append(one)
+                continue
             step = steps.get(one.group, half)
             low, high = (
                 None if end is None else float(end) + way * step for end, way in ((one.low, -1), (one.high, 1))
@@ -279,6 +305,46 @@ class GroupedBy:
             low, high = None if open_low else low, None if open_high else high
             wide.append(replace(one, low=low, high=high, std_error=one.std_error or None))
         return wide
+
+    def _count_ends(self, question: CountQuery, name: str, bins: Bins) -> dict[Key, tuple[int, int, int]] | None:
+        """Return how many records have the ends at which a column was cut, by the groups of quasi-identifiers.
+
+        They are counted among the records that meet the conditions on quasi-identifiers alone, so no other record can
+        have such a number.
+
+        Returns:
+            The records with the lowest end, those with the highest one, and all with a number; None where the release
+            does not hold the records.
+        """
+        groups = tuple(group for group in question.groups if group.side == "qi")
+        filters: dict[Side, list[exp.Expr]] = {"qi": question.filters["qi"], "sa": []}
+        terms: dict[Side, list[tuple[str, exp.Expr]]] = {"qi": [], "sa": []}
+        counted = replace(question, groups=groups, filters=filters, terms=terms, predicate=None, measure=Measure())
+        if not self.asking.answers.holds_exactly(counted):
+            return None
+        kind = next(field.type for field in self.asking.manifest.quasi_identifiers if field.name == name)
+
+        def count_if(compare: type[exp.Binary], end: Decimal | None) -> exp.Expr:
+            if end is None:
+                return exp.Literal.number(0)
+            number = exp.cast(exp.Literal.string(format(end, "f")), kind, dialect=DIALECT)
+            met = exp.Case(ifs=[exp.If(this=compare(this=column(name), expression=number), true=exp.Literal.number(1))])
+            return exp.Count(this=met)
+
+        functions = [count_if(exp.LTE, bins.bottom), count_if(exp.GTE, bins.top), exp.Count(this=column(name))]
+        rows = self.asking.db.rows(exact_statement(counted, table(self.asking.answers.records), functions))
+        return {tuple(map(same_nan, row[:-3])): (int(row[-3]), int(row[-2]), int(row[-1])) for row in rows}
+
+    @cached_property
+    def open_rounded(self) -> list[tuple[AggregateCall, str]]:
+        """Return the aggregate functions of cut columns with a figure that is open at an end, each with the column."""
+        found = []
+        for i, one in enumerate(self.asking.statement.calls):
+            names = one.measure.list_rounded(self.asking.manifest.bins)
+            figures = self.columns[i].estimates.values()
+            if any(row.estimate is not None and None in (row.low, row.high) for row in figures):
+                found += [(one, name) for name in names if name is not None]
+        return found
 
     def find_estimate(self, number: int, key: Key) -> Estimate:
         """Return the figures of an aggregate function for a group."""

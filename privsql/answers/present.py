@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from privsql.answers.evaluate_select import GroupedBy, SelectEvaluation
     from privsql.answers.sql.compiler import ItemGroups, UnionParts
+    from privsql.answers.sql.question import AggregateCall
 
 # Limits ---------------------------------------------------------------------------------------------------------------
 
@@ -136,6 +137,11 @@ class AnswerBuilder:
             self._add_windows()
             self._types = self._type_columns()
 
+    @property
+    def open_rounded(self) -> list[tuple[AggregateCall, str]]:
+        """Return the aggregate functions of cut columns that a group leaves open at an end, each with the column."""
+        return [pair for one in self._sets for pair in one.open_rounded]
+
     # Columns ---
 
     def name_columns(self) -> tuple[tuple[str, ...], tuple[Figure, ...]]:
@@ -172,6 +178,14 @@ class AnswerBuilder:
         """Return what the bounds rest on that are columns by themselves."""
         rests = [one.rests_on for k, output in enumerate(self._outputs) if output.bound for one in self._cells[k]]
         return find_weakest(rests)
+
+    def rows_rest_on(self) -> RestsOn:
+        """Return what the choice of the rows rests on: HAVING, QUALIFY, or ORDER BY with LIMIT, by their figures."""
+        statement = self._asking.statement
+        limited = statement.limit is not None or statement.offset is not None
+        chosen = [statement.having, statement.qualify, *(one.this for one in statement.order if limited)]
+        numbers = {i for one in chosen if one is not None for i in list_aggregate_numbers(one)}
+        return find_weakest(one.columns[i].rests_on for one in self._sets for i in numbers)
 
     # Rows ---
 
@@ -378,6 +392,8 @@ def join_answers(parts: UnionParts, answers: Sequence[Answer]) -> Answer:
         known.sort(key=lambda pair: pair[0][at], reverse=descending)
         rows = [*known, *(pair for pair in rows if pair[0][at] is None)]  # NULL comes last
     rows = rows[parts.offset :][: parts.limit]
+    limited = bool(parts.order) and (parts.limit is not None or parts.offset > 0)
+    chosen = find_weakest(one.rests_on if limited else one.rows_rest_on for one in answers)
     weakest = [max((one.figures[k] for one in answers), key=lambda figure: WEAKEST.index(figure.rests_on))
                for k in range(len(first.figures))]  # fmt: skip
     figures = [replace(one, name=named.name) for one, named in zip(weakest, first.figures, strict=True)]
@@ -385,6 +401,7 @@ def join_answers(parts: UnionParts, answers: Sequence[Answer]) -> Answer:
         first,
         rows=[row for row, _ in rows],
         figures=tuple(figures),
+        rows_rest_on=chosen,
         explained=tuple(pair for one in answers for pair in one.explained),
         may_be_empty=tuple(mark for _, mark in rows),
         hints=tuple(dict.fromkeys(hint for one in answers for hint in one.hints)),

@@ -23,7 +23,6 @@ from privsql.cli.app import (
     LedgerFile,
     MechanismKind,
     ReleaseFile,
-    Sensitive,
     Settings,
     Verbose,
     app,
@@ -127,7 +126,7 @@ def plan(
 def init(
     options: Options,
     source: Annotated[str | None, typer.Argument(metavar="SOURCE", help=f"A{SOURCE[1:]}", show_default=False)] = None,
-    sensitive: Sensitive = None,
+    sensitive: Annotated[str | None, typer.Option(metavar="COLUMN", help="The sensitive column.")] = None,
     mechanism: MechanismKind = None,
     set: Settings = None,  # noqa: A002
     protect: Annotated[

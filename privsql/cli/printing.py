@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from rich.console import Console
+    from rich.console import Console, JustifyMethod
+    from rich.table import Table as RichTable
     from rich.text import Text
 
     from privsql.answers.answer import Answer
@@ -28,7 +29,9 @@ STYLES = {
     "useless": "bold red",
     "best": "bold",
 }  # by standing
-WIDE = 140  # columns of a wide table that is written to a file
+WIDE = 140  # columns of a wide table with long cells that is written to a file
+UNBOUNDED = 100_000
+LONGEST, SHORTEST = 44, 12  # characters of a heading in a wide table
 CONTROLS = {*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - {ord("\t"), ord("\n")}
 ESCAPED = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in CONTROLS}
 
@@ -72,26 +75,54 @@ def print_line(text: str) -> None:
 
 
 def print_table(table: Table) -> None:
-    """Print a table. A wide one is not squeezed into 80 columns where no terminal says how wide it is."""
+    """Print a table. A wide one is not squeezed where no terminal says how wide it is; else its headings are."""
+    from rich.measure import Measurement
+
+    console = get_console()
+    natural = Measurement.get(console, console.options.update(max_width=UNBOUNDED), _draw(table, LONGEST)).maximum
+    if table.wide and not console.is_terminal:
+        width = WIDE if table.ruled else max(natural, console.width)
+        console = _make_console(file=console.file, width=width)
+    longest = LONGEST
+    while longest > SHORTEST and table.wide and not table.ruled and natural > console.width:
+        longest -= 4
+        drawn = _draw(table, longest)
+        natural = Measurement.get(console, console.options.update(max_width=UNBOUNDED), drawn).maximum
+    console.print(_draw(table, longest))
+    if table.most is not None and len(table.rows) > table.most:
+        print_line(f"and {len(table.rows) - table.most:,} more (--json lists all)")
+
+
+def _draw(table: Table, longest: int) -> RichTable:
+    """Return a table for the console, with headings of at most so many characters."""
     from rich import box
     from rich.table import Table as RichTable
 
     drawn = RichTable(box=box.SIMPLE_HEAD if table.columns else None, show_lines=table.ruled)
     if table.columns:
         for at, name in enumerate(table.columns):
-            drawn.add_column(escape_controls(name), justify="right" if at in table.numeric else "left")
+            heading = shorten_heading(escape_controls(name), longest) if table.wide and not table.ruled else name
+            justify: JustifyMethod = "right" if at in table.numeric else "left"
+            drawn.add_column(escape_controls(heading), justify=justify, overflow="fold")
     else:
         drawn.show_header = False
         drawn.add_column(style="bold")
         drawn.add_column(overflow="fold")
     for row in table.rows[: table.most]:
         drawn.add_row(*map(_format_cell, row))
-    console = get_console()
-    if table.wide and not console.is_terminal:
-        console = _make_console(file=console.file, width=WIDE)
-    console.print(drawn)
-    if table.most is not None and len(table.rows) > table.most:
-        print_line(f"and {len(table.rows) - table.most:,} more (--json lists all)")
+    return drawn
+
+
+def shorten_heading(name: str, most: int) -> str:
+    """Return a heading of at most so many characters: its beginning and its end, which tells it from others.
+
+    >>> shorten_heading("estimate_of_patients_with_flu", 16), shorten_heading("sex", 16)
+    ('estim.._with_flu', 'sex')
+    """
+    if len(name) <= most:
+        return name
+    kept = most - 2
+    return f"{name[: kept * 2 // 5]}..{name[-(kept - kept * 2 // 5) :]}"
 
 
 def _format_cell(value: object) -> str | Text:

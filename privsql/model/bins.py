@@ -99,6 +99,11 @@ class Bins(BaseModel):
         return self.round is not None or self.top is not None or self.bottom is not None
 
     @property
+    def only_cuts(self) -> bool:
+        """Return whether numbers are cut at their ends and not rounded: all others are those of the source."""
+        return self.rounds and self.round is None
+
+    @property
     def half(self) -> Fraction:
         """Return how far rounding moves a number at most."""
         return Fraction(self.round or 0) / 2

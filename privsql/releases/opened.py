@@ -17,7 +17,15 @@ from privsql.engine.database import FUNCTIONS, LOOKUPS, IntervalFunctions, ViewD
 from privsql.engine.files import PACKED, fold_name, kind_of, private
 from privsql.engine.open import open_locked, open_release_tables, open_scratch, unique_name
 from privsql.engine.sqlfiles import DIALECT, all_rows, fill, table, temp_table
-from privsql.errors import EngineError, GuaranteeError, InfeasibleError, LateError, PrivsqlError, UsageError
+from privsql.errors import (
+    EngineError,
+    GuaranteeError,
+    InfeasibleError,
+    LateError,
+    PrivsqlError,
+    UsageError,
+    suggest_name,
+)
 from privsql.model.checks import BROKEN
 from privsql.model.estimates import BEST, MODEL
 from privsql.model.manifest import MANIFEST
@@ -106,7 +114,8 @@ class AttachedLookups:
         matches = [one for one in self._known if one.answers_to(names)]
         if not matches:
             known = ", ".join(one.label for one in self._known) or "none is attached"
-            raise UsageError(f"JOIN: there is no lookup table {written!r} ({known}); attach the file that has it")
+            near = suggest_name(names[-1], [one.names[-1] for one in self._known]) or ";"
+            raise UsageError(f"JOIN: there is no lookup table {written!r} ({known}){near} attach the file that has it")
         if len(matches) > 1:
             files = ", ".join(str(one.path) for one in matches)
             raise UsageError(f"JOIN: {written!r} is in {files}; write the file's name before it")
@@ -148,17 +157,6 @@ class AttachedLookups:
         if self._db.rows(fill("core/size", {"table": copied}))[0][0] > ROWS:
             raise UsageError(f"{one.path}: {one.label} has more than {ROWS:,} rows; a lookup table takes no more")
         return name, tuple(field.name for field in self._db.list_fields(copied))
-
-
-def note_top(asking: SelectEvaluation) -> tuple[str, ...]:
-    """Return a note where LIMIT chooses rows by what a model estimates."""
-    statement, holds = asking.statement, asking.answers.holds_exactly
-    from privsql.answers.completed import TOP
-    from privsql.answers.sql.question import WINDOWS, list_aggregate_numbers
-
-    sorting = {i for one in statement.order for i in list_aggregate_numbers(one.this)}
-    estimated = any(i >= WINDOWS or not holds(asking.grouped_questions[i]) for i in sorting)
-    return (TOP,) if asking.estimator == MODEL and statement.limit is not None and estimated else ()
 
 
 # Opened ---------------------------------------------------------------------------------------------------------------
@@ -451,11 +449,11 @@ class Release:
             presented.may_be_empty(),
             (
                 *find_unknown(statement, self.answers, self.manifest.roles),
-                *explain_rounding(statement, self.manifest.bins),
-                *note_top(asking),
+                *explain_rounding(statement, self.manifest.bins, presented.open_rounded, self._db),
                 *self._explain_weights(statement),
             ),
             presented.bounds_rest_on(),
+            presented.rows_rest_on(),
         )
 
     def _explain_weights(self, statement: Statement) -> Iterator[str]:

@@ -110,6 +110,7 @@ def init(
     if (wrong := next((key for key in given if key not in INIT_KEYS), None)) is not None:
         raise UsageError(f"init takes {', '.join(INIT_KEYS)}, not {wrong}{suggest_name(wrong, INIT_KEYS)}")
     table, query, engine, sensitive, categorical, kind, person = map(given.get, INIT_KEYS)
+    sensitive = _as_single_name(sensitive)
     tables = (table,) if isinstance(table, str) else tuple(table or ())
     protected = (protect,) if isinstance(protect, str) else tuple(map(str, protect))
     wishes = Wishes(kind, sensitive, bool(categorical), protected, promise, accept, explain, person)
@@ -143,6 +144,24 @@ def init(
             place, written = {"database": name}, {"database": _as_spec_path(name, as_optional_path(base, "base"))}
         how_read = {"query": query} if query is not None or not tables else {"table": tables[0]}
         return _propose_spec(Place(name, place, how_read, written), wishes, options)
+
+
+SEVERAL = (
+    "init proposes for one sensitive column, not for {}; 'publish' takes several, with mechanism.algorithm = "
+    "'two-size' and a threshold for each of them in mechanism.components"
+)
+
+
+def _as_single_name(sensitive: Any) -> str | None:
+    """Return the sensitive column of a setting, which may be a list of one; ``UsageError`` for several."""
+    if sensitive is None or isinstance(sensitive, str):
+        return sensitive
+    names = list(sensitive) if isinstance(sensitive, list | tuple) else []
+    if not names or not all(isinstance(name, str) for name in names):
+        raise UsageError(f"columns.sensitive: {sensitive!r} is not the name of a column")
+    if len(names) > 1:
+        raise UsageError(SEVERAL.format(" and ".join(names)))
+    return str(names[0])
 
 
 def _describe_relation(address: str, tables: Sequence[str], query: str | None) -> dict[str, Any]:
@@ -192,7 +211,7 @@ class Place:
         """Return the keys of ``[source]``; none where a specification can't name the place."""
         return {**self.written, **self.how_read} if self.written else {}
 
-    def with_types(self, columns: Iterable[Column | Profile], kinds: Collection[str]) -> Place:
+    def with_types(self, columns: Iterable[Column | Profile | Field], kinds: Collection[str]) -> Place:
         """Return the place of a CSV file of which the specification, and no record, decides these types."""
         typed = {one.name: one.type for one in columns if one.type in kinds}
         options = self.how_read.get("options", {}) | {"types": typed}
@@ -347,7 +366,8 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
     kind, algorithm = chosen.parameters["kind"], chosen.parameters.get("algorithm")
     composition = (get_mechanism(kind, algorithm) if algorithm else get_default_mechanism(kind)).composition
     if source.kind == "csv" and isinstance(composition, BudgetComposition):
-        place = place.with_types([one for one in columns if one.name in (*roles.published, sensitive)], TYPED)
+        published = [one for one in columns if one.name in (*roles.published, sensitive)]
+        place = place.with_types(_list_read(place, options) or published, TYPED)
     section = tomlkit.table()
     section.update(place.as_section())
     if roles.id is not None:
@@ -488,6 +508,10 @@ def _look_at_persons(db: Warehouse, columns: Sequence[Column], records: int) -> 
 def _find_sensitive(columns: Sequence[Column], wanted: str | None) -> str:
     """Return the sensitive column as the source spells it; ``UsageError`` that names the likeliest if none is given."""
     if wanted is not None:
+        known = {fold_name(one.name) for one in columns}
+        parts = [one.strip() for one in wanted.split(",")]
+        if fold_name(wanted) not in known and len(parts) > 1 and known.issuperset(map(fold_name, parts)):
+            raise UsageError(SEVERAL.format(" and ".join(parts)))
         return _find_named(columns, wanted)
     likely = list_likely_sensitive(columns)[:NAMED]
     if not likely:
@@ -515,7 +539,7 @@ def _propose_noisy(place: Place, source: Source, wishes: Wishes, texts: list[str
         profiled = ProfiledSource(chosen.profiles, lambda: prepare_table(db, source, columns))
         proposed = mechanism.propose(db, profiled)
     if source.kind == "csv":
-        place = place.with_types(chosen.profiles, ["BIGINT"])
+        place = place.with_types(_list_read(place, options) or chosen.profiles, ["BIGINT"])
     chosen = replace(chosen, remarks=(*texts, *chosen.remarks))
     return _make_document(place.as_section(), chosen, proposed, unnamed=not name_population(source))
 
@@ -596,6 +620,22 @@ def _join_tables(name: str, tables: Sequence[str], options: Options) -> str:
     for one in tables[1:]:
         joined = joined.join(exp.to_table(one, dialect=DIALECT), using=[quoted_identifier(key) for key in keys])
     return joined.sql(DIALECT, identify=True)
+
+
+def _list_read(place: Place, options: Options) -> list[Field]:
+    """Return the columns of a CSV file that a query reads; none without a query."""
+    query = place.how_read.get("query")
+    if query is None:
+        return []
+    how_read = {key: value for key, value in place.how_read.items() if key != "query"}
+    with open_session(options) as db:
+        mount_persons(db, _make_source(place.fields | how_read))
+        fields = db.list_fields(temp_table("source"))
+    tree = exp.maybe_parse(query, dialect=DIALECT)
+    if any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star)):
+        return fields
+    named = {fold_name(one.name) for one in tree.find_all(exp.Column)}
+    return [field for field in fields if fold_name(field.name) in named]
 
 
 def _make_source(fields: dict[str, Any]) -> Source:

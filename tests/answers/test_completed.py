@@ -161,9 +161,9 @@ def test_order_and_limit_are_of_the_combined_rows(release: api.Release) -> None:
     ranked = sorted(everything, key=lambda key: everything[key], reverse=True)
     top = release.query("SELECT job, AVG(age) AS a FROM t GROUP BY job ORDER BY a DESC LIMIT 2 OFFSET 1")
     assert [row[:1] for row in top.rows] == ranked[1:3]
-    assert "which rows come first" in " ".join(top.notes)
+    assert "which rows are shown" in " ".join(top.notes)
     counted = release.query("SELECT job, COUNT(*) AS n FROM t WHERE age < 30 GROUP BY job ORDER BY n DESC LIMIT 2")
-    assert "which rows come first" in " ".join(counted.notes)
+    assert "which rows are shown" in " ".join(counted.notes)
     hidden = release.query("SELECT job, AVG(points) FROM t GROUP BY job ORDER BY AVG(age) DESC, job LIMIT 3")
     assert [row[:1] for row in hidden.rows] == ranked[:3]
     chosen = release.query("SELECT job, MEDIAN(age) AS m FROM t GROUP BY job HAVING AVG(age) > 30")
@@ -232,7 +232,7 @@ def test_aggregates_over_estimates_say_so(release: api.Release) -> None:
     inner = "(SELECT job, COUNT(*) AS n FROM t WHERE age < 30 GROUP BY job)"
     for function in ("MAX(n)", "MIN(n)", "STDDEV(n)", "MEDIAN(n)"):
         assert "an aggregate over estimates" in " ".join(release.query(f"SELECT {function} FROM {inner}").notes)
-    assert "which rows come first" in " ".join(
+    assert "which rows are shown" in " ".join(
         release.query(f"SELECT SUM(n) AS s FROM (FROM {inner} ORDER BY n DESC LIMIT 3)").notes
     )
     assert release.query(f"SELECT SUM(n) AS s FROM {inner}").notes == []

@@ -301,3 +301,51 @@ def test_several_tables_are_joined_by_what_names_people(tmp_path: Path) -> None:
     given = ["--sensitive", "diagnosis", "--set", f"source.query={query}"]
     assert tomllib.loads(succeeded("init", place, *given).out)["source"]["query"] == query
     refused(run("init", place, "--set", f"source.query={query}", "--set", "source.table=visits"), 2, "not both")
+
+
+def test_the_sensitive_column_is_one(tmp_path: Path) -> None:
+    """A list of one is read; several are refused with the command that takes them, which works."""
+    table = write(tmp_path / "ward.parquet", PEOPLE.format(n=400))
+    one = succeeded("init", table, "--set", 'columns.sensitive=["disease"]', "--accept").out
+    assert one == succeeded("init", table, "--sensitive", "disease", "--accept").out
+    for given in (("--sensitive", "disease,zip"), ("--set", 'columns.sensitive=["disease", "zip"]')):
+        refused(run("init", table, *given), 2, "one sensitive column, not for disease and zip", "mechanism.components")
+    refused(run("init", table, "--set", "columns.sensitive=3"), 2, "3 is not the name of a column")
+    flags = ("--qi", "age", "--sensitive", "disease,zip", "--threshold", "0.4", "--algorithm", "two-size")
+    each = ("--set", "mechanism.components.disease=0.6", "--set", "mechanism.components.zip=0.4")
+    succeeded("publish", table, *flags, *each, "--set", "ledger.off=true", "--to", tmp_path / "r.duckdb")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT age AS years, sex, disease FROM source",
+        "SELECT * REPLACE (age + 1 AS age) FROM source",
+        "SELECT zip // 10 * 10 AS place, sex, age, disease FROM source WHERE zip > 3",
+    ],
+)
+def test_a_query_over_a_text_file_keeps_the_types_that_it_reads(tmp_path: Path, query: str) -> None:
+    """A private release reads a file of texts by the types that are stated: those of the file, not of the query."""
+    (tmp_path / "ward.csv").write_text("")
+    with duckdb.connect() as db:
+        db.execute(f"COPY ({PEOPLE.format(n=2000)}) TO '{tmp_path / 'ward.csv'}'")
+    text = succeeded(
+        "init", tmp_path / "ward.csv", "--sensitive", "disease", "--accept", "--set", f"source.query={query}"
+    )
+    (tmp_path / "spec.toml").write_text(text.out)
+    assert tomllib.loads(text.out)["source"]["options"]["types"]["age" if "age" in query else "zip"] == "BIGINT"
+    assert succeeded("plan", tmp_path / "spec.toml", "--json").json["records"] > 1000
+
+
+def test_a_headline_says_each_threshold(tmp_path: Path) -> None:
+    """Where values have a lower bound than all of them together, the first line says both."""
+    skewed = SKEWED.format(share=600, other="'v' || i % 6").replace("'a'", "'none'")
+    text, spec = proposed(tmp_path, skewed, "--sensitive", "disease", "--promise", "bucketize")
+    groups, threshold = spec["mechanism"]["groups"]["protected"], spec["mechanism"]["threshold"]
+    single, union = float(threshold["default"]), float(groups["threshold"])
+    number = len(groups["values"])
+    assert single < union
+    assert text.splitlines()[1] == (
+        f"# Nobody can be more than {single:.0%} sure that a record has a particular one of {number} values, or more "
+        f"than {union:.0%} sure that it has any of these {number}, by looking it up in the release."
+    )

@@ -152,3 +152,35 @@ def test_weighted_sums_say_what_they_are_worth(tmp_path: Path) -> None:
         worth = weights[chosen].sum() ** 2 / np.square(weights[chosen]).sum()
         assert note == f"wgt weighs records: weighted sums are worth those of {worth:,.0f} of {chosen.sum():,} records"
     assert not privsql.query(to, "SELECT SUM(age) FROM data").notes
+
+
+def test_what_no_cut_end_touches_is_exact(people: pa.Table, release: Path) -> None:
+    """The cut part decides neither a median below it, nor figures of the numbers inside, nor groups below the top."""
+    age = people["age"].to_numpy()
+    inside = age[age < 90]
+    asked = "MEDIAN(age), AVG(age) FILTER (WHERE age < 90), STDDEV(age) FILTER (WHERE age < 90)"
+    answer = privsql.query(release, f"SELECT {asked} FROM data")
+    assert answer.rests_on == "exact"
+    expected = [np.median(age), inside.mean(), inside.std(ddof=1)]
+    assert [answer.rows[0][one.at] for one in answer.figures] == pytest.approx(expected)
+    high = privsql.query(release, "SELECT MEDIAN(age) FROM data WHERE age >= 85").rows[0]
+    assert high[2:] == (90, None)
+    spread = privsql.query(release, "SELECT STDDEV(age) FROM data")
+    assert spread.rests_on == "point"
+    assert "with FILTER (WHERE age < 90) it has bounds" in spread.notes[0]
+
+
+@pytest.mark.parametrize("term", ["age // 10", "floor(age / 10)", "CAST(age // 10 * 10 AS BIGINT)", "age - 1"])
+def test_groups_of_a_cut_column_are_exact_below_its_end(people: pa.Table, release: Path, term: str) -> None:
+    answer = privsql.query(release, f"SELECT {term} AS g, COUNT(*) AS n FROM data GROUP BY 1 ORDER BY 1")
+    made = {"age // 10": lambda a: a // 10, "floor(age / 10)": lambda a: a // 10, "age - 1": lambda a: a - 1}
+    groups = made.get(term, lambda a: a // 10 * 10)(np.minimum(people["age"].to_numpy(), 90))
+    expected = dict(zip(*np.unique(groups, return_counts=True), strict=True))
+    assert {row[0]: row[1] for row in answer.rows} == expected
+    assert any("holds all that is higher, too: age is cut at 90" in note for note in answer.notes)
+
+
+@pytest.mark.parametrize("term", ["age % 10", "-age", "age * age", "wage // 100", "age // 10 + wage"])
+def test_groups_that_mix_what_is_cut_are_refused(release: Path, term: str) -> None:
+    with pytest.raises(UsageError, match="is in"):
+        privsql.query(release, f"SELECT {term} AS g, COUNT(*) FROM data GROUP BY 1")

@@ -61,7 +61,7 @@ from privsql.answers.sql.question import (
 from privsql.answers.sql.sources import MAIN_SCHEMAS, JoinedTables, QueryReader, list_grouped
 from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Roles, all_of, column, is_null
-from privsql.errors import UsageError
+from privsql.errors import UsageError, suggest_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -83,16 +83,25 @@ PERSON = "person"  # the column of persons has no name in a release
 
 
 def count_persons(sql: str, roles: Roles) -> str:
-    """Replace COUNT(DISTINCT person) by COUNT(*), where one record is one person and no column has that name."""
-    if PERSON not in fold_name(sql) or PERSON in {fold_name(field.name) for field in roles.columns}:
+    """Replace COUNT(DISTINCT person) by COUNT(*), where one record is one person and no column has that name.
+
+    ``UsageError`` names this question where the column of persons seems to be meant, which no release holds.
+    """
+    names = {fold_name(field.name) for field in roles.columns}
+    if "distinct" not in fold_name(sql) or PERSON in names:
         return sql
     tree = parse_query_text(sql)
-    found = False
+    found, alone = False, len(list(tree.find_all(exp.Table))) == 1 and not tree.find(exp.Subquery)
     for node in list(tree.find_all(exp.Count)):
         counted = node.this.expressions if isinstance(node.this, exp.Distinct) else []
         if len(counted) == 1 and isinstance(counted[0], exp.Column) and fold_name(counted[0].name) == PERSON:
             node.replace(exp.Count(this=exp.Star(), big_int=True))
             found = True
+        elif alone and len(counted) == 1 and isinstance(counted[0], exp.Column):
+            name = counted[0].name
+            if fold_name(name) not in names and not suggest_name(name, names):
+                instead = "COUNT(DISTINCT person) counts persons, and each record is one"
+                raise UsageError(f"column {name!r} is not in the release; {instead}")
     return tree.sql(DIALECT) if found else sql
 
 
@@ -463,6 +472,8 @@ class _AggregateReader:
             if not isinstance(operand, exp.Column) or kind not in self._told:
                 why = "MIN, MAX, MEDIAN and the like need a quasi-identifier"
                 instead = "GROUP BY the sensitive column and COUNT(*)"
+                if kind == "distinct":
+                    why = "different values of a sensitive column are not counted here"
                 if kind in ("sum", "avg"):
                     why = "SUM and AVG are for quasi-identifiers, measures, and a sensitive column alone"
                     instead = "count the records of its values"

@@ -38,6 +38,7 @@ NUMBER = re.compile(r"[0-9]{1,40}(\.[0-9]{0,40})?")
 SIGNED = re.compile(f"-?{NUMBER.pattern}")
 NEAR = ("sum", "avg", "min", "max", "median")  # figures that rounding moves by half a step of a number at most
 ARITHMETIC = (exp.Column, exp.Identifier, exp.Literal, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg, exp.Paren)
+RISING = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Floor, exp.Ceil, exp.Round, exp.Cast)
 TURNED = {exp.LT: exp.GT, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.GTE: exp.LTE}
 
 
@@ -58,13 +59,15 @@ def refuse_cuts(
             rounded = item.name in bins and bins[item.name].rounds
             single = one.measure.kind in NEAR and measured is item
             near = rounded and (single or (one.measure.kind in ("sum", "avg") and _is_arithmetic(measured)))
+            near = near or (one.measure.kind == "statistic" and item.name in bins and bins[item.name].only_cuts)
             if (item.name in bins and not near) or item.name in groups:
                 raise _make_refusal(item.name, one.written, bins.get(item.name))
 
-    terms = {f"g_{i}": group.term for i, group in enumerate(statement.scope.groups)}
+    groups_of_ends = find_coded_ends(statement, bins)
+    terms = {f"g_{i}": group.term for i, group in enumerate(statement.scope.groups) if i not in groups_of_ends}
 
     def write_out(root: exp.Expr) -> exp.Expr:
-        """Put groups in place of their columns in what is made of an answer."""
+        """Put groups in place of their columns in what is made of an answer, but for those that cut no end."""
         return root.copy().transform(
             lambda node: terms[node.name].copy() if isinstance(node, exp.Column) and node.name in terms else node
         )
@@ -91,6 +94,37 @@ def refuse_cuts(
                 known = ", ".join(groups[item.name])
                 raise UsageError(f"{as_written(node)}: column {item.name!r} holds groups of values: {known}")
     return statement
+
+
+def find_coded_ends(statement: Statement, bins: Mapping[str, Bins]) -> dict[int, str]:
+    """Return the columns that groups are made of which cut no end, by the numbers of the groups.
+
+    Such a group is a function that never falls as its column grows (``age // 10``), and the column is cut at an end but
+    not rounded. So every value inside is as in the source, and the group of an end holds all values beyond it.
+    """
+    found = {}
+    for i, group in enumerate(statement.scope.groups):
+        names = {item.name for item in group.term.find_all(exp.Column)}
+        name = next(iter(names), "")
+        if len(names) == 1 and name in bins and bins[name].only_cuts and _never_falls(group.term):
+            found[i] = name
+    return found
+
+
+def _never_falls(root: exp.Expr) -> bool:
+    """Return whether an expression is made of one column by steps that keep its order."""
+    node = root.unnest()
+    while not isinstance(node, exp.Column):
+        kept = {"this", "expression", "decimals", "to", "typed", "safe"}
+        if not isinstance(node, RISING) or any(value for key, value in node.args.items() if key not in kept):
+            return False
+        if isinstance(node, exp.Cast) and node.to.this not in exp.DataType.NUMERIC_TYPES:
+            return False
+        factor = node.args.get("expression")
+        if factor is not None and not (isinstance(factor, exp.Literal) and NUMBER.fullmatch(factor.name)):
+            return False
+        node = node.this.unnest()
+    return node is not root.unnest()
 
 
 def _is_arithmetic(root: exp.Expr | None) -> bool:

@@ -327,7 +327,8 @@ class QueryReader:
         names, first = self._start_names(), select.find(exp.Table)
         if first is not None and not self._reads_release(select):
             written = ".".join(part.name for part in first.parts)
-            raise UsageError(f"there is no table {written!r} here; count with COUNT(*) FROM {self.release}")
+            near = suggest_name(written, [self.release]) or ";"
+            raise UsageError(f"there is no table {written!r} here{near} count with COUNT(*) FROM {self.release}")
         self._read_rows(select, names)
         if not names.joined.reads_release:
             raise UsageError(f"the query must read FROM {self.release}; FROM {self.release} JOIN .. ON .. works")
@@ -402,7 +403,9 @@ class QueryReader:
             return QueryTable(target.alias_or_name, {one.name: column(one.name) for one in self.roles.columns})
         called = tuple(part.name for part in target.parts)
         if self.lookups is None:
-            raise UsageError(f"JOIN: there is no lookup table {'.'.join(called)!r}; attach the file that has it")
+            written = ".".join(called)
+            near = suggest_name(written, [self.release]) or ";"
+            raise UsageError(f"JOIN: there is no lookup table {written!r}{near} attach the file that has it")
         table, names = self.lookups.find_table(called)
         return joined.add_lookup(Lookup(table, called, target.alias_or_name, (), names))
 

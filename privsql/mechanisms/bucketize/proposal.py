@@ -149,17 +149,18 @@ def _describe(db: Relations, records: Records, parameters: dict[str, Any], chose
     total = sum(records.counts)
     shares = {label: count / total for label, count in zip(records.labels, records.counts, strict=True)}
     protected = [label for label, limit in chosen.thresholds.items() if limit < 1]
-    highest = max((chosen.thresholds[label] for label in protected), default=Fraction(1))
-    names = ", ".join(repr(label) for label in protected[:MOST_SHOWN])
-    values = names if len(protected) <= MOST_SHOWN else f"any of {len(protected)} values"
-    promise = [
-        f"Nobody can be more than {float(highest):.0%} sure that {of_a} has {values} by looking it up in the release."
-    ]
+    sure: list[str] = []
+    for limit in sorted({chosen.thresholds[label] for label in protected}):
+        alike = [label for label in protected if chosen.thresholds[label] == limit]
+        names = " or ".join(map(repr, alike))
+        values = names if len(alike) <= MOST_SHOWN else f"a particular one of {len(alike)} values"
+        sure.append(f"more than {float(limit):.0%} sure that {'it' if sure else of_a} has {values}")
+    if chosen.union is not None:
+        sure.append(f"more than {float(chosen.union):.0%} sure that it has any of these {len(protected)}")
+    promise = [f"Nobody can be {', or '.join(sure)}, by looking it up in the release."]
     if len(protected) < len(shares):
         free = [label for label in shares if label not in protected]
         promise.append("Not protected: " + ", ".join(f"{label!r} ({shares[label]:.0%})" for label in free[:MOST_SHOWN]))
-    if chosen.union is not None:
-        promise.append(f"That it has one of these can be believed with {float(chosen.union):.0%} at most.")
     params = Bucketize.model_validate(parameters)
     bounds = [VerifiedBound(*one) for one in preview_release(db, records, params, proving=False).facts.list_bounds()]
     return Proposal(parameters, tuple(promise), foresee_precision(params, bounds))
