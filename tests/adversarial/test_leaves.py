@@ -31,7 +31,6 @@ WORD = {
     "composition": "what else was published of the same people",
     "parameters.allow_certain": "that certain values are meant; checked where there are some",
     "parameters.allow_empty": "that a release of which little was kept is meant; what was kept is recomputed",
-    "facts.proof": "how a search knows that its bound is one",
     "facts.errors": "how far estimates err; a mean factor of two beside a rehearsal here is refused",
     "facts.opendp": "the version of OpenDP that drew the noise; newer than the installed one is refused",
 }

@@ -59,7 +59,6 @@ PUBLISH_KEYS = (
 MORE_PUBLISH_KEYS = {
     "summary",
     "search_seconds",
-    "proof",
     "layout",
     "channel",
     "highest_belief",

@@ -381,7 +381,7 @@ SPOILT: dict[str, list[Any]] = {
     "no facts": [raw("facts", "{}")],
     "facts without a setting": [facts_without("setting")],
     "facts without a lower bound": [facts_without("lower_bound")],
-    "facts without a layout": [facts_without("layout", "proof")],
+    "facts without a layout": [facts_without("layout")],
     "an empty setting": [fact("setting", lambda _: {})],
     "a setting that is a list": [fact("setting", lambda _: [4, 100])],
     "a setting of words": [fact("setting", lambda _: {"four": 100})],

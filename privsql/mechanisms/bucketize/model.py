@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 
 from privsql.errors import UsageError
 from privsql.mechanisms.bucketize.bounds import GroupBound
-from privsql.mechanisms.bucketize.parameters import Proof
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -316,7 +315,6 @@ class Plan:
     setting: Setting
     allocation: Ints  # (m, k)
     lower_bound: int = 0
-    proof: Proof = "none"
     most: Ints | None = None
     seconds: float = 0.0
 
@@ -345,13 +343,10 @@ class StoredPlan(BaseModel):
 
     buckets: tuple[tuple[PositiveInt, PositiveInt], ...]
     lower_bound: NonNegativeInt
-    proof: Proof
     allocation: tuple[tuple[NonNegativeInt, ...], ...] | None
 
     @staticmethod
     def from_plan(plan: Plan, problem: BucketProblem) -> StoredPlan:
         """Return what has to be stored: without bounds on sets, records are divided in integers, alike everywhere."""
         allocation = tuple(map(tuple, plan.allocation.tolist())) if problem.trees else None
-        return StoredPlan(
-            buckets=plan.setting.items, lower_bound=plan.lower_bound, proof=plan.proof, allocation=allocation
-        )
+        return StoredPlan(buckets=plan.setting.items, lower_bound=plan.lower_bound, allocation=allocation)

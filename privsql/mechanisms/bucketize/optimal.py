@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
-from math import ceil, lcm
-from typing import TYPE_CHECKING
+import heapq
+from dataclasses import dataclass, field
+from math import floor
 
 import highspy
 import numpy as np
@@ -14,65 +13,36 @@ from numpy.typing import NDArray
 from privsql.mechanisms.bucketize.group_flows import Flags, allocate_values, send_records, transport_records
 from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Setting
 
-if TYPE_CHECKING:
-    from privsql.mechanisms.bucketize.parameters import Proof
-
 # Programs -------------------------------------------------------------------------------------------------------------
-# Linear and integer programs by HiGHS itself: scipy.optimize has it too, and takes longer to import than to solve.
+# Linear programs by HiGHS itself: scipy.optimize has it too, and takes longer to import than to solve.
 
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class ProgramSolution:
-    """What HiGHS found: the best x (K,), or None, and the duals (rows,) of ``rows x >= needs``."""
-
-    x: Floats | None
-    duals: Floats
-    optimal: bool
-    infeasible: bool
-    nodes: int  # that branch and bound took
-
-
-def solve_program(
-    cost: Floats,
-    rows: Floats,
-    needs: Floats,
-    sizes: Floats,
-    records: float,
-    most: Floats | None = None,
-    nodes: int = 0,
-) -> ProgramSolution:
-    """Minimise ``cost x`` under ``rows x >= needs`` (R, K), ``sizes x = records`` and ``0 <= x <= most``.
-
-    If ``nodes`` is above 0, x is in integers, and branch and bound takes at most as many nodes.
-    """
-    matrix, free = np.vstack([rows, sizes]), np.inf
+def load_program(cost: Floats, rows: Floats, low: Floats, high: Floats) -> highspy.Highs:
+    """Return HiGHS with the program that minimises ``cost x`` under ``low <= rows x <= high`` (R, K) and x >= 0."""
     program = highspy.HighsLp()
-    program.num_row_, program.num_col_ = matrix.shape
-    program.col_cost_, program.col_lower_ = cost, np.zeros_like(cost)
-    program.col_upper_ = np.full_like(cost, free) if most is None else most
-    program.row_lower_, program.row_upper_ = np.append(needs, records), np.append(np.full_like(needs, free), records)
+    program.num_row_, program.num_col_ = rows.shape
+    program.col_cost_, program.col_lower_, program.col_upper_ = cost, np.zeros_like(cost), np.full_like(cost, np.inf)
+    program.row_lower_, program.row_upper_ = low, high
     program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    program.a_matrix_.start_ = np.arange(len(matrix) + 1, dtype=np.int32) * len(cost)
-    program.a_matrix_.index_ = np.tile(np.arange(len(cost), dtype=np.int32), len(matrix))
-    program.a_matrix_.value_ = matrix.ravel()
-    if nodes:
-        program.integrality_ = [highspy.HighsVarType.kInteger] * len(cost)
+    program.a_matrix_.start_ = np.arange(len(rows) + 1, dtype=np.int32) * len(cost)
+    program.a_matrix_.index_ = np.tile(np.arange(len(cost), dtype=np.int32), len(rows))
+    program.a_matrix_.value_ = rows.ravel()
     solver = highspy.Highs()  # type: ignore[no-untyped-call]
-    for option, value in {"output_flag": False, "threads": 1, "mip_max_nodes": nodes, "mip_rel_gap": 0.0}.items():
-        solver.setOptionValue(option, value)
+    solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("threads", 1)
     solver.passModel(program)
+    return solver
+
+
+def solve_program(solver: highspy.Highs) -> tuple[Floats, Floats] | None:
+    """Return the best x (K,) and the duals of the rows (R,); None if HiGHS finds no optimum."""
     solver.run()
-    status, found, info = solver.getModelStatus(), solver.getSolution(), solver.getInfo()
-    feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-    return ProgramSolution(
-        x=np.array(found.col_value) if feasible else None,
-        duals=np.array(found.row_dual[:-1]),
-        optimal=status == highspy.HighsModelStatus.kOptimal,
-        infeasible=status == highspy.HighsModelStatus.kInfeasible,
-        nodes=max(0, info.mip_node_count),
-    )
+    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        return None
+    found = solver.getSolution()
+    return np.array(found.col_value), np.array(found.row_dual)
 
 
 # Relaxation -----------------------------------------------------------------------------------------------------------
@@ -84,13 +54,14 @@ def solve_program(
 # So the program has at most M'-M+1 variables whatever n and m are. Cuts X are found by max flow
 # (``send_records``); of two trees by one after the other, which is necessary for both together, so enough for a bound.
 #
-# The bound needs no trust in a solver: for any multipliers lambda_k >= 0
-#     LB = sum_k lambda_k o_k + n min_S ((S-1)^2 - sum_k lambda_k a_kS) / S
-# is a lower bound of every valid Loss, and is evaluated in ``Fraction``.
+# The bound needs no trust in a solver: for any multipliers lambda_k >= 0, any mu and l_S <= b_S <= u_S
+#     LB = sum_k lambda_k o_k + mu n + sum_S min(r_S l_S, r_S u_S),     r_S = (S-1)^2 - sum_k lambda_k a_kS - mu S
+# is a lower bound of every valid Loss, and is evaluated in integers.
 
 SCALE = 2**40  # fixed point in which fractional settings are separated
+WHOLE = 1e-6  # a number as near to a whole one is whole
 TOLERANCE = 1e-9  # violations below this share of n are the linear solver's
-PRECISION = 10**9  # dual multipliers are rounded to 1/PRECISION
+PRECISION = 2**40  # dual multipliers are rounded to 1/PRECISION
 
 
 @dataclass
@@ -103,7 +74,6 @@ class Relaxation:
     sets: list[NDArray[np.intp]] = field(default_factory=list)  # X_k
     solution: Floats = field(default_factory=lambda: np.zeros(0))  # b / n, shape (K,), once it is solved
     lower_bound: int = 0
-    reduced: tuple[Fraction, ...] = ()
 
     def add_cut(self, values: Flags | NDArray[np.intp]) -> bool:
         """Add the cut of a set of values; False if it is there already."""
@@ -135,22 +105,23 @@ class Relaxation:
 
     def solve(self) -> bool:
         """Solve with cuts until no set of values is violated; False if there is no solution at all."""
-        sizes = self.problem.sizes.astype(float)
+        sizes, none = self.problem.sizes.astype(float), np.zeros_like(self.problem.sizes)
         while True:
             result = self._solve_cuts((sizes - 1) ** 2, np.array(self.rows, dtype=float), sizes)
-            if result.x is None:
+            if result is None:
                 return False
-            self.solution = result.x
-            self._certify_bound(result.duals)
-            blocked = self._separate_cut(result.x)
+            self.solution, duals = result
+            bound, _ = self.certify_bound(duals[:-1], duals[-1], none, self.problem.records // self.problem.sizes)
+            self.lower_bound = max(self.lower_bound, -(-bound // PRECISION))
+            blocked = self._separate_cut(self.solution)
             if blocked is None or not self.add_cut(blocked):
                 return True
 
-    def _solve_cuts(self, cost: Floats, rows: Floats, sizes: Floats) -> ProgramSolution:
-        """Return the solution of a linear program under the cuts met so far; without x where there is none."""
-        needs = np.array(self.needs, dtype=float) / self.problem.records
-        result = solve_program(cost, rows, needs, sizes, 1.0)
-        return result if result.optimal else replace(result, x=None)
+    def _solve_cuts(self, cost: Floats, rows: Floats, sizes: Floats) -> tuple[Floats, Floats] | None:
+        """Return x and duals of a linear program under the cuts met so far, the last of them of CC; or None."""
+        needs = np.append(np.array(self.needs, dtype=float) / self.problem.records, 1.0)
+        high = np.append(np.full(len(rows), np.inf), 1.0)
+        return solve_program(load_program(cost, np.vstack([rows, sizes]), needs, high))
 
     def find_tightest(self) -> tuple[NDArray[np.intp], int] | None:
         """Return a set of values (indices) with more records than any fractional setting has room for, and that room.
@@ -162,15 +133,16 @@ class Relaxation:
         while True:
             rows = np.hstack([np.array(self.rows, dtype=float), np.ones((len(self.rows), 1))])  # and the shortage
             result = self._solve_cuts(np.append(np.zeros_like(sizes), 1.0), rows, np.append(sizes, 0.0))
-            if result.x is None:
+            if result is None:
                 return None
-            blocked = self._separate_cut(result.x[:-1], float(result.x[-1]) + TOLERANCE)
+            share, shortage = result[0][:-1], float(result[0][-1])
+            blocked = self._separate_cut(share, shortage + TOLERANCE)
             if blocked is None or not self.add_cut(blocked):
                 break
-        if result.x[-1] < TOLERANCE:
+        if shortage < TOLERANCE:
             return None
-        worst = int(np.argmax(result.duals))
-        return self.sets[worst], int(float(self.rows[worst] @ result.x[:-1]) * n + 1e-6)
+        worst = int(np.argmax(result[1][:-1]))
+        return self.sets[worst], int(float(self.rows[worst] @ share) * n + 1e-6)
 
     def _separate_cut(self, share: Floats, tolerance: float = TOLERANCE) -> Flags | None:
         """Return a set of values that the fractional setting ``share`` = b / n violates by above ``tolerance`` * n."""
@@ -189,18 +161,24 @@ class Relaxation:
                 return flow.blocked
         return None
 
-    def _certify_bound(self, multipliers: Floats) -> None:
-        """Compute an exact lower bound from rounded duals; keep the best one and its reduced costs."""
-        weights = [round(max(0.0, v) * PRECISION) for v in multipliers]  # in 1/PRECISION
-        active = [(w, need, row.tolist()) for w, need, row in zip(weights, self.needs, self.rows, strict=True) if w]
-        base = sum(w * need for w, need, _ in active)
-        sizes = self.problem.sizes.tolist()
-        cost = [(size - 1) ** 2 * PRECISION - sum(w * row[j] for w, _, row in active) for j, size in enumerate(sizes)]
-        level = min(Fraction(c, size) for c, size in zip(cost, sizes, strict=True))
-        bound = ceil((base + self.problem.records * level) / PRECISION)
-        if bound >= self.lower_bound:
-            self.lower_bound = bound
-            self.reduced = tuple((c - level * size) / PRECISION for c, size in zip(cost, sizes, strict=True))
+    def certify_bound(self, multipliers: Floats, price: float, low: Ints, high: Ints) -> tuple[int, list[int]]:
+        """Return an exact lower bound and the reduced costs (K,), both times ``PRECISION``, from rounded duals.
+
+        Args:
+            multipliers: lambda (k,), of the cuts.
+            price: mu.
+            low: The least numbers of buckets (K,).
+            high: The greatest.
+        """
+        weights = [round(max(0.0, v) * PRECISION) for v in multipliers]
+        mu, sizes = round(price * PRECISION), self.problem.sizes.tolist()
+        bound, reduced = mu * self.problem.records, [(size - 1) ** 2 * PRECISION - mu * size for size in sizes]
+        for weight, need, row in zip(weights, self.needs, self.rows, strict=True):
+            if weight:
+                bound += weight * need
+                reduced = [r - weight * a for r, a in zip(reduced, row.tolist(), strict=True)]
+        ends = zip(reduced, low.tolist(), high.tolist(), strict=True)
+        return bound + sum(r * (least if r > 0 else most) for r, least, most in ends), reduced
 
 
 def bound_by_size(problem: BucketProblem) -> int:
@@ -226,28 +204,23 @@ def lower_bound(problem: BucketProblem, loss: int | None = None) -> int:
 
 
 # Optimal --------------------------------------------------------------------------------------------------------------
-# Any number of sizes: the optimum with an exact certificate.
+# Any number of sizes: an integer program with an exact certificate.
 #
-# The linear program (``Relaxation``) is rounded, and then solved in integers around its solution, with further cuts
-# where its settings turn out not to be valid.
+# The linear program (``Relaxation``) is rounded. Branch and bound then splits ranges of the numbers of buckets, with
+# further cuts where a setting in whole numbers turns out not to be valid. Every range gets the exact bound of above. So
+# if the search ends, the optimum is proved in integers.
 
-MOST_NODES = 1_000  # of branch and bound, in all integer programs of one box, each with one more cut
-LEAST_NODES = 20  # that an integer program counts for, however few it takes
-MOST_STEPS = 100_000  # of an exact enumeration
-TINY = 3000  # records below which the whole integer program is solved: rounding can be far off there
+MOST_NODES = 4_000  # of branch and bound
+ROUNDED = 100  # one in so many nodes is rounded to a setting, and so are the first ten
+TINY = 3000  # records below which branch and bound always runs: rounding can be far off there
 
 
 @dataclass(frozen=True)
 class Optimum:
-    """The best setting found, its certified lower bound and how far optimality is shown.
-
-    The ``proof`` is a certificate if the exact bound equals the loss, and the solver's if branch and bound closed the
-    gap in floating point.
-    """
+    """The best setting found, and its certified lower bound: the loss of every valid setting is no less."""
 
     setting: Setting
     lower_bound: int
-    proof: Proof
 
 
 def search_optimum(problem: BucketProblem, start: Setting | None, *, proving: bool = True) -> Optimum | None:
@@ -263,63 +236,88 @@ def search_optimum(problem: BucketProblem, start: Setting | None, *, proving: bo
     if not len(problem.sizes):
         return None
     if start is not None and start.loss == bound_by_size(problem):
-        return Optimum(start, start.loss, "certificate")
+        return Optimum(start, start.loss)
     relaxation = Relaxation(problem)
     if not relaxation.solve():
         return None
-    best = min((s for s in (start, round_relaxation(relaxation)) if s is not None), key=lambda s: s.loss, default=None)
-    proved = False
-    near = best is not None and not proving
-    for width in (None,) if problem.records < TINY else () if near else (3, 12, None):
-        if best is not None and best.loss == relaxation.lower_bound:
-            break
-        candidate, proved = _solve_integer(relaxation, best, width)
-        if candidate is not None and (best is None or candidate.loss < best.loss):
-            best = candidate
-    if best is None:
-        return None
-    if best.loss > relaxation.lower_bound and relaxation.reduced and problem.records < TINY:
-        best, exact = _enumerate_better(relaxation, best)
-        relaxation.lower_bound = best.loss if exact else relaxation.lower_bound
-    if best.loss == relaxation.lower_bound:
-        return Optimum(best, relaxation.lower_bound, "certificate")
-    return Optimum(best, relaxation.lower_bound, "solver" if proved else "none")
+    rounded = round_relaxation(relaxation, relaxation.solution)
+    best = min((s for s in (start, rounded) if s is not None), key=lambda s: s.loss, default=None)
+    if proving or best is None or problem.records < TINY:
+        best = _branch_and_bound(relaxation, best)
+    return None if best is None else Optimum(best, relaxation.lower_bound)
 
 
-def _enumerate_better(relaxation: Relaxation, best: Setting) -> tuple[Setting, bool]:
-    """Return the best setting, and whether no other has less loss, in exact integers.
+def _branch_and_bound(relaxation: Relaxation, best: Setting | None) -> Setting | None:
+    """Return the best setting found, from ``best`` on, and raise the lower bound of the relaxation to what is proved.
 
-    All settings that could have less are looked at. A valid b has Loss >= LB + sum_S r_S b_S, r_S the reduced costs of
-    the certificate. So sum_S r_S b_S < best - LB, which leaves few b if the gap is small. After ``MOST_STEPS`` steps it
-    is undecided.
+    The ranges of least bound come first. Their programs may lack or exceed what rows ask for, at a price: so each has a
+    solution, and the duals of one without a setting bound its Loss by more than that of ``best``.
     """
-    problem, steps = relaxation.problem, 0
-    scale = lcm(*(r.denominator for r in relaxation.reduced))
-    order = sorted(range(len(problem.sizes)), key=lambda j: -relaxation.reduced[j])
-    sizes = [int(problem.sizes[j]) for j in order]
-    costs = [int(relaxation.reduced[j] * scale) for j in order]
-    stack: list[tuple[int, int, int, tuple[tuple[int, int], ...]]] = [(0, problem.records, 0, ())]
-    while stack:
-        at, rest, cost, chosen = stack.pop()
-        steps += 1
-        if steps > MOST_STEPS:
-            return best, False
-        if rest == 0:
-            setting = Setting.from_counts(dict(chosen))
-            if setting.loss < best.loss and not allocate_values(problem, setting).unplaced:
-                best = setting
-            continue
-        slack = (best.loss - relaxation.lower_bound) * scale - cost
-        for j in range(at, len(sizes)):
-            most = rest // sizes[j] if not costs[j] else min(rest // sizes[j], (slack - 1) // costs[j])
-            for number in range(1, most + 1):
-                more = (*chosen, (sizes[j], number))
-                stack.append((j + 1, rest - number * sizes[j], cost + number * costs[j], more))
-    return best, True
+    problem, records, sizes = relaxation.problem, relaxation.problem.records, relaxation.problem.sizes
+    columns, price = np.arange(len(sizes) + 2, dtype=np.int32), 10.0 * float(sizes[-1]) ** 2
+    rows = np.pad(np.vstack([sizes, *relaxation.rows]).astype(float), ((0, 0), (0, 2)), constant_values=1.0)
+    rows[:, -1] = np.where(np.arange(len(rows)) == 0, -1.0, 0.0)
+    solver = load_program(
+        np.append((sizes - 1.0) ** 2, [price, price]),
+        rows,
+        np.array([records, *relaxation.needs], dtype=float),
+        np.append(float(records), np.full(len(relaxation.needs), np.inf)),
+    )
+    nodes, pushed = 0, 0
+    ranges = [(relaxation.lower_bound, 0, np.zeros_like(sizes), records // sizes)]
+    while ranges and nodes < MOST_NODES and (best is None or ranges[0][0] < best.loss):
+        bound, _, low, high = heapq.heappop(ranges)
+        nodes += 1
+        solver.changeColsBounds(len(sizes), columns[:-2], low.astype(float), high.astype(float))
+        result = solve_program(solver)
+        if result is None:  # large numbers may lead a warm start astray
+            solver.clearSolver()
+            result = solve_program(solver)
+        if result is None:  # no duals, and so nothing is known
+            heapq.heappush(ranges, (bound, pushed, low, high))
+            break
+        buckets = result[0][:-2]
+        scaled, reduced = relaxation.certify_bound(result[1][1:], result[1][0], low, high)
+        bound = max(bound, -(-scaled // PRECISION))
+        rounded = round_relaxation(relaxation, buckets / records) if nodes < 10 or nodes % ROUNDED == 0 else None
+        whole = Setting.from_counts(dict(zip(sizes.tolist(), np.rint(buckets).astype(np.int64).tolist(), strict=True)))
+        is_whole = bool((np.abs(buckets - np.rint(buckets)) < WHOLE).all()) and whole.records == records
+        flow = allocate_values(problem, whole) if is_whole else None
+        for one in (rounded, whole if flow is not None and not flow.unplaced else None):
+            if one is not None and (best is None or one.loss < best.loss):
+                best = one
+        if flow is not None and flow.unplaced and relaxation.add_cut(flow.blocked):
+            row = np.append(relaxation.rows[-1], [1.0, 0.0]).astype(float)
+            solver.addRow(float(relaxation.needs[-1]), np.inf, len(columns), columns, row)
+            parts = [(low, high)]
+        else:
+            if best is not None:  # a better setting lies where reduced costs leave room
+                room = [(best.loss * PRECISION - scaled - 1) // abs(r) if r else records for r in reduced]
+                sign = np.sign(np.array(reduced, dtype=object).astype(float))
+                width = np.minimum(room, high - low).astype(np.int64)
+                low, high = np.where(sign < 0, high - width, low), np.where(sign > 0, low + width, high)
+            parts = _split_range(buckets, low, high)
+        for least, most in parts:
+            pushed -= 1
+            heapq.heappush(ranges, (bound, pushed, least, most))
+    if best is not None:
+        relaxation.lower_bound = min([best.loss, *(bound for bound, *_ in ranges)])
+    return best
 
 
-def round_relaxation(relaxation: Relaxation) -> Setting | None:
-    """Return a valid setting beside the relaxation, in a few steps; None if none of those tried is valid.
+def _split_range(buckets: Floats, low: Ints, high: Ints) -> list[tuple[Ints, Ints]]:
+    """Return two ranges in place of one, parted where the solution is furthest from whole numbers; none of a point."""
+    if not (low < high).any():
+        return []
+    at = int(np.argmax(np.where(low < high, np.abs(buckets - np.rint(buckets)), -1.0)))
+    middle = min(max(floor(buckets[at]), int(low[at])), int(high[at]) - 1)
+    below, above = high.copy(), low.copy()
+    below[at], above[at] = middle, middle + 1
+    return [(low, below), (above, high)]
+
+
+def round_relaxation(relaxation: Relaxation, share: Floats) -> Setting | None:
+    """Return a valid setting beside ``share`` = b / n (K,), in a few steps; None if none of those tried is valid.
 
     Let C_j be the number of buckets of size S_j or larger. Hall's conditions are sum_j (a_j - a_(j-1)) C_j >= o with
     increments >= 0, so rounding every C_j up keeps them all. Then there are too many records, sum_j (S_j - S_(j-1)) C_j
@@ -328,7 +326,7 @@ def round_relaxation(relaxation: Relaxation) -> Setting | None:
     problem = relaxation.problem
     gaps = np.diff(problem.sizes, prepend=0)
     rows, needs = np.array(relaxation.rows), np.array(relaxation.needs)
-    tails = np.cumsum((relaxation.solution * problem.records)[::-1])[::-1]
+    tails = np.cumsum((share * problem.records)[::-1])[::-1]
     for extra in range(6):
         above = np.ceil(tails - TOLERANCE).astype(np.int64) + extra
         for first in range(len(gaps)):
@@ -360,50 +358,3 @@ def _lower_tails(above: Ints, gaps: Ints, records: int, rows: Ints, needs: Ints,
                 excess -= int(gaps[j])
                 moved = True
     return buckets if excess == 0 else None
-
-
-def _solve_integer(relaxation: Relaxation, best: Setting | None, width: int | None) -> tuple[Setting | None, bool]:
-    """Solve the integer program in a box of ``width`` around the relaxation (None: everywhere), with cuts as needed.
-
-    Variables are offsets from the lower corner of the box, so that the numbers stay small however large n is. Without a
-    width, the box is what reduced costs leave open under the best loss.
-
-    Returns:
-        The best valid setting, and whether the solver claims that there is none better anywhere.
-    """
-    problem = relaxation.problem
-    upper = problem.records // problem.sizes
-    lower = np.zeros_like(upper)
-    if width is not None:
-        centre = np.floor(relaxation.solution * problem.records).astype(np.int64)
-        lower, upper = np.maximum(0, centre - width), np.minimum(upper, centre + width + 1)
-    elif best is not None:
-        slack = best.loss - relaxation.lower_bound + 1
-        room = [int(slack / r) if r > 0 else b for r, b in zip(relaxation.reduced, upper.tolist(), strict=True)]
-        upper = np.minimum(upper, np.array(room, dtype=np.int64))
-    sizes, rest = problem.sizes.astype(float), problem.records - int(problem.sizes @ lower)
-    left = MOST_NODES
-    while left > 0:
-        needs = [o - int(r @ lower) for r, o in zip(relaxation.rows, relaxation.needs, strict=True)]
-        result = solve_program(
-            (sizes - 1) ** 2,
-            np.array(relaxation.rows, dtype=float),
-            np.array(needs, dtype=float),
-            sizes,
-            float(rest),
-            (upper - lower).astype(float),
-            left,
-        )
-        left -= max(LEAST_NODES, result.nodes)
-        if result.x is None:
-            return None, result.infeasible and width is None
-        offsets = np.rint(result.x).astype(np.int64)
-        setting = Setting.from_counts(dict(zip(problem.sizes.tolist(), (lower + offsets).tolist(), strict=True)))
-        if setting.records != problem.records:
-            return None, False
-        flow = allocate_values(problem, setting)
-        if not flow.unplaced:
-            return setting, result.optimal and width is None
-        if not relaxation.add_cut(flow.blocked):
-            return None, False
-    return None, False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from fractions import Fraction
+from math import sqrt
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel, StrictInt, model_validator
@@ -357,7 +358,6 @@ class GroupBoundFacts(Facts):
     threshold: str = Field(pattern="^[1-9][0-9]{0,37}(/[1-9][0-9]{0,37})?$")
 
 
-Proof = Literal["certificate", "solver", "none"]
 Weighting = Literal["linear", "share"]
 SHOWN_COLUMNS = 4  # sensitive columns whose highest belief a person is shown
 
@@ -369,7 +369,6 @@ class SearchFacts(Facts):
     mse: float = Field(ge=0)
     lower_bound: int = Field(ge=0)
     gap: float = Field(ge=0)
-    proof: Proof
     setting: dict[Annotated[str, Field(pattern="^[1-9][0-9]{0,8}$")], Annotated[int, Field(ge=1)]] = Field(min_length=1)
     weighting: Weighting
     left_out: int = Field(default=0, ge=0)
@@ -420,11 +419,11 @@ class BucketFacts(BeliefFacts, FakeFacts, SearchFacts):
 
     def describe(self) -> list[tuple[str, str]]:
         """Return buckets, loss and its bound, beliefs and fakes."""
-        more = f"{self.gap:.2%} more" if self.gap < 1 else f"{1 + self.gap:,.1f} times as much"
-        above = f"this one has {more}" if self.gap else "this one has no more"
+        error, least = sqrt(self.loss), sqrt(self.lower_bound)
+        above = f"the error is at most {error - least:,.2g} records above the least" if self.gap else "this one is best"
         return [
             ("buckets", f"{', '.join(f'{number:,} x {size}' for size, number in self.sizes)}  (number x size)"),
-            ("loss", f"{self.loss:,}  (mean squared error {self.mse:.4g})"),
+            ("loss", f"{self.loss:,}  (an error of {error:,.0f} records; mean squared error {self.mse:.4g})"),
             ("least loss", f"no setting has less than {self.lower_bound:,}; {above}"),
             *([("layout", self.layout)] if self.layout else []),
             *self._describe_beliefs(),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from privsql.engine.database import Relations
     from privsql.keyed_random import Shuffler
-    from privsql.mechanisms.bucketize.parameters import Bucketize, Proof
+    from privsql.mechanisms.bucketize.parameters import Bucketize
 
 # A request ------------------------------------------------------------------------------------------------------------
 
@@ -112,7 +112,6 @@ def plan_facts(plan: Plan, problem: BucketProblem, params: Bucketize, records: i
         mse=plan.mse,
         lower_bound=plan.lower_bound,
         gap=plan.gap,
-        proof=plan.proof,
         setting={str(size): buckets for size, buckets in plan.setting.items},
         weighting=choose_weighting(plan.setting.items, len(problem.counts)),
         left_out=records - problem.records,
@@ -162,16 +161,14 @@ def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None 
         setting: Setting | None = require_valid_setting(problem, stated)
     else:
         setting = solve(problem) if len(problem.sizes) else None
-    proof: Proof = "none"
     bound, lasted = 0, time.thread_time() - clock
     if algorithm == "optimal" and len(problem.sizes):
         best = search_optimum(problem, setting, proving=proving)
         if best is not None:
-            setting, bound, proof = best.setting, best.lower_bound, best.proof
+            setting, bound = best.setting, best.lower_bound
         lasted = time.thread_time() - clock
     elif setting is not None and proving:
         bound = lower_bound(problem, setting.loss)
-        proof = "certificate" if bound == setting.loss else "none"
     if setting is None:
         began = time.monotonic()
 
@@ -185,7 +182,7 @@ def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None 
         informed = algorithm == "informative" and problem.records  # this algorithm has to place all records
         raise explain_infeasible(problem, algorithm, has_plan, search.count_unplaced(problem) if informed else None)
     allocation, most = _divide_records(problem, algorithm, setting)
-    return require_valid_plan(problem, Plan(algorithm, setting, allocation, bound, proof, most, lasted))
+    return require_valid_plan(problem, Plan(algorithm, setting, allocation, bound, most, lasted))
 
 
 def restore_plan(problem: BucketProblem, algorithm: str, stored: Mapping[str, object]) -> Plan:
@@ -202,8 +199,8 @@ def restore_plan(problem: BucketProblem, algorithm: str, stored: Mapping[str, ob
             allocation = np.array(known.allocation, dtype=np.int64)
     except (InfeasibleError, ValueError) as error:
         raise StaleSettingError() from error
-    plan = Plan(algorithm, setting, allocation, known.lower_bound, known.proof, most)
-    if plan.lower_bound > plan.loss or (plan.proof == "certificate" and plan.lower_bound < plan.loss):
+    plan = Plan(algorithm, setting, allocation, known.lower_bound, most)
+    if plan.lower_bound > plan.loss:
         raise StaleSettingError()
     return require_valid_plan(problem, plan)
 
