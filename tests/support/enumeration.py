@@ -87,11 +87,13 @@ def fit_models_once(patch: pytest.MonkeyPatch) -> None:
     """What has been measured has one model, whoever was measured: programs that differ later do not fit it again."""
     fitted: dict[Any, Model] = {}
 
-    def find_model(tables: Sequence[NoisyTable], sizes: Sequence[int], *, mixed: bool = True) -> Model:
+    def find_model(
+        tables: Sequence[NoisyTable], sizes: Sequence[int], nested: Any = (), *, mixed: bool = True
+    ) -> Model:
         measured = ((one.columns, one.budget, one.choice, one.law, one.counts.tobytes()) for one in tables)
         key = (tuple(sizes), *measured)
         if key not in fitted:
-            fitted[key] = Model(tables, sizes, mixed=mixed)
+            fitted[key] = Model(tables, sizes, nested, mixed=mixed)
             vars(fitted[key])["fitted_table"] = cache(fitted[key].fitted_table)
         return fitted[key]
 

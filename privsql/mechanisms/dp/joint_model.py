@@ -15,6 +15,7 @@ from privsql.keyed_random import seed_key
 from privsql.mechanisms.dp.noisy_tables import (
     AGAIN,
     POSSIBLE,
+    BelievedTable,
     LeastSquares,
     believe_column,
     believe_table,
@@ -25,7 +26,7 @@ from privsql.mechanisms.dp.noisy_tables import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from privsql.mechanisms.dp.noisy_tables import BelievedTable, Classes, Clique, Ints, Margin, NoisyTable, Reals
+    from privsql.mechanisms.dp.noisy_tables import Classes, Clique, Ints, Margin, Nested, NoisyTable, Reals
 
     Factor = tuple[Clique, Reals]
 
@@ -368,18 +369,25 @@ def _table_slopes(weights: Reals, parts: Sequence[Reals], far: Reals) -> list[Re
 # expected to be that was measured but can't be held with the others: it is shrunk towards that. Larger tables that were
 # measured are shrunk towards what the model makes of them. A share of all of these is the mixture's. Any other table is
 # that of the joint model and the mixture, scaled to all that was measured within its columns.
-
 RAKED = 10  # rounds of proportional fitting of a table
 
 
 class Model:
     """Tables that are estimated from the noisy ones. ``sizes``: the number of values of every column.
 
-    ``mixed``: whether a share is a mixture's; without one the model is quick to fit.
+    ``nested``: columns that others determine, whose pairs are not measured; ``mixed``: whether a share is a mixture's;
+    without one the model is quick to fit.
     """
 
-    def __init__(self, tables: Sequence[NoisyTable], sizes: Sequence[int], *, mixed: bool = True) -> None:
-        self.sizes, self.tables = tuple(sizes), tuple(tables)
+    def __init__(
+        self,
+        tables: Sequence[NoisyTable],
+        sizes: Sequence[int],
+        nested: Sequence[Nested] = (),
+        *,
+        mixed: bool = True,
+    ) -> None:
+        self.sizes, self.tables, self.nested = tuple(sizes), tuple(tables), tuple(nested)
         self.squares = LeastSquares(tables, sizes)
         self.total = max(self.squares.total, 0.0)
         self.measured = {one.columns for one in tables}
@@ -392,6 +400,9 @@ class Model:
         if mixed and self.total > 0 and any(len(one) > 1 for one in self.measured):
             self.mixture = self._fit_mixture()
             self.singles = [self._blend_table(one, (i,)) for i, one in enumerate(self.singles)]
+        for one in self.nested:
+            table = one.spread_child(self.singles)
+            self.singles[one.child] = table.sum(axis=one.pair.index(one.parent))
 
     def _fit_mixture(self) -> Mixture:
         """Return the mixture for the columns and for those larger tables that tell most beyond them."""
@@ -418,9 +429,17 @@ class Model:
 
     @cached_property
     def _pairs(self) -> dict[Clique, Reals]:
-        """Return the tables of measured pairs, shrunk towards independence."""
+        """Return the tables of measured pairs, shrunk towards independence, and of those that need no measuring."""
         pairs = [one for one in combinations(range(len(self.sizes)), 2) if self.squares.is_measured(one)]
-        return self._believe_pairs({pair: self.independent_table(pair) for pair in pairs})
+        known = {one.pair: one.spread_child(self.singles) for one in self.nested}
+        for one in self.nested:
+            variances = (
+                self.beliefs[one.parent,].variance,
+                self.squares.cell_variance((one.child,)),
+                self.sizes[one.child],
+            )
+            self.beliefs[one.pair] = BelievedTable(known[one.pair], one.spread_variance(*variances))
+        return known | self._believe_pairs({pair: self.independent_table(pair) for pair in pairs})
 
     @cached_property
     def joint(self) -> JointModel:
@@ -430,7 +449,7 @@ class Model:
     @cached_property
     def known_tables(self) -> dict[Clique, Reals]:
         """Return the tables of all pairs and larger sets of columns that were measured, small ones first."""
-        others = [pair for pair in self._pairs if pair not in self.joint.edges]
+        others = [pair for pair in self._pairs if pair not in self.joint.edges and self.squares.is_measured(pair)]
         result = self._pairs | self._believe_pairs({pair: self.joint.marginal_table(pair) for pair in others})
         for clique in sorted((one for one in self.measured if len(one) > 2), key=lambda one: (len(one), one)):
             self.beliefs[clique] = self._believe_table(clique, self._expect_table(clique, result))
@@ -454,11 +473,15 @@ class Model:
 
     def draw_records(self, number: int, draw: np.random.Generator) -> Ints:
         """Draw codes of so many records, (number, columns), a share of them the mixture's."""
-        if self.mixture is None:
-            return self.joint.draw_records(number, draw)
-        mixed = round(self.mixture.believed_share() * number)
-        drawn = self.joint.draw_records(number - mixed, draw), self.mixture.draw_records(mixed, draw)
-        return np.concatenate(drawn)
+        mixed = round(self.mixture.believed_share() * number) if self.mixture is not None else 0
+        codes = self.joint.draw_records(number - mixed, draw)
+        if self.mixture is not None:
+            codes = np.concatenate([codes, self.mixture.draw_records(mixed, draw)])
+        for one in self.nested:
+            child = codes[:, one.child]
+            above = one.above[np.minimum(child, len(one.above) - 1)]
+            codes[:, one.parent] = np.where(child < len(one.above), above, codes[:, one.parent])
+        return codes
 
     def _expect_table(self, columns: Clique, known: Mapping[Clique, Reals], classes: Classes = NO_CLASSES) -> Reals:
         """Return the table of the joint model and the mixture, scaled to all that is known within its columns."""

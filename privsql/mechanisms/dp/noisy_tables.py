@@ -50,6 +50,49 @@ class NoisyTable:
         return self.law.variance(self.budget)
 
 
+@dataclass(frozen=True)
+class Nested:
+    """A column ``child`` whose listed values determine those of ``parent``: ``above`` has their codes, in order.
+
+    That is public. What is not listed of the child, and NULL, may stand beside any value of the parent.
+    """
+
+    parent: int
+    child: int
+    above: Ints
+
+    @property
+    def pair(self) -> Clique:
+        """Return the two columns, as a table has them."""
+        return min(self.parent, self.child), max(self.parent, self.child)
+
+    def spread_child(self, singles: Sequence[Reals]) -> Reals:
+        """Return the table of the pair, in its order: no record in cells that can hold none, and the parent's counts.
+
+        The parent has fewer values, whose counts so have less noise than sums of the child's: these are scaled to them.
+        What is not listed of the child stands where the parent has more records than its listed values.
+        """
+        counts, child, listed = singles[self.parent], singles[self.child], len(self.above)
+        inside = np.bincount(self.above, child[:listed], len(counts))
+        beside = nearest_nonnegative(counts - inside, float(child[listed:].sum()))
+        scale = np.maximum(counts - beside, 0) / np.maximum(inside, POSSIBLE)
+        table = np.zeros((len(counts), len(child)))
+        table[self.above, np.arange(listed)] = child[:listed] * scale[self.above]
+        table[:, listed:] = np.outer(beside, child[listed:] / max(float(child[listed:].sum()), POSSIBLE))
+        return table if self.parent < self.child else table.T
+
+    def spread_variance(self, above: Reals, below: float, size: int) -> Reals:
+        """Return what is added to the variances of the pair's cells: ``above`` by the parent's, ``below`` by a child's.
+
+        What is not listed of the child is the parent's count less those of its listed values, whose errors may go
+        together. The cells of listed values have the errors of the child's counts alone. ``size``: the child's values.
+        """
+        listed = len(self.above)
+        table = np.zeros((len(above), size))
+        table[:, listed:] = (above + below * np.bincount(self.above, minlength=len(above)))[:, None]
+        return table if self.parent < self.child else table.T
+
+
 def measure_table(
     columns: Clique,
     counts: Ints,
@@ -119,6 +162,10 @@ class CellSums:
         """Return the sums with every cell that is met in part met as a whole, or not at all."""
         return replace(self, weight=(self.weight > 0 if up else self.weight >= 1).astype(np.float64))
 
+    def take_cells(self, taken: NDArray[np.bool_]) -> CellSums:
+        """Return the sums over some of the cells."""
+        return replace(self, cell=self.cell[taken], group=self.group[taken], weight=self.weight[taken])
+
     def sum_table(self, table: Reals) -> Reals:
         """Return the sums, (G,)."""
         return self.add_up(table.reshape(-1)[self.cell] * self.weight)
@@ -135,6 +182,25 @@ def sum_places(keys: Ints, size: int, *values: Reals) -> tuple[Ints, list[Reals]
         return places, [np.asarray(np.bincount(keys, one, size)[places], dtype=np.float64) for one in values]
     places, at = np.unique(keys, return_inverse=True)
     return places, [np.asarray(np.bincount(at, one), dtype=np.float64) for one in values]
+
+
+def drop_parents(sums: CellSums, nested: Sequence[Nested], sizes: Sequence[int]) -> list[CellSums]:
+    """Return parts that add up to the sums, none over a column that another one in it determines by listed values.
+
+    Cells that can hold no record are in no part. Where values were taken together by class, nothing is changed.
+    """
+    for one in nested:
+        if not set(one.pair) <= set(sums.columns) or sums.classes:
+            continue
+        codes = np.unravel_index(sums.cell, [sizes[i] for i in sums.columns])
+        child, parent = (codes[sums.columns.index(i)] for i in (one.child, one.parent))
+        listed = child < len(one.above)
+        right = listed & (one.above[np.minimum(child, len(one.above) - 1)] == parent)
+        left = tuple(i for i in sums.columns if i != one.parent)
+        cell = np.ravel_multi_index([codes[sums.columns.index(i)] for i in left], [sizes[i] for i in left])
+        result = drop_parents(replace(sums.take_cells(right), columns=left, cell=cell[right]), nested, sizes)
+        return result if listed.all() else [*result, sums.take_cells(~listed)]
+    return [sums]
 
 
 # Nonnegative ----------------------------------------------------------------------------------------------------------

@@ -241,7 +241,7 @@ def _rehearse_answers(model: Model) -> dict[str, list[tuple[SumErrors, Reals]]]:
         def count(clique: Clique, codes: Ints = codes, weights: Reals = weights) -> Reals:
             return sum_cells(codes, weights, clique, model.sizes)
 
-        again = SumEstimator(Model(measure_again(model.tables, count, draw), model.sizes))
+        again = SumEstimator(Model(measure_again(model.tables, count, draw), model.sizes, model.nested))
         for columns in asked:
             at = codes[draw.choice(len(codes), ASKED, p=weights / weights.sum())]
             sums = _draw_questions(columns, model.sizes, at, draw)
@@ -296,14 +296,15 @@ def _bin_values(single: Reals) -> Ints:
 def pair_deviation(model: Model) -> float:
     """Return how far measured pairs lie from what the tree of the strongest others makes of them (``_deviation``)."""
     pairs: dict[Clique, Reals] = {one: table for one, table in model.known_tables.items() if len(one) == 2}
+    nested = [one.pair for one in model.nested]
     tree = JointModel(model.singles, pairs, largest=0)
-    parts = [_deviation(model, one, tree.marginal_table(one)) for one in pairs if one not in tree.edges]
+    parts = [_deviation(model, one, tree.marginal_table(one)) for one in pairs if one not in (*tree.edges, *nested)]
     return sum(above for above, _, _ in parts) / max(sum(below for _, below, _ in parts), POSSIBLE)
 
 
 def unmeasured_strength(model: Model) -> float:
     """Return how far pairs that were not measured are expected to lie from what the model makes of them."""
-    pairs = [one for one in model.known_tables if len(one) == 2]
+    pairs = [one for one in model.known_tables if len(one) == 2 and model.squares.is_measured(one)]
     parts = [_deviation(model, one, model.independent_table(one)) for one in pairs]
     each = sorted((above / below, noise / below**2) for above, below, noise in parts if below > 0)
     known = [(USUAL, 0.0), *each[: ceil(len(each) / 4)]]

@@ -18,6 +18,7 @@ from privsql.answers.sql.question import CountQuery, Measure
 from privsql.engine.sqlfiles import all_rows, column, is_null, table
 from privsql.errors import UsageError
 from privsql.mechanisms.dp.answers import refuse_damaged
+from privsql.mechanisms.dp.noisy_tables import drop_parents
 from privsql.mechanisms.dp.parameters import find_law
 from privsql.mechanisms.dp.sum_errors import SumEstimator
 from privsql.mechanisms.dp.unlisted import SURE, ListedAnswers, UnlistedColumn, read_question
@@ -187,7 +188,11 @@ class MarginalAnswers(ListedAnswers):
         """
         name = str(query.measure.column)
         groups, sums = self._split_question(query).read_sums(self._db)
-        squares = self.published_marginals.amounts[name]
+        squares, rule = self.published_marginals.amounts[name], self.published_marginals.rule
+        sums, *unlisted = drop_parents(sums, rule.nested, rule.sizes)
+        if unlisted:
+            parents = ", ".join(rule.names[one.parent] for one in rule.nested if one.parent in unlisted[0].columns)
+            raise UsageError(f"SUM and AVG of {name}: leave out {parents}, which another column determines")
         if sums.classes or not sums.is_whole:
             raise UsageError(f"SUM and AVG of {name} are of listed values and whole bins; no part of a bin is added up")
         if not squares.is_measured(sums.columns):
@@ -225,6 +230,13 @@ class MarginalAnswers(ListedAnswers):
 
     def _estimate_sums(self, sums: CellSums, estimator: str) -> tuple[Reals, Reals]:
         """Return sums and the variances of their errors, which are infinite where least squares do not tell them."""
+        rule = self.published_marginals.rule
+        parts = [self._estimate_part(one, estimator) for one in drop_parents(sums, rule.nested, rule.sizes)]
+        values, variances = (np.sum(one, axis=0) for one in zip(*parts, strict=True))
+        return values, variances
+
+    def _estimate_part(self, sums: CellSums, estimator: str) -> tuple[Reals, Reals]:
+        """Return the figures of sums over columns of which none is known to determine another."""
         if estimator != "baseline":
             return self.sum_estimator.estimate_sums(sums)
         squares = self.sum_estimator.model.squares

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise, takewhile
 from math import ceil, floor, isfinite
@@ -13,9 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import Field, alias_as, all_rows, column, fill, temp_table
 from privsql.errors import UsageError
 from privsql.exact import as_fraction, fraction_text
+from privsql.mechanisms.dp.noisy_tables import Nested
 from privsql.mechanisms.marginals.parameters import WITHIN, Contingency, Values
 from privsql.model.arrays import as_doubles
 from privsql.model.bins import is_number_type, is_whole_type
@@ -81,11 +83,15 @@ def parse_taxonomy(pairs: Sequence[tuple[str, str | None]], name: str) -> tuple[
 
 @dataclass(frozen=True)
 class Point:
-    """A value, as text, that stands for a ``share`` of the records of value or bin ``code``."""
+    """A value, as text, that stands for a ``share`` of the records of value or bin ``code``.
+
+    ``parent``: the code of the parent column's value that it determines, if it does.
+    """
 
     code: int
     value: str | None
     share: float
+    parent: int | None = None
 
 
 @dataclass(frozen=True)
@@ -102,6 +108,8 @@ class ContingencyColumn:
         measured: Whether sums of it are measured. Then values outside of the bins are clamped to their ends; else they
             are others, as NaN always is.
         prefix: How many first characters of a text are its value.
+        parent: The place of the column that its values determine, if they do.
+        above: The code of that column's value, by listed value.
     """
 
     field: Field
@@ -112,6 +120,8 @@ class ContingencyColumn:
     parents: Ints | None = None
     measured: bool = False
     prefix: int | None = None
+    parent: int | None = None
+    above: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         """Return how many values or bins there are."""
@@ -121,7 +131,8 @@ class ContingencyColumn:
     def points(self) -> list[Point]:
         """Return its values; of a bin some whole numbers in it, or some values evenly spread over it."""
         if not self.edges:
-            return [Point(code, label, 1.0) for code, label in enumerate(self.labels)]
+            above = [*self.above, *[None] * (len(self.labels) - len(self.above))]
+            return [Point(code, label, 1.0, above[code]) for code, label in enumerate(self.labels)]
         result = []
         for code, (low, high) in enumerate(pairwise(self.edges)):
             if is_whole_type(self.field.type):  # the first and the last among them
@@ -161,8 +172,8 @@ def read_columns(db: Relations, source: Records, params: Contingency) -> tuple[C
     Raises:
         UsageError: A taxonomy is none, or bins or a prefix do not fit the type of a column.
     """
-    result = []
-    for field, key in zip(source.roles.sensitive, source.roles.sa_keys, strict=True):
+    result, above = [], dict[int, list[str | None]]()
+    for place, (field, key) in enumerate(zip(source.roles.sensitive, source.roles.sa_keys, strict=True)):
         domain, where = params.domain(field.name) or Values(data=True), f"mechanism.domains.{field.name}"
         inner, parents = list[str](), None
         if domain.bins is not None:
@@ -172,7 +183,11 @@ def read_columns(db: Relations, source: Records, params: Contingency) -> tuple[C
             result.append(ContingencyColumn(field, None, (), domain.bins, measured=measured))
             continue
         if domain.taxonomy is not None:
-            listed, inner, parents = parse_taxonomy(_read_pairs(db, domain.taxonomy, where), field.name)
+            pairs = _read_pairs(db, domain.taxonomy, where)
+            if domain.parent is None:
+                listed, inner, parents = parse_taxonomy(pairs, field.name)
+            else:
+                listed, above[place] = [value for value, _ in pairs], [parent for _, parent in pairs]
             domain = Values(items=tuple(listed))
         occurring = exp.select(alias_as(column(key), "item")).from_(temp_table("domain"))
         try:
@@ -190,7 +205,33 @@ def read_columns(db: Relations, source: Records, params: Contingency) -> tuple[C
         values = pa.concat_arrays([values, pa.array(added, values.type)])
         one = ContingencyColumn(field, values, (*labels, *added), (), tuple(inner), parents, prefix=domain.prefix)
         result.append(one)
-    return tuple(result)
+    return tuple(_link_parent(one, above.get(place), result, params) for place, one in enumerate(result))
+
+
+def _link_parent(
+    one: ContingencyColumn, above: list[str | None] | None, columns: Sequence[ContingencyColumn], params: Contingency
+) -> ContingencyColumn:
+    """Return a column with the codes of the values of another one that its own determine, by their texts ``above``."""
+    domain = params.domain(one.field.name)
+    if above is None or domain is None or domain.parent is None:
+        return one
+    (place,) = (k for k, other in enumerate(columns) if fold_name(other.field.name) == fold_name(domain.parent))
+    codes = {label: code for code, label in enumerate(columns[place].labels[:-ADDED])}
+    if strange := [text for text in above if text not in codes]:
+        raise UsageError(
+            f"mechanism.domains.{one.field.name}: the taxonomy has {strange[0]!r} above a value, which is no value of "
+            f"{domain.parent}"
+        )
+    return replace(one, parent=place, above=tuple(codes[text] for text in above))
+
+
+def nest_columns(columns: Sequence[ContingencyColumn]) -> tuple[Nested, ...]:
+    """Return which columns determine others."""
+    return tuple(
+        Nested(one.parent, place, np.array(one.above, dtype=np.int64))
+        for place, one in enumerate(columns)
+        if one.parent is not None
+    )
 
 
 def _read_pairs(db: Relations, query: str, where: str) -> list[tuple[str, str | None]]:
@@ -264,7 +305,8 @@ UNITS = 10**6  # of a measured value: parts of the distance between the ends of 
 def read_coded_cells(db: Relations, source: Records, columns: Sequence[ContingencyColumn]) -> tuple[Ints, Ints, Ints]:
     """Return the source's n different cells, (n, d), the records of each, and its measured values in ``UNITS``.
 
-    No record is outside of all cells. The measured values have one column for each measured one of the table.
+    No record is outside of all cells. The measured values have one column for each measured one of the table. A value
+    that contradicts its parent's counts as one that is not listed.
     """
     keys = source.roles.sa_keys
     texts = [alias_as(exp.cast(column(key), "VARCHAR"), key) for key in keys]
@@ -275,6 +317,10 @@ def read_coded_cells(db: Relations, source: Records, columns: Sequence[Contingen
         codes.append(encode_values(values, one))
         if one.measured:
             units.append(clamp_to_units(values, one)[:, None])
+    for nested in nest_columns(columns):
+        child, listed = codes[nested.child], len(nested.above)
+        wrong = (child < listed) & (nested.above[np.minimum(child, listed - 1)] != codes[nested.parent])
+        codes[nested.child] = np.where(wrong, listed, child)
     return np.stack(codes, axis=1), rows["records"].to_numpy().astype(np.int64), np.hstack(units)
 
 

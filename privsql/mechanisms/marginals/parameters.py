@@ -48,11 +48,13 @@ class Values(Universe):
     pairs (value, parent) of a tree, whose leaves are the values; or ``bins`` of a number: edges e_0 < e_1 < .. of bins
     [e_0, e_1), [e_1, e_2) .., or { from = .., to = .., by = .. }. Edges that were taken from the data are marked by
     ``data`` beside them, and are not covered by the guarantee. ``prefix``: of the values of a text that are listed, or
-    queried, or occur, so many first characters are published.
+    queried, or occur, so many first characters are published. ``parent``: another column, which the values determine:
+    the taxonomy has the values of both.
     """
 
     taxonomy: Query | None = None
     prefix: int | None = Field(default=None, ge=1, le=100, exclude_if=not_)
+    parent: str | None = Field(default=None, exclude_if=not_)
     bins: tuple[Exact, ...] | None = None
 
     @property
@@ -101,6 +103,8 @@ class Values(Universe):
     def _require_texts(self) -> Values:
         if self.prefix is not None and (self.bins is not None or self.taxonomy is not None):
             raise ValueError("prefix can't be combined with bins or a taxonomy")
+        if self.parent is not None and self.taxonomy is None:
+            raise ValueError("parent needs a taxonomy: a query for the pairs (value, value of the parent)")
         return self
 
     @field_validator("bins")
@@ -253,6 +257,8 @@ class Contingency(Parameters):
             raise ValueError(f"bins and prefix do not belong to algorithm = {self.algorithm!r}")
         if self.noise == "gaussian" and not self.delta:
             raise ValueError("noise = 'gaussian' needs a delta, such as delta = '1/1000000000'")
+        for name, values in self.domains.items():
+            self._check_parent(name, values)
         for columns in self.workload:
             folded = [fold_name(name) for name in columns]
             if len(set(folded)) < len(folded) or len(folded) < 2:
@@ -272,6 +278,22 @@ class Contingency(Parameters):
         declared = {frozenset(map(fold_name, columns)) for columns in self.workload}
         large = sum(len(columns) > 2 for columns in declared)
         return 1 + len(self.domains) + comb(len(self.domains), 2) + large
+
+    def _check_parent(self, name: str, values: Values) -> None:
+        """Raise ``ValueError`` unless the parent of a column is another one with listed values, and no descendant."""
+        above = [fold_name(name)]
+        while values.parent is not None:
+            parent = self.domain(values.parent)
+            if self.algorithm != "marginals":
+                raise ValueError(f"domains.{name}: parent does not belong to algorithm = {self.algorithm!r}")
+            if parent is None or parent.bins is not None or parent.prefix is not None:
+                raise ValueError(f"domains.{name}: its parent {values.parent!r} has to be a column with listed values")
+            if fold_name(values.parent) in above:
+                raise ValueError(f"domains.{name}: it can't be below itself")
+            if any({above[-1], fold_name(values.parent)} <= set(map(fold_name, one)) for one in self.workload):
+                raise ValueError(f"workload: {values.parent!r} follows from {name!r}; leave it out")
+            above.append(fold_name(values.parent))
+            values = parent
 
     def is_measured(self, name: str) -> bool:
         """Return whether sums of a column are measured."""

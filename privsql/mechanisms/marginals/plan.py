@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from privsql.engine.files import fold_name
 from privsql.errors import UsageError
 from privsql.exact import fraction_text
-from privsql.mechanisms.dp.noisy_tables import Clique, NoisyTable, budget_weight, divide_budget
+from privsql.mechanisms.dp.noisy_tables import Clique, Nested, NoisyTable, budget_weight, divide_budget
 from privsql.mechanisms.dp.parameters import find_law, total_budget
-from privsql.mechanisms.marginals.domains import ContingencyColumn, propose_coarser, read_columns
+from privsql.mechanisms.marginals.domains import ContingencyColumn, nest_columns, propose_coarser, read_columns
 from privsql.mechanisms.marginals.parameters import Contingency, MarginalPlan
 
 if TYPE_CHECKING:
@@ -103,12 +103,16 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule of a specification over columns with ``sizes`` values and ``names``; ``advice``: a coarser domain."""
+    """The rule of a specification over columns with ``sizes`` values and ``names``.
+
+    ``advice``: a coarser domain; ``nested``: columns that others determine.
+    """
 
     params: Contingency
     names: tuple[str, ...]
     sizes: tuple[int, ...]
     advice: str = ""
+    nested: tuple[Nested, ...] = ()
 
     @property
     def law(self) -> NoiseLaw:
@@ -145,18 +149,21 @@ class Rule:
 
     @cached_property
     def candidate_pairs(self) -> list[Clique]:
-        """Return all pairs of columns but the declared ones."""
-        return [one for one in combinations(range(len(self.sizes)), 2) if one not in self.workload_cliques]
+        """Return all pairs of columns but the declared ones, and those of which one column determines the other."""
+        known = {*self.workload_cliques, *(one.pair for one in self.nested)}
+        return [one for one in combinations(range(len(self.sizes)), 2) if one not in known]
 
     @property
     def candidate_triples(self) -> list[Clique]:
         """Return at most as many sets of three columns as there are pairs, those with the fewest cells.
 
-        None has more cells than the largest pair, and none is declared.
+        None has more cells than the largest pair, and none is declared, or has a column that another one determines.
         """
         small = sorted(sorted(range(len(self.sizes)), key=lambda i: (self.sizes[i], i))[:AMONG])
         most = max(map(self.count_cells, self.candidate_pairs), default=0)
-        cells: dict[Clique, int] = {one: self.count_cells(one) for one in combinations(small, 3)}
+        pairs = [set(one.pair) for one in self.nested]
+        threes = [one for one in combinations(small, 3) if not any(pair <= set(one) for pair in pairs)]
+        cells: dict[Clique, int] = {one: self.count_cells(one) for one in threes}
         fitting = [one for one, number in cells.items() if number <= most and one not in self.workload_cliques]
         return sorted(fitting, key=lambda one: (cells[one], one))[: len(self.candidate_pairs)]
 
@@ -294,4 +301,5 @@ def make_rule(columns: Sequence[ContingencyColumn], params: Contingency) -> Rule
     largest = max(columns, key=len)
     line = propose_coarser(largest, params.domain(largest.field.name))
     advice = f" (such as {line} in [mechanism.domains])" if line else ""
-    return Rule(params, tuple(one.field.name for one in columns), tuple(map(len, columns)), advice)
+    names = tuple(one.field.name for one in columns)
+    return Rule(params, names, tuple(map(len, columns)), advice, nest_columns(columns))

@@ -76,7 +76,7 @@ def measure_marginals(codes: Ints, records: Ints, rule: Rule, noise: TableNoise)
     while affordable := rest.affordable_tables(chosen):
         # The table with most records beyond WORTH of a count's noise, beside the root of its price: one of many cells
         # is worth its noise if few of them hold most records, as where a column follows from others.
-        model, scores = Model(tables, rule.sizes, mixed=False), []
+        model, scores = Model(tables, rule.sizes, rule.nested, mixed=False), []
         for one in affordable:
             far = np.abs(counts[one] - np.rint(model.fitted_table(one)).astype(np.int64))
             least = floor(WORTH * rule.law.mean_noise(rest.prices[one] - rest.choice))
@@ -153,7 +153,7 @@ def publish_marginals(db: Relations, source: Records, params: Contingency, key: 
             f"or wider bins{rule.advice} would help, and mechanism.allow_empty = true publishes it anyway; epsilon "
             f"{fraction_text(params.epsilon)} was drawn and is spent"
         )
-    model = Model(measured, rule.sizes)
+    model = Model(measured, rule.sizes, rule.nested)
     rows, weights = synthesize_rows(model, key.random_generator("marginals", fraction_text(params.epsilon)))
     rows, weights = show_codes(columns, rows, weights)
     write_noisy_tables(db, measured, rule.names)

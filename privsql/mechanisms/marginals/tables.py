@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from privsql.engine.files import fold_name
 from privsql.engine.sqlfiles import DIALECT, Field, Holes, Roles, alias_as, column, fill, table, temp_table
 from privsql.exact import fraction_text
 from privsql.mechanisms.dp.joint_model import Model
-from privsql.mechanisms.dp.noisy_tables import Ints, LeastSquares, NoisyTable, Reals, sum_cells
+from privsql.mechanisms.dp.noisy_tables import Ints, LeastSquares, Nested, NoisyTable, Reals, sum_cells
 from privsql.mechanisms.dp.parameters import find_law
 from privsql.mechanisms.dp.tables import (
     CLIQUES,
@@ -24,7 +25,7 @@ from privsql.mechanisms.dp.tables import (
     read_noisy_tables,
     write_release_table,
 )
-from privsql.mechanisms.marginals.domains import UNITS, ContingencyColumn
+from privsql.mechanisms.marginals.domains import ADDED, UNITS, ContingencyColumn
 from privsql.mechanisms.marginals.parameters import Contingency
 from privsql.mechanisms.marginals.plan import Rule
 from privsql.model.explanations import Structure, make_structure
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest
 
 # Tables ---------------------------------------------------------------------------------------------------------------
-# ``privsql_domains``: the values of every column (by its ``place``), or what stands for its bins, by ``code``.
+# ``privsql_domains``: the values of every column (by its ``place``), or what stands for its bins, by ``code``; of a
+# column that determines another one, the code of that one's value, its ``parent``.
 # ``privsql_sums``: by ``number`` the ``measure`` and the ``columns`` of a table of sums, what it spent, its noise, and
 # its ``sums``, row by row over the columns.
 
@@ -52,7 +54,7 @@ SUM_COLUMNS = (
 )
 TABLES = {
     **NOISY_TABLES,
-    DOMAINS: ReleaseTable(("place INTEGER", "code INTEGER", "value VARCHAR", "share DOUBLE")),
+    DOMAINS: ReleaseTable(("place INTEGER", "code INTEGER", "value VARCHAR", "share DOUBLE", "parent INTEGER")),
     ROWS: ReleaseTable((SENSITIVE, "weight DOUBLE")),
     SUMS: ReleaseTable(SUM_COLUMNS),
 }
@@ -77,6 +79,7 @@ def list_points(columns: Sequence[ContingencyColumn]) -> pa.Table:
             "code": pa.array([one.code for _, one in points], pa.int32()),
             "value": pa.array([one.value for _, one in points], pa.string()),
             "share": pa.array([one.share for _, one in points], pa.float64()),
+            "parent": pa.array([one.parent for _, one in points], pa.int32()),
         }
     )
 
@@ -110,6 +113,23 @@ def read_domains(rows: pa.Table, number: int) -> tuple[int, ...]:
     if not np.allclose(np.bincount(place, weights=rows["share"].to_numpy()), sizes):
         raise ValueError("the shares of a value do not add up")
     return tuple(sizes)
+
+
+def read_nested(rows: pa.Table, params: Contingency, names: Sequence[str]) -> tuple[Nested, ...]:
+    """Return which columns determine others; ``ValueError`` unless it is those of the parameters, by listed values."""
+    result, sizes = [], read_domains(rows, len(names))
+    places = {fold_name(name): place for place, name in enumerate(names)}
+    for place, name in enumerate(names):
+        domain, own = params.domain(name), rows.filter(pc.field("place") == place)["parent"].to_pylist()
+        listed = sizes[place] - ADDED if domain is not None and domain.parent is not None else 0
+        if any(one is None for one in own[:listed]) or any(one is not None for one in own[listed:]):
+            raise ValueError(f"values of {name} determine others than the parameters say")
+        if domain is not None and domain.parent is not None:
+            parent = places[fold_name(domain.parent)]
+            if not all(0 <= one < sizes[parent] - ADDED for one in own[:listed]):
+                raise ValueError(f"values of {name} determine none that is listed")
+            result.append(Nested(parent, place, np.array(own[:listed], dtype=np.int64)))
+    return tuple(result)
 
 
 @dataclass(frozen=True)
@@ -179,14 +199,15 @@ class PublishedMarginals:
     def read(params: Contingency, fields: Sequence[Field], rows: Mapping[str, pa.Table]) -> PublishedMarginals:
         """Return a release from the rows of its tables by name, each in its order; ``ValueError`` for other tables."""
         names = tuple(field.name for field in fields)
-        rule = Rule(params, names, read_domains(rows[DOMAINS], len(names)))
+        domains = rows[DOMAINS]
+        rule = Rule(params, names, read_domains(domains, len(names)), nested=read_nested(domains, params, names))
         tables = read_noisy_tables(rows[CLIQUES], rows[MARGINALS], names, rule.sizes, rule.law)
         return PublishedMarginals(rule, rows[DOMAINS], tables, read_sums(rows[SUMS], rule))
 
     @cached_property
     def model(self) -> Model:
         """Return the model that fits the tables."""
-        return Model(self.tables, self.rule.sizes)
+        return Model(self.tables, self.rule.sizes, self.rule.nested)
 
     @cached_property
     def amounts(self) -> dict[str, LeastSquares]:
