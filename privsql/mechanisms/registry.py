@@ -31,7 +31,7 @@ KINDS: dict[str, dict[str, tuple[str, ...]]] = {
         "privsql.mechanisms.label_tables.mechanism.LabelTables": ("tables",),
     },
     "permute": {
-        "privsql.mechanisms.permute.mechanism.Permutation": ("nested", "exact", "reapply-last", "reapply-all"),
+        "privsql.mechanisms.permute.mechanism.Permutation": ("nested", "exact", "reapply-last", "reapply-all", "cells"),
     },
     "setvalued": {
         "privsql.mechanisms.views.mechanism.ItemViews": ("views", "basic"),

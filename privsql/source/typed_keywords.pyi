@@ -29,6 +29,7 @@ Algorithm: TypeAlias = Literal[
     "exact",
     "reapply-last",
     "reapply-all",
+    "cells",
     "up",
     "pp",
     "pp-paper",

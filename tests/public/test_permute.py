@@ -37,6 +37,13 @@ CASES = tuple(
     for name in ALGORITHMS
 )
 NESTED = CASES[0]
+CELLS = Case(
+    "permute-cells",
+    "staff",
+    COLUMNS | {"quasi_identifiers": ["sex", "district"]},
+    {"kind": "permute", "algorithm": "cells", "k": K, "e": E},
+)
+MIXED_CELLS = Case("permute-mixed-cells", "staff", COLUMNS, {"kind": "permute", "algorithm": "cells", "k": K, "e": E})
 
 
 def fine(values: Iterable[int], k: int, e: int) -> bool:
@@ -48,7 +55,7 @@ def fine(values: Iterable[int], k: int, e: int) -> bool:
 # One release ----------------------------------------------------------------------------------------------------------
 
 
-@every(CASES, NESTED.name)
+@every((*CASES, CELLS), NESTED.name)
 def test_the_bounds_that_verify_prints_are_those_of_the_groups(shelf: Shelf, case: Case) -> None:
     made = shelf.get(case)
     verified = PYTHON.verify(made.release)
@@ -75,7 +82,7 @@ def test_no_grouping_has_a_smaller_error(shelf: Shelf, case: Case) -> None:
     assert shelf.get(case).facts["loss"] == least[-1]
 
 
-@every(CASES, NESTED.name)
+@every((*CASES, CELLS), NESTED.name)
 def test_the_tables_hold_every_record_and_every_value(shelf: Shelf, case: Case) -> None:
     made = shelf.get(case)
     assert made.counted("qit", case.quasi_identifiers) == made.true_counts(case.quasi_identifiers)
@@ -138,6 +145,83 @@ def test_counts_have_the_lowest_and_highest_answers_that_the_groups_allow(shelf:
     assert all(one.std_error is None and one.low <= truth[name] <= one.high for name, one in figures.items())
 
 
+# Cells ----------------------------------------------------------------------------------------------------------------
+
+
+def test_totals_of_cells_are_exact(shelf: Shelf) -> None:
+    made = shelf.get(CELLS)
+    cells = made.rows("SELECT sex, district, count(DISTINCT bid), min(bid) FROM qit GROUP BY ALL")
+    assert all(number == 1 for _, _, number, _ in cells)
+    sizes = dict(made.rows("SELECT bid, CAST(sum(count) AS BIGINT) FROM st GROUP BY bid"))
+    assert min(sizes.values()) >= 4 * K
+    alone = [(sex, district) for sex, district, _, cell in cells if [one[3] for one in cells].count(cell) == 1]
+    assert len(alone) > 5
+    by = f"SELECT sex, district, SUM(pay) AS total, AVG(pay) AS mean FROM {NAME} GROUP BY sex, district"
+    truth = {(sex, district): figures for sex, district, *figures in made.truth(by)}
+    with Asker(made.release) as asker:
+        answer = asker.ask(by)
+    for row in answer.rows:
+        key = row["sex"], row["district"]
+        figures = [answer.figure(row, name) for name in ("total", "mean")]
+        assert all(one.low - 1e-9 <= value <= one.high + 1e-9 for one, value in zip(figures, truth[key], strict=True))
+        if key in alone:
+            assert [one.estimate for one in figures] == pytest.approx(truth[key])
+            assert all(one.std_error == 0 for one in figures)
+
+
+def test_cells_that_are_not_anonymous_are_refused_and_groups_of_values_work(tmp_path: Path) -> None:
+    duckdb.execute(
+        "COPY (SELECT CASE WHEN i < 40 THEN 7 ELSE i END AS pay, i < 40 AS old FROM range(200) t(i)) "
+        f"TO '{tmp_path / 'staff.parquet'}'"
+    )
+    spec = {
+        "source": {"file": str(tmp_path / "staff.parquet")},
+        "columns": {"quasi_identifiers": ["old"], "sensitive": "pay"},
+        "mechanism": {"kind": "permute", "algorithm": "cells", "k": 3, "e": 10},
+        "release": {"name": NAME, "to": str(tmp_path / "staff.duckdb")},
+        "ledger": {"off": True},
+    }
+    done = PYTHON.publish(spec, seed=1)
+    assert refused(done) == 3
+    assert "1 of 2 cells have fewer than 3 values or a range below 10" in str(done.error)
+    portable = spec | {
+        "mechanism": spec["mechanism"] | {"k": 1, "e": 0},
+        "release": spec["release"] | {"order": "portable"},
+    }
+    assert "does not support release.order" in str(PYTHON.publish(portable, seed=1).error)
+    assert PYTHON.publish(spec | {"mechanism": spec["mechanism"] | {"algorithm": "nested"}}, seed=1).code == 0
+
+
+def test_cells_take_columns_of_every_type(tmp_path: Path) -> None:
+    duckdb.execute(
+        "COPY (SELECT i * 7 % 501 AS pay, i % 2 = 0 AS part_time, DATE '2020-01-01' + CAST(i % 5 AS INTEGER) AS since, "
+        "nullif('t' || i % 3, 't1') AS team, CAST(i % 4 / 3 AS DECIMAL(8, 2)) AS share, i % 6 / 7 AS real "
+        f"FROM range(400) t(i)) TO '{tmp_path / 'staff.parquet'}'"
+    )
+    spec = {
+        "source": {"file": str(tmp_path / "staff.parquet")},
+        "columns": {"quasi_identifiers": ["part_time", "since", "team", "share", "real"], "sensitive": "pay"},
+        "mechanism": {"kind": "permute", "algorithm": "cells", "k": 3, "e": 10},
+        "release": {"name": NAME, "to": str(tmp_path / "staff.duckdb")},
+        "ledger": {"off": True},
+    }
+    done = PYTHON.publish(spec, seed=1)
+    assert done.code == 0, done.error
+    assert PYTHON.verify(tmp_path / "staff.duckdb", source=spec).code == 0
+    cells = ask_release(tmp_path / "staff.duckdb", "SELECT CAST(count(*) AS BIGINT) FROM qit GROUP BY bid")
+    assert len(cells) > 10
+    assert min(size for (size,) in cells) >= 12
+
+
+def test_cells_of_a_table_that_was_released_are_refused(tmp_path: Path) -> None:
+    grown = grow(tmp_path, "nested", 1)
+    again = grown.spec | {
+        "mechanism": {"kind": "permute", "algorithm": "cells", "k": GROWN_K, "e": GROWN_E},
+        "release": {"name": NAME, "to": str(tmp_path / "cells.duckdb")},
+    }
+    assert refused(PYTHON.publish(again, seed=1)) == 1
+
+
 # Growing tables -------------------------------------------------------------------------------------------------------
 
 # The thesis' example: id, age, salary in thousands; three batches
@@ -180,11 +264,11 @@ class Grown:
         return list(found.values())
 
 
-def grow(folder: Path, algorithm: str) -> Grown:
+def grow(folder: Path, algorithm: str, batches: int = 3) -> Grown:
     """Publish the table each time it has grown, in a ledger of its own."""
     rows: list[tuple[int, int, int]] = []
     releases, facts = [], []
-    for number, batch in enumerate(BATCHES):
+    for number, batch in enumerate(BATCHES[:batches]):
         rows += batch
         release = folder / f"{number}.duckdb"
         duckdb.execute(
@@ -264,19 +348,19 @@ def refused(done: Outcome) -> int:
 # Steps of the chain ---------------------------------------------------------------------------------------------------
 
 
-@every(CASES, NESTED.name)
+@every((*CASES, CELLS), NESTED.name, CELLS.name)
 def test_publish_does_what_plan_says(shelf: Shelf, case: Case) -> None:
     assert_planned(shelf.get(case), "loss", "groups", "records")
 
 
 @pytest.mark.slow
-@every(CASES)
+@every((*CASES, CELLS, MIXED_CELLS))
 def test_the_source_agrees(shelf: Shelf, case: Case) -> None:
     assert_verified(shelf.get(case))
 
 
 @pytest.mark.slow
-@every(CASES)
+@every((*CASES, MIXED_CELLS))
 def test_a_seed_repeats_a_release(shelf: Shelf, case: Case, tmp_path: Path) -> None:
     assert_repeated(shelf.get(case), tmp_path)
 
@@ -293,12 +377,12 @@ def test_an_edited_release_is_refused(shelf: Shelf, case: Case, tmp_path: Path) 
     )
 
 
-@every(CASES, NESTED.name)
+@every((*CASES, CELLS), NESTED.name, CELLS.name)
 def test_promised_adversaries_learn_nothing_certain(shelf: Shelf, case: Case) -> None:
     assert_promises_kept(shelf.get(case), "groups with few or near values", "row order", "identifiers left in")
 
 
 @pytest.mark.slow
-@every(CASES)
+@every((*CASES, CELLS))
 def test_the_report_names_the_promise(shelf: Shelf, case: Case, tmp_path: Path) -> None:
     assert_reported(shelf.get(case), tmp_path / "page.html", str(K), str(E))

@@ -136,4 +136,4 @@ def mse(bench: Bench, table: str, theta: int) -> Iterator[Point]:
         yield Point(name, theta, facts["mse"], panel, note=f"{len(facts['setting'])} sizes")
         if algorithm == "optimal":
             bound = facts["lower_bound"] / (found.records - 1)
-            yield Point(BOUND, theta, bound, panel, note=f"gap {facts['gap']:.1e}, {facts['proof']}")
+            yield Point(BOUND, theta, bound, panel, note=f"gap {facts['gap']:.1e}")

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from privsql.engine.sqlfiles import Holes, column, fill, same_columns, table, temp_table
 from privsql.errors import UsageError
-from privsql.mechanisms.permute.parameters import Permute
+from privsql.mechanisms.permute.parameters import CELL, Permute
 from privsql.mechanisms.permute.scale import FLOATS, find_scale, narrow_condition, width_expression
 from privsql.mechanisms.permute.tables import TABLES
 from privsql.model.checks import Check, VerifiedBound, in_order
@@ -40,6 +40,7 @@ def release_checks(release: PermutedRelease) -> list[Check]:
     roles, query = release.roles, release.fill_query
     st, qit, values, sizes = map(release.view, ("st", "qit", "values", "sizes"))
     release.db.create_table("v_sizes", query("verify/bucket_sizes", fakes=exp.Literal.number(0)))
+    whole = query("verify/cells_whole", qi=roles.qi_columns())
     return release.list_checks(
         {
             "every group has k sensitive values over a range of e": unfine_groups_query(st, roles, release.params),
@@ -52,6 +53,7 @@ def release_checks(release: PermutedRelease) -> list[Check]:
             "QIT rows lie in canonical order": in_order(qit, ["bid", *roles.qi_keys, "code"], strict=False),
             "ST rows lie in canonical order, once each": in_order(st, ["bid", *roles.sa_keys], strict=True),
             "groups and error are as stated": _wrong_claims,
+            **({"equal quasi-identifiers are in one cell": whole} if release.params.algorithm == "cells" else {}),
         }
     )
 
@@ -82,9 +84,11 @@ def _wrong_claims(release: PermutedRelease) -> list[str]:
         "largest": max(sizes.values()),
         "mean_width": float(mean),
     }
+    least = min(CELL * release.params.k, records) if release.params.algorithm == "cells" else 0
+    small = [f"a cell has {min(sizes.values())} records, fewer than {least}"] if min(sizes.values()) < least else []
     held, left = stated.held_back, stated.left_out  # nobody else is left out
     others = [] if held == left <= (manifest.suppressed or 0) else [f"held back: {held}, left out: {left}"]
-    return [*release.compare_facts(result), *release.compare_records(records), *others]
+    return [*release.compare_facts(result), *release.compare_records(records), *others, *small]
 
 
 def _read_group_ranges(release: PermutedRelease) -> tuple[dict[int, Fraction], int]:

@@ -36,11 +36,16 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
 
-NESTED, LAST = "nested", "reapply-last"
+NESTED, LAST, CELLS = "nested", "reapply-last", "cells"
 
 MADE = (
     "Records are put into groups by their sensitive value, and values are shuffled within a group. The release shows "
     "which records and which values a group has, not which record has which value."
+)
+MADE_BY_CELLS = (
+    "Records are put into cells by their quasi-identifiers, and values are shuffled within a cell. The release shows "
+    "which records and which values a cell has, not which record has which value. Where cells end follows from "
+    "quasi-identifiers and numbers of records alone, so the belief in a value is its share in the cell."
 )
 SEVERAL = (
     "An attacker can combine several releases of the same people, unless each was made with the earlier ones of a "
@@ -52,8 +57,10 @@ NOT = (
     LINKED,
     LEARNT,
     SEVERAL,
-    "The release shows who is in the table and in which group. The group shows roughly which value a record has.",
 )
+NEAR = "The release shows who is in the table and in which group. The group shows roughly which value a record has."
+CELL_SHOWS = "A cell shows all values of the records in it, and so what is usual among people like these."
+REFUSED = "Whoever knows that cells were tried before, with other columns, k or e, and refused, knows more."
 
 
 class PermutationChain(GroupComposition[Permute]):
@@ -70,6 +77,8 @@ class PermutationChain(GroupComposition[Permute]):
         differences and intersections with any earlier release are unions of those that the last one had.
         ``reapply-last`` sees the last release alone, which is all that there is for a second one.
         """
+        if CELLS in algorithms:
+            return None
         later = list(algorithms[1:])
         if set(later) == {LAST}:
             return "groups are checked against those of the last release only; older ones may breach"
@@ -104,7 +113,7 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
     """Permutation: records are grouped over k values and a range of e, and values are shuffled within groups."""
 
     kind = "permute"
-    algorithms = ("nested", "exact", "reapply-last", "reapply-all")
+    algorithms = ("nested", "exact", "reapply-last", "reapply-all", "cells")
     parameters = Permute
     facts = PermuteFacts
     shape = TableShape(numeric=True, most_numbers=None)
@@ -128,11 +137,10 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
         return plan.plan_release(db, source, params)
 
     def compare_algorithms(self, db: Relations, source: Records, params: Permute) -> Alternatives:
-        """Raise ``UsageError``: the algorithms make the same first release."""
-        raise UsageError(
-            "algorithms: its algorithms differ in what they do with rows that are added later, not in what they tell "
-            "of a table"
-        )
+        """Compare ``nested``, which makes the same first release as the others, with ``cells``."""
+        from privsql.mechanisms.permute import plan
+
+        return plan.compare_algorithms(db, source, params)
 
     def predict_curve(self, db: Relations, source: Records, params: Permute) -> Curve:
         """Raise ``UsageError``: there is no threshold of beliefs."""
@@ -225,7 +233,9 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
             f"Every group has at least {params.k} different values, and the largest and the smallest of them are at "
             f"least {params.e} apart."
         )
-        return ReleasePromises((MADE, bound), NOT)
+        if params.algorithm == CELLS:
+            return ReleasePromises((MADE_BY_CELLS, bound), (*NOT, CELL_SHOWS, REFUSED))
+        return ReleasePromises((MADE, bound), (*NOT, NEAR))
 
     def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
         """Return the groups by their number of different values, and by their records."""

@@ -73,7 +73,8 @@ def _parse_seconds(low: str, source: str) -> Fraction:
 
 RANGE = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}], "description": EXAMPLE}
 Range = Annotated[Extent, BeforeValidator(parse_extent), PlainSerializer(str), WithJsonSchema(RANGE)]
-Algorithm = Literal["nested", "exact", "reapply-last", "reapply-all"]
+Algorithm = Literal["nested", "exact", "reapply-last", "reapply-all", "cells"]
+CELL = 4  # a cell has at least as many times k records
 
 
 class Permute(Parameters):

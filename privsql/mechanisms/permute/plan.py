@@ -9,7 +9,8 @@ import numpy as np
 
 from privsql.engine.sqlfiles import Holes, column, fill, temp_table
 from privsql.errors import InfeasibleError, UsageError
-from privsql.mechanisms.base import Proposal
+from privsql.mechanisms.base import Alternative, AlternativeMeasure, Alternatives, Proposal
+from privsql.mechanisms.permute.cells import group_cells, mean_error, read_codes
 from privsql.mechanisms.permute.grouping import find_ends, make_axis, static_optimum
 from privsql.mechanisms.permute.incremental import GroupingHistory, arrange_records, group_release, label_records
 from privsql.mechanisms.permute.parameters import MOST_GROUPS, GroupFacts, PermuteFacts, PlannedGroup, parse_extent
@@ -79,8 +80,10 @@ def find_optimum(measured: MeasuredAxis, source: Records, params: Permute) -> li
     )
 
 
-def group_records(measured: MeasuredAxis, source: Records, params: Permute) -> tuple[Ints, Ints]:
+def group_records(db: Relations, measured: MeasuredAxis, source: Records, params: Permute) -> tuple[Ints, Ints]:
     """Return value and group of every record (n,), by rising value; the group is -1 for records that are held back."""
+    if params.algorithm == "cells":
+        return group_cells(db, source, measured.axis, params)
     codes = np.repeat(np.arange(len(source.counts), dtype=np.int64), source.counts)
     releases = source.history.releases
     needed = releases if params.algorithm in ("exact", "reapply-all") else min(1, releases)
@@ -100,9 +103,9 @@ def plan_release(db: Relations, source: Records, params: Permute) -> GroupFacts:
     """Return the facts of the next release: of the static optimum, if it is the first one."""
     measured = measure_axis(db, source, params.k, params.e)
     starts = find_optimum(measured, source, params)
-    if source.history.releases:
+    if source.history.releases or params.algorithm == "cells":
         source.sort_records()
-        codes, groups = group_records(measured, source, params)
+        codes, groups = group_records(db, measured, source, params)
         return state_release(measured, codes, groups, source.labels)
     codes = np.arange(len(source.counts), dtype=np.int64)
     return _state_groups(measured, codes, label_records(starts, len(codes)), source.counts, source.labels)
@@ -151,6 +154,36 @@ def _state_groups(
         mean_width=float(spread * measured.unit / int(sizes.sum())),
         by_group=by_group,
     )
+
+
+# Alternatives ---------------------------------------------------------------------------------------------------------
+
+MEASURES = (
+    AlternativeMeasure("groups", "groups", ",.0f", lowest=False),
+    AlternativeMeasure("mean_width", "max - min of a record's group", ",.6g"),
+    AlternativeMeasure("error", "error of means by quasi-identifiers, in standard deviations", ".2g"),
+)
+
+
+def compare_algorithms(db: Relations, source: Records, params: Permute) -> Alternatives:
+    """Compare groups of near values with cells of near quasi-identifiers, by the errors of means on the source."""
+    measured = measure_axis(db, source, params.k, params.e)
+    starts = find_optimum(measured, source, params)
+    quasi, codes = read_codes(db, source)
+    values, rows = measured.list_values()[codes], []
+    near = label_records(starts, len(source.counts))[codes]
+    for name in ("nested", "cells"):
+        try:
+            groups = near if name == "nested" else group_cells(db, source, measured.axis, params)[1]
+        except (InfeasibleError, UsageError) as refusal:
+            rows.append(Alternative(name, {}, str(refusal)))
+            continue
+        facts = _state_groups(measured, codes, groups, None, ())
+        figures = {"groups": facts.groups, "mean_width": facts.mean_width, "error": mean_error(quasi, values, groups)}
+        rows.append(Alternative(name, figures))
+    errors = {row.algorithm: error for row in rows if (error := row.figures.get("error")) is not None}
+    best = min(errors, key=lambda name: errors[name]) if errors else "nested"
+    return Alternatives(MEASURES, rows, f"least error of means by quasi-identifiers: {best}")
 
 
 # Proposal -------------------------------------------------------------------------------------------------------------

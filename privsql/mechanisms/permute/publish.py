@@ -27,7 +27,7 @@ def publish_release(db: Relations, source: Records, params: Permute, key: Key) -
     """Make ``qit``, ``st`` and ``privsql_values`` in database ``release``; return the facts."""
     measured = measure_axis(db, source, params.k, params.e)
     find_optimum(measured, source, params)  # refuses what no release can hold
-    codes, groups = group_records(measured, source, params)
+    codes, groups = group_records(db, measured, source, params)
     roles, counts = source.roles, source.counts
     published = np.flatnonzero(groups >= 0)  # the others are held back
     if len(published) == len(codes):
