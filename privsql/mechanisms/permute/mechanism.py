@@ -125,7 +125,7 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
     )
 
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
-        """Propose k values over e, where e is a part of the range of the middle half of the values."""
+        """Propose k values over e, where e is half of the median or less, so that groups tell values apart."""
         from privsql.mechanisms.permute import plan
 
         return plan.propose_parameters(db, source)

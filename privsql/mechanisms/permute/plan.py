@@ -189,14 +189,17 @@ def compare_algorithms(db: Relations, source: Records, params: Permute) -> Alter
 # Proposal -------------------------------------------------------------------------------------------------------------
 
 K = 5
+LOST, SLACK = 0.1, 1.05  # groups may hide such a share of the variance of values, or little more than k alone hides
 NEAR, TOP = 0.1, 0.9  # a value is known if its group spans no more than a tenth of it; the top tenth of the values
 
 
 def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
     """Propose k values over e, where e is half of the median, so that the level of a value is hidden.
 
-    A median that is not positive, and dates, give the range of the middle half instead. A dry run of the grouping tells
-    how well values are known.
+    A median that is not positive, and dates, give the range of the middle half instead. Where values lie close together
+    that makes few groups, which hide how values differ between people. So e is halved until at most a tenth of the
+    variance of the values lies within groups: means that go with the values differ by a tenth too little then. A dry
+    run of the grouping tells how well values are known.
     """
     records = source.records()
     k = min(K, len(records.counts))
@@ -207,27 +210,44 @@ def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
     median = 0.0 if is_time else float(records.labels[middle])
     width = (units[third] - units[first]) or (units[-1] - units[0])
     if median > 0:
-        width = min(int(median / 2 / float(measured.unit)), units[-1] - units[0])
-    e = float(width * measured.unit)
+        width = int(median / 2 / float(measured.unit))
+    values, counts = measured.list_values(), np.array(records.counts, dtype=np.int64)
+    fewest, divisor = static_optimum(make_axis(units, k, 0)), 2 if median > 0 else 1
+    most = max(LOST, SLACK * _hidden_variance(values, counts, fewest))
     starts = static_optimum(make_axis(units, k, width))
+    while width and _hidden_variance(values, counts, starts) > most:
+        width, divisor = width // 2, 2 * divisor
+        starts = static_optimum(make_axis(units, k, width))
+    e = float(width * measured.unit)
     params = {"kind": "permute", "algorithm": "nested", "k": k}
     params["e"] = f"{max(1, e // DAY):.0f} days" if is_time else (f"{e:.0f}" if e >= 100 else f"{e:.3g}")
-    of = "half of the median" if median > 0 else "the range of the middle half"
-    counts = np.array(records.counts, dtype=np.int64)
+    part = {1: "", 2: "half of "}.get(divisor, f"1/{divisor} of ")
+    of = part + ("the median" if median > 0 else "the range of the middle half")
     guessed = float((np.maximum.reduceat(counts, starts).sum() if starts else ends[-1]) / ends[-1])
     promise = [f"No value is known to less than a range of {params['e']}, {of}, and {k} values."]
     if starts and not is_time:
-        values, sizes = measured.list_values(), np.add.reduceat(counts, starts)
+        sizes = np.add.reduceat(counts, starts)
         last = [*(start - 1 for start in starts[1:]), len(values) - 1]
         levels = _describe_levels(values, counts, values[starts], values[last], sizes)
         promise.append(f"{levels[0].upper()}{levels[1:]}.")
-    remarks = []
+    hidden = _hidden_variance(values, counts, starts)
+    remarks = [f"Groups hide {hidden:.1%} of the variance of the values: so much too little do means by them differ."]
     if median > 0:
         remarks.append("Where the level may harm, make bands of it in source.query and ask for --promise tables.")
     if guessed > 1 / 2:
         right = f"{guessed:.0%} of the records"
         remarks.append(f"Note: an attacker who guesses the most common value of a group is right for {right}.")
     return Proposal(params, promise=tuple(promise), remarks=tuple(remarks))
+
+
+def _hidden_variance(values: Floats, counts: Ints, starts: Sequence[int] | None) -> float:
+    """Return the share of the variance of values (m,) of so many records that lies within groups; 1 without groups."""
+    centred = values - np.average(values, weights=counts)
+    whole = float(counts @ centred**2)
+    if not starts or not whole:
+        return float(not starts)
+    sums, records = (np.add.reduceat(part, starts) for part in (counts * centred, counts))
+    return 1 - float((sums**2 / records).sum()) / whole
 
 
 def _describe_levels(values: Floats, counts: Numbers, low: Floats, high: Floats, sizes: Numbers) -> str:

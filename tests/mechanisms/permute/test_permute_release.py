@@ -277,6 +277,36 @@ def test_init_proposes_what_can_be_published(firm: Path, tmp_path: Path) -> None
     assert succeeded("plan", spec, "--json").json["groups"] >= 1
 
 
+@each(
+    ("value", "e", "groups"),
+    [
+        ("exp(10 + i % 997 / 500)", "half of the median", 4),  # wide: the level is hidden
+        ("60000 + i * 7919 % 20011", "1/16 of the median", 4),  # half of the median exceeds the range
+        ("DATE '2020-01-01' + CAST(i * 7919 % 3001 AS INTEGER)", "half of the range of the middle half", 3),
+    ],
+)
+def test_the_range_that_init_proposes_leaves_groups_that_tell_values_apart(
+    value: str, e: str, groups: int, tmp_path: Path
+) -> None:
+    write(tmp_path / "people.parquet", f"SELECT i % 47 AS age, i % 2 AS sex, {value} AS pay FROM range(4000) t(i)")
+    text = succeeded(
+        "init", tmp_path / "people.parquet", "--sensitive", "pay", "--mechanism", "permute", "--accept"
+    ).out
+    assert f", {e}, and 5 values" in text
+    spec = tmp_path / "spec.toml"
+    spec.write_text(text, encoding="utf-8")
+    assert succeeded("plan", spec, "--json").json["groups"] >= groups
+    succeeded("publish", spec, "--set", "ledger.off=true", "--replace", "--to", tmp_path / "pay.duckdb")
+    number = "datediff('day', DATE '2020-01-01', pay)" if "DATE" in value else "pay"
+    listed = rows(tmp_path / "pay.duckdb", f"SELECT bid, CAST({number} AS DOUBLE), count FROM st")
+    group, values, records = (np.array(part) for part in zip(*listed, strict=True))
+    centred = values - np.average(values, weights=records)
+    sums = np.bincount(group, centred * records)
+    kept = (sums**2 / np.bincount(group, records)).sum() / (records @ centred**2)
+    assert kept >= 0.9
+    assert f"Groups hide {1 - kept:.1%} of the variance" in text
+
+
 # Answers --------------------------------------------------------------------------------------------------------------
 
 
