@@ -16,6 +16,7 @@
     python -m tests.benchmarks setvalued [--queries N]                     item sets: error, and time by size
     python -m tests.benchmarks dp [--data NAME] [--only TEXT] [--minutes N] private tables and sets beside their peers
     python -m tests.benchmarks grow [--rows N]                             (k,e)-anonymity of tables that grow
+    python -m tests.benchmarks numbers                                     groups and cells of numbers beside other ways
     python -m tests.benchmarks scale [--rows N] [--skewed] [--only TEXT]   the portable order, and Spark
     python -m tests.benchmarks serve [--requests N] [--at-once N]          the page of serve beside query, same load
     python -m tests.benchmarks sketches [--records N] [--runs N]           which overlaps the ledger finds without ids
@@ -62,6 +63,7 @@ from tests.benchmarks import coverage as covering
 from tests.benchmarks import expected as foreseen
 from tests.benchmarks import growing, landing, modelling, publishing, serving
 from tests.benchmarks import modelled_coverage as modelled
+from tests.benchmarks import numbers as numeric
 from tests.benchmarks import private as beside_peers
 from tests.benchmarks import promises as promising
 from tests.benchmarks import scale as scaling
@@ -589,6 +591,14 @@ def start(runs: int = 10) -> None:
     """Medians over processes of their own, beside the bare import of what draws the help."""
     columns = ["command", "s", "limit", "CPU s", "ratio", "MB"]
     show("start", columns, starting.starts(runs))
+
+
+@app.command()
+def numbers() -> None:
+    """Errors of means and of counts in ranges: made wages and prices, and incomes of the survey."""
+    data = DATA / "acs_occ.parquet"
+    columns = ["table", "way", "groups", "mean: median", "rms", "count: median", "rms", "half-width"]
+    show("numbers", columns, list(numeric.measured(data if data.is_file() else None)))
 
 
 @app.command()
