@@ -82,6 +82,7 @@ RECIPES = {
     "declared": Recipe(TABLE, {**PURE, "algorithm": "up", "gamma_from": "rho1"}),
     "permute": Recipe(PAY, {"kind": "permute", "k": 3, "e": 100}, 120),
     "nested": Recipe(PAY, {"kind": "permute", "algorithm": "nested", "k": 3, "e": 100}, 120),
+    "cells": Recipe(PAY, {"kind": "permute", "algorithm": "cells", "k": 3, "e": 100}, 120),
     "diffpart": Recipe({"items": "goods"}, {**GOODS, "algorithm": "diffpart", "fan_out": 4, "epsilon": 5}),
     "basic": Recipe({"items": "goods"}, {**GOODS, "algorithm": "basic", "epsilon": 5}),
     "views": Recipe({"items": "goods"}, {**GOODS, "algorithm": "views", "epsilon": 5}),

@@ -84,7 +84,7 @@ def test_another_mechanism_says_why_not(tmp_path: Path) -> None:
     write(tmp_path / "people.parquet", PEOPLE.format(n=300))
     columns = 'quasi_identifiers = ["sex", "zip"]\nsensitive = "age"'
     spec = specification(tmp_path, mechanism='kind = "permute"\nk = 4\ne = 30', columns=columns)
-    refused(run("plan", spec, "--algorithms"), 2, "algorithms", "added later")
+    refused(run("plan", spec, "--curve"), 2, "curve")
 
 
 def test_the_best_figure() -> None:

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from privsql.mechanisms.permute.cells import cut_cells, find_fine, mean_error
 from privsql.mechanisms.permute.grouping import make_axis
+from support.commands import specification, succeeded, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     Rule = Callable[[Sequence[int], Sequence[int], int, int], "list[tuple[int, ...]] | None"]
 
@@ -136,9 +138,29 @@ def test_cells_are_large_enough_and_hold_equal_records_together(
     assert len({(*row, cell) for row, cell in zip(codes.tolist(), cells.tolist(), strict=True)}) == len(
         {tuple(row) for row in codes.tolist()}
     )
+    order = np.random.default_rng(records).permutation(records)
+    assert cut_cells(codes[order], smallest).tolist() == cells[order].tolist()  # the order, which is that of values
     kinds, number = np.unique(codes, axis=0, return_counts=True)
     if records and (number >= smallest).all():
         assert len(sizes) == len(kinds)
+
+
+def test_plan_measures_both_groupings_and_names_the_better_one(tmp_path: Path) -> None:
+    """Cells are exact by a column of few values; where one of them fails, groups of near values are left."""
+    source = "SELECT i % {kinds} AS team, 100 * (i % {kinds}) + i * 7919 % 1009 AS pay FROM range(3000) t(i)"
+    columns = 'quasi_identifiers = ["team"]\nsensitive = "pay"'
+    for kinds in (2, 20):
+        write(tmp_path / "people.parquet", source.format(kinds=kinds))
+        spec = specification(tmp_path, mechanism='kind = "permute"\nk = 4\ne = 300', columns=columns)
+        shown = succeeded("plan", spec, "--algorithms", "--json").json
+        errors = {row["algorithm"]: row["error"] for row in shown["algorithms"]}
+        assert errors["cells"] == 0 < errors["nested"]
+        assert shown["advice"] == "least error of means by quasi-identifiers: cells"
+    alike = "SELECT i % 2 AS team, CASE i % 2 WHEN 0 THEN 7 ELSE i END AS pay FROM range(400) t(i)"
+    write(tmp_path / "people.parquet", alike)
+    shown = succeeded("plan", spec, "--algorithms", "--json").json
+    assert "1 of 2 cells have fewer than 4 values" in shown["algorithms"][1]["refused"]
+    assert shown["advice"].endswith("nested")
 
 
 def test_whole_columns_are_no_cells_where_none_can_be_cut() -> None:
