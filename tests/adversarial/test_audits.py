@@ -70,13 +70,17 @@ def people(with_one: bool, noise: Any, rng: np.random.Generator) -> list[int]:
     return [leaves, int(tree.size.sum()), len(tree.size) // 2]
 
 
-def views(with_one: bool, noise: Any, _: np.random.Generator) -> list[int]:
-    """Item sets by views: the records with the target's item if it was chosen, whether it was, and all records."""
+def views(with_one: bool, noise: Any, rng: np.random.Generator) -> list[int]:
+    """Item sets by views: records of the target's length, those with its item, and both with its cell of a view."""
     records = [*[{0, 1}] * (3 + with_one), {2}]
-    choice, tables = measure_views(chosen_sets.sets(records, 22), sets.asked(1, algorithm="views"), [], noise)
-    place = choice.codes.tolist().index(0) if 0 in choice.codes else None
-    held = 0 if place is None else int(np.moveaxis(tables[1].counts, place, 0)[1].sum())
-    return [held, STEPS * (place is not None), int(tables[0].counts)]
+    request = sets.asked(1, algorithm="views")
+    found = measure_views(chosen_sets.sets(records, 22), request, [], noise, rng)
+    assert found.counts is not None
+    lengths = sum(int(one.counts[2]) for one in found.counts.lengths)
+    held = int(found.counts.whole[:2].sum() + found.counts.cut[:2].sum())
+    place = found.codes.tolist().index(0) if 0 in found.codes else None
+    cell = 0 if place is None else int(np.moveaxis(found.tables[-1].counts, place, 0)[1].sum())
+    return [lengths, held, lengths + held + cell]
 
 
 def marginals(with_one: bool, noise: Any, _: np.random.Generator) -> list[int]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from math import floor
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +15,11 @@ from privsql.answers.sql.compiler import ITEMS, parse_set_query
 from privsql.engine.sqlfiles import Holes, all_of, column, fill, table, temp_table
 from privsql.errors import UsageError, closest
 from privsql.mechanisms.dp.answers import PrivateAnswers, refuse_damaged
-from privsql.mechanisms.dp.parameters import find_law
+from privsql.mechanisms.views.item_counts import length_classes
 from privsql.mechanisms.views.item_sets import repeat_sets
-from privsql.mechanisms.views.model import count_items
+from privsql.mechanisms.views.model import ModelAnswer, count_items, half_width
 from privsql.mechanisms.views.parameters import TINY_UNIVERSE, SetValued
-from privsql.mechanisms.views.plan import most_excess
+from privsql.mechanisms.views.plan import declared_sets, named_first
 from privsql.mechanisms.views.tables import UNIVERSE, PublishedViews, list_patterns, read_labels, read_views
 from privsql.model.estimates import Estimate
 
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 
     from privsql.answers.sql.question import CountQuery, Lookups, Statement
     from privsql.engine.database import Relations
+    from privsql.mechanisms.dp.noisy_tables import Clique, Ints, Reals
     from privsql.mechanisms.views.item_sets import WeightedSets
+    from privsql.mechanisms.views.model import Counted
 
     Flags = NDArray[np.bool_]
 
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 PARTS = (exp.ArrayContains, exp.ArrayContainsAll, exp.ArrayOverlaps, exp.Anonymous)
 LENGTHS = (exp.Length, exp.ArraySize)
 AT_ONCE = 1 << 16  # patterns whose lists are made together
+LENGTH = "length"  # the column that stands for the length of a list
 
 
 def find_named(db: Relations, condition: exp.Expr, universe: exp.Table) -> list[int]:
@@ -61,17 +65,31 @@ def find_named(db: Relations, condition: exp.Expr, universe: exp.Table) -> list[
     return result
 
 
-def patterns_met(db: Relations, condition: exp.Expr, items: pa.Array) -> Flags:
-    """Return which patterns of some k items meet a condition on a list of them (2^k,), in row-major order."""
-    result = np.zeros(1 << len(items), dtype=bool)
+def patterns_met(db: Relations, condition: exp.Expr, items: pa.Array, lengths: Ints | None = None) -> Flags:
+    """Return which patterns of some k items meet a condition on a list of them (2^k,), in row-major order.
+
+    With ``lengths`` (l,) the list has other items, too: which patterns meet it with each length (l, 2^k).
+    """
+    if lengths is not None:
+        condition = condition.transform(lambda node: column(LENGTH) if isinstance(node, LENGTHS) else node)
+    known = np.zeros(1, dtype=np.int64) if lengths is None else lengths
+    result = np.zeros(len(known) << len(items), dtype=bool)
     for first in range(0, len(result), AT_ONCE):
-        pattern = np.arange(first, min(first + AT_ONCE, len(result)))
-        lists = list_patterns(pattern, items, np.arange(len(items))[::-1])
-        db.register_arrow("rows", pa.table({"row": pa.array(pattern), ITEMS: lists}))
+        row = np.arange(first, min(first + AT_ONCE, len(result)))
+        lists = list_patterns(row & (1 << len(items)) - 1, items, np.arange(len(items))[::-1])
+        rows = {"row": pa.array(row), ITEMS: lists, LENGTH: pa.array(known[row >> len(items)])}
+        db.register_arrow("rows", pa.table(rows))
         met = db.rows(fill("duckdb/held", {"rows": temp_table("rows"), "condition": condition}))
         db.drop("rows")
         result[[row[0] for row in met]] = True
-    return result
+    return result if lengths is None else result.reshape(len(lengths), -1)
+
+
+def telling_lengths(condition: exp.Expr, shortest: int, longest: int) -> Ints:
+    """Return the lengths of a class that may differ in a condition, which compares them with numbers, and its ends."""
+    numbers = [float(one.name) for one in condition.find_all(exp.Literal) if one.is_number]
+    near = [floor(number) + step for number in numbers for step in (-1, 0, 1, 2) if number < 2**53]
+    return np.array(sorted({shortest, longest, *(one for one in near if shortest < one < longest)}), dtype=np.int64)
 
 
 # Item sets ------------------------------------------------------------------------------------------------------------
@@ -135,6 +153,8 @@ FORMULA = (
     "how much is noise, and not further off than noise explains; the interval is that of least squares"
 )
 MOST_ITEMS = 22  # of a question: each of their patterns is looked at
+MOST_OTHERS = 2  # of these without views
+MOST_WITH_LENGTHS = 10  # with each of their patterns every length is looked at
 HAVING = np.array([0.0, 1.0])  # an item
 STRANGE = 0.025  # chance at most, of noise alone, that an item set is listed which nobody has
 
@@ -148,15 +168,16 @@ class ViewAnswers(ItemAnswers):
     @cached_property
     def published_views(self) -> PublishedViews:
         """Return the release's tables as arrays."""
-        law = find_law(SetValued.model_validate(self._manifest.parameters))
-        result = read_views(self._db, self._database, law, self._roles)
+        params = SetValued.model_validate(self._manifest.parameters)
+        result = read_views(self._db, self._database, params, self._roles)
         with refuse_damaged():
-            _ = result.choice, result.noisy_tables, result.synthetic_sets
+            _ = result.codes, result.noisy_tables, result.counts, result.synthetic_sets
+            self._declared = len(named_first(declared_sets(params, result.labels)))
         return result
 
     @cached_property
     def _measured_places(self) -> dict[int, int]:
-        return {code: place for place, code in enumerate(self.published_views.choice.codes.tolist())}
+        return {code: place for place, code in enumerate(self.published_views.codes.tolist())}
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """Return the SQL that reads the release for an answer, and the formula in words."""
@@ -168,12 +189,9 @@ class ViewAnswers(ItemAnswers):
         views = self.published_views
         codes = self._order_codes(find_named(self._db, condition, table(UNIVERSE, self._database)))
         if condition.find(*LENGTHS) is not None:
-            codes, universe = views.choice.codes.tolist(), len(views.labels)
-            if len(codes) < universe:
-                raise UsageError(
-                    f"len({self._roles.sensitive[0].name}) can't be answered: {len(codes)} of {universe:,} items were "
-                    "measured, and the release does not say how many other items a record has"
-                )
+            if views.counts is not None:
+                return [self._estimate_lengths(codes, condition, estimator, confidence)]
+            codes = views.codes.tolist()
         met = patterns_met(self._db, condition, views.items.take(pa.array(codes, pa.int64())))
         return [self._estimate_patterns(codes, met, estimator, confidence)]
 
@@ -184,67 +202,173 @@ class ViewAnswers(ItemAnswers):
     def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
         """Return the number of records that contain all of some items.
 
-        Of those that were not measured one is enough: no more records have all of them than have that one.
+        Of those without views a few are enough: no more records have all of them than have the rarest.
         """
         ordered = self._order_codes(codes)
-        needed = ordered[: sum(code in self._measured_places for code in ordered) + 1]
-        if len(needed) > MOST_ITEMS:
-            raise UsageError(f"a question of more than {MOST_ITEMS - 1} items that were measured is not supported")
-        meets = np.zeros(1 << len(needed), dtype=bool)
+        measured = sum(code in self._measured_places for code in ordered)
+        if measured > MOST_ITEMS - MOST_OTHERS:
+            raise UsageError(f"a question of more than {MOST_ITEMS - MOST_OTHERS} items with views is not supported")
+        others = ordered[measured:]
+        if len(others) > MOST_OTHERS and (counts := self.published_views.counts) is not None:
+            others = sorted(others, key=lambda code: (counts.estimates[code], code))[:MOST_OTHERS]
+        meets = np.zeros(1 << (measured + len(others)), dtype=bool)
         meets[-1] = True
-        return self._estimate_patterns(needed, meets, estimator, confidence)
+        return self._estimate_patterns([*ordered[:measured], *others], meets, estimator, confidence)
+
+    def _estimate_lengths(
+        self, codes: Sequence[int], condition: exp.Expr, estimator: str, confidence: float
+    ) -> Estimate:
+        """Estimate the records that meet a condition on their length, and maybe on some items, of a large universe."""
+        views = self.published_views
+        if len(codes) > MOST_WITH_LENGTHS:
+            raise UsageError(f"a condition on len and more than {MOST_WITH_LENGTHS} items is not supported")
+        items, inside = views.items.take(pa.array(codes, pa.int64())), count_items(len(codes)).reshape(-1)
+        least, most = [], []
+        for shortest, longest in length_classes(len(views.labels)):
+            lengths = telling_lengths(condition, shortest, longest)
+            met = patterns_met(self._db, condition, items, lengths).astype(np.float64)
+            others = lengths[:, None] - inside  # items that are not named
+            possible = (others >= 0) & (others <= len(views.labels) - len(codes))
+            least.append(np.where(possible, met, np.inf).min(axis=0))
+            most.append(np.where(possible, met, -np.inf).max(axis=0))
+        return self._estimate_between(codes, np.array(least).T, np.array(most).T, estimator, confidence)
 
     def _estimate_patterns(self, codes: Sequence[int], meets: Flags, estimator: str, confidence: float) -> Estimate:
-        """Estimate the records whose patterns of ``codes``, the measured ones first, meet a condition (2^k,).
+        """Estimate the records whose patterns of ``codes``, those with views first, meet a condition (2^k,)."""
+        weights = meets.astype(np.float64)[:, None]
+        return self._estimate_between(codes, weights, weights, estimator, confidence)
 
-        Of items that were not measured there are bounds, each missed with a chance of a third of the doubt. A record
-        without any of these meets the condition as ``whole[.., 0]`` has it. At most ``outside`` records have one.
+    def _estimate_between(
+        self, codes: Sequence[int], least: Reals, most: Reals, estimator: str, confidence: float
+    ) -> Estimate:
+        """Estimate the records that meet a condition, by patterns of ``codes`` and lengths: (2^k, K), or (2^k, 1).
+
+        What is known has the error of its tables. Of all else there are bounds, and the estimate takes items without
+        views, and lengths, to be independent of the others. Where a pattern has lengths that meet the condition and
+        others that don't, weights are ``least`` and ``most``; without any length it is infinite.
         """
-        chosen = tuple(self._measured_places[code] for code in codes if code in self._measured_places)
-        others, doubt, model = len(codes) - len(chosen), 1 - confidence, self.published_views.model
-        whole = meets.reshape((*(2,) * len(chosen), 1 << others)).astype(np.float64)
-        result = model.answer(chosen, whole[..., 0], doubt, leaning=estimator != "baseline")
-        estimate, error, low, high = result.estimate, result.error, result.low, result.high
-        if others:
-            error, outside = None, others * self._most_unmeasured(doubt / 3)
-            low, high = model.bound_between(chosen, whole.min(axis=-1), whole.max(axis=-1), doubt / 3)
-            least, most = model.bound_between(chosen, whole[..., 0], whole[..., 0], doubt / 3)
-            low = max(low, least - outside)
-            high = max(low, min(high, most + outside))
-            estimate = min(max(estimate, low), high)
-        estimate = estimate if estimator == "baseline" else max(estimate, 0.0)
-        return Estimate((), estimate, error, min(low, estimate), max(high, estimate, 0.0))
+        views, model, doubt, leaning = (
+            self.published_views, self.published_views.model, 1 - confidence, estimator != "baseline",
+        )  # fmt: skip
+        places = tuple(self._measured_places[code] for code in codes if code in self._measured_places)
+        others, with_lengths = codes[len(places) :], least.shape[1] > 1
+        columns = (*places, *(len(views.codes),) * with_lengths)
+        shape = ((2,) * len(places), (2,) * len(others), (least.shape[1],) * with_lengths)
+        order = [*range(len(places)), *range(len(codes), len(codes) + with_lengths), *range(len(places), len(codes))]
+        least, most = (one.reshape(sum(shape, ())).transpose(order) for one in (least, most))
+        counted = self._usable_counts(codes[: len(places)], doubt)
+        if not others and not (with_lengths and places) and np.array_equal(least, most):
+            found = model.answer(columns, least, doubt, leaning=leaning and not with_lengths, counted=counted)
+        elif len(codes) == len(others) == 1 and not with_lengths:
+            found = model.answer_by_count(least, self._count_of(others[0]), doubt)
+        else:
+            about = counted | {len(columns) + axis: self._count_of(code) for axis, code in enumerate(others)}
+            found = self._bound_between(columns, others, least, most, doubt, about, leaning=leaning)
+        estimate = found.estimate if estimator == "baseline" else max(found.estimate, 0.0)
+        return Estimate((), estimate, found.error, min(found.low, estimate), max(found.high, estimate, 0.0))
 
-    def _most_unmeasured(self, doubt: float) -> float:
-        """Return how many records have any one item that was not measured at most, but for a chance of ``doubt``."""
-        held = self.published_views
-        last = held.choice.budgets[-1]
-        if last is None:
-            return np.inf
-        _, high = held.model.bound_between((len(held.choice.codes) - 1,), HAVING, HAVING, doubt)
-        return high + most_excess(len(held.labels), held.law.choice_epsilon(last), doubt / 2)
+    def _bound_between(
+        self, columns: Clique, others: Sequence[int], least: Reals, most: Reals, doubt: float, counted: Counted,
+        *, leaning: bool,
+    ) -> ModelAnswer:  # fmt: skip
+        """Bound a question, and estimate it as if items without views and lengths were independent of all else.
+
+        Two bounds hold together: by every part that tables or counts tell, and by the records without any of the
+        ``others``, of which at most as many have one as their counts add up to.
+        """
+        model, total = self.published_views.model, max(self.published_views.model.squares.total, 1.0)
+        part = doubt / 3 if others else doubt
+        low, high = model.bound_between((*columns, *(None,) * len(others)), least, most, part, counted)
+        weights = (np.where(np.isfinite(least), least, 0.0) + np.where(np.isfinite(most), most, 0.0)) / 2
+        possible = np.isfinite(least).astype(np.float64)
+        if others:
+            without: tuple[Any, ...] = (..., *(0,) * len(others))
+            inside = {axis: one for axis, one in counted.items() if axis < len(columns)}
+            alone = model.bound_between(columns, least[without], most[without], part, inside)
+            ends = [model.answer_by_count(HAVING, self._count_of(code), part / len(others)).high for code in others]
+            low = max(low, alone[0] - sum(ends))
+            high = max(low, min(high, alone[1] + sum(ends)))
+            for code in reversed(others):
+                share = min(max(self._count_of(code)[0] / total, 0.0), 1.0)
+                weights, possible = (one @ np.array([1 - share, share]) for one in (weights, possible))
+        if columns and columns[-1] == len(self.published_views.codes):
+            lengths = np.maximum(model.squares.estimate_table(columns[-1:]), 0.0)
+            among = np.maximum(possible @ lengths, 1e-9)
+            mean = np.asarray(weights @ lengths) / among
+            if len(columns) == 1:
+                return ModelAnswer(min(max(float(mean) * total, low), high), None, low, high)
+            columns, weights = columns[:-1], mean
+        estimate = model.answer(columns, weights, doubt, leaning=leaning).estimate
+        return ModelAnswer(min(max(estimate, low), high), None, low, high)
+
+    def _count_of(self, code: int) -> tuple[float, float]:
+        """Return the published number of records with an item, and its variance."""
+        counts = self.published_views.counts
+        if counts is None:
+            raise TypeError("the items of a small universe all have views")
+        return float(counts.estimates[code]), float(counts.variances[code])
+
+    def _usable_counts(self, codes: Sequence[int], doubt: float) -> dict[int, tuple[float, float]]:
+        """Return what the counts of all items tell of some that have views, by their axis.
+
+        Noise helped to choose an item. That matters where its count hardly exceeds the largest one of all that were
+        not chosen: there it is not used. Farther away than an interval is wide, noise that large would be as rare as a
+        miss of the interval.
+        """
+        counts = self.published_views.counts
+        if counts is None:
+            return {}
+        result = {}
+        for axis, code in enumerate(codes):
+            count, variance = self._count_of(code)
+            far = count - self._largest_unchosen
+            if self._measured_places[code] < self._declared or far > half_width(variance**0.5, 1.0, doubt / 2):
+                result[axis] = count, variance
+        return result
+
+    @cached_property
+    def _largest_unchosen(self) -> float:
+        """Return the largest published count of an item without views; -inf where there is none."""
+        views = self.published_views
+        if views.counts is None or len(views.codes) == len(views.labels):
+            return -np.inf
+        return float(np.delete(views.counts.estimates, views.codes).max())
 
     # Frequent item sets ---
 
     def top_sets(self, number: int, estimator: str) -> list[tuple[tuple[int, ...], float]]:
         """Return the item sets with most records: their codes, ascending, and estimates.
 
-        A set is listed if a table tells its number of records, and that is above 0 at 95 % confidence.
+        A set is listed if tables tell its number of records, and that is above 0 at 95 % confidence. Of items without
+        views all counts together are above 0 at that confidence.
         """
         from scipy.special import ndtri
 
         self.require_estimator(estimator)
-        model, codes = self.published_views.model, self.published_views.choice.codes
+        views = self.published_views
+        model, codes, counts = views.model, views.codes, views.counts
         leaning = estimator != "baseline"
         estimated, counted, variance = (one.reshape(-1) for one in model.superset_counts(leaning=leaning))
         occurs = counted > np.sqrt(variance) * -ndtri(STRANGE)
         occurs[0] = False
+        if counts is not None:
+            for place, code in enumerate(codes.tolist()):
+                one = self.containing([code], estimator, 1 - 2 * STRANGE)
+                at = 1 << (len(codes) - 1 - place)
+                estimated[at], occurs[at] = one.estimate, bool(one.low)
         listed = np.flatnonzero(occurs & (estimated > 0))
         sizes = count_items(len(codes)).reshape(-1)
         order = np.lexsort((listed, sizes[listed], -estimated[listed]))[:number]
         places = np.array(np.unravel_index(listed[order], (2,) * len(codes))).T
-        chosen = [tuple(sorted(codes[one > 0].tolist())) for one in places]
-        return list(zip(chosen, estimated[listed[order]].tolist(), strict=True))
+        found = [(tuple(sorted(codes[one > 0].tolist())), float(size))
+                 for one, size in zip(places, estimated[listed[order]], strict=True)]  # fmt: skip
+        if counts is not None:
+            others = counts.largest_items(number, codes.tolist())
+            doubt = STRANGE / len(views.labels)
+            widths = [half_width(float(counts.variances[code]) ** 0.5, 1.0, doubt) for code in others]
+            sure = [code for code, width in zip(others, widths, strict=True) if counts.estimates[code] > width]
+            found += [((code,), float(counts.estimates[code])) for code in sure]
+        return sorted(found, key=lambda one: (-one[1], len(one[0]), one[0]))[:number]
 
     def make_synthetic(self) -> pa.Table:
         """Return synthetic records that fit the release, (record, item) in order; the empty have none."""

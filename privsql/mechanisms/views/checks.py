@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +18,14 @@ from privsql.mechanisms.dp.checks import (
     wrong_table_scales,
     wrong_total_budget,
 )
-from privsql.mechanisms.dp.parameters import find_law
 from privsql.mechanisms.views.model import fit_population
-from privsql.mechanisms.views.parameters import TINY_UNIVERSE, SetValued, ViewFacts
-from privsql.mechanisms.views.plan import declared_sets, due_choices, due_tables, named_first
-from privsql.mechanisms.views.tables import ORDERS, PublishedViews, choice_scale, list_facts, read_labels, read_views
+from privsql.mechanisms.views.plan import choose_items, declared_sets, due_tables, named_first
+from privsql.mechanisms.views.tables import ORDERS, PublishedViews, list_facts, read_labels, read_views
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from fractions import Fraction
 
+    from privsql.mechanisms.views.parameters import SetValued, ViewFacts
     from privsql.model.checks import Check, CheckedRelease
     from privsql.model.manifest import Manifest
     from privsql.model.records import Records
@@ -75,23 +74,39 @@ def check_views(release: ViewRelease) -> list[Check]:
     """Return the checks that need the release alone."""
     params = release.params
     named: dict[str, Callable[[PublishedViews], list[str]]] = {
-        "budgets of choices and tables add up to epsilon": lambda found: wrong_total_budget(
-            release, found.noisy_tables, found.choice.total_budget
+        "budgets of items and tables add up to epsilon": lambda found: wrong_total_budget(
+            release, found.noisy_tables, found.counts.rule.budget if found.counts else Fraction(0)
         ),
-        "the measured items are as many as the rule says, declared ones first": lambda found: wrong_choice(
+        "views are of the declared items and of those with the largest counts": lambda found: wrong_items(
             params, found
         ),
-        "tables and their budgets follow from the specification and the choice": lambda found: differ_from_due(
-            found.noisy_tables,
-            due_tables(params, len(found.labels), found.choice, declared_sets(params, found.labels)),
+        "tables and their budgets follow from the specification and the published lengths": lambda found: (
+            differ_from_due(
+                found.noisy_tables,
+                due_tables(
+                    params,
+                    len(found.labels),
+                    found.codes.tolist(),
+                    declared_sets(params, found.labels),
+                    found.counts,
+                ),
+            )
         ),
-        "scales are those of the budgets": lambda found: wrong_scales(release, found),
+        "scales are those of the budgets": lambda found: wrong_table_scales(release, found.noisy_tables),
         "synthetic records are those of the fitted table": wrong_population,
         "facts are those of the tables": lambda found: wrong_facts(
-            release, list_facts(params, found.model.squares, len(found.labels), found.rows["sets"].num_rows)
+            release,
+            list_facts(
+                params,
+                found.model.squares,
+                found.counts,
+                len(found.labels),
+                len(found.codes),
+                found.rows["sets"].num_rows,
+            ),
         ),
     }
-    read = partial(read_views, release.db, release.database, find_law(params), release.roles)
+    read = partial(read_views, release.db, release.database, params, release.roles)
     return [
         *check_published(release, "tables", read, named),
         *check_universe(release),
@@ -100,32 +115,18 @@ def check_views(release: ViewRelease) -> list[Check]:
     ]
 
 
-def wrong_choice(params: SetValued, published: PublishedViews) -> list[str]:
-    """Return whether items were measured in another number or order than the rule has it, or at other budgets."""
-    codes, universe = published.choice.codes.tolist(), len(published.labels)
-    first: list[int] = list(range(universe))
-    due: tuple[Fraction | None, ...] = (None,) * universe
-    if universe > TINY_UNIVERSE:
-        first = named_first(declared_sets(params, published.labels))
-        due = due_choices(params, universe, len(first), int(published.noisy_tables[0].counts.reshape(-1)[0]))
-    if len(set(codes)) != len(due) or len(codes) != len(due):
-        return [f"{len(codes)} items are measured, the rule has {len(due)}"]
-    wrong = [] if codes[: len(first)] == first else ["declared items do not come first, in their order"]
-    return wrong if published.choice.budgets == due else [*wrong, "budgets of the choice are not the rule's"]
-
-
-def wrong_scales(release: ViewRelease, published: PublishedViews) -> list[str]:
-    """Return scales that are not the least doubles which spend no more than the stated budgets."""
-    stated = published.rows["chosen"]["scale"].to_pylist()
-    due = [None if one is None else choice_scale(one, published.law) for one in published.choice.budgets]
-    wrong = [f"choice: scale {width}, due {right}" for width, right in zip(stated, due, strict=True) if width != right]
-    return wrong_table_scales(release, published.noisy_tables) + wrong
+def wrong_items(params: SetValued, published: PublishedViews) -> list[str]:
+    """Return whether views are of other items than the published counts imply, or of these in another order."""
+    due = list(range(len(published.labels)))
+    if published.counts is not None:
+        due = choose_items(published.counts, params, named_first(declared_sets(params, published.labels)))
+    return [] if published.codes.tolist() == due else ["the items of views are not those that are due"]
 
 
 def wrong_population(published: PublishedViews) -> list[str]:
     """Return whether the running totals of the sets are off those of the table that fits the published counts."""
     wrong = [] if (published.synthetic_sets.weights > 0).all() else ["a set has no records"]
     squares, population = published.model.squares, published.model.population
-    deviation = np.abs(np.cumsum(population) - np.cumsum(fit_population(squares)))
+    deviation = np.abs(np.cumsum(population) - np.cumsum(fit_population(squares, population.ndim)))
     slack = HALF + 1e-9 * max(squares.total, 0.0)
     return wrong if (deviation <= slack).all() else [*wrong, f"a running total is off by {deviation.max():.1f}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -73,11 +74,11 @@ LEAST = 0.01  # of a cell of the views' table stays, whatever its count says
 OVER = 0.1  # a cell's error is weighed as if V were mu + OVER mu^2
 
 
-def fit_population(squares: LeastSquares) -> Reals:
-    """Return the population's table, non-negative."""
-    items, total = len(squares.sizes), max(squares.total, 0.0)
+def fit_population(squares: LeastSquares, items: int) -> Reals:
+    """Return the population's table of all patterns of so many items, the first columns; it is non-negative."""
+    total = max(squares.total, 0.0)
     everything = tuple(range(items))
-    views = [one.columns for one in squares.tables if 0 < len(one.columns) < items]
+    views = [one.columns for one in squares.tables if 0 < len(one.columns) < items and max(one.columns) < items]
     if not views:
         return nearest_nonnegative(squares.estimate_table(everything), total)
     margins = [(view, _possible_table(squares, view)) for view in maximal_sets(views)]
@@ -137,6 +138,12 @@ SAMPLED, UNTOLD_ORDERS, PAIR_ROUNDS = 200, (3, 4), 10
 TINY = 1e-300
 
 
+Counted = Mapping[
+    int, tuple[float, float]
+]  # by axis of a question the number of records with an item, and its variance
+NOTHING: Counted = {}
+
+
 @dataclass(frozen=True)
 class ModelAnswer:
     """An estimate, its standard error where it has one, and the ends of its interval."""
@@ -154,11 +161,14 @@ class ViewModel:
     squares: LeastSquares
     population: Reals
 
-    def answer(self, chosen: Clique, question: Reals, doubt: float, *, leaning: bool = True) -> ModelAnswer:
+    def answer(
+        self, chosen: Clique, question: Reals, doubt: float, *, leaning: bool = True, counted: Counted = NOTHING
+    ) -> ModelAnswer:
         """Return the answer to a ``question``, the weights of all patterns of the items at ``chosen``.
 
         The truth lies outside of the interval with a chance of ``doubt``. Without ``leaning`` the estimate is that of
-        least squares, which has no error where tables do not tell all that is asked.
+        least squares, which has no error where tables do not tell all that is asked. ``counted``: by axis, what else is
+        known of an item.
         """
         from scipy.special import ndtri
 
@@ -166,10 +176,11 @@ class ViewModel:
         wanted, is_told = question_coefficients(question), precision > 0
         estimate, deviation = float((wanted * value).sum()), float(np.sqrt(self.squares.sum_variance(chosen, question)))
         error, is_known = (deviation, True) if np.isfinite(deviation) else (None, False)
+        shift, kept = self._learn_from_counts(chosen, question, counted) if is_known else (0.0, 1.0)
         if is_known:
-            low, high = self._noise_interval(chosen, question, doubt / 2)
+            low, high = self._noise_interval(chosen, question, doubt / 2, counted)
         else:
-            low, high = self.bound_between(chosen, question, question, doubt / (2 if leaning else 1))
+            low, high = self.bound_between(chosen, question, question, doubt / (2 if leaning else 1), counted)
         if leaning:
             spectrum, part = self._coefficients_among(chosen)
             variance = np.divide(wanted**2, precision, out=np.zeros_like(wanted), where=is_told)
@@ -180,24 +191,74 @@ class ViewModel:
                 error = float(np.hypot(error, np.linalg.norm((wanted * self._untold_deviations(chosen))[~is_told])))
                 reach = error * float(-ndtri(doubt / 4))
                 low, high = max(low, min(estimate - reach, high)), min(high, max(estimate + reach, low))
+        if is_known:
+            estimate, error = estimate + shift, None if error is None else error * kept
         return ModelAnswer(estimate if is_known else min(max(estimate, low), high), error, low, high)
 
-    def bound_between(self, chosen: Clique, least: Reals, most: Reals, doubt: float) -> tuple[float, float]:
-        """Bound a question that lies between two others, pattern by pattern, but for a chance of ``doubt``."""
-        parts = maximal_sets([tuple(i for i in chosen if i in one.columns) for one in self.squares.tables])
-        low, high = 0.0, np.inf
+    def bound_between(
+        self, chosen: Sequence[int | None], least: Reals, most: Reals, doubt: float, counted: Counted = NOTHING
+    ) -> tuple[float, float]:
+        """Bound a question that lies between two others, pattern by pattern, but for a chance of ``doubt``.
+
+        ``chosen``: the columns of the axes; None for an item that no table holds. ``counted``: by axis, what else is
+        known of an item.
+        """
+        held = [tuple(axis for axis, i in enumerate(chosen) if i in one.columns) for one in self.squares.tables]
+        parts, low, high = maximal_sets(held), 0.0, np.inf
+        share, every = doubt / (2 * (len(parts) + len(counted))), range(len(chosen))
         for part in parts:
-            axes, share = tuple(axis for axis, i in enumerate(chosen) if i not in part), doubt / (2 * len(parts))
-            low = max(low, self._noise_interval(part, least.min(axis=axes), share)[0])
-            high = min(high, self._noise_interval(part, most.max(axis=axes), share)[1])
+            axes, columns = tuple(axis for axis in every if axis not in part), [chosen[axis] for axis in part]
+            places = tuple(i for i in columns if i is not None)
+            low = max(low, self._noise_interval(places, least.min(axis=axes), share)[0])
+            high = min(high, self._noise_interval(places, most.max(axis=axes), share)[1])
+        for single, count in counted.items():
+            axes = tuple(axis for axis in every if axis != single)
+            low = max(low, self._count_interval(least.min(axis=axes), count, share)[0])
+            high = min(high, self._count_interval(most.max(axis=axes), count, share)[1])
         return low, max(low, high)
 
-    def _noise_interval(self, chosen: Clique, question: Reals, doubt: float) -> tuple[float, float]:
+    def answer_by_count(self, question: Reals, count: tuple[float, float], doubt: float) -> ModelAnswer:
+        """Return the answer to a question over one item that no table holds: by its count and the number of records."""
+        without, having = question.tolist()
+        estimate = without * self.squares.total + (having - without) * count[0]
+        variance = without**2 * self.squares.total_variance + (having - without) ** 2 * count[1]
+        return ModelAnswer(estimate, float(np.sqrt(variance)), *self._count_interval(question, count, doubt / 2))
+
+    def _count_interval(self, question: Reals, count: tuple[float, float], doubt: float) -> tuple[float, float]:
+        """Return the ends of the interval of such an answer; the truth lies beyond each with a chance of ``doubt``."""
+        without, having = question.tolist()
+        estimate = without * self.squares.total + (having - without) * count[0]
+        variance = without**2 * self.squares.total_variance + (having - without) ** 2 * count[1]
+        far = half_width(float(np.sqrt(variance)), 1.0, doubt)
+        return max(estimate - far, 0.0), max(estimate + far, 0.0)
+
+    def _noise_interval(
+        self, chosen: Clique, question: Reals, doubt: float, counted: Counted = NOTHING
+    ) -> tuple[float, float]:
         """Return the ends of the interval of least squares; the truth lies beyond each with a chance of ``doubt``."""
         error = float(np.sqrt(self.squares.sum_variance(chosen, question)))
         estimate = float((self.squares.estimate_table(chosen) * question).sum())
-        far = half_width(error, self.squares.largest_step(chosen, question), doubt)
-        return max(estimate - far, 0.0), max(estimate + far, 0.0)
+        shift, kept = self._learn_from_counts(chosen, question, counted)
+        far = half_width(error * kept, self.squares.largest_step(chosen, question), doubt)
+        return max(estimate + shift - far, 0.0), max(estimate + shift + far, 0.0)
+
+    def _learn_from_counts(self, chosen: Clique, question: Reals, counted: Counted) -> tuple[float, float]:
+        """Return by how much other counts of items move an answer of least squares, and which part of its error stays.
+
+        The noise of these counts is none of the tables', so this is the best linear estimate (Kalman's).
+        """
+        error = self.squares.sum_variance(chosen, question)
+        if not counted or not error:
+            return 0.0, 1.0
+        value, precision = self.squares.coefficients(chosen)
+        variance = np.divide(1.0, precision, out=np.zeros_like(precision), where=precision > 0)
+        grid = np.indices(question.shape)
+        items = np.array([question_coefficients(grid[axis].astype(np.float64)).reshape(-1) for axis in counted])
+        with_question = items @ (question_coefficients(question) * variance).reshape(-1)
+        count, noise = np.array(list(counted.values())).T
+        gain = np.linalg.solve((items * variance.reshape(-1)) @ items.T + np.diag(noise), with_question)
+        left = max(1 - float(gain @ with_question) / error, 0.0)
+        return float(gain @ (count - items @ value.reshape(-1))), float(np.sqrt(left))
 
     @cached_property
     def spectrum(self) -> tuple[Reals, Reals]:

@@ -35,25 +35,30 @@ class ViewPlan(Facts):
     epsilon: str
     items: int
     measured_at_most: int
-    records_budget: str = ""
-    choice_budget: str = ""
+    lengths_budgets: tuple[str, ...] = ()
+    items_budgets: tuple[str, ...] = ()
     tables: int = 0
     cells: int = 0
-    tables_budget: str = ""
+    tables_budgets: tuple[str, ...] = ()
 
     def describe(self) -> list[tuple[str, str]]:
         """Return the items, and tables or budgets."""
-        lines = [("items", f"{self.items:,}, at most {self.measured_at_most} of them measured")]
-        if self.choice_budget:
-            return [*lines, ("budgets", f"choice {self.choice_budget}, tables {self.tables_budget}")]
-        return [*lines, ("tables", f"{self.tables:,} with {self.cells:,} counts")]
+        if not self.items_budgets:
+            return [("items", f"{self.items:,}"), ("tables", f"{self.tables:,} with {self.cells:,} counts")]
+        parts = zip(self.lengths_budgets, self.items_budgets, self.tables_budgets, strict=True)
+        spent = " or ".join(f"{lengths} + {items} + {tables}" for lengths, items, tables in parts)
+        return [
+            ("items", f"{self.items:,}, all counted, with views of at most {self.measured_at_most} of them"),
+            ("budgets", f"lengths of records + items + views, as the lengths imply: {spent}"),
+        ]
 
 
 class ViewFacts(Facts):
     """The facts of a release of views.
 
-    ``measured``: items of which there are counts; ``tables`` and ``cells`` of counts; ``sets``: different sets of
-    synthetic records.
+    ``measured``: items of which there are views; ``tables`` and ``cells`` of counts; ``sets``: different sets of
+    synthetic records. Of a large universe at most ``cap`` items of a record were counted, for ``items_budget`` and with
+    noise of scale ``items_scale``.
     """
 
     title: ClassVar = "release of views"
@@ -63,6 +68,9 @@ class ViewFacts(Facts):
     tables: int = Field(ge=1)
     cells: int = Field(ge=1)
     sets: int = Field(ge=0)
+    cap: int = Field(ge=0)
+    items_budget: str
+    items_scale: float
     estimated_records: float
     universe_is_public: bool
     noise: NoiseOrigin
@@ -70,21 +78,18 @@ class ViewFacts(Facts):
 
     def describe(self) -> list[tuple[str, str]]:
         """Return what was measured, and what is not covered."""
+        items = (
+            f"{self.items:,}, each with a count; views of {self.measured:,} of them" if self.cap else f"{self.items:,}"
+        )
+        capped = [("cap", f"{self.cap:,} items of a record are counted, drawn at random from longer ones")]
         return [
-            ("items", f"{self.measured:,} of {self.items:,} measured, in {self.tables:,} tables"),
-            ("counts", f"{self.cells:,}; about {self.estimated_records:,.0f} records"),
+            ("items", items),
+            *capped[: bool(self.cap)],
+            ("counts", f"{self.cells:,} in {self.tables:,} tables; about {self.estimated_records:,.0f} records"),
             ("synthetic", f"{self.sets:,} different sets"),
             describe_universe(public=self.universe_is_public),
             describe_noise(self.noise, self.opendp),
         ]
-
-    def list_warnings(self) -> list[str]:
-        """Return how many items were not measured."""
-        left = self.items - self.measured
-        advice = (
-            "a release states a bound of them; declare what matters as workload, or name fewer items as the universe"
-        )
-        return [f"{left:,} of {self.items:,} items were not measured: {advice}"] if left else []
 
 
 def describe_universe(*, public: bool) -> tuple[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cache, partial
-from math import log
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,53 +12,69 @@ from privsql.dp_random import PURE, NoiseLaw
 from privsql.errors import InfeasibleError, UsageError
 from privsql.exact import fraction_text
 from privsql.mechanisms.dp.parameters import find_law, total_budget
+from privsql.mechanisms.views.item_counts import (
+    AGAIN,
+    ALONE,
+    LENGTHS,
+    SHARES,
+    ItemCounts,
+    ItemRule,
+    choose_rule,
+    is_sparse,
+)
 from privsql.mechanisms.views.model import count_items, maximal_sets, sum_subsets
 from privsql.mechanisms.views.parameters import TINY_UNIVERSE, SetValued, ViewPlan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privsql.mechanisms.dp.noisy_tables import Clique, Reals
-    from privsql.mechanisms.views.tables import ItemChoice
+    from privsql.mechanisms.dp.noisy_tables import Clique, NoisyTable, Reals
     from privsql.model.records import Records
 
-# Choosing -------------------------------------------------------------------------------------------------------------
-# Choosing items of a large universe: how many is a public rule, which ones a private choice.
-#
-# One hundredth of the budget counts the records, three tenths choose. The items that the publisher declared come first
-# and cost nothing; the others are chosen one after the other, each by OpenDP's noisy maximum over the numbers of
-# records of all items that are left, with an equal part e of the budget (a record more raises each number by one at
-# most: the scores are monotonic). A score is exceeded by another one by more than t with a probability of at most N
-# exp(-e t).
+# Large universes ------------------------------------------------------------------------------------------------------
+# Of a large universe every item is counted first (``item_counts``). Views are then made of the items that the publisher
+# declared and of those with the largest published counts: that choice looks at no record, so it costs nothing.
 
-TOTAL = Fraction(1, 100)  # of the budget: the number of records
-CHOICE = Fraction(3, 10)
-MISSED = 8  # one part in so many of the records is what the last choice may be wrong by
+MISSED = 8  # one part in so many of its records is what views may be wrong by for the last item
 
 
-def how_many(budget: Fraction, universe: int, records: int, declared: int, law: NoiseLaw = PURE) -> int:
-    """Return how many items are measured: at least one and those declared, at most ``TINY_UNIVERSE``.
+def due_lengths(params: SetValued, universe: int, place: int, first: NoisyTable | None = None) -> Layout:
+    """Return the tables of the lengths of records, a column at ``place`` behind the items of views.
 
-    It is the largest number l for which the choice errs by at most an eighth of the (noisy) number of ``records``:
-    ln(N) / e <= records / 8, with the epsilon e of one of l choices that share three tenths of the budget.
+    After the ``first`` one its counts say whether there is another. A publisher who declares sets wants to know them.
     """
-    room = MISSED * Fraction(log(universe))
-    most = next(
-        (k for k in range(TINY_UNIVERSE, 0, -1) if room <= law.choice_epsilon(CHOICE * budget / k) * max(records, 0)), 0
-    )
-    return max(1, declared, min(TINY_UNIVERSE, declared + most))
+    budget, columns = total_budget(params), (place,)
+    result: Layout = [(columns, LENGTHS * budget, None)]
+    if first is not None and not params.workload:
+        views = covering_design(TINY_UNIVERSE, VIEW)
+        left = budget * (1 - LENGTHS - SHARES[-1]) / len(views)
+        if is_sparse(first, universe, first.law.variance(left) * 2 ** (VIEW - 2)):
+            result.append((columns, AGAIN * budget, None))
+    return result
 
 
-def most_excess(universe: int, epsilon: Fraction, chance: float) -> float:
-    """Return by how much an item may exceed the last one that was chosen, but for a ``chance`` b: ln(N/b)/e."""
-    return log(universe / chance) / float(epsilon)
+def find_rule(lengths: Sequence[NoisyTable], params: SetValued, universe: int) -> ItemRule:
+    """Return how all items of a large universe are counted, by the published lengths of records."""
+    shares = SHARES if len(lengths) == 1 else (ALONE,)
+    return choose_rule(lengths[-1], universe, total_budget(params), shares)
 
 
-def due_choices(params: SetValued, universe: int, declared: int, records: int) -> tuple[Fraction | None, ...]:
-    """Return what the choice of each measured item spends, of a large universe: None for ``declared`` ones."""
-    budget = total_budget(params)
-    chosen = how_many(budget, universe, records, declared, find_law(params)) - declared
-    return (*(None,) * declared, *(CHOICE * budget / max(chosen, 1),) * chosen)
+def choose_items(counts: ItemCounts, params: SetValued, declared: Sequence[int]) -> list[int]:
+    """Return the codes of the items of views: those declared, then those with the largest published counts.
+
+    They are as many as leave each a standard error of an eighth of the last one's count at most: two at least, and
+    ``TINY_UNIVERSE`` at most.
+    """
+    chosen = [*declared, *counts.largest_items(TINY_UNIVERSE - len(declared), declared)]
+    left = total_budget(params) - sum(one.budget for one in counts.lengths) - counts.rule.budget
+
+    def is_told(number: int) -> bool:
+        views, size = covering_design(number, VIEW), min(number, VIEW)
+        variance = counts.law.variance(left / len(views)) * 2 ** (size - 1) * number / (size * len(views))
+        return bool(MISSED * variance**0.5 <= counts.estimates[chosen[number - 1]])
+
+    least = max(2, len(declared))
+    return chosen[: next((number for number in range(len(chosen), least, -1) if is_told(number)), least)]
 
 
 # Covering -------------------------------------------------------------------------------------------------------------
@@ -104,8 +119,8 @@ def _cover_pairs(size: int, order: Reals) -> tuple[tuple[int, ...], ...]:
 # What is measured, and with which budgets: a public rule, in exact fractions.
 #
 # All items are measured where there are few (``TINY_UNIVERSE``). Half of the budget goes to views, sets of 8 items that
-# together hold all pairs, in equal parts, half to the table of all 2^m patterns. Of more items some are chosen first
-# (``choosing``), and what is left goes to views over these. Sets of items that the publisher declared get tables of
+# together hold all pairs, in equal parts, half to the table of all 2^m patterns. More items are counted first, and what
+# is left goes to views over some of them. Sets of items that the publisher declared get tables of
 # their own, as far as that lowers the mean standard error of how many records hold all items of each.
 
 VIEW = 8  # items of a view
@@ -168,15 +183,21 @@ def _split_budget(
     return result if for_views == 1 else [*result, (tuple(range(items)), left * (1 - for_views), None)]
 
 
-def due_tables(params: SetValued, universe: int, choice: ItemChoice, wanted: Sequence[Sequence[int]]) -> Layout:
-    """Return the tables over the measured items, those of a large universe behind the count of all records."""
-    place = {code: at for at, code in enumerate(choice.codes.tolist())}
+def due_tables(
+    params: SetValued,
+    universe: int,
+    codes: Sequence[int],
+    wanted: Sequence[Sequence[int]],
+    counts: ItemCounts | None,
+) -> Layout:
+    """Return the tables over the items of views; of a large universe, which has ``counts``, behind the lengths."""
+    place = {code: at for at, code in enumerate(codes)}
     declared = [tuple(sorted(place[code] for code in one)) for one in wanted]
-    if universe <= TINY_UNIVERSE:
-        return lay_out_all(universe, params, declared)
-    budget = total_budget(params)
-    left = budget * (1 - TOTAL) - choice.total_budget
-    return [((), TOTAL * budget, None), *lay_out_chosen(len(place), left, declared)]
+    if counts is None:
+        return lay_out_all(len(place), params, declared)
+    lengths = due_lengths(params, universe, len(place), counts.lengths[0])
+    left = total_budget(params) - sum(budget for _, budget, _ in lengths) - counts.rule.budget
+    return [*lengths, *lay_out_chosen(len(place), left, declared)]
 
 
 # Specification --------------------------------------------------------------------------------------------------------
@@ -220,12 +241,12 @@ def plan_views(source: Records, params: SetValued) -> ViewPlan:
         ViewPlan, epsilon=fraction_text(params.epsilon), items=items, measured_at_most=min(items, TINY_UNIVERSE)
     )
     if items > TINY_UNIVERSE:
-        choice = CHOICE * budget * (len(named_first(wanted)) < TINY_UNIVERSE)
+        shares = [(LENGTHS, share) for share in SHARES] + [(LENGTHS + AGAIN, ALONE)]
         return make_plan(
-            records_budget=fraction_text(TOTAL * budget),
-            choice_budget=fraction_text(choice),
-            tables_budget=fraction_text(budget * (1 - TOTAL) - choice),
+            lengths_budgets=tuple(fraction_text(lengths * budget) for lengths, _ in shares),
+            items_budgets=tuple(fraction_text(share * budget) for _, share in shares),
+            tables_budgets=tuple(fraction_text((1 - lengths - share) * budget) for lengths, share in shares),
         )
     due = lay_out_all(items, params, wanted)
     cells = sum(1 << len(places) for places, *_ in due)
-    return make_plan(tables=len(due), cells=cells, tables_budget=fraction_text(budget))
+    return make_plan(tables=len(due), cells=cells, tables_budgets=(fraction_text(budget),))

@@ -1,8 +1,8 @@
-"""Choose items, measure views with noise, and publish them with synthetic sets."""
+"""Count items, measure views with noise, and publish them with synthetic sets."""
 
 from __future__ import annotations
 
-from fractions import Fraction
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,21 +12,32 @@ from privsql.engine.sqlfiles import all_rows, fill, temp_table
 from privsql.errors import InfeasibleError
 from privsql.exact import fraction_text
 from privsql.mechanisms.dp.noisy_tables import Ints, LeastSquares, NoisyTable, measure_table
-from privsql.mechanisms.dp.parameters import find_law, total_budget
+from privsql.mechanisms.dp.parameters import find_law
 from privsql.mechanisms.dp.tables import write_noisy_tables, write_release_table
+from privsql.mechanisms.views.item_counts import ItemCounts, count_lengths, measure_items
 from privsql.mechanisms.views.item_sets import WeightedSets, read_sets
 from privsql.mechanisms.views.model import fit_population
 from privsql.mechanisms.views.parameters import TINY_UNIVERSE, SetValued, ViewFacts
-from privsql.mechanisms.views.plan import TOTAL, declared_sets, due_choices, due_tables, named_first
+from privsql.mechanisms.views.plan import (
+    choose_items,
+    declared_sets,
+    due_lengths,
+    due_tables,
+    find_rule,
+    named_first,
+)
 from privsql.mechanisms.views.tables import (
     CHOSEN,
+    COUNTED,
     SETS,
     UNIVERSE,
-    ItemChoice,
-    list_choices,
+    column_sizes,
+    list_chosen,
+    list_counts,
     list_facts,
     list_synthetic_sets,
     name_columns,
+    name_lengths,
 )
 
 if TYPE_CHECKING:
@@ -37,40 +48,42 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
 
 
-def choose(counts: Sequence[float], declared: Sequence[int], number: int, budget: Fraction, noise: TableNoise) -> Ints:
-    """Return the codes of ``number`` measured items in order: those declared, then those chosen at ``budget`` each."""
-    scores, chosen = np.array(counts, dtype=np.int64), list(declared)
-    left = np.ones(len(counts), dtype=bool)
-    left[chosen] = False
-    while len(chosen) < number:
-        candidates = np.flatnonzero(left)
-        chosen.append(int(candidates[noise.choose_best(scores[candidates], budget)]))
-        left[chosen[-1]] = False
-    return np.array(chosen, dtype=np.int64)
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of a source: ``codes`` of the items of views (m,), tables, and counts of all items, if any."""
+
+    codes: Ints
+    tables: list[NoisyTable]
+    counts: ItemCounts | None
 
 
 def measure_views(
-    source: WeightedSets, params: SetValued, wanted: Sequence[tuple[int, ...]], noise: TableNoise
-) -> tuple[ItemChoice, list[NoisyTable]]:
-    """Return what is measured of a source, and the tables with noise. Epsilon-differentially private.
+    source: WeightedSets,
+    params: SetValued,
+    wanted: Sequence[tuple[int, ...]],
+    noise: TableNoise,
+    draw: np.random.Generator,
+) -> Measured:
+    """Return what is measured of a source, with noise. Epsilon-differentially private.
 
-    A record lies in one cell of each table, so a table spends its budget; each choice spends its own. Layouts and
-    numbers follow from public parameters and from what was measured before.
+    A record lies in one cell of each table, so a table spends its budget; the counts of items spend theirs. Layouts,
+    caps and the items of views follow from public parameters and from what was published before.
     """
-    universe, law, measured = source.items, find_law(params), list[NoisyTable]()
-    if universe <= TINY_UNIVERSE:
-        choice = ItemChoice(np.arange(universe, dtype=np.int64), (None,) * universe)
-    else:
-        first, count = named_first(wanted), np.array(source.weights.sum(), dtype=np.int64)
-        measured = [measure_table((), count, TOTAL * total_budget(params), noise, law=law)]
-        budgets = due_choices(params, universe, len(first), int(measured[0].counts))
-        codes = choose(source.item_weights.tolist(), first, len(budgets), budgets[-1] or Fraction(0), noise)
-        choice = ItemChoice(codes, budgets)
-    counts = source.count_patterns(choice.codes)
-    for places, epsilon, _ in due_tables(params, universe, choice, wanted)[len(measured) :]:
-        others = tuple(place for place in range(len(choice.codes)) if place not in places)
-        measured.append(measure_table(places, counts.sum(axis=others), epsilon, noise, law=law))
-    return choice, measured
+    universe, law, counts, tables = source.items, find_law(params), None, list[NoisyTable]()
+    codes: list[int] = list(range(universe))
+    if universe > TINY_UNIVERSE:
+        for _ in range(2):
+            due = due_lengths(params, universe, 0, tables[0] if tables else None)
+            for columns, budget, _ in due[len(tables) :]:
+                tables.append(measure_table(columns, count_lengths(source), budget, noise, law=law))
+        counts = measure_items(source, tables, find_rule(tables, params, universe), noise, draw)
+        codes = choose_items(counts, params, named_first(wanted))
+        tables = [replace(one, columns=(len(codes),)) for one in tables]
+    patterns = source.count_patterns(np.array(codes, dtype=np.int64))
+    for places, epsilon, _ in due_tables(params, universe, codes, wanted, counts)[len(tables) :]:
+        others = tuple(place for place in range(len(codes)) if place not in places)
+        tables.append(measure_table(places, patterns.sum(axis=others), epsilon, noise, law=law))
+    return Measured(np.array(codes, dtype=np.int64), tables, counts)
 
 
 def publish_views(db: Relations, source: Records, params: SetValued, key: Key) -> ViewFacts:
@@ -78,10 +91,15 @@ def publish_views(db: Relations, source: Records, params: SetValued, key: Key) -
     law = find_law(params)
     noise, wanted, sets = table_noise_for(key, law), declared_sets(params, source.labels), read_sets(source)
     source.drop_relations()
-    choice, measured = measure_views(sets, params, wanted, noise)
-    fitted = LeastSquares(measured, [2] * len(choice.codes))
+    draw = key.random_generator("setvalued", "cut", len(source.labels), fraction_text(params.epsilon))
+    found = measure_views(sets, params, wanted, noise, draw)
+    measured = len(found.codes)
+    fitted = LeastSquares(found.tables, column_sizes(measured, found.tables))
     having = np.array([0.0, 1.0])
-    error = np.sqrt([fitted.sum_variance((place,), having) for place in range(len(choice.codes))]).mean()
+    variances = [fitted.sum_variance((place,), having) for place in range(measured)]
+    if found.counts is not None:
+        variances = np.minimum(variances, found.counts.variances[found.codes]).tolist()
+    error = np.sqrt(variances).mean()
     if error > max(fitted.total, 0.0) and not params.allow_empty:
         raise InfeasibleError(
             f"the counts would be noise: that of the records with an item has a standard error of {error:,.0f} "
@@ -91,12 +109,14 @@ def publish_views(db: Relations, source: Records, params: SetValued, key: Key) -
         )
     universe, given = temp_table("universe"), temp_table("given")
     items = db.arrow(all_rows(universe).order_by("code"))["item"].combine_chunks()
-    synthetic = list_synthetic_sets(fit_population(fitted), choice, items)
+    synthetic = list_synthetic_sets(fit_population(fitted, measured), found.codes, items)
     as_published = fill("setvalued/fitted", {"given": given, **name_columns(source.roles, "weight")})
     write_release_table(db, SETS, synthetic, as_published, title="Writing the sets")
     chosen = fill("setvalued/measured", {"given": given, "universe": universe})
-    write_release_table(db, CHOSEN, list_choices(choice, law), chosen)
-    write_noisy_tables(db, measured, [source.labels[code] for code in choice.codes.tolist()])
+    write_release_table(db, CHOSEN, list_chosen(found.codes), chosen)
+    names = [source.labels[code] for code in found.codes.tolist()]
+    write_noisy_tables(db, found.tables, [*names, name_lengths(names)])
+    write_release_table(db, COUNTED, list_counts(found.counts), title="Writing the counts of items")
     db.create_table(UNIVERSE, fill("setvalued/items", {"universe": universe}), into="release")
-    facts = list_facts(params, fitted, len(source.labels), synthetic.num_rows)
+    facts = list_facts(params, fitted, found.counts, len(source.labels), measured, synthetic.num_rows)
     return ViewFacts(**facts, noise=noise.origin, opendp=opendp_version())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +14,21 @@ from sqlglot import exp
 from privsql.engine.sqlfiles import Holes, Roles, alias_as, column, fill, quoted_identifier, table
 from privsql.exact import fraction_text
 from privsql.mechanisms.dp.noisy_tables import Ints, LeastSquares, NoisyTable, Reals
+from privsql.mechanisms.dp.parameters import find_law
 from privsql.mechanisms.dp.tables import NOISY_TABLES, TABLE_ORDERS, read_noisy_tables
+from privsql.mechanisms.views.item_counts import ItemCounts, length_classes
 from privsql.mechanisms.views.item_sets import WeightedSets
 from privsql.mechanisms.views.model import ViewModel
+from privsql.mechanisms.views.parameters import TINY_UNIVERSE, SetValued
+from privsql.mechanisms.views.plan import find_rule
 from privsql.model.arrays import round_copies
 from privsql.model.tables import SETS as LISTS
 from privsql.model.tables import ReleaseTable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from privsql.dp_random import NoiseLaw
     from privsql.engine.database import Relations
-    from privsql.mechanisms.views.parameters import SetValued
     from privsql.model.manifest import Manifest
 
 # Item sets ------------------------------------------------------------------------------------------------------------
@@ -64,53 +65,53 @@ def join_lists(owners: Ints, values: pa.Array, number: int) -> pa.ListArray:
 # Tables ---------------------------------------------------------------------------------------------------------------
 # The tables of a release of views: their columns, what was chosen and synthetic records as tables.
 
-CHOSEN, SETS = "privsql_chosen", "privsql_sets"
+# ``privsql_items``: of a large universe the two counts of every item. The lengths of records are a table of their own
+# among the noisy ones, by a column that is named behind those of the items.
+
+CHOSEN, SETS, COUNTED = "privsql_chosen", "privsql_sets", "privsql_items"
 TABLES = {
     UNIVERSE: ReleaseTable(("code INTEGER", "item ITEM")),
-    CHOSEN: ReleaseTable(("place INTEGER", "item ITEM", "budget VARCHAR", "scale DOUBLE")),
+    COUNTED: ReleaseTable(("code INTEGER", "whole BIGINT", "cut BIGINT")),
+    CHOSEN: ReleaseTable(("place INTEGER", "item ITEM")),
     **NOISY_TABLES,
     SETS: ReleaseTable((LISTS, "weight BIGINT")),
 }
 
 
-@dataclass(frozen=True)
-class ItemChoice:
-    """The measured items: their codes in order (m,), and the budget of each one's choice; None where it was public."""
-
-    codes: Ints
-    budgets: tuple[Fraction | None, ...]
-
-    @property
-    def total_budget(self) -> Fraction:
-        """Return what all choices spend together."""
-        return sum((one for one in self.budgets if one is not None), Fraction(0))
-
-
-def list_choices(choice: ItemChoice, law: NoiseLaw) -> pa.Table:
+def list_chosen(codes: Ints) -> pa.Table:
     """Return the rows of ``privsql_chosen``, with codes in place of items."""
-    budgets = [None if one is None else fraction_text(one) for one in choice.budgets]
-    scales = [None if one is None else choice_scale(one, law) for one in choice.budgets]
-    return pa.table(
-        {
-            "place": pa.array(np.arange(len(choice.codes)), pa.int32()),
-            "code": pa.array(choice.codes, pa.int32()),
-            "budget": pa.array(budgets, pa.string()),
-            "scale": pa.array(scales, pa.float64()),
-        }
-    )
+    return pa.table({"place": pa.array(np.arange(len(codes)), pa.int32()), "code": pa.array(codes, pa.int32())})
 
 
-def choice_scale(budget: Fraction, law: NoiseLaw) -> float:
-    """Return the scale of the noise of a choice among numbers of records: 1/epsilon."""
-    return law.scale(4 * budget) if law.concentrated else law.scale(budget)
+def list_counts(counts: ItemCounts | None) -> pa.Table:
+    """Return the rows of ``privsql_items``; none of a small universe."""
+    whole, cut = (np.zeros(0, dtype=np.int64),) * 2 if counts is None else (counts.whole, counts.cut)
+    return pa.table({"code": pa.array(np.arange(len(whole)), pa.int32()), "whole": whole, "cut": cut})
 
 
-def list_synthetic_sets(population: Reals, choice: ItemChoice, items: pa.Array) -> pa.Table:
+def name_lengths(names: Sequence[str]) -> str:
+    """Return the name of the column of lengths, which is that of no item.
+
+    >>> name_lengths(["ale", "length"])
+    'length of the record'
+    """
+    result = "length of the record"
+    while result in names:
+        result += "'"
+    return result
+
+
+def column_sizes(measured: int, tables: Sequence[NoisyTable]) -> list[int]:
+    """Return how many values every column has: two of each item and, if they were counted, the classes of lengths."""
+    return [2] * measured + [one.counts.size for one in tables if one.columns == (measured,)][:1]
+
+
+def list_synthetic_sets(population: Reals, codes: Ints, items: pa.Array) -> pa.Table:
     """Return the rows of ``privsql_sets``; ``items``: the universe's, by code."""
     records = round_copies(population.reshape(-1))
     occurring = np.flatnonzero(records)
-    order = np.argsort(choice.codes)  # a set lists its items in the order of the universe
-    lists = list_patterns(occurring, items.take(pa.array(choice.codes[order])), len(choice.codes) - 1 - order)
+    order = np.argsort(codes)  # a set lists its items in the order of the universe
+    lists = list_patterns(occurring, items.take(pa.array(codes[order])), len(codes) - 1 - order)
     return pa.table({"items": lists, "weight": pa.array(records[occurring], pa.int64())})
 
 
@@ -123,7 +124,7 @@ def list_patterns(patterns: Ints, items: pa.Array, bits: Ints) -> pa.ListArray:
 # Open releases --------------------------------------------------------------------------------------------------------
 # An open release of views as arrays, read from its tables.
 
-ORDERS = {**TABLE_ORDERS, "universe": ["code"], "chosen": ["place"], "sets": ["items"]}
+ORDERS = {**TABLE_ORDERS, "universe": ["code"], "items": ["code"], "chosen": ["place"], "sets": ["items"]}
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class PublishedViews:
     rows: Mapping[str, pa.Table]
     labels: tuple[str, ...]
     """The texts of the items, in the order of the universe."""
-    law: NoiseLaw
+    params: SetValued
 
     @property
     def items(self) -> pa.Array:
@@ -141,54 +142,75 @@ class PublishedViews:
         return self.rows["universe"]["item"].combine_chunks()
 
     @cached_property
-    def choice(self) -> ItemChoice:
-        """Return the measured items."""
+    def codes(self) -> Ints:
+        """Return the codes of the items of views, by place."""
         chosen = self.rows["chosen"]
         codes = pc.index_in(chosen["item"].combine_chunks(), value_set=self.items)
         if codes.null_count or not np.array_equal(chosen["place"].to_numpy(), np.arange(len(codes))):
             raise ValueError("the measured items are not of the universe, or not numbered 0, 1, ..")
-        budgets = tuple(None if one is None else Fraction(one) for one in chosen["budget"].to_pylist())
-        return ItemChoice(codes.to_numpy().astype(np.int64), budgets)
+        return np.asarray(codes.to_numpy(), dtype=np.int64)
 
     @cached_property
     def noisy_tables(self) -> list[NoisyTable]:
         """Return the tables with noise."""
-        marginals, labels = self.rows["marginals"], [self.labels[code] for code in self.choice.codes.tolist()]
+        marginals, labels = self.rows["marginals"], [self.labels[code] for code in self.codes.tolist()]
         if any(one.null_count for one in marginals.columns):
             raise ValueError("a cell has no number, or no count")
-        return read_noisy_tables(self.rows["cliques"], marginals, labels, [2] * len(labels), self.law)
+        names, sizes = [*labels, name_lengths(labels)], [2] * len(labels) + [len(length_classes(len(self.labels)))]
+        return read_noisy_tables(self.rows["cliques"], marginals, names, sizes, find_law(self.params))
+
+    @cached_property
+    def counts(self) -> ItemCounts | None:
+        """Return the counts of all items, with the rule that the published lengths imply; None if there are few."""
+        rows, universe = self.rows["items"], len(self.labels)
+        due = universe if universe > TINY_UNIVERSE else 0
+        codes, whole, cut = (rows[name].to_numpy() for name in ("code", "whole", "cut"))
+        if any(one.null_count for one in rows.columns) or not np.array_equal(codes, np.arange(due)):
+            raise ValueError("an item of the universe has no count, or there is one too many")
+        if not due:
+            return None
+        lengths = tuple(one for one in self.noisy_tables if one.columns == (len(self.codes),))
+        if not 1 <= len(lengths) <= 2:
+            raise ValueError("there is no table of lengths, or more than two")
+        rule = find_rule(lengths, self.params, universe)
+        return ItemCounts(lengths, rule, whole.astype(np.int64), cut.astype(np.int64), find_law(self.params))
 
     @cached_property
     def synthetic_sets(self) -> WeightedSets:
         """Return the published sets, of the measured items by their places."""
         rows = self.rows["sets"]
-        return WeightedSets.from_lists(rows["items"], rows["weight"], self.items.take(self.choice.codes))
+        return WeightedSets.from_lists(rows["items"], rows["weight"], self.items.take(self.codes))
 
     @cached_property
     def model(self) -> ViewModel:
         """Return the model of the tables and the synthetic records."""
-        number = len(self.choice.codes)
+        number = len(self.codes)
         population = self.synthetic_sets.count_patterns(np.arange(number)).astype(np.float64)
-        return ViewModel(LeastSquares(self.noisy_tables, [2] * number), population)
+        return ViewModel(LeastSquares(self.noisy_tables, column_sizes(number, self.noisy_tables)), population)
 
 
-def read_views(db: Relations, database: str | None, law: NoiseLaw, roles: Roles) -> PublishedViews:
+def read_views(db: Relations, database: str | None, params: SetValued, roles: Roles) -> PublishedViews:
     """Return the tables of a release that lies in ``database``, with columns under their names inside."""
     rows = {}
     for name, keys in ORDERS.items():
         inside = TABLES[f"privsql_{name}"].select_inside(roles, table(f"privsql_{name}", database)).subquery("rows")
         rows[name] = db.arrow(exp.select(exp.Star()).from_(inside).order_by(*map(column, keys)))
-    return PublishedViews(rows, read_labels(db, table(UNIVERSE, database)), law)
+    return PublishedViews(rows, read_labels(db, table(UNIVERSE, database)), params)
 
 
-def list_facts(params: SetValued, fitted: LeastSquares, items: int, sets: int) -> dict[str, Any]:
+def list_facts(
+    params: SetValued, fitted: LeastSquares, counts: ItemCounts | None, items: int, measured: int, sets: int
+) -> dict[str, Any]:
     """Return what the manifest states of views that a table was ``fitted`` to."""
     return {
         "items": items,
-        "measured": len(fitted.sizes),
+        "measured": measured,
         "tables": len(fitted.tables),
         "cells": sum(one.counts.size for one in fitted.tables),
         "sets": sets,
+        "cap": counts.rule.cap if counts else 0,
+        "items_budget": fraction_text(counts.rule.budget) if counts else "0",
+        "items_scale": counts.scale if counts else 0.0,
         "estimated_records": round(fitted.total, 1),
         "universe_is_public": not params.universe.data,
     }

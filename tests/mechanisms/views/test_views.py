@@ -1,4 +1,4 @@
-"""Views of item sets: least squares beside a pseudo-inverse, budgets, choices, exact likelihood ratios, coverage."""
+"""Views of item sets: least squares beside a pseudo-inverse, budgets, exact likelihood ratios, coverage."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from privsql.dp_random import SeededNoise
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.dp.noisy_tables import LeastSquares, NoisyTable, fit_moments, restore_table, transform_table
 from privsql.mechanisms.views import model as views_model
-from privsql.mechanisms.views import plan, publish
+from privsql.mechanisms.views import plan
 from privsql.mechanisms.views.item_sets import WeightedSets
 from privsql.mechanisms.views.model import ViewModel, count_items, sum_subsets, sum_supersets
 from privsql.mechanisms.views.parameters import SetValued
-from privsql.mechanisms.views.plan import covering_design, how_many, most_excess
-from privsql.mechanisms.views.publish import choose, measure_views
-from privsql.mechanisms.views.tables import ItemChoice
+from privsql.mechanisms.views.plan import covering_design
+from privsql.mechanisms.views.publish import Measured, measure_views
+from privsql.mechanisms.views.tables import column_sizes
 from privsql.model.arrays import round_copies
 from support.enumeration import Enumeration, worst_ratio
 from support.loops import each
@@ -40,29 +40,15 @@ if TYPE_CHECKING:
 
 
 class Silent:
-    """Noise that adds nothing; the best is the first of the highest."""
+    """Noise that adds nothing."""
 
     origin = "seed"
 
     def add_noise(self, counts: Ints, epsilon: Fraction) -> Ints:
         return counts
 
-    def choose_best(self, scores: Ints, epsilon: Fraction) -> int:
-        return int(np.argmax(scores))
-
-
-class Choosing(Enumeration):
-    """The same with permute-and-flip among monotonic scores: its law, from all orders of the candidates."""
-
-    def choose_best(self, scores: Ints, epsilon: Fraction) -> int:
-        law = np.zeros(len(scores))
-        take = np.exp(float(epsilon) * (scores - scores.max()))
-        for order in itertools.permutations(range(len(scores))):
-            left = 1 / math.factorial(len(scores))
-            for one in order:
-                law[one] += left * take[one]
-                left *= 1 - take[one]
-        return self._draw(law.tolist())
+    def choose_best(self, scores: Ints, epsilon: Fraction, *, monotonic: bool = True) -> int:
+        raise NotImplementedError
 
 
 def sets(records: Iterable[Iterable[int]], items: int) -> WeightedSets:
@@ -75,6 +61,10 @@ def sets(records: Iterable[Iterable[int]], items: int) -> WeightedSets:
 
 def asked(epsilon: object = 1, **options: Any) -> SetValued:
     return SetValued(epsilon=epsilon, universe="data", **options)
+
+
+def measured(source: WeightedSets, request: SetValued, noise: Any, wanted: Any = ()) -> Measured:
+    return measure_views(source, request, wanted, noise, np.random.default_rng(1))
 
 
 def baskets(number: int, items: int, seed: int) -> list[list[int]]:
@@ -222,10 +212,6 @@ def test_budgets_add_up_to_epsilon(items: int, epsilon: Fraction, workload: bool
         assert sum(budget for _, budget, _ in found) == epsilon
         held = {pair for places, *_ in found for pair in itertools.combinations(places, 2)}
         assert held >= set(itertools.combinations(range(items), 2))
-    for due in (plan.due_choices(request, 100, 2, 10**6), (None, None)):
-        choice = ItemChoice(np.arange(len(due)), due)
-        tables = plan.due_tables(request, 100, choice, [])
-        assert choice.total_budget + sum(budget for _, budget, _ in tables) == epsilon
 
 
 def test_a_declared_workload_is_told_better() -> None:
@@ -235,20 +221,12 @@ def test_a_declared_workload_is_told_better() -> None:
         assert plan.mean_error(12, own, wanted) < 0.95 * plan.mean_error(12, plain, wanted)
 
 
-def test_how_many_items_are_measured() -> None:
-    assert how_many(Fraction(1), 16_470, 88_162, 0) == 20
-    assert how_many(Fraction(1, 20), 16_470, 88_162, 0) == 17
-    assert how_many(Fraction(1, 1000), 16_470, 88_162, 0) == 1
-    assert how_many(Fraction(1, 1000), 16_470, -5, 3) == 3
-    assert how_many(Fraction(100), 21, 10**6, 5) == 20
-
-
 # Privacy ---
 
 
 def test_what_is_measured_changes_by_one_record_in_one_cell_of_each_table() -> None:
-    one, more = (measure_views(sets(r, 10), asked(1), [], Silent()) for r in ([[1, 2]], [[1, 2], [2, 9]]))
-    for first, second in zip(one[1], more[1], strict=True):
+    one, more = (measured(sets(r, 10), asked(1), Silent()) for r in ([[1, 2]], [[1, 2], [2, 9]]))
+    for first, second in zip(one.tables, more.tables, strict=True):
         assert np.abs(first.counts - second.counts).sum() == 1
 
 
@@ -256,10 +234,10 @@ def ratio(records: list[list[int]], extra: list[int], items: int, epsilon: Fract
     """The largest likelihood ratio of all that is published, for a record more."""
     laws = []
     for rows in (records, [*records, extra]):
-        noise, law = Choosing(most), defaultdict[Any, float](float)
+        noise, law = Enumeration(most), defaultdict[Any, float](float)
         source = sets(rows, items)
-        for (choice, tables), chance in noise.runs(lambda s=source, n=noise: measure_views(s, asked(epsilon), [], n)):
-            law[(tuple(choice.codes.tolist()), *(tuple(one.counts.reshape(-1).tolist()) for one in tables))] += chance
+        for found, chance in noise.runs(lambda s=source, n=noise: measured(s, asked(epsilon), n)):
+            law[tuple(tuple(one.counts.reshape(-1).tolist()) for one in found.tables)] += chance
         assert sum(law.values()) == pytest.approx(1)
         laws.append(law)
     return worst_ratio(*laws)
@@ -272,57 +250,14 @@ def test_exact_likelihood_ratios_of_all_patterns(extra: list[int]) -> None:
     assert found > math.exp(0.9)  # all of it is spent on the record's own cell
 
 
-def test_exact_likelihood_ratios_with_choices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Number of records, choice of one or two of four items, tables over these: the whole mechanism."""
-    for module in (plan, publish):
-        monkeypatch.setattr(module, "TINY_UNIVERSE", 3)
-    monkeypatch.setattr(plan, "how_many", lambda *given: 1 + (given[2] > 1))
-    for extra in ([0], [1, 3]):
-        found = ratio([[0, 1], [0]], extra, 4, Fraction(2), 2)
-        assert 1.5 < found <= math.exp(2) * (1 + 1e-9)
-
-
-@pytest.mark.slow
-def test_a_choice_that_spends_more_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (plan, publish):
-        monkeypatch.setattr(module, "TINY_UNIVERSE", 3)
-    monkeypatch.setattr(plan, "how_many", lambda *_: 2)
-    careless = lambda counts, first, number, epsilon, noise: choose(counts, first, number, 9 * epsilon, noise)  # noqa: E731
-    monkeypatch.setattr(publish, "choose", careless)
-    assert ratio([[0, 1], [0]], [3], 4, Fraction(2), 2) > math.exp(2)
-
-
-def test_declared_items_come_first_and_cost_nothing() -> None:
-    codes = choose([5, 9, 1, 7, 8], [2, 0], 4, Fraction(1), Silent())
-    assert codes.tolist() == [2, 0, 1, 4]
-    rows = baskets(400, 30, 1)
-    wanted = plan.declared_sets(asked(workload=[["29", "28"], ["28", "27", "26"]]), [str(k) for k in range(30)])
-    choice, tables = measure_views(sets(rows, 30), asked(1), wanted, Silent())
-    assert choice.codes[:4].tolist() == [28, 29, 26, 27]
-    assert choice.budgets[:4] == (None,) * 4
-    assert choice.total_budget + sum(one.budget for one in tables) == 1
-
-
-@pytest.mark.soak(part="coverage")
-def test_an_item_that_was_not_chosen_is_rarely_above_its_bound() -> None:
-    """1,000 items, the last of three choices at 1/20: beyond ln(N/b)/e by chance b; 1,000 runs, false alarm 1e-6."""
-    counts = [200 - k // 10 for k in range(1000)]
-    noise, missed = SeededNoise(np.random.default_rng(3)), 0
-    for _ in range(1000):
-        codes = choose(counts, [], 3, Fraction(1, 20), noise)
-        left = max(count for code, count in enumerate(counts) if code not in codes)
-        missed += left > counts[codes[-1]] + most_excess(1000, Fraction(1, 20), 0.05)
-    assert missed <= stats.binom.isf(1e-6, 1000, 0.05)
-
-
 # The model ---
 
 
 def test_the_model_is_the_table_where_there_is_no_noise() -> None:
     rows = baskets(3000, 10, 2)
-    _, tables = measure_views(sets(rows, 10), asked(100), [], Silent())
+    tables = measured(sets(rows, 10), asked(100), Silent()).tables
     found, every = LeastSquares(tables, [2] * 10), tuple(range(10))
-    population = views_model.fit_population(found)
+    population = views_model.fit_population(found, 10)
     assert np.abs(population - found.estimate_table(every)).max() < 0.05
     np.testing.assert_allclose(ViewModel(found, population).spectrum[0], found.coefficients(every)[0], atol=0.05)
 
@@ -332,9 +267,9 @@ def test_the_model_is_a_population_and_nearer_to_it_than_the_counts(epsilon: Fra
     """4,000 records with 10 items: every number of records with all of some items, with a seed."""
     rows = baskets(4000, 10, 4)
     noise = SeededNoise(np.random.default_rng(5))
-    (_, exact), (_, tables) = (measure_views(sets(rows, 10), asked(epsilon), [], one) for one in (Silent(), noise))
+    exact, tables = (measured(sets(rows, 10), asked(epsilon), one).tables for one in (Silent(), noise))
     found = LeastSquares(tables, [2] * 10)
-    population = views_model.fit_population(found)
+    population = views_model.fit_population(found, 10)
     assert population.min() >= 0
     assert population.sum() == pytest.approx(found.total, rel=0.01)
     assert np.abs(np.cumsum(round_copies(population.ravel())) - np.cumsum(population)).max() <= 0.5 + 1e-6
@@ -348,9 +283,9 @@ def test_standard_errors_are_those_of_estimates_that_lean_on_the_model(epsilon: 
     """Of all patterns of five items and of seven: the errors of estimates are as large as is said, with a seed."""
     rows = baskets(4000, 10, 4)
     noise = SeededNoise(np.random.default_rng(7))
-    (_, exact), (_, tables) = (measure_views(sets(rows, 10), asked(epsilon), [], one) for one in (Silent(), noise))
+    exact, tables = (measured(sets(rows, 10), asked(epsilon), one).tables for one in (Silent(), noise))
     found = LeastSquares(tables, [2] * 10)
-    model, true = ViewModel(found, views_model.fit_population(found)), exact[-1].counts
+    model, true = ViewModel(found, views_model.fit_population(found, 10)), exact[-1].counts
     assert model.spectrum[1].min() >= 0
     assert model.spectrum[1].max() <= 1
     for chosen in ((0, 1, 2, 3, 4), (2, 3, 5, 6, 7, 8, 9)):
@@ -406,17 +341,13 @@ def themed_baskets(exponent: float, draw: np.random.Generator, *, themed: bool) 
 @each("exponent", [0.5, 1.0])
 @each("themed", [False, True])
 @each("seed", [1, 2, 3])
-def test_the_most_frequent_of_120_items_are_among_those_that_are_measured(
-    exponent: float, seed: int, *, themed: bool
-) -> None:
+def test_the_most_frequent_of_120_items_have_the_largest_counts(exponent: float, seed: int, *, themed: bool) -> None:
     """At epsilon 1 at least 17 of the 20 most frequent ones."""
     draw = np.random.default_rng(seed)
     source = themed_baskets(exponent, draw, themed=themed)
-    choice, tables = measure_views(source, asked(1), [], SeededNoise(draw))
-    found = LeastSquares(tables, [2] * len(choice.codes))
-    estimates = [found.estimate_table((i,))[1] for i in range(len(choice.codes))]
-    best = choice.codes[np.argsort(estimates)[-20:]]
-    assert len(np.intersect1d(best, np.argsort(source.item_weights)[-20:])) >= 17
+    counts = measured(source, asked(1), SeededNoise(draw)).counts
+    assert counts is not None
+    assert len(np.intersect1d(counts.largest_items(20), np.argsort(source.item_weights)[-20:])) >= 17
 
 
 @pytest.mark.slow
@@ -425,9 +356,10 @@ def test_intervals_of_what_no_view_holds_cover(*, themed: bool) -> None:
     """Threes of 20 of 120 items. How sets deviate has no law, so these are wide bounds: 0.9, and 0.5 to 1.4."""
     draw = np.random.default_rng(6)
     source = themed_baskets(1.0, draw, themed=themed)
-    choice, tables = measure_views(source, asked(1), [], SeededNoise(draw))
-    found, true = LeastSquares(tables, [2] * len(choice.codes)), source.count_patterns(choice.codes)
-    model, held = ViewModel(found, views_model.fit_population(found)), sum_supersets(true)
+    views = measured(source, asked(1), SeededNoise(draw))
+    number = len(views.codes)
+    found, true = LeastSquares(views.tables, column_sizes(number, views.tables)), source.count_patterns(views.codes)
+    model, held = ViewModel(found, views_model.fit_population(found, number)), sum_supersets(true)
     question, far = np.eye(8)[7].reshape(2, 2, 2), []
     for three in itertools.combinations(range(true.ndim), 3):
         if not found.is_measured(three):
@@ -469,7 +401,7 @@ def covered(epsilon: str, items: int, runs: int, seed: int) -> dict[str, list[bo
     }
     held: dict[str, list[bool]] = {name: [] for name in asked_for}
     for _ in range(runs):
-        found = LeastSquares(measure_views(source, asked(epsilon), [], noise)[1], [2] * items)
+        found = LeastSquares(measured(source, asked(epsilon), noise).tables, [2] * items)
         model = ViewModel(found, np.zeros_like(true, dtype=float))
         for name, question in asked_for.items():
             told = model.answer(every, question, 0.05, leaning=False)
