@@ -66,8 +66,10 @@ def test_verify_prints_the_budget_that_the_tables_spend(shelf: Shelf, case: Case
         assert_tree_spends(made, epsilon)
         return
     budgets = read_budgets(made, "privsql_cliques")
-    chosen = [Fraction(budget) for (budget,) in made.rows("SELECT budget FROM privsql_chosen WHERE budget IS NOT NULL")]
-    spent = sum(one.spent for one in budgets) + sum(chosen)
+    facts = made.facts
+    spent = sum(one.spent for one in budgets) + Fraction(facts["items_budget"])
+    assert facts["items_scale"] == pytest.approx(facts["cap"] / float(Fraction(facts["items_budget"]) or 1))
+    assert (facts["cap"] > 0) == (case is CHOSEN)
     if case is GAUSSIAN:
         assert [one.found for one in bounds] == [epsilon, Fraction(1, 10**6), spent]
         assert 1 - 1e-6 < least_epsilon(spent, 1e-6) < 1 + 1e-9
@@ -99,6 +101,11 @@ def assert_cells(made: Made) -> None:
         cells.setdefault(clique, {})[cell] = count
     baskets = [frozenset(goods) for (goods,) in made.truth(f"SELECT goods FROM {NAME}")]
     for number, budget in enumerate(read_budgets(made, "privsql_cliques")):
+        if budget.columns == ("length of the record",):
+            lengths = Counter(map(len, baskets))  # of all but the longest classes
+            noise = [cells[number][size] - lengths[size] for size in range(17)]
+            assert_laplace(noise, budget.scale)
+            continue
         true = Counter(tuple(item in basket for item in budget.columns) for basket in baskets)
         patterns = itertools.product((False, True), repeat=len(budget.columns))
         expected = {sum(held << place for place, held in enumerate(reversed(held))): true[held] for held in patterns}
@@ -109,6 +116,19 @@ def assert_cells(made: Made) -> None:
             assert any(noise)
         else:
             assert_laplace(noise, budget.scale)
+
+
+def test_every_item_of_a_large_universe_is_counted_with_noise_of_its_scale(shelf: Shelf) -> None:
+    made = shelf.get(CHOSEN)
+    facts = made.facts
+    baskets = [frozenset(goods) for (goods,) in made.truth(f"SELECT goods FROM {NAME}")]
+    short = Counter(item for basket in baskets if len(basket) <= facts["cap"] for item in basket)
+    long = Counter(item for basket in baskets if len(basket) > facts["cap"] for item in basket)
+    found = made.rows("SELECT item, whole, cut FROM privsql_items JOIN privsql_universe USING (code)")
+    assert len(found) == facts["items"]
+    assert_laplace([whole - short[item] for item, whole, _ in found], facts["items_scale"])
+    noise = 40 * facts["items_scale"]
+    assert all(-noise <= cut <= long[item] + noise for item, _, cut in found)
 
 
 def test_parts_of_diffpart_are_counted_with_noise_of_their_scale(shelf: Shelf) -> None:

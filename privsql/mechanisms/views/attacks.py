@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from privsql.mechanisms.dp.attacks import attack_noisy_tables
@@ -19,4 +20,5 @@ def attack_views(view: ReleaseView) -> list[Finding]:
     cap, scale = view.manifest.facts["cap"], view.manifest.facts["items_scale"]
     if not cap:
         return attack_noisy_tables(view, 0.0)
-    return attack_noisy_tables(view, cap / (2 * scale**2) if view.manifest.parameters.get("delta") else cap / scale)
+    concentrated = Fraction(view.manifest.parameters.get("delta", "0")) > 0
+    return attack_noisy_tables(view, cap / (2 * scale**2) if concentrated else cap / scale)
