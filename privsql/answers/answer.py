@@ -426,6 +426,10 @@ class Answers(ABC):
         """Return the texts of the items that a record can hold; none where records hold no items."""
         return ()
 
+    def count_items(self, labels: Sequence[str], estimator: str, confidence: float) -> list[Estimate] | None:
+        """Return the number of records with each of some items at once; None where each is a question of its own."""
+        return None
+
     def list_values(self, name: str, most: int) -> list[str | None]:
         """Return the texts of a column's values in the release, in the order of its type; None for NULL.
 

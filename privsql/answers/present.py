@@ -409,12 +409,21 @@ def join_answers(parts: UnionParts, answers: Sequence[Answer]) -> Answer:
 
 
 def join_items(
-    items: ItemGroups, fields: Sequence[Field], labels: Sequence[object], answers: Sequence[Answer]
+    items: ItemGroups,
+    fields: Sequence[Field],
+    labels: Sequence[object],
+    answers: Sequence[Answer],
+    known: Sequence[Estimate] | None = None,
 ) -> Answer:
-    """Return a row for each item of the counts that several answers hold, each in one row."""
+    """Return a row for each item of the counts that several answers hold, each in one row.
+
+    ``known``: the counts themselves; then the answers only say how they were made.
+    """
     first = items.item_first
     label_field, count_field = fields if first else fields[::-1]
     counts = [one.read_row(answer.rows[0]) for answer in answers for one in answer.figures]
+    if known is not None:
+        counts = [(one.estimate, one.std_error, one.low, one.high) for one in known]
     weakest = max((one for answer in answers for one in answer.figures), key=lambda one: WEAKEST.index(one.rests_on))
     named = count_field.name
     figures = (named, *(f"{named}_{part}" for part in FIGURES[1:]))

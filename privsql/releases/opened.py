@@ -412,6 +412,10 @@ class Release:
             answers = [self._answer_compiled(one, confidence, estimator, limits) for one in parts.queries]
             return join_answers(parts, answers)
         if self.answers.item_labels:
+            if self.manifest.record is not None:
+                from privsql.answers.sql.item_rows import ItemRows
+
+                sql = ItemRows(self.manifest.record, self.manifest.sensitive[0].name).translate(sql)
             items = split_items(sql, self.manifest.name, self.manifest.sensitive[0].name)
             if items is not None:
                 return self._answer_items(sql, items, confidence, estimator, limits)
@@ -451,10 +455,16 @@ class Release:
                 *find_unknown(statement, self.answers, self.manifest.roles),
                 *explain_rounding(statement, self.manifest.bins, presented.open_rounded, self._db),
                 *self._explain_weights(statement),
+                *self._note_records(statement),
             ),
             presented.bounds_rest_on(),
             presented.rows_rest_on(),
         )
+
+    def _note_records(self, statement: Statement) -> Iterator[str]:
+        """Yield what COUNT(*) counts where the source has a row for each item of a record."""
+        if self.manifest.record is not None and statement.scope.where is None and not statement.calls[0].among:
+            yield f"a record is all rows with the same {self.manifest.record}: COUNT(*) counts it once"
 
     def _explain_weights(self, statement: Statement) -> Iterator[str]:
         """Yield how many records weighted sums are worth: (sum w)^2 / sum w^2, for each weight of the question.
@@ -493,13 +503,19 @@ class Release:
 
         fields = self._db.describe_select(as_described(sql, self.manifest.name))
         held, labels = self.manifest.sensitive[0], self.answers.item_labels
+        if items.among is not None:
+            labels = tuple(one for one in labels if one in items.among)
+            if strange := sorted(items.among - set(labels)):
+                raise UsageError(f"item {strange[0]!r} is not in the universe of this release")
         if limits is not None and len(labels) > limits.rows:
             raise UsageError(
                 f"the release has {len(labels):,} items, more than {limits.rows:,}; name some in conditions"
             )
         kind, answers = exp.DataType.build(held.type.removesuffix("[]"), dialect=DIALECT), []
-        for start in range(0, len(labels), MOST_ASKED):
-            values = [exp.cast(exp.Literal.string(one), kind) for one in labels[start : start + MOST_ASKED]]
+        known = self.answers.count_items(labels, estimator, confidence) if items.where is None else None
+        asked = labels if known is None else labels[:1]  # a question for one item says how all are answered
+        for start in range(0, len(asked), MOST_ASKED):
+            values = [exp.cast(exp.Literal.string(one), kind) for one in asked[start : start + MOST_ASKED]]
             held_by = [exp.func("list_contains", sqlfiles.column(held.name), value) for value in values]
             counts = [exp.Filter(this=exp.Count(this=exp.Star()), expression=exp.Where(this=one)) for one in held_by]
             query = exp.select(*(sqlfiles.alias_as(one, f"c{k}") for k, one in enumerate(counts)))
@@ -507,7 +523,7 @@ class Release:
             query = query.where(items.where.copy()) if items.where is not None else query
             answers.append(self._answer_compiled(query.sql(DIALECT), confidence, estimator, limits))
         named = [int(one) for one in labels] if kind.is_type(*exp.DataType.INTEGER_TYPES) else labels
-        return join_items(items, fields, named, answers)
+        return join_items(items, fields, named, answers, known)
 
     def _preview(self, asking: SelectEvaluation, fields: list[Field], limits: QuestionLimits | None) -> Answer:
         """Return some records, without their sensitive values."""

@@ -560,6 +560,7 @@ def _make_manifest(publication: Publication, facts: Facts) -> Manifest:
         groups={name: [] for name in coarse["groups"]},
         place="schema" if spec.release.schema_ is not None else None,
         persons=source.persons,
+        record=spec.columns.record,
         wording=spec.release.wording,
         **_record_counts(spec, source, facts),
         randomness=publication.key.origin,

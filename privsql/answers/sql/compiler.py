@@ -710,11 +710,13 @@ class ItemGroups:
     Attributes:
         item_first: Whether the item stands before the count.
         where: The condition on records.
+        among: The texts of the items that are listed; None for all.
         rows: ORDER BY, LIMIT and OFFSET; it has no queries.
     """
 
     item_first: bool
     where: exp.Expr | None
+    among: frozenset[str] | None
     rows: UnionParts
 
 
@@ -729,6 +731,7 @@ def split_items(sql: str, release: str, items: str) -> ItemGroups | None:
     places = [at for at, item in enumerate(tree.expressions) if _is_item(item.unalias(), name, items)]
     counts = [at for at, item in enumerate(tree.expressions) if is_count(item.unalias())]
     keys = tree.args["group"].expressions if tree.args.get("group") else []
+    among, where = _split_listed(where, name, items)
     on_items = where is not None and any(_is_item(one, name, "") for one in where.find_all(exp.Column))
     if (
         len(tree.expressions) != 2
@@ -737,7 +740,20 @@ def split_items(sql: str, release: str, items: str) -> ItemGroups | None:
         or on_items
     ):
         raise UsageError(f"{shorten_sql(tree)}: a list of items has one COUNT(*) by item; {works}")
-    return ItemGroups(places[0] == 0, where, _read_union((), tree, tree))
+    return ItemGroups(places[0] == 0, where, among, _read_union((), tree, tree))
+
+
+def _split_listed(where: exp.Expr | None, name: str, items: str) -> tuple[frozenset[str] | None, exp.Expr | None]:
+    """Return which items a condition lists, None for all, and the condition on records."""
+    parts = [] if where is None else list(where.flatten()) if isinstance(where, exp.And) else [where]
+    listed, rest = None, []
+    for part in parts:
+        if isinstance(part, exp.In) and part.this.args.get("table") and _is_item(part.this, name, items):
+            texts = frozenset(one.sql(DIALECT) if isinstance(one, exp.Neg) else one.name for one in part.expressions)
+            listed = texts if listed is None else listed & texts
+        else:
+            rest.append(part)
+    return listed, exp.and_(*rest) if rest else None
 
 
 def _find_unnested(tree: exp.Select, release: str, items: str, works: str) -> tuple[str, exp.Expr | None]:

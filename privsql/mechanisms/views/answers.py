@@ -130,6 +130,11 @@ class ItemAnswers(PrivateAnswers):
     def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
         """Return the number of records that contain all of some items, as ``list_has_all`` gets it."""
 
+    def count_items(self, labels: Sequence[str], estimator: str, confidence: float) -> list[Estimate] | None:
+        """Return the number of records with each of some items, as a question for each would be answered."""
+        code = {label: at for at, label in enumerate(self.item_labels)}
+        return [self.containing([code[label]], estimator, confidence) for label in labels]
+
     def bound_errors(
         self, true: WeightedSets, questions: Mapping[str, Sequence[tuple[int, ...]]], doubt: float
     ) -> dict[str, int]:

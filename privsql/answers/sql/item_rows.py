@@ -1,0 +1,173 @@
+"""Translate questions about rows of (record, item) into questions about the set of items that a record is.
+
+The source of such a release has a row for each item of a record, and people ask it so. A row is an item of a record, so
+COUNT(*) of the rows with an item is the number of records with it. COUNT(DISTINCT record) of the rows with any of some
+items is the number of records with any. Without a condition on the item COUNT(*) stays what it is: all records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from privsql.answers.sql.grammar import is_count, parse_query_text, read_clause, set_condition, shorten_sql
+from privsql.engine.files import fold_name
+from privsql.engine.sqlfiles import DIALECT, column
+from privsql.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LISTS = (exp.ArrayContains, exp.ArrayContainsAll, exp.ArrayOverlaps, exp.Anonymous, exp.Length, exp.ArraySize)
+WORKS = (
+    "{item} = 'a' or {item} IN ('a', 'b') in WHERE, COUNT(*) and COUNT(DISTINCT {record}), alone or by GROUP BY {item}"
+)
+
+
+@dataclass(frozen=True)
+class ItemRows:
+    """The columns of a source with a row for each item of a record: the record's and the item's."""
+
+    record: str
+    item: str
+
+    def translate(self, sql: str) -> str:
+        """Return a query about rows as one about sets; any other query as it is.
+
+        >>> ItemRows("basket", "good").translate("SELECT COUNT(*) FROM t WHERE good = 'ale'")
+        "SELECT COUNT(*) FILTER(WHERE LIST_CONTAINS(good, 'ale')) FROM t"
+        """
+        tree = parse_query_text(sql)
+        if not isinstance(tree, exp.Select) or tree.find(exp.Explode, exp.Unnest):
+            return sql
+        asked = [one for one in tree.find_all(exp.Column) if self._is_item(one) and one.find_ancestor(*LISTS) is None]
+        records = [one for one in tree.find_all(exp.Column) if fold_name(one.name) == fold_name(self.record)]
+        if not asked and not records:
+            return sql
+        if tree.find(exp.Subquery) or tree.args.get("joins") or tree.args.get("having") or tree.args.get("with_"):
+            raise self._refuse(tree)
+        for one in (*asked, *records):
+            one.set("table", None)
+        where = read_clause(tree, "where")
+        chosen, rest = self._split_condition(where)
+        set_condition(tree, "where", rest)
+        if tree.args.get("group"):
+            self._group_by_item(tree, chosen)
+        else:
+            for count in list(tree.find_all(exp.Count)):
+                holder = count.parent if isinstance(count.parent, exp.Filter) else count
+                holder.replace(self._count_sets(count, holder, chosen))
+        if any(self._is_item(one) and one.find_ancestor(*LISTS, exp.Unnest) is None for one in self._columns(tree)):
+            raise self._refuse(tree)
+        return tree.sql(DIALECT)
+
+    def _columns(self, tree: exp.Select) -> list[exp.Column]:
+        """Return the columns of a query that are none of an unnested list."""
+        return [one for one in tree.find_all(exp.Column) if one.table != UNNESTED]
+
+    def _is_item(self, node: exp.Expr) -> bool:
+        return isinstance(node, exp.Column) and fold_name(node.name) == fold_name(self.item)
+
+    def _refuse(self, node: exp.Expr) -> UsageError:
+        works = WORKS.format(item=self.item, record=self.record)
+        return UsageError(
+            f"{shorten_sql(node)} is not supported for rows of ({self.record}, {self.item}); what works is {works}; "
+            f"records with all of some items are COUNT(*) WHERE list_has_all({self.item}, ['a', 'b'])"
+        )
+
+    def _split_condition(self, condition: exp.Expr | None) -> tuple[list[exp.Expr] | None, exp.Expr | None]:
+        """Return the items that a condition on rows names, None where it names none, and the rest of it."""
+        chosen: list[exp.Expr] | None = None
+        rest = []
+        whole = None if condition is None else condition.unnest()
+        for part in () if whole is None else whole.flatten() if isinstance(whole, exp.And) else (whole,):
+            part = part.unnest()
+            named = self._read_items(part)
+            if named is None:
+                if any(self._is_item(one) and one.find_ancestor(*LISTS) is None for one in part.find_all(exp.Column)):
+                    raise self._refuse(part)
+                rest.append(part.copy())
+            else:
+                chosen = named if chosen is None else [one for one in chosen if one in named]
+        return chosen, exp.and_(*rest) if rest else None
+
+    def _read_items(self, part: exp.Expr) -> list[exp.Expr] | None:
+        """Return the items that a row must have one of; None for another condition."""
+        if isinstance(part, exp.EQ) and self._is_item(part.this):
+            return [part.expression.copy()]
+        if isinstance(part, exp.EQ) and self._is_item(part.expression):
+            return [part.this.copy()]
+        if isinstance(part, exp.In) and self._is_item(part.this) and part.expressions:
+            return list(dict.fromkeys(one.copy() for one in part.expressions))
+        if isinstance(part, exp.Or):
+            parts = [self._read_items(one.unnest()) for one in part.flatten()]
+            known = [one for one in parts if one is not None]
+            return list(dict.fromkeys(item for one in known for item in one)) if len(known) == len(parts) else None
+        return None
+
+    def _is_of_records(self, count: exp.Count) -> bool:
+        """Return whether a count is COUNT(DISTINCT record), not COUNT(*); raise ``UsageError`` for any other."""
+        if is_count(count):
+            return False
+        held = count.this.expressions if isinstance(count.this, exp.Distinct) else []
+        if len(held) == 1 and isinstance(held[0], exp.Column) and fold_name(held[0].name) == fold_name(self.record):
+            return True
+        raise self._refuse(count)
+
+    def _count_sets(self, count: exp.Count, holder: exp.Expr, chosen: Sequence[exp.Expr] | None) -> exp.Expr:
+        """Return a count of rows, with FILTER or without, as one of sets, among ``chosen`` items of WHERE."""
+        condition = holder.expression.this if isinstance(holder, exp.Filter) else None
+        own, rest = self._split_condition(condition)
+        if own is not None and chosen is not None:
+            items: Sequence[exp.Expr] | None = [one for one in chosen if one in own]
+        else:
+            items = own if chosen is None else chosen
+        once = self._is_of_records(count)
+        if items is None:
+            return _count_where(rest)
+        if once and len(items) > 1:
+            held = exp.func("list_has_any", column(self.item), exp.array(*items))
+            return _count_where(held if rest is None else exp.and_(held, rest))
+        parts = [exp.func("list_contains", column(self.item), one) for one in items] or [exp.false()]
+        counts = [_count_where(one if rest is None else exp.and_(one, rest)) for one in parts]
+        result = counts[0]
+        for one in counts[1:]:
+            result = exp.Add(this=result, expression=one)
+        return exp.paren(result) if len(counts) > 1 else result
+
+    def _group_by_item(self, tree: exp.Select, chosen: Sequence[exp.Expr] | None) -> None:
+        """Let a query count the sets with each item of an unnested list, among ``chosen`` ones."""
+        keys = tree.args["group"].expressions
+        if any(not self._is_item(one) and not one.is_int for one in (*keys, *_plain_columns(tree))):
+            raise self._refuse(tree)
+        for count in list(tree.find_all(exp.Count)):
+            self._is_of_records(count)
+            if isinstance(count.parent, exp.Filter):
+                raise self._refuse(count.parent)
+            count.replace(exp.Count(this=exp.Star()))
+        for one in [one for one in self._columns(tree) if self._is_item(one) and one.find_ancestor(exp.Where) is None]:
+            one.replace(column(self.item, UNNESTED))
+        listed = exp.Unnest(
+            expressions=[column(self.item)],
+            alias=exp.TableAlias(this=exp.to_identifier(UNNESTED), columns=[exp.to_identifier(self.item)]),
+        )
+        tree.set("joins", [exp.Join(this=listed, kind="CROSS")])
+        if chosen is not None:
+            among = exp.In(this=column(self.item, UNNESTED), expressions=[one.copy() for one in chosen])
+            set_condition(tree, "where", read_clause(tree, "where"), among)
+
+
+UNNESTED = "of_the_record"
+
+
+def _plain_columns(tree: exp.Select) -> list[exp.Expr]:
+    """Return what a query selects beside aggregate functions."""
+    return [one.unalias() for one in tree.expressions if not one.find(exp.Count)]
+
+
+def _count_where(condition: exp.Expr | None) -> exp.Expr:
+    """Return COUNT(*), of the records that meet a condition."""
+    count = exp.Count(this=exp.Star())
+    return count if condition is None else exp.Filter(this=count, expression=exp.Where(this=condition))
