@@ -59,13 +59,15 @@ class ItemRows:
             for count in list(tree.find_all(exp.Count)):
                 holder = count.parent if isinstance(count.parent, exp.Filter) else count
                 holder.replace(self._count_sets(count, holder, chosen))
-        if any(self._is_item(one) and one.find_ancestor(*LISTS, exp.Unnest) is None for one in self._columns(tree)):
+        left = [one for one in tree.find_all(exp.Column) if one.table != UNNESTED]
+        if any(self._is_row_of(one) for one in left):
             raise self._refuse(tree)
         return tree.sql(DIALECT)
 
-    def _columns(self, tree: exp.Select) -> list[exp.Column]:
-        """Return the columns of a query that are none of an unnested list."""
-        return [one for one in tree.find_all(exp.Column) if one.table != UNNESTED]
+    def _is_row_of(self, node: exp.Column) -> bool:
+        """Return whether a column is the record's, or the item's outside of functions of lists."""
+        is_list = node.find_ancestor(*LISTS, exp.Unnest) is not None
+        return fold_name(node.name) == fold_name(self.record) or (self._is_item(node) and not is_list)
 
     def _is_item(self, node: exp.Expr) -> bool:
         return isinstance(node, exp.Column) and fold_name(node.name) == fold_name(self.item)
@@ -130,7 +132,7 @@ class ItemRows:
         if once and len(items) > 1:
             held = exp.func("list_has_any", column(self.item), exp.array(*items))
             return _count_where(held if rest is None else exp.and_(held, rest))
-        parts = [exp.func("list_contains", column(self.item), one) for one in items] or [exp.false()]
+        parts: list[exp.Expr] = [exp.func("list_contains", column(self.item), one) for one in items] or [exp.false()]
         counts = [_count_where(one if rest is None else exp.and_(one, rest)) for one in parts]
         result = counts[0]
         for one in counts[1:]:
@@ -139,15 +141,23 @@ class ItemRows:
 
     def _group_by_item(self, tree: exp.Select, chosen: Sequence[exp.Expr] | None) -> None:
         """Let a query count the sets with each item of an unnested list, among ``chosen`` ones."""
-        keys = tree.args["group"].expressions
-        if any(not self._is_item(one) and not one.is_int for one in (*keys, *_plain_columns(tree))):
+        keys, shown = tree.args["group"].expressions, [one for one in tree.expressions if not one.find(exp.Count)]
+        names = {fold_name(one.alias) for one in shown if one.alias}
+        unknown = [
+            one for one in keys if not self._is_item(one) and not one.is_int and fold_name(one.name) not in names
+        ]
+        if unknown or not all(self._is_item(one.unalias()) for one in shown):
             raise self._refuse(tree)
+        if len(keys) == 1:
+            tree.set("group", exp.Group(expressions=[column(self.item)]))
         for count in list(tree.find_all(exp.Count)):
             self._is_of_records(count)
             if isinstance(count.parent, exp.Filter):
                 raise self._refuse(count.parent)
             count.replace(exp.Count(this=exp.Star()))
-        for one in [one for one in self._columns(tree) if self._is_item(one) and one.find_ancestor(exp.Where) is None]:
+        for one in [
+            one for one in tree.find_all(exp.Column) if self._is_item(one) and one.find_ancestor(exp.Where) is None
+        ]:
             one.replace(column(self.item, UNNESTED))
         listed = exp.Unnest(
             expressions=[column(self.item)],
@@ -160,11 +170,6 @@ class ItemRows:
 
 
 UNNESTED = "of_the_record"
-
-
-def _plain_columns(tree: exp.Select) -> list[exp.Expr]:
-    """Return what a query selects beside aggregate functions."""
-    return [one.unalias() for one in tree.expressions if not one.find(exp.Count)]
 
 
 def _count_where(condition: exp.Expr | None) -> exp.Expr:
