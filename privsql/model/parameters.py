@@ -99,6 +99,12 @@ class Facts(BaseModel):
         """Return a table for people, its head first; empty where there is none."""
         return []
 
+    def require_records(self, records: int) -> None:
+        """Raise ``InfeasibleError`` if a plan predicts that a release of so many records would be refused.
+
+        Only the verb ``plan`` asks: a private release must not depend on their exact number.
+        """
+
     def list_warnings(self) -> list[str]:
         """Return what the publisher should know before anybody relies on the release."""
         return []

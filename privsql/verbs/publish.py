@@ -508,6 +508,7 @@ def plan(spec: SpecLike | None = None, **how: Unpack[Planning]) -> Published:
             options.report.start_step(PLANNING)
             with _explain_stale_setting(publication.source):
                 facts = meant.implementation.plan(detached or db, publication.source, meant.mechanism)
+                facts.require_records(publication.source.records)
         source, seconds = publication.source, time.monotonic() - clock
         stated = _release_facts(meant, source, facts)
         summary = ReleaseSummary.foresee(

@@ -117,6 +117,15 @@ def scattered(folder: Path, more: str = "") -> Path:
 
 
 @pytest.mark.slow
+def test_a_plan_predicts_that_nothing_will_be_kept(empty: Path) -> None:
+    """By thresholds and the number of records; nothing is drawn, and what the message names works."""
+    refused(run("plan", scattered(empty)), 3, "hardly any item set", "900 items", "algorithm = 'views'", "Nothing was")
+    assert succeeded("plan", scattered(empty), "--set", "mechanism.algorithm=views", "--json").json["items"] == 900
+    needed = succeeded("plan", scattered(empty), "--set", "mechanism.epsilon=100", "--json").json["least_records"]
+    assert needed <= 400
+
+
+@pytest.mark.slow
 def test_a_release_of_which_nothing_was_kept_is_refused(empty: Path) -> None:
     """Nothing is written; the publisher learns why, and what helps; the ledger counts what was drawn."""
     path = shop_.spec(empty, mechanism=ANY.format(more=""), release='name = "shop"\nto = "none.duckdb"')

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from privsql.errors import InfeasibleError
 from privsql.mechanisms.marginals.parameters import describe_values
 from privsql.mechanisms.views.parameters import describe_universe
 from privsql.model.parameters import Facts, NoiseOrigin, Version, describe_noise, warn_remaining
@@ -20,13 +21,24 @@ class ItemSetTreePlan(Facts):
     height: int
     first_budget: str
     first_threshold: int
+    least_records: int
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return the taxonomy and the first expansion."""
+        """Return the taxonomy, the first expansion, and how many records a table needs."""
         first = (
             f"spends {self.first_budget}, is one of at most {self.inner_nodes:,}, prunes below {self.first_threshold:,}"
         )
-        return [_describe_taxonomy(self), ("first expansion", first)]
+        needed = f"{self.least_records:,} at least, or hardly any item set is kept"
+        return [_describe_taxonomy(self), ("first expansion", first), ("records", needed)]
+
+    def require_records(self, records: int) -> None:
+        """Raise ``InfeasibleError`` for so few records that hardly any item set would be kept."""
+        if records < self.least_records:
+            raise InfeasibleError(
+                f"hardly any item set would be kept: the tree over {self.items:,} items needs about "
+                f"{self.least_records:,} records at epsilon {self.epsilon}, and there are fewer; algorithm = 'views' "
+                "counts every item of any universe. Nothing was drawn"
+            )
 
 
 class ItemSetTreeFacts(Facts):

@@ -69,6 +69,9 @@ def items_taxonomy(items: int, params: SetValued) -> Taxonomy:
     return make_taxonomy(np.zeros_like(parents), parents, sets=True)
 
 
+PARTS = 10  # a part of that many of all records, the largest on many a path, should not be pruned anywhere
+
+
 def plan_sets(source: Records, params: SetValued) -> ItemSetTreePlan:
     """Return what is known without looking at the records: taxonomy, budgets and thresholds at the root."""
     taxonomy = items_taxonomy(len(source.labels), params)
@@ -83,6 +86,7 @@ def plan_sets(source: Records, params: SetValued) -> ItemSetTreePlan:
         height=int(taxonomy.height[root]),
         first_budget=fraction_text(spent),
         first_threshold=rule.least_size(spent, branches, int(taxonomy.height[root]), leaf=bool(last)),
+        least_records=0 if params.allow_empty else PARTS * bound_noise(rule, taxonomy).threshold,
     )
 
 
