@@ -255,6 +255,13 @@ class Warehouse(Relations, Protocol):
         """Run a SELECT of the publisher's own, and fetch all rows."""
 
 
+class TextWarehouse(Warehouse, Protocol):
+    """A warehouse that reads CSV files."""
+
+    def mount_texts(self, name: str, origin: Origin) -> None:
+        """Make the values of CSV files readable as texts, as ``name``."""
+
+
 class DetachedWarehouse(Warehouse, Protocol):
     """A warehouse that no release can be attached to: the tables of one are written as files."""
 

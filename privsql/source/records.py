@@ -51,6 +51,7 @@ from privsql.source.table import (
     read_listed,
     reduce_persons,
 )
+from privsql.source.texts import refuse_misread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -96,6 +97,8 @@ def prepare_table(
             f"columns.bins: column {calendar!r}: {columns.bins[calendar]} need DuckDB, and the source lies in "
             f"{source.kind}; make them in its query"
         )
+    if types is None:
+        refuse_misread(db, source, [*columns.names, source.id, source.person, source.order])
     roles, sources, coarse = _resolve_roles(db, columns, mounted, listed)
     suppressed = [name for name in sources if columns.null_policy(name) == "suppress"]
     keep = all_of([exp.not_(is_null(sources[name].copy())) for name in suppressed])
@@ -306,6 +309,8 @@ def prepare_sets(
         UsageError: A column is unknown, or its type can't be published.
     """
     mounted = mount_persons(db, source, types)
+    if types is None:
+        refuse_misread(db, source, [*columns_.set_columns, source.id, source.person, source.order])
     known = index_names(db.list_fields(mounted))
     columns = [find_column(known, name) for name in columns_.set_columns]
     kind = _item_type(columns[-1], is_list=columns_.items is not None)

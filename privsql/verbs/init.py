@@ -48,6 +48,7 @@ from privsql.source.roles import (
 from privsql.source.spec import Columns
 from privsql.source.spec import schema as specification_schema
 from privsql.source.table import find_column, index_names, is_publishable, mount_persons
+from privsql.source.texts import Misreading, find_date_format, find_misread
 from privsql.verbs.sessions import open_session
 
 if TYPE_CHECKING:
@@ -62,6 +63,9 @@ if TYPE_CHECKING:
 INIT_KEYS = (
     "source.table", "source.query", "source.engine", "columns.sensitive", "columns.categorical", "mechanism.kind",
     "source.person",
+)  # fmt: skip
+READ_KEYS = (  # as a specification has them
+    "source.options", "source.reader", "source.hive_partitioning", "source.union_by_name", "source.population"
 )  # fmt: skip
 
 
@@ -87,7 +91,7 @@ def init(
         sensitive: The sensitive column, if its name does not show it.
         mechanism: The kind of mechanism; by default the one that suits the sensitive column.
         set: Keys of a specification that say how to read the source. source.table may list several tables, which are
-            joined by the names of records or persons that they share. ``INIT_KEYS`` are all of them.
+            joined by the names of records or persons that they share. ``INIT_KEYS`` and ``READ_KEYS`` are all of them.
         base: The folder where the specification will lie, from which its paths are taken; else they are absolute.
         protect: Values of the sensitive column to protect; all others are free.
         promise: What to promise, a name of ``PROMISES``; by default the first that suits the column.
@@ -107,8 +111,10 @@ def init(
         return specification_schema()
     keywords = {"sensitive": sensitive, "mechanism": mechanism, "set": set}
     given = {".".join(path): value for path, value in read_keywords(keywords).items()}
-    if (wrong := next((key for key in given if key not in INIT_KEYS), None)) is not None:
-        raise UsageError(f"init takes {', '.join(INIT_KEYS)}, not {wrong}{suggest_name(wrong, INIT_KEYS)}")
+    known = (*INIT_KEYS, *READ_KEYS)
+    if (wrong := next((key for key in given if key not in known), None)) is not None:
+        raise UsageError(f"init takes {', '.join(known)}, not {wrong}{suggest_name(wrong, known)}")
+    read_as = {key.removeprefix("source."): given[key] for key in READ_KEYS if key in given}
     table, query, engine, sensitive, categorical, kind, person = map(given.get, INIT_KEYS)
     sensitive = _as_single_name(sensitive)
     tables = (table,) if isinstance(table, str) else tuple(table or ())
@@ -122,7 +128,8 @@ def init(
         raise UsageError("give source.table or source.query, not both")
     with options_from(how, init) as options:
         if is_table(source):
-            return _propose_spec(Place("the table", {"frame": as_frame(source)}, {"query": query}), wishes, options)
+            table_place = Place("the table", {"frame": as_frame(source)}, {"query": query, **read_as})
+            return _propose_spec(table_place, wishes, options)
         if not isinstance(source, str | os.PathLike):
             raise UsageError(f"{type(source).__name__} is neither a path nor a table")
         name = os.fspath(source)
@@ -131,7 +138,7 @@ def init(
             relation = tomlkit.inline_table()
             relation.update(_describe_relation(name, tables, query))
             held = {holder: relation}
-            return _propose_spec(Place("the table", {holder: relation.unwrap()}, {}, held), wishes, options)
+            return _propose_spec(Place("the table", {holder: relation.unwrap()}, read_as, held), wishes, options)
         if engine not in (None, HERE):
             path = _as_spec_path(name, as_optional_path(base, "base"))
             place, written = {"file": name, "engine": engine}, {"file": path, "engine": engine}
@@ -143,7 +150,7 @@ def init(
                 query = _join_tables(name, tables, options) if len(tables) > 1 else None
             place, written = {"database": name}, {"database": _as_spec_path(name, as_optional_path(base, "base"))}
         how_read = {"query": query} if query is not None or not tables else {"table": tables[0]}
-        return _propose_spec(Place(name, place, how_read, written), wishes, options)
+        return _propose_spec(Place(name, place, how_read | read_as, written), wishes, options)
 
 
 SEVERAL = (
@@ -214,7 +221,8 @@ class Place:
     def with_types(self, columns: Iterable[Column | Profile | Field], kinds: Collection[str]) -> Place:
         """Return the place of a CSV file of which the specification, and no record, decides these types."""
         typed = {one.name: one.type for one in columns if one.type in kinds}
-        options = self.how_read.get("options", {}) | {"types": typed}
+        options = self.how_read.get("options", {})
+        options = options | {"types": typed | options.get("types", {})}
         return replace(self, how_read={**self.how_read, "options": options}) if typed else self
 
 
@@ -230,19 +238,48 @@ def _propose_spec(place: Place, wishes: Wishes, options: Options) -> str:
                 wishes = replace(wishes, kind=find_kind_of_sets())
             is_table = isinstance(get_default_mechanism(wishes.kind or DEFAULT).shape, TableShape)
             marked = {} if source.external_relation is not None else find_missing_markers(db, temp_table("source"))
-            look = _look_at_source(db, source, options) if is_table and not marked else None
-        if marked:
-            how_read = _read_as_null(source, how_read, marked)
+        texts = [f"read as NULL: {', '.join(map(repr, one))} in {name}" for name, one in marked.items()]
+        how_read = _read_as_null(source, how_read, marked) if marked else how_read
+        how_read = _read_as_meant(place, how_read, texts, options)
+        place = replace(place, how_read=how_read)
+        look = None
+        if is_table:
             with open_session(options) as db:
                 mount_persons(db, source := _make_source(place.fields | how_read))
-                look = _look_at_source(db, source, options) if is_table else None
-        place = replace(place, how_read=how_read)
-        texts = [f"read as NULL: {', '.join(map(repr, one))} in {name}" for name, one in marked.items()]
+                look = _look_at_source(db, source, options)
         if look is not None:
             return _propose_table(place, source, look, wishes, texts, options)
         return _propose_noisy(place, source, wishes, texts, options)
     except UsageError as error:
         raise UsageError(f"{place.called}: {error}") from error
+
+
+def _read_as_meant(place: Place, how_read: dict[str, Any], texts: list[str], options: Options) -> dict[str, Any]:
+    """Return how to read a CSV file so that nothing is lost or hidden; ``UsageError`` where only its owner knows.
+
+    A line about each change is added to ``texts``.
+    """
+    source = _make_source(place.fields | how_read)
+    known: list[Misreading] = []
+    while source.kind == "csv":
+        with open_session(options) as db:
+            mount_persons(db, source)
+            misread = [one for one in find_misread(db, source, None) if one not in known]
+            date_format = None if misread else find_date_format(db, source)
+        if not misread and date_format is None:
+            break
+        if (unsure := next((one for one in misread if not one.surely), None)) is not None:
+            raise UsageError(f"{unsure} (init takes it as --set source.options..)")
+        known += misread
+        written = dict(how_read.get("options", {}))
+        for one in misread:
+            texts.append(f"{one.column} {one.why}: see source.options")
+            for key, value in one.options.items():
+                written[key] = {**written.get(key, {}), **value} if isinstance(value, dict) else value
+        written |= {} if date_format is None else {"dateformat": date_format}
+        how_read = {**how_read, "options": written}
+        source = _make_source(place.fields | how_read)
+    return how_read
 
 
 POPULATION = 'population = "clinic"  # publish asks whom the table is about; name these people'
@@ -584,7 +621,8 @@ def _read_as_null(source: Source, how_read: dict[str, Any], marked: Mapping[str,
     """Return how to read a source so that texts that stand for a missing value are NULL."""
     if source.kind == "csv":
         every = {"", *(text for one in marked.values() for text in one)}
-        return {**how_read, "options": {"nullstr": sorted(every)}}
+        options = how_read.get("options", {})
+        return {**how_read, "options": {**options, "nullstr": sorted({*every, *options.get("nullstr", ())})}}
     replaced = []
     for name, texts in marked.items():
         value: exp.Expr = column(name)

@@ -166,7 +166,12 @@ def _require_kind(file: str, kind: str, options: dict[str, Any]) -> None:
 def _require_whole_csv(connection: Connection, file: str, options: dict[str, Any]) -> None:
     """Raise ``EngineError`` if DuckDB would leave out the first lines of a CSV file, or rename columns of one name."""
     sniffed = connection.rows(_select_all(call_with_options("sniff_csv", quote_text(file_pattern(file)), options)))
-    delimiter, quote, escape, _, _, skipped, header, columns, *_ = sniffed[0]
+    delimiter, quote, escape, _, comment, skipped, header, columns, *_ = sniffed[0]
+    if comment != "(empty)" and "comment" not in options:
+        raise EngineError(
+            f"lines that begin with {comment!r} would be left out as comments; say source.options = "
+            f'{{ comment = "{comment}" }} if they are, else {{ comment = "" }}'
+        )
     if skipped and "skip" not in options:
         raise EngineError(
             f"its first {skipped} lines do not fit the others; if they are not part of the table, set "
@@ -174,6 +179,11 @@ def _require_whole_csv(connection: Connection, file: str, options: dict[str, Any
         )
     if not header and _is_empty(connection, file, options):
         raise EngineError("it is empty: it has neither a header nor a line")
+    if not header and "header" not in options and "names" not in options:
+        raise EngineError(
+            "its first line looks like a record; say source.options = { header = true } if it names the columns, or "
+            "{ header = false, names = [..] }"
+        )
     names = {fold_name(one["name"]) for one in columns}
     again = any(fold_name(re.sub(r"_\d+$", "", name)) in names - {fold_name(name)} for name in names)
     if not (header and again and "names" not in options):

@@ -1,0 +1,305 @@
+"""Find what a CSV file would lose, or hide, as its columns are read: zeros in front, days, and numbers that are texts.
+
+DuckDB guesses the types of columns from the first lines of a file. A code such as 007 that comes later becomes 7, a
+date such as 03/04/2020 may be read either way, and one text among numbers turns all of them into texts. Nothing is said
+of columns whose types the specification states. A private release reads texts by stated types alone, so what its
+records hold is not looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from sqlglot import exp
+
+from privsql.engine.files import fold_name
+from privsql.engine.sqlfiles import DIALECT, Field, column, is_null, render_sql, table
+from privsql.errors import UsageError
+from privsql.model.bins import is_number_type
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from privsql.engine.database import TextWarehouse, Warehouse
+    from privsql.source.places import Source
+
+SAMPLE = 20_480  # lines from which DuckDB guesses types
+LOOKED_AT = 1_000  # values of a column of texts that are looked at before all of them are
+MARKERS = (
+    "#N/A", "#NA", "N/A", "n/a", "NA", "na", "none", "None", "NONE", ".", "..", "-", "--", "?", "NULL", "null", "NaN",
+    "nan", "nil", "missing",
+)  # fmt: skip
+CODE = r"\s*([+]\s*[0-9]|-?0[0-9]).*"  # of a number: a sign, or a zero before other digits, which a number loses
+PLAIN = r"\s*[+-]?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?\s*"
+FORMS = {  # of numbers that are no plain ones, by the options that read them; DuckDB and Python know these patterns
+    (("thousands", ","),): r"\s*[+-]?[0-9]{1,3}(,[0-9]{3})+([.][0-9]+)?\s*",
+    (("decimal_separator", ","),): r"\s*[+-]?[0-9]+,[0-9]+\s*",
+    (("decimal_separator", ","), ("thousands", ".")): r"\s*[+-]?[0-9]{1,3}([.][0-9]{3})+(,[0-9]+)?\s*",
+    (("thousands", " "),): r"\s*[+-]?[0-9]{1,3}( [0-9]{3})+([.][0-9]+)?\s*",
+    (("thousands", "'"),): r"\s*[+-]?[0-9]{1,3}('[0-9]{3})+([.][0-9]+)?\s*",
+}
+DAY_MONTH = re.compile(r"\s*([0-9]{1,2})([/.-])([0-9]{1,2})[/.-]([0-9]{4}|[0-9]{2})\s*")
+
+
+@dataclass(frozen=True)
+class Misreading:
+    """A column of a CSV file that is read as something else than it may be.
+
+    Attributes:
+        column: The column.
+        why: What is wrong with it.
+        options: The keys of ``source.options`` that read it; empty where no option does.
+        otherwise: What else would do, with what it is for.
+        surely: Whether these options are what nearly everybody means, so that ``init`` proposes them.
+    """
+
+    column: str
+    why: str
+    options: dict[str, Any] = field(default_factory=dict)
+    otherwise: str = ""
+    surely: bool = True
+
+    def __str__(self) -> str:
+        does = f"say source.options = {write_options(self.options)}" if self.options else ""
+        return f"column {self.column!r} {self.why}; {', or '.join(filter(None, (does, self.otherwise)))}"
+
+
+def write_options(options: dict[str, Any]) -> str:
+    """Return options as TOML, in one line.
+
+    >>> write_options({"nullstr": ["", "none"], "types": {"zip code": "VARCHAR"}})
+    '{ nullstr = ["", "none"], types = { "zip code" = "VARCHAR" } }'
+    """
+
+    def write(value: Any) -> str:
+        if isinstance(value, dict):
+            pairs = (f"{_write_key(key)} = {write(one)}" for key, one in value.items())
+            return f"{{ {', '.join(pairs)} }}"
+        if isinstance(value, list):
+            return f"[{', '.join(map(write, value))}]"
+        return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+    return write(options)
+
+
+def _write_key(key: str) -> str:
+    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else '"' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def refuse_misread(db: Warehouse, source: Source, names: Iterable[str | None]) -> None:
+    """Raise ``UsageError`` for a column of a CSV file, among those of these names, that is read as something else."""
+    for one in find_misread(db, source, [name for name in names if name is not None])[:1]:
+        raise UsageError(str(one))
+
+
+def find_misread(db: Warehouse, source: Source, names: Collection[str] | None) -> list[Misreading]:
+    """Return the columns of a mounted CSV file that are read as something else than they may be.
+
+    Args:
+        db: The engine, in which the source is mounted.
+        source: The source.
+        names: The columns that matter: of the file, or of the query over it; None for all.
+    """
+    options = source.options.model_dump(exclude_none=True) if source.options is not None else {}
+    if source.kind != "csv" or options.get("all_varchar"):
+        return []
+    file = table("source", "temp")
+    stated = {fold_name(name) for name in options.get("types") or {}}
+    fields = [one for one in db.list_fields(file) if fold_name(one.name) not in stated]
+    wanted = None if names is None else {fold_name(name) for name in names}
+    if source.query is not None and wanted is not None:
+        tree: exp.Expr = exp.maybe_parse(source.query, dialect=DIALECT)
+        stars = any(not isinstance(one.parent, exp.Count) for one in tree.find_all(exp.Star))
+        wanted = None if stars else {fold_name(one.name) for one in tree.find_all(exp.Column)}
+    fields = [one for one in fields if wanted is None or fold_name(one.name) in wanted]
+    passed = [one for one in fields if source.query is None or _passes_on(source.query, one.name)]
+    found = _find_numbers(db, file, [one for one in passed if one.type == "VARCHAR"], options)
+    texts = _Texts(cast("TextWarehouse", db), source)
+    if "dateformat" not in options:
+        found += _find_dates(texts, [one for one in fields if one.type == "DATE"])
+    numbers = [one for one in fields if is_number_type(one.type)]
+    if numbers and options.get("sample_size") != -1 and _count(db, file) > options.get("sample_size", SAMPLE):
+        found += _find_codes(texts, numbers)
+    return found
+
+
+def _passes_on(query: str, name: str) -> bool:
+    """Return whether a query has a column of the file among its own as it is, and not inside an expression."""
+    tree: exp.Expr = exp.maybe_parse(query, dialect=DIALECT)
+    for item in tree.selects if isinstance(tree, exp.Query) else ():
+        star = item.this if isinstance(item, exp.Column) else item
+        if isinstance(star, exp.Star):
+            changed = [*(star.args.get("except_") or ()), *(star.args.get("replace") or ())]
+            return fold_name(name) not in {fold_name(one.alias_or_name) for one in changed}
+        if isinstance(item.unalias(), exp.Column) and fold_name(item.unalias().name) == fold_name(name):
+            return True
+    return False
+
+
+class _Texts:
+    """The values of a CSV file as texts, which are read once they are needed."""
+
+    def __init__(self, db: TextWarehouse, source: Source) -> None:
+        self.db, self._source, self._mounted = db, source, False
+
+    @property
+    def table(self) -> exp.Table:
+        if not self._mounted:
+            self.db.mount_texts("as_texts", self._source.origin)
+            self._mounted = True
+        return table("as_texts", "temp")
+
+
+def _count(db: Warehouse, file: exp.Table) -> int:
+    return int(db.rows(exp.select(exp.Count(this=exp.Star())).from_(file))[0][0])
+
+
+def _matches(value: exp.Expr, pattern: str) -> exp.Expr:
+    return exp.Anonymous(this="regexp_full_match", expressions=[value, exp.Literal.string(pattern)])
+
+
+def _find_codes(texts: _Texts, fields: Iterable[Field]) -> list[Misreading]:
+    """Return the columns of numbers of which some are written like codes, with a sign or a zero in front."""
+    fields = list(fields)
+    counts = [exp.CountIf(this=_matches(column(one.name), CODE)) for one in fields]
+    row = texts.db.rows(exp.select(*counts).from_(texts.table))[0]
+    return [
+        Misreading(
+            one.name,
+            f"is read as numbers, and {number:,} of its values begin with 0 or +, which would be lost",
+            {"types": {one.name: "VARCHAR"}},
+            f'"{one.type}" in its place if they are numbers',
+        )
+        for one, number in zip(fields, row, strict=True)
+        if number
+    ]
+
+
+def read_day_month(values: Iterable[str]) -> tuple[str, bool] | None:
+    """Return the format of dates such as 31.12.2020, and whether another one fits, too; None for other dates.
+
+    >>> read_day_month(["31/12/2020"]), read_day_month(["3/4/2020"]), read_day_month(["2020-04-03"])
+    (('%d/%m/%Y', False), ('%d/%m/%Y', True), None)
+    """
+    matches = [DAY_MONTH.fullmatch(one) for one in values]
+    if not matches or None in matches:
+        return None
+    parts = [(int(one[1]), one[2], int(one[3]), one[4]) for one in matches if one is not None]
+    mark, year = parts[0][1], "%Y" if len(parts[0][3]) == 4 else "%y"
+    month_first = max(one[2] for one in parts) > 12
+    both = not month_first and max(one[0] for one in parts) <= 12
+    return mark.join(("%m", "%d", year) if month_first else ("%d", "%m", year)), both
+
+
+def _find_dates(texts: _Texts, fields: Iterable[Field]) -> list[Misreading]:
+    """Return the columns of dates of which nobody can say which part is the day, and those of another format."""
+    found = []
+    for one in fields:
+        value = column(one.name)
+        some = exp.select(value).distinct().from_(texts.table).where(exp.not_(is_null(value.copy())))
+        first = read_day_month(str(row[0]) for row in texts.db.rows(some.limit(LOOKED_AT)))
+        if first is None:
+            continue
+        read = read_day_month(str(row[0]) for row in texts.db.rows(some))
+        if read is None or not read[1]:
+            continue
+        other = read[0].replace("%d", "%_").replace("%m", "%d").replace("%_", "%m")
+        why = "holds dates of which day and month can't be told apart"
+        how = f'dateformat = "{other}" if the month comes first'
+        found.append(Misreading(one.name, why, {"dateformat": read[0]}, how, surely=False))
+    return found
+
+
+def find_date_format(db: Warehouse, source: Source) -> str | None:
+    """Return the format of the dates of a mounted CSV file, such as %d.%m.%Y; None if they have none, or several."""
+    fields = [one for one in db.list_fields(table("source", "temp")) if one.type == "DATE"]
+    if source.kind != "csv" or not fields or (source.options is not None and source.options.dateformat):
+        return None
+    texts = _Texts(cast("TextWarehouse", db), source)
+    formats = set()
+    for one in fields:
+        value = column(one.name)
+        some = exp.select(value).distinct().from_(texts.table).where(exp.not_(is_null(value.copy())))
+        read = read_day_month(str(row[0]) for row in db.rows(some))
+        formats.add(read and read[0])
+    return next(iter(formats)) if len(formats) == 1 else None
+
+
+def _find_numbers(db: Warehouse, file: exp.Table, fields: Iterable[Field], options: dict[str, Any]) -> list[Misreading]:
+    """Return the columns of texts that are numbers, but for how they are written, or for marks of missing values."""
+    fields = list(fields)
+    if not fields:
+        return []
+    first = db.rows(exp.select(*(column(one.name) for one in fields)).from_(file).limit(LOOKED_AT))
+    anyhow = "|".join((PLAIN, *FORMS.values()))
+    found = []
+    for place, one in enumerate(fields):
+        known = [str(row[place]) for row in first if row[place] is not None]
+        fitting = sum(re.fullmatch(anyhow, text) is not None for text in known)
+        if known and 2 * fitting >= len(known):
+            found += _read_numbers(db, file, one, anyhow, options, [other for other in fields if other is not one])
+    return found
+
+
+def _read_numbers(
+    db: Warehouse, file: exp.Table, one: Field, anyhow: str, options: dict[str, Any], others: Iterable[Field]
+) -> list[Misreading]:
+    """Return how a column of texts is read as numbers; nothing for what holds other texts, or codes."""
+    value = column(one.name)
+    rows = exp.select(value).distinct().from_(file).where(exp.not_(_matches(value.copy(), anyhow)))
+    odd = [str(row[0]) for row in db.rows(rows.limit(len(MARKERS) + 1))]
+    if any(text.strip() not in MARKERS for text in odd):
+        return []
+    patterns = [CODE, PLAIN, r"[^.]*", *FORMS.values(), anyhow]
+    counts = [exp.CountIf(this=_matches(value.copy(), pattern)) for pattern in patterns]
+    codes, plain, no_points, *forms, every = db.rows(exp.select(*counts).from_(file))[0]
+    if codes:
+        return []
+    needed: dict[str, Any] = {}
+    otherwise = ""
+    if plain < every:
+        fitting = [how for how, number in zip(FORMS, forms, strict=True) if number and plain + number >= every]
+        if not fitting and forms[1] and forms[2]:  # 1.234 beside 5,6
+            fitting = [tuple(FORMS)[2]]
+        if not fitting:
+            return []
+        needed = dict(fitting[0])
+        whole = "decimal_separator" not in needed and no_points >= every
+        needed["types"] = {one.name: "BIGINT" if whole else "DOUBLE"}  # the guess of types knows no thousands
+        if len(fitting) > 1:
+            otherwise = " and ".join(f'{key} = "{text}"' for key, text in fitting[1]) + " in place of it"
+    why = []
+    if needed:
+        marks = " and ".join(f"{'decimals' if key == 'decimal_separator' else 'thousands'} behind {text!r}"
+                             for key, text in fitting[0])  # fmt: skip
+        why.append(f"its numbers have {marks}")
+    as_text = f"source.options = {write_options({'types': {one.name: 'VARCHAR'}})} if it is text"
+    if odd:
+        why.append(f"{', '.join(map(repr, sorted(odd)))} {'stands' if len(odd) == 1 else 'stand'} among its numbers")
+        taken = _find_elsewhere(db, file, odd, others)
+        if taken:
+            quoted = render_sql(column(one.name))
+            cast_it = f"TRY_CAST({quoted} AS DOUBLE) AS {quoted}"
+            text = f"cast it in source.query: SELECT * REPLACE ({cast_it}) FROM source"
+            return [Misreading(one.name, f"is text, since {' and '.join(why)}, as in {taken!r}", {},
+                               f"{text}, or say {as_text}", surely=False)]  # fmt: skip
+        needed["nullstr"] = sorted({*(options.get("nullstr") or ("",)), *odd})
+    if not why:
+        return []
+    texts = ", or ".join(filter(None, (otherwise, as_text)))
+    return [Misreading(one.name, f"is text, since {' and '.join(why)}", needed, texts, surely=not otherwise)]
+
+
+def _find_elsewhere(db: Warehouse, file: exp.Table, marks: Iterable[str], others: Iterable[Field]) -> str:
+    """Return another column of texts that has such a mark as a value; empty for none."""
+    texts = [exp.Literal.string(mark) for mark in marks]
+    for other in others:
+        value = column(other.name)
+        numbers = exp.CountIf(this=_matches(value, PLAIN))
+        marked = exp.CountIf(this=value.copy().isin(*(one.copy() for one in texts)))
+        plain, found = db.rows(exp.select(numbers, marked).from_(file))[0]
+        if found and not plain:
+            return other.name
+    return ""
