@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pytest
     from numpy.typing import NDArray
 
-    from privsql.mechanisms.dp.noisy_tables import Nested, NoisyTable
+    from privsql.mechanisms.dp.noisy_tables import NoisyTable
 
     Ints = NDArray[np.int64]
 
