@@ -123,10 +123,14 @@ class ItemSetTreeAnswers(ItemAnswers, TreeAnswers):
         self, true: WeightedSets, questions: Mapping[str, Sequence[tuple[int, ...]]], doubt: float
     ) -> dict[str, int]:
         """Return a bound of the error of each class of questions (Chen et al. 2011, Theorem 4.2)."""
+        return bound_errors(true, self._published_parts[1], self.usefulness, questions, doubt)
+
+    @cached_property
+    def usefulness(self) -> Usefulness:
+        """Return what bounds the errors of this release (Chen et al. 2011, Theorem 4.2)."""
         params = SetValued.model_validate(self._manifest.parameters)
         taxonomy = items_taxonomy(len(self.item_labels), params)
-        useful = bound_noise(make_sets_rule(params, taxonomy), taxonomy)
-        return bound_errors(true, self._published_parts[1], useful, questions, doubt)
+        return bound_noise(make_sets_rule(params, taxonomy), taxonomy)
 
     def make_synthetic(self) -> pa.Table:
         """Return the published sets as records, (record, item) in order; the empty have none."""
