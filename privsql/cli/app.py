@@ -118,7 +118,9 @@ def _root(
 
 SOURCE = "a DuckDB or SQLite file, Parquet or CSV files ('data/*.csv.gz', a folder), or an address."
 SpecOrSource = Annotated[str, typer.Argument(metavar="SPEC.toml|SOURCE", help=f"A specification, or {SOURCE}")]
-Sensitive = Annotated[str | None, typer.Option(metavar="COLUMN,..", help="Sensitive column, or several.")]
+Sensitive = Annotated[
+    str | None, typer.Option(metavar="COLUMN,..", help="Sensitive column, or several; init takes one.")
+]
 MechanismKind = Annotated[str | None, typer.Option(metavar="KIND", help=", ".join(KINDS))]
 Settings = Annotated[
     list[str] | None,

@@ -23,6 +23,7 @@ from privsql.cli.app import (
     LedgerFile,
     MechanismKind,
     ReleaseFile,
+    Sensitive,
     Settings,
     Verbose,
     app,
@@ -126,7 +127,7 @@ def plan(
 def init(
     options: Options,
     source: Annotated[str | None, typer.Argument(metavar="SOURCE", help=f"A{SOURCE[1:]}", show_default=False)] = None,
-    sensitive: Annotated[str | None, typer.Option(metavar="COLUMN", help="The sensitive column.")] = None,
+    sensitive: Sensitive = None,
     mechanism: MechanismKind = None,
     set: Settings = None,  # noqa: A002
     protect: Annotated[

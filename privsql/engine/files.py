@@ -159,14 +159,22 @@ def find_files(names: Sequence[str]) -> list[Path]:
     return files
 
 
+def is_unicode_path(path: str) -> bool:
+    """Return whether a path is text: bytes that are not UTF-8 are surrogates in Python."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _files_of(name: str) -> list[Path]:
     path = Path(name)
     if path.is_dir():
         files = sorted(_walk_parquet(path))
         if not files:
-            raise EngineError(
-                f"{name}: this folder holds no Parquet file; for other files give a pattern, {name}/*.csv"
-            )
+            pattern = f"{name}/{_find_pattern(path)}"
+            raise EngineError(f"{name}: this folder holds no Parquet file; for other files give a pattern, {pattern}")
         return files
     if path.exists() or not WILD.search(name):
         if not path.is_file():
@@ -182,6 +190,15 @@ def _files_of(name: str) -> list[Path]:
     if not matched:
         raise EngineError(f"{name}: no file matches this pattern")
     return [file for one in matched for file in ([one] if one.is_file() else sorted(_walk_parquet(one)))]
+
+
+def _find_pattern(folder: Path) -> str:
+    """Return a pattern of the other files that a folder holds, or those below it."""
+    for pattern in ("*", "**/*"):
+        names = [one.name for one in sorted(folder.glob(pattern)) if one.is_file() and kind_of(one.name) == "csv"]
+        if names:
+            return pattern + "".join(_file_endings(names[0]))
+    return "*.csv"
 
 
 def _walk_parquet(folder: Path) -> Iterator[Path]:

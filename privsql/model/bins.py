@@ -74,7 +74,10 @@ class Bins(BaseModel):
         if isinstance(value, bool | dict | Bins):
             return value
         if isinstance(value, str) and not is_decimal(value):
-            raise ValueError(f"{value!r} is not a width; give a decimal, edges, or one of {', '.join(MONTHS)}")
+            raise ValueError(
+                f"{value!r} is not a width; give a decimal, edges such as {{ edges = [0, 18, 65] }}, or one of "
+                f"{', '.join(MONTHS)}"
+            )
         return {"width": value}
 
     @model_validator(mode="after")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import json
 import os
@@ -45,7 +46,9 @@ class Draft:
         try:
             self._room = Folder(_draft_prefix(target), parent)
         except OSError as error:
-            why = f"can't be written: {error.strerror}; create the folder, or choose another"
+            is_long = error.errno == errno.ENAMETOOLONG
+            instead = "choose a shorter name" if is_long else "create the folder, or choose another"
+            why = f"can't be written: {error.strerror}; {instead}"
             raise EngineError(f"{parent}: {why}") from error
         self.folder = self._room.path
 

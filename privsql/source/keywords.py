@@ -83,6 +83,9 @@ def _read_option(name: str, given: Any) -> Iterable[tuple[tuple[str, ...], Any]]
         yield from map(parse_setting, given or ())
     elif name == "bins":
         for column, _, value in (one.partition("=") for one in given or ()):
+            if re.fullmatch(r"[^{\['\"]*,[^,=]+=.*", value):
+                each = " ".join(f"--bins {one.strip()}" for one in f"{column}={value}".split(","))
+                raise UsageError(f"option bins takes one column, and is repeated for others: {each}")
             yield (*NAMED[name], column), parse_toml_value(value)
     elif name in LISTS and given is not None:
         yield NAMED[name], [one.strip() for one in given.split(",") if one.strip()]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from sqlglot import exp
 
-from privsql.engine.files import fold_name, label_value
+from privsql.engine.files import find_files, fold_name, label_value, partition_values, url_scheme
 from privsql.engine.sqlfiles import (
     DIALECT,
     Field,
@@ -97,6 +97,7 @@ def prepare_table(
             f"columns.bins: column {calendar!r}: {columns.bins[calendar]} need DuckDB, and the source lies in "
             f"{source.kind}; make them in its query"
         )
+    _refuse_folders(source, columns.names, index_names(db.list_fields(mounted)))
     if types is None:
         refuse_misread(db, source, [*columns.names, source.id, source.person, source.order])
     roles, sources, coarse = _resolve_roles(db, columns, mounted, listed)
@@ -125,7 +126,10 @@ def prepare_table(
     for one in (one for one in coarse if one.misfit is not None):
         outside = fill("core/matching", {"table": temp_table("source"), "filter": exp.and_(keep, one.misfit)})
         if misfits := int(db.rows(outside)[0][0]):
-            raise UsageError(f"column {one.name!r}: {misfits:,} records hold {one.why}")
+            named = exp.cast(column(one.name), "VARCHAR")
+            first = exp.select(named).from_(temp_table("source")).where(exp.and_(keep, one.misfit)).limit(1)
+            such = f" (such as {db.rows(first)[0][0]!r})" if types is None else ""
+            raise UsageError(f"column {one.name!r}: {misfits:,} records{such} hold {one.why}")
     holes: Holes = {"source": temp_table("source"), "sa": reading.sa, "keep": keep}
     holes |= {"keys": roles.sa_columns(), "sa_order": roles.sa_columns()}
     db.create_table("domain", fill("core/domain", holes), title="Counting the sensitive values")
@@ -195,6 +199,17 @@ def _count_records(db: Warehouse, columns: Columns, roles: Roles, keep: exp.Expr
                     f"set columns.nulls.{name} to 'suppress' (leave them out) or 'value' (NULL is a value of its own)"
                 )
     return records, remaining
+
+
+def _refuse_folders(source: Source, names: Sequence[str], known: Mapping[str, Field]) -> None:
+    """Raise ``UsageError`` for a column that only the folders of files state, unless these are read as columns."""
+    if source.hive_partitioning or source.kind not in ("csv", "parquet"):
+        return
+    files = [*source.files, *map(str, find_files([name for name in source.files if not url_scheme(name)]))]
+    stated = {fold_name(key) for name in files for key in partition_values(name)}
+    for name in names:
+        if fold_name(name) in stated - known.keys():
+            raise UsageError(f"column {name!r} is stated by folders; say source.hive_partitioning = true")
 
 
 # Sets -----------------------------------------------------------------------------------------------------------------
@@ -309,6 +324,7 @@ def prepare_sets(
         UsageError: A column is unknown, or its type can't be published.
     """
     mounted = mount_persons(db, source, types)
+    _refuse_folders(source, columns_.set_columns, index_names(db.list_fields(mounted)))
     if types is None:
         refuse_misread(db, source, [*columns_.set_columns, source.id, source.person, source.order])
     known = index_names(db.list_fields(mounted))

@@ -86,7 +86,7 @@ def coarsen_column(field: Field, columns: Columns, value: exp.Expr) -> Coarse | 
 def in_bins(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
     """Return the first value of the bin of a column's value; ``UsageError`` if its type can't have these bins."""
     if not fits_type(bins, field.type):
-        raise UsageError(f"columns.bins: column {field.name!r} is {field.type}; {_suggest_remedy(field.type, bins)}")
+        raise UsageError(f"columns.bins: column {field.name!r} is {field.type}; {_suggest_remedy(field, bins)}")
     if bins.unit is not None:
         start = exp.Anonymous(this="date_trunc", expressions=[exp.Literal.string(bins.unit), value.copy()])
         return Coarse(field.name, exp.cast(start, field.type, dialect=DIALECT))
@@ -109,9 +109,11 @@ def describe_coarsening(quasi_identifiers: Iterable[Field], columns: Columns) ->
     return {"bins": bins, "groups": [name for name, (_, levels, _) in coarse.items() if levels and name not in bins]}
 
 
-def _suggest_remedy(kind: str, bins: Bins) -> str:
+def _suggest_remedy(field: Field, bins: Bins) -> str:
+    kind, name = field.type, field.name
     if bins.unit is not None:
-        typed = ", or for a file of texts state source.options = { types = { .. = 'DATE' } }" * (kind == "VARCHAR")
+        typed = f', or for a file of texts state source.options = {{ types = {{ {name} = "DATE" }} }}'
+        typed = typed if kind == "VARCHAR" else ""
         return f"{bins.unit}s are of DATE and TIMESTAMP; cast it in source.query{typed}"
     if kind == "FLOAT":
         return "cast it to DOUBLE in source.query"
@@ -120,7 +122,7 @@ def _suggest_remedy(kind: str, bins: Bins) -> str:
     if kind == "VARCHAR":
         return (
             "give { prefix = N }, or the groups of its values in columns.levels; if these are numbers of a file of "
-            "texts, state source.options = { types = { .. = 'DOUBLE' } }"
+            f'texts, state source.options = {{ types = {{ {name} = "DOUBLE" }} }}'
         )
     return (
         f"bins are of whole numbers, of DOUBLE, and of DECIMAL up to {DIGITS} digits, and their numbers have to be "
@@ -250,6 +252,7 @@ def _number_literal(number: Fraction | Decimal, kind: str) -> exp.Expr:
 # Table ----------------------------------------------------------------------------------------------------------------
 # The records of a table, counted: canonical order, codes of the sensitive values, digests of contents.
 
+OTHERS = "^~: "  # separators of columns that nobody guesses
 AS_TEXT = ("ENUM", "JSON")  # an ENUM would carry the names of values that are not published
 
 
@@ -271,7 +274,7 @@ source.options = { delimiter = ';' } tells them apart
     if fold_name(name) in columns:
         return columns[fold_name(name)]
     names = [one.name for one in columns.values()]
-    between = next((one for one in DELIMITERS if len(names) == 1 and one in names[0]), None)
+    between = next((one for one in (*DELIMITERS, *OTHERS) if len(names) == 1 and one in names[0]), None)
     hint = f", which may be several: source.options = {{ delimiter = {between!r} }} tells them apart" if between else ""
     near = suggest_name(name, names) or ";"
     raise UsageError(f"{where}column {name!r} is not in the source{near} it has {', '.join(names)}{hint}")

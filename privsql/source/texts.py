@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sqlglot import exp
 
 from privsql.engine.files import fold_name
-from privsql.engine.sqlfiles import DIALECT, Field, column, is_null, render_sql, table
+from privsql.engine.sqlfiles import DIALECT, Field, alias_as, column, is_null, table
 from privsql.errors import UsageError
 from privsql.model.bins import is_number_type
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from privsql.source.places import Source
 
 SAMPLE = 20_480  # lines from which DuckDB guesses types
+FEWEST = 20  # lines of which one alone is no number
 LOOKED_AT = 1_000  # values of a column of texts that are looked at before all of them are
 MARKERS = (
     "#N/A", "#NA", "N/A", "n/a", "NA", "na", "none", "None", "NONE", ".", "..", "-", "--", "?", "NULL", "null", "NaN",
@@ -250,6 +251,8 @@ def _read_numbers(
     value = column(one.name)
     rows = exp.select(value).distinct().from_(file).where(exp.not_(_matches(value.copy(), anyhow)))
     odd = [str(row[0]) for row in db.rows(rows.limit(len(MARKERS) + 1))]
+    if len(odd) == 1 and odd[0].strip() not in MARKERS:
+        return _read_strange_line(db, file, one, odd[0])
     if any(text.strip() not in MARKERS for text in odd):
         return []
     patterns = [CODE, PLAIN, r"[^.]*", *FORMS.values(), anyhow]
@@ -280,9 +283,7 @@ def _read_numbers(
         why.append(f"{', '.join(map(repr, sorted(odd)))} {'stands' if len(odd) == 1 else 'stand'} among its numbers")
         taken = _find_elsewhere(db, file, odd, others)
         if taken:
-            quoted = render_sql(column(one.name))
-            cast_it = f"TRY_CAST({quoted} AS DOUBLE) AS {quoted}"
-            text = f"cast it in source.query: SELECT * REPLACE ({cast_it}) FROM source"
+            text = f"cast it in source.query: {_cast_in_query(one.name)}"
             return [Misreading(one.name, f"is text, since {' and '.join(why)}, as in {taken!r}", {},
                                f"{text}, or say {as_text}", surely=False)]  # fmt: skip
         needed["nullstr"] = sorted({*(options.get("nullstr") or ("",)), *odd})
@@ -290,6 +291,27 @@ def _read_numbers(
         return []
     texts = ", or ".join(filter(None, (otherwise, as_text)))
     return [Misreading(one.name, f"is text, since {' and '.join(why)}", needed, texts, surely=not otherwise)]
+
+
+def _cast_in_query(name: str, *, filled: bool = False) -> str:
+    """Return the query over a file in which a column holds numbers, and NULL for other texts; or only those lines."""
+    number = exp.TryCast(this=column(name), to=exp.DataType.build("DOUBLE"))
+    query = exp.select(exp.Star(replace=[alias_as(number, name)])).from_("source")
+    return (query.where(exp.not_(is_null(number.copy()))) if filled else query).sql(DIALECT)
+
+
+def _read_strange_line(db: Warehouse, file: exp.Table, one: Field, text: str) -> list[Misreading]:
+    """Return how to leave out the only line of a file whose value is no number, such as that of a total."""
+    value = column(one.name)
+    lines = exp.CountIf(this=exp.EQ(this=value, expression=exp.Literal.string(text)))
+    codes = exp.CountIf(this=_matches(value.copy(), CODE))
+    number, coded, every = db.rows(exp.select(lines, codes, exp.Count(this=exp.Star())).from_(file))[0]
+    if number != 1 or coded or every < FEWEST:
+        return []
+    leave_out = f"if that line is no record, leave it out by source.query: {_cast_in_query(one.name, filled=True)}"
+    as_text = f"source.options = {write_options({'types': {one.name: 'VARCHAR'}})}"
+    why = f"is text, since one line has {text!r} among its numbers"
+    return [Misreading(one.name, why, {}, f"{leave_out}, or else say {as_text}", surely=False)]
 
 
 def _find_elsewhere(db: Warehouse, file: exp.Table, marks: Iterable[str], others: Iterable[Field]) -> str:

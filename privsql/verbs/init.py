@@ -142,7 +142,7 @@ def init(
         if engine not in (None, HERE):
             path = _as_spec_path(name, as_optional_path(base, "base"))
             place, written = {"file": name, "engine": engine}, {"file": path, "engine": engine}
-        elif not tables and is_files(name):
+        elif not tables and (is_files(name) or "reader" in read_as):
             place, written = {"file": name}, {"file": _as_spec_path(name, as_optional_path(base, "base"))}
         else:
             if query is None:
@@ -269,7 +269,7 @@ def _read_as_meant(place: Place, how_read: dict[str, Any], texts: list[str], opt
         if not misread and date_format is None:
             break
         if (unsure := next((one for one in misread if not one.surely), None)) is not None:
-            raise UsageError(f"{unsure} (init takes it as --set source.options..)")
+            raise UsageError(f"{unsure} (init takes source.options, too)")
         known += misread
         written = dict(how_read.get("options", {}))
         for one in misread:
@@ -403,10 +403,13 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
     kind, algorithm = chosen.parameters["kind"], chosen.parameters.get("algorithm")
     composition = (get_mechanism(kind, algorithm) if algorithm else get_default_mechanism(kind)).composition
     if source.kind == "csv" and isinstance(composition, BudgetComposition):
-        published = [one for one in columns if one.name in (*roles.published, sensitive)]
+        asked = [] if wishes.accept else [name for names in roles.asked.values() for name in names]
+        published = [one for one in columns if one.name in (*roles.published, sensitive, *asked)]
         place = place.with_types(_list_read(place, options) or published, TYPED)
     section = tomlkit.table()
-    section.update(place.as_section())
+    keys = place.as_section()
+    read_as = keys.pop("options", None)
+    section.update(keys)
     if roles.id is not None:
         section["id"] = roles.id
     if roles.single is not None and wishes.person is not None:
@@ -419,9 +422,11 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
         section.add(tomlkit.comment(f"one record of each person is published, chosen by {how}"))
     if place.written and not name_population(source):
         section.add(tomlkit.comment(POPULATION))
+    if read_as is not None:  # behind the comments, which would be keys of this table
+        section["options"] = read_as
     if section:
         document["source"] = section
-    document["columns"] = {"quasi_identifiers": list(roles.published), **stated}
+    document["columns"] = _write_columns({"quasi_identifiers": list(roles.published), **stated}, roles, wishes)
     parameters = {**chosen.parameters, **(chosen.decide if wishes.accept else {})}
     document["mechanism"] = parameters
     if other is not None:
@@ -494,20 +499,35 @@ def _ask(roles: Roles, chosen: Proposal, wishes: Wishes) -> Table | None:
         few = names if wishes.explain else names[:NAMED]
         more = f"and {len(names) - len(few):,} more, which --explain names; " if len(names) > len(few) else ""
         section.add(question, tomlkit.item(few).comment(more + QUESTIONS[question]))
-        rounded = {name: roles.rounded[name] for name in few if name in roles.rounded}
-        if rounded:
-            section.add(tomlkit.comment(f"bins = {_write_inline(rounded)}"))
     return section
 
 
-def _write_inline(bins: Mapping[str, Any]) -> str:
-    """Return bins as an inline table of TOML."""
+def _write_columns(columns: dict[str, Any], roles: Roles, wishes: Wishes) -> Table:
+    """Return the table ``[columns]``, in which the bins of columns that are asked about stand as comments."""
+    bins = columns.pop("bins", {})
+    section = tomlkit.table()
+    section.update({name: how for name, how in columns.items() if not isinstance(how, dict)})
+    asked = [] if wishes.accept else [name for names in roles.asked.values() for name in names]
+    offered = {name: roles.rounded[name] for name in asked if name in roles.rounded}
+    of_columns = tomlkit.table()
+    of_columns.update({name: _as_inline(how) for name, how in bins.items()})
+    for name, how in list(offered.items())[: None if wishes.explain else NAMED]:
+        line = tomlkit.table()
+        line[name] = _as_inline(how)
+        of_columns.add(tomlkit.comment(line.as_string().strip()))
+    if bins or offered:
+        section["bins"] = of_columns
+    section.update({name: how for name, how in columns.items() if isinstance(how, dict)})
+    return section
+
+
+def _as_inline(how: Any) -> Any:
+    """Return the bins of a column as an inline table of TOML, or as a text or number."""
+    if not isinstance(how, dict):
+        return how
     table = tomlkit.inline_table()
-    for name, how in bins.items():
-        one = tomlkit.inline_table()
-        one.update(how)
-        table[name] = one
-    return table.as_string()
+    table.update(how)
+    return table
 
 
 def _explain_left_out(roles: Roles, wishes: Wishes) -> list[str]:
@@ -696,24 +716,27 @@ def _make_document(source: dict[str, Any], chosen: ChosenRoles, proposed: Propos
     document = tomlkit.document()
     for line in ("Proposed by privsql init.", *chosen.remarks, *proposed.remarks):
         document.add(tomlkit.comment(line))
-    if place := _describe_source(source, chosen):
-        if unnamed:
-            place.add(tomlkit.comment(POPULATION))
+    if place := _describe_source(source, chosen, POPULATION if unnamed else None):
         document["source"] = place
     document["columns"] = _without_columns(chosen.columns, proposed.left_out)
     document["mechanism"] = proposed.parameters
     return tomlkit.dumps(document)
 
 
-def _describe_source(source: dict[str, Any], chosen: ChosenRoles) -> Table:
-    """Return the table ``[source]``; of each person one record is published."""
+def _describe_source(source: dict[str, Any], chosen: ChosenRoles, comment: str | None = None) -> Table:
+    """Return the table ``[source]`` with a comment; of each person one record is published."""
     section = tomlkit.table()
+    read_as = source.pop("options", None)
     section.update({**source, **({"id": chosen.id} if chosen.id else {})})
     if chosen.person is not None:
         section.update({"person": chosen.person, "persons": "one"})
         section.add(
             tomlkit.comment('or persons = "some", and in [mechanism] max_records: as many of each share epsilon')
         )
+    if section and comment is not None:
+        section.add(tomlkit.comment(comment))
+    if read_as is not None:  # behind the comments, which would be keys of this table
+        section["options"] = read_as
     return section
 
 

@@ -74,7 +74,7 @@ def test_init_reads_it_as_it_is_meant_or_asks(tmp_path: Path, name: str) -> None
     remedies = [one.replace("types.x", f"types.{column}") for one in remedies]
     asked = name in ("days", "thousands")
     if asked:
-        refused(run("init", table, "--sensitive", "ill"), 2, said, "--set source.options..")
+        refused(run("init", table, "--sensitive", "ill"), 2, said, "init takes source.options, too")
     settings = ("--set", f"source.options.{remedies[0]}") if asked else ()
     text = succeeded("init", table, "--sensitive", "ill", "--accept", *settings).out
     assert asked or f"# {column} " in text

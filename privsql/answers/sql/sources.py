@@ -405,9 +405,18 @@ class QueryReader:
         if self.lookups is None:
             written = ".".join(called)
             near = suggest_name(written, [self.release]) or ";"
+            if self._is_release(target):
+                raise self._refuse_itself()
             raise UsageError(f"JOIN: there is no lookup table {written!r}{near} attach the file that has it")
+        if self._is_release(target):
+            raise self._refuse_itself()
         table, names = self.lookups.find_table(called)
         return joined.add_lookup(Lookup(table, called, target.alias_or_name, (), names))
+
+    def _refuse_itself(self) -> UsageError:
+        """Return the refusal of a release that is joined with itself: which records pair up is not known."""
+        instead = "GROUP BY the columns that pair records, and take COUNT(*) * (COUNT(*) - 1) / 2 for pairs"
+        return UsageError(f"JOIN: {self.release} is the release itself, whose records are not paired; {instead}")
 
     def _join_unmatched(self, join: exp.Expr, names: NameResolver) -> None:
         """Add a table that is joined on its keys alone, and keep the records that it has no row for."""

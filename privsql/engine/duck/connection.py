@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # By pattern of an error of DuckDB the line that stands for it: what is wrong, and what works instead. {0}, {1}: groups
 # of the pattern; {name}: the group that matched; {line}, {encoding}, {reason}: of CSV.
 
+MEGABYTES = 2**22  # of a file that are looked at for its encoding
 BEGINNING = 4096  # bytes by which text of two bytes a character is known
 EXTENSION = (
     "{what} needs DuckDB's extension {name}, and privsql installs none by itself: run python -c \"import duckdb; "
@@ -34,7 +35,9 @@ EXTENSION = (
 # fmt: off
 REMEDIES = {
     "Invalid unicode":
-        '{line} is not UTF-8; say how the file is written: source.options = {{ encoding = "{encoding}" }}',
+        "{line} is not UTF-8; {encoded}",
+    "File is not latin-1 encoded":
+        "it is not latin-1 either: it may be Windows-1252; write it anew (iconv -f CP1252 -t UTF-8)",
     'does not support the encoding: "([^"]*)"':
         "there is no encoding {0!r}; write the file anew (iconv -f {0} -t UTF-8)",
     "(?s)Error when converting column \"([^\"]*)\".*? to '([^']*)'":
@@ -62,7 +65,7 @@ REMEDIES = {
         "another transaction changes the same; commit it or roll it back, then try again",
     "not a valid DuckDB database file":
         "it is neither a DuckDB nor a SQLite database; a release is a .duckdb file or a folder; a source may also be a "
-        "file that ends in .parquet or .csv",
+        "file that ends in .parquet or .csv, and a text file with another ending needs source.reader = 'csv'",
     "Could not read enough bytes": "it is shorter than a whole database; copy it again",
     "Corrupt database file: computed checksum": "it is damaged: a checksum differs; copy it again",
     "Table with name (\\S+) does not exist!":
@@ -93,13 +96,25 @@ def _csv_facts(text: str) -> dict[str, str]:
     with suppress(OSError):
         if path.is_file() and path.suffix not in PACKED:
             with path.open("rb") as opened:
-                begun = opened.read(BEGINNING)
-    of_two = begun[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in begun
+                begun = opened.read(MEGABYTES)
+    of_two = begun[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in begun[:BEGINNING]
+    how = f'say how the file is written: source.options = {{ encoding = "{"utf-16" if of_two else "latin-1"}" }}'
+    if not of_two and re.search(rb"[\x80-\x9f]", begun) and not _is_unicode(begun):  # no letters of latin-1
+        how = "it may be Windows-1252: write it anew (iconv -f CP1252 -t UTF-8)"
     return {
         "line": f"line {found[1] if found else '?'}{f' of {path.name}' if file else ''}",
-        "encoding": "utf-16" if of_two else "latin-1",
+        "encoded": how,
         "reason": reason.rstrip(". "),
     }
+
+
+def _is_unicode(beginning: bytes) -> bool:
+    """Return whether bytes are UTF-8, but for a character that their end cuts."""
+    try:
+        beginning.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.start > len(beginning) - 4
+    return True
 
 
 # Connection -----------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from privsql.engine.files import (
     find_files,
     find_text_partitions,
     fold_name,
+    is_unicode_path,
     partition_values,
     redact_secrets,
     url_scheme,
@@ -87,6 +88,7 @@ def attach_server(connection: Connection, kind: str, address: str, name: str) ->
 # columns that it lacks. So the columns of all files are compared first.
 
 LISTED = ("s3", "s3a", "s3n", "gs", "gcs", "r2", "hf", "az", "azure", "abfs", "abfss")  # where patterns are looked up
+MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}  # how packed files begin
 CHUNK = 2**20  # bytes that are unpacked at a time
 ENCODINGS = ("utf-8", "utf-16", "latin-1")  # without an extension
 Columns = dict[str, tuple[str, str]]  # by folded name the name and the type
@@ -127,6 +129,9 @@ def _looked_up(connection: Connection, scan: Scan) -> list[str]:
         anew = f"write the file anew (iconv -f {encoding} -t UTF-8)"
         load_extension(connection, "encodings", f"encoding {encoding!r}", anew)
     files = list(map(str, find_files([name for name in names if not url_scheme(name)])))
+    for file in files:
+        if not is_unicode_path(file):
+            raise EngineError(f"{file}: its path is not UTF-8, and the engine reads no other; rename it")
     for name in (one for one in names if url_scheme(one)):
         load_for_address(connection, name)
         if url_scheme(name) in LISTED and WILD.search(name):
@@ -157,16 +162,24 @@ def _require_kind(file: str, kind: str, options: dict[str, Any]) -> None:
             while stream.read(CHUNK):
                 pass
     except OSError as error:
-        raise EngineError(
-            f"{file}: is damaged, cut off, or not packed by {packing} ({str(error).splitlines()[0]}); get it anew, or "
-            "say source.options = { compression = .. }"
-        ) from error
+        why = f"is damaged or cut off ({str(error).splitlines()[0]}); get it anew"
+        with suppress(OSError), pa.input_stream(file, compression=None) as stream:
+            if not stream.read(len(MAGIC[packing])).startswith(MAGIC[packing]):
+                why = f'is not packed by {packing}; say source.options = {{ compression = "none" }}, or rename it'
+        raise EngineError(f"{file}: {why}") from error
 
 
 def _require_whole_csv(connection: Connection, file: str, options: dict[str, Any]) -> None:
     """Raise ``EngineError`` if DuckDB would leave out the first lines of a CSV file, or rename columns of one name."""
-    sniffed = connection.rows(_select_all(call_with_options("sniff_csv", quote_text(file_pattern(file)), options)))
+    try:
+        sniffed = connection.rows(_select_all(call_with_options("sniff_csv", quote_text(file_pattern(file)), options)))
+    except PrivsqlError as error:
+        if ragged := _find_ragged(connection, file, options):
+            raise EngineError(ragged) from error
+        raise
     delimiter, quote, escape, _, comment, skipped, header, columns, *_ = sniffed[0]
+    if len(columns) == 1 and "delimiter" not in options and (ragged := _find_ragged(connection, file, options)):
+        raise EngineError(ragged)
     if comment != "(empty)" and "comment" not in options:
         raise EngineError(
             f"lines that begin with {comment!r} would be left out as comments; say source.options = "
@@ -194,6 +207,48 @@ def _require_whole_csv(connection: Connection, file: str, options: dict[str, Any
     raw.pop("types", None)
     first = next(iter(connection.rows(_select_all(reader_call("csv", file, **raw), 1))), ())
     _refuse_repeated(list(map(str, first)))
+
+
+def _find_ragged(connection: Connection, file: str, options: dict[str, Any]) -> str:
+    """Return what is wrong with a CSV file of this machine whose lines have not all as many fields as its header.
+
+    Only its beginning is looked at, from which the engine guesses how it is written.
+    """
+    encoding, packing, quote = options.get("encoding", ENCODINGS[0]), options.get("compression"), options.get("quote")
+    if url_scheme(file) or encoding not in ENCODINGS:
+        return ""
+    try:
+        header = _read_first_line(connection, file, options)
+    except EngineError:
+        return ""
+    quote = '"' if quote is None else quote
+    delimiter = options.get("delimiter") or max(DELIMITERS, key=header.count)
+    if delimiter not in header or len(delimiter) > 1:
+        return ""
+    names = split_header(header, delimiter, quote)
+    with pa.input_stream(file, compression=None if packing == "none" else packing or "detect") as stream:
+        text = stream.read(4 * CHUNK).decode(encoding, errors="replace")
+    lines = re.split("\r\n|\n|\r", text)
+    first = lines.index(header) if header in lines else options.get("skip", 0)
+    how = {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
+    reader = csv.reader(lines[first + 1 : -1] if len(text) >= CHUNK else lines[first + 1 :], delimiter=delimiter, **how)
+    widths = [(reader.line_num, len(row)) for row in reader if row]
+    wrong = [(number + first + 1, width) for number, width in widths if width != len(names)]
+    if not wrong:
+        return ""
+    if not names[-1] and all(width == len(names) - 1 for _, width in widths):
+        known = ", ".join(f'"{name}"' for name in names[:-1])
+        return (
+            f"its header ends in {delimiter!r} and names a column more than the lines have; delete that, or say "
+            f"source.options = {{ names = [{known}], skip = {first + 1} }}"
+        )
+    number, width = wrong[0]
+    padded = f'source.options = {{ delimiter = "{delimiter}", null_padding = true }}'
+    padded = f", or say {padded}, which reads NULL where a column is missing" if 1 < width < len(names) else ""
+    return (
+        f"line {number} has {width} column{'s' * (width != 1)}, not {len(names)}; mend the line, or delete it if it is "
+        f"no record{padded}"
+    )
 
 
 def _refuse_repeated(names: Sequence[str]) -> None:
@@ -230,7 +285,8 @@ def _require_alike(
             if _is_empty(connection, files[first], options):
                 first = number
                 continue
-            wrong += ", or source.options = { types = { .. } }"
+            name = next(one for one in columns if columns[one][1] != known[first][one][1])
+            wrong += f', or source.options = {{ types = {{ {columns[name][0]} = "VARCHAR" }} }}'
         if wrong:
             raise EngineError(
                 f"{redact_secrets(files[first])} and {redact_secrets(files[number])} differ: {wrong}, or "
@@ -378,7 +434,10 @@ def _read_first_line(connection: Connection, file: str, options: dict[str, Any])
     else:
         packing, encoding = options.get("compression", "detect"), options.get("encoding", ENCODINGS[0])
         with pa.input_stream(file, compression=None if packing == "none" else packing) as stream:
-            text = stream.read(CHUNK).decode(encoding, errors="replace").removeprefix("\ufeff")
+            begun = stream.read(CHUNK)
+        if encoding == ENCODINGS[0] and begun[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            raise EngineError('it is not UTF-8; say how it is written: source.options = { encoding = "utf-16" }')
+        text = begun.decode(encoding, errors="replace").removeprefix("\ufeff")
         lines = re.split("\r\n|\n|\r", text)[options.get("skip", 0) :]
     line = next((one for one in lines if not (comment := options.get("comment")) or not one.startswith(comment)), "")
     if "\ufffd" in line:

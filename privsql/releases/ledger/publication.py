@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privsql.engine.open import open_locked
-from privsql.errors import PrivsqlError
+from privsql.errors import EngineError, PrivsqlError
 from privsql.keyed_random import Key, system_key
 from privsql.mechanisms.base import BudgetComposition, Columns
 from privsql.model.manifest import MOST_BESIDE, UNRECORDED, Composed, OtherRelease
@@ -245,7 +245,14 @@ class Publication(ABC):
             out = True
         finally:
             if self.entry is not None and out:
-                self._append_events(make_arrival_events(self.entry))
+                try:
+                    self._append_events(make_arrival_events(self.entry))
+                except PrivsqlError as error:
+                    counts = f"; release {self.entry.replaces} still counts" if self.entry.frees else ""
+                    raise EngineError(
+                        f"{self.request.spec.target} is written, and the ledger has it as release {self.entry.number}, "
+                        f"but not that it came into place{counts}: {error}; make room there, and do not publish again"
+                    ) from error
             elif self.entry is not None:
                 target, there = self.request.spec.target, True
                 with suppress(PrivsqlError):  # a release whose place is unknown counts as out
