@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel, StrictInt, model_validator
 
 from privsql.exact import Linear, fraction_text
+from privsql.figures import format_figure
 from privsql.model.parameters import Facts, Parameters, Query, Rule, Share
 
 if TYPE_CHECKING:
@@ -419,12 +420,16 @@ class BucketFacts(BeliefFacts, FakeFacts, SearchFacts):
 
     def describe(self) -> list[tuple[str, str]]:
         """Return buckets, loss and its bound, beliefs and fakes."""
-        error, least = sqrt(self.loss), sqrt(self.lower_bound)
-        above = f"the error is at most {error - least:,.2g} records above the least" if self.gap else "this one is best"
+        error, above = sqrt(self.loss), "this one is best"
+        if self.gap:
+            above = f"the error is at most {format_figure(error - sqrt(self.lower_bound))} records above the least"
         return [
             ("buckets", f"{', '.join(f'{number:,} x {size}' for size, number in self.sizes)}  (number x size)"),
             ("loss", f"{self.loss:,}  (an error of {error:,.0f} records; mean squared error {self.mse:.4g})"),
-            ("least loss", f"no setting has less than {self.lower_bound:,}; {above}"),
+            (
+                "least loss",
+                f"no setting has less than {self.lower_bound:,}; {above}",
+            ),
             *([("layout", self.layout)] if self.layout else []),
             *self._describe_beliefs(),
             *self._list_remarks(),

@@ -32,6 +32,7 @@ from privsql.mechanisms.bucketize.plan import (
     ALGORITHMS,
     find_plan,
     find_violation,
+    plan_facts,
     require_valid_plan,
     require_valid_setting,
 )
@@ -1024,3 +1025,15 @@ def test_every_bound_holds_whatever_the_multipliers(seed: int, other: int) -> No
     multipliers, price = rng.normal(0, 5, len(relaxation.rows)), float(rng.normal(0, 5))
     bound, _ = relaxation.certify_bound(multipliers, price, low, high)
     assert bound <= best.setting.loss * optimal.PRECISION
+
+
+@each(
+    ("loss", "bound", "words"),
+    [(216, 216, "this one is best"), (250, 216, "the error is at most 1.11 records above the least")],
+)
+def test_the_gap_is_an_error_in_records(loss: int, bound: int, words: str) -> None:
+    """The root of the loss is an error, in records: of 250 and of 216 these are 15.8 and 14.7."""
+    plan = Plan("two-size", SETTING_420, np.zeros((4, 2), dtype=np.int64), bound)
+    facts = plan_facts(plan, example_420(), Bucketize.model_validate({"threshold": "1/2"}), 50)
+    shown = dict(facts.model_copy(update={"loss": loss, "gap": (loss - bound) / bound}).describe())
+    assert shown["least loss"] == f"no setting has less than {bound}; {words}"
