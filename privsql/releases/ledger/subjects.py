@@ -165,7 +165,7 @@ class Subjects:
             entry.number: Evidence(
                 entry.is_of(ours.population),
                 named=bool(self._kinds) and bool(entry.subject or entry.person_column),
-                spends=ours.unit is not None or entry.unit is not None,
+                spends=ours.unit is not None or entry.epsilon is not None,
                 names=names[entry.number],
             )
             for entry in entries
