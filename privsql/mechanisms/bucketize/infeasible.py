@@ -88,7 +88,13 @@ def explain_infeasible(
             details["nearest_max_bucket_size"] = larger
             offers.append(f"mechanism.max_bucket_size = {larger}")
     crossing = len(problem.trees) > 1
-    if not offers and algorithm != "optimal" and not crossing and frequent is None and search_optimum(problem, None):
+    if (
+        not offers
+        and algorithm != "optimal"
+        and not crossing
+        and frequent is None
+        and search_optimum(problem, None, proving=False)
+    ):
         offers.append("mechanism.algorithm = 'optimal'")
     remedy = "what works: " + " or ".join(offers) if offers else f"no other threshold makes {algorithm} feasible"
     return InfeasibleError(f"{reason}; {remedy}", details)

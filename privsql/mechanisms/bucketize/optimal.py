@@ -274,7 +274,7 @@ def _branch_and_bound(relaxation: Relaxation, best: Setting | None) -> Setting |
             solver.clearSolver()
             result = solve_program(solver)
         if result is None:  # no duals, and so nothing is known
-            heapq.heappush(ranges, (bound, pushed, low, high))
+            heapq.heappush(ranges, (bound, pushed - 1, low, high))
             break
         buckets = result[0][:-2]
         scaled, reduced = relaxation.certify_bound(result[1][1:], result[1][0], low, high)

@@ -177,7 +177,7 @@ def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None 
                 return False
             if solve(other) is not None:
                 return True
-            return algorithm == "optimal" and search_optimum(other, None) is not None
+            return algorithm == "optimal" and search_optimum(other, None, proving=False) is not None
 
         informed = algorithm == "informative" and problem.records  # this algorithm has to place all records
         raise explain_infeasible(problem, algorithm, has_plan, search.count_unplaced(problem) if informed else None)

@@ -1037,3 +1037,19 @@ def test_the_gap_is_an_error_in_records(loss: int, bound: int, words: str) -> No
     facts = plan_facts(plan, example_420(), Bucketize.model_validate({"threshold": "1/2"}), 50)
     shown = dict(facts.model_copy(update={"loss": loss, "gap": (loss - bound) / bound}).describe())
     assert shown["least loss"] == f"no setting has less than {bound}; {words}"
+
+
+@each("solved", [40, 41, 60, 200])
+def test_a_solver_that_fails_leaves_a_bound_that_holds(solved: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a solution of a range nothing is known of it: its bound is that of the range around it."""
+    problem, solve, calls = by_rule(occ_like(), "8*f + 0.02"), optimal.solve_program, []
+
+    def solve_some(solver: highspy.Highs) -> Any:
+        calls.append(solver)
+        return solve(solver) if len(calls) <= solved else None
+
+    monkeypatch.setattr(optimal, "solve_program", solve_some)
+    found = optimal.search_optimum(problem, None)
+    assert len(calls) == solved + 2  # and once more from the start
+    assert found is not None
+    assert 0 < found.lower_bound <= 1_552_639 <= found.setting.loss
