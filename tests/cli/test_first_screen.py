@@ -312,9 +312,8 @@ def test_questions_on_items_are_asked_of_rows(tmp_path: Path) -> None:
         release='name = "t"\nto = "t.duckdb"',
     )
     succeeded("publish", spec)
-    query, found = "SELECT COUNT(*) FROM t WHERE", []
-    for condition in ("test = 'positive'", "list_contains(test, 'positive')"):
-        found.append(succeeded("query", tmp_path / "t.duckdb", f"{query} {condition}", "--json").json["rows"])
+    query, conditions = "SELECT COUNT(*) FROM t WHERE", ("test = 'positive'", "list_contains(test, 'positive')")
+    found = [succeeded("query", tmp_path / "t.duckdb", f"{query} {one}", "--json").json["rows"] for one in conditions]
     assert found[0] == found[1]
     refused(run("query", tmp_path / "t.duckdb", f"{query} test <> 'positive'"), 2, "what works is test = 'a'")
     refused(run("query", tmp_path / "t.duckdb", f"{query} age > 50"), 2, "no column 'age'")

@@ -14,7 +14,7 @@ from privsql.source import roles
 if TYPE_CHECKING:
     from pathlib import Path
 
-WELL = 0.8  # of all questions
+WELL = 0.85  # of all questions
 
 
 @pytest.fixture(autouse=True)
@@ -40,10 +40,7 @@ def test_a_table_is_answered_well(tmp_path: Path, name: str, well: int) -> None:
 
 @pytest.mark.soak(part="coverage")
 def test_most_questions_are_answered_well(tmp_path: Path) -> None:
-    """Of ten questions of sixteen tables 130 and 129 were answered well by two keys, 81 %.
-
-    Adverse events, 40 of 900 subjects, lose nine: epsilon 1 leaves ten events that are counted at all.
-    """
+    """Of ten questions of sixteen tables 139 and 136 were answered well by two keys, 86 %."""
     asked: list[Asked] = [one for name in MADE for one in ask_table(name, tmp_path)]
     assert len(asked) == 160
     assert sum(one.is_well_answered for one in asked) >= WELL * len(asked)
