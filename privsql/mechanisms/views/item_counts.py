@@ -107,11 +107,11 @@ def far_behind(classes: Sequence[tuple[int, int]], end: int) -> int:
 # Where views of so few records would not tell a pair of such items from none, lengths are counted once more, and items
 # spend ``ALONE``.
 
-SHARES = (Fraction(7, 100), Fraction(14, 100), Fraction(28, 100))
+SHARES = (Fraction(6, 100), Fraction(12, 100), Fraction(24, 100))
 ALONE = Fraction(74, 100)
 CLOSE = Fraction(1, 20)
 RANK = 20
-LEAST_SPREAD = 8
+LEAST_SPREAD = 4  # as the rule takes it
 DIGITS = 1000  # a factor is a whole number of thousandths
 
 
@@ -283,7 +283,7 @@ class ItemCounts:
         Where an item stands more often in records of twice the length by 2^t, its factor is f(t), and so is it in
         longer records more often than in shorter ones. How much items differ in the latter, beyond noise, tells t:
         the mean square of (cut - r whole), beside that of r whole, with r = sum cut / sum whole. Items that nearly all
-        records have follow another law. So it is ``LEAST_SPREAD`` of the deviation of longer lengths at least.
+        records have follow another law. So it is a quarter of the deviation of longer lengths at least.
         """
         size, count = self._sizes
         longer = size > self.rule.cap

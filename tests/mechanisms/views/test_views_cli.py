@@ -107,8 +107,8 @@ def test_a_plan_says_what_is_spent(few: Path) -> None:
 def test_a_plan_of_many_items(many: Path) -> None:
     shown = succeeded("plan", many / "spec.toml", "--json").json
     assert shown["lengths_budgets"] == ["0.04", "0.04", "0.04", "0.24"]
-    assert shown["items_budgets"] == ["0.14", "0.28", "0.56", "1.48"]
-    assert shown["tables_budgets"] == ["1.82", "1.68", "1.4", "0.28"]
+    assert shown["items_budgets"] == ["0.12", "0.24", "0.48", "1.48"]
+    assert shown["tables_budgets"] == ["1.84", "1.72", "1.48", "0.28"]
 
 
 @pytest.mark.soak(part="long")
