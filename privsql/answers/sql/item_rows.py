@@ -36,8 +36,8 @@ class ItemRows:
     def translate(self, sql: str) -> str:
         r"""Return a query about rows as one about sets; any other query as it is.
 
-        >>> ItemRows("basket", "good").translate("SELECT COUNT(*) FROM t WHERE good = 'ale'")
-        'SELECT COUNT(*) FILTER(WHERE LIST_CONTAINS("good", \'ale\')) FROM t'
+        >>> print(ItemRows("basket", "good").translate("SELECT COUNT(*) FROM t WHERE good = 'ale'"))
+        SELECT COUNT(*) FILTER(WHERE LIST_CONTAINS("good", 'ale')) FROM t
         """
         tree = parse_query_text(sql)
         if not isinstance(tree, exp.Select) or tree.find(exp.Explode, exp.Unnest):
