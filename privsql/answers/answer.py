@@ -18,7 +18,7 @@ from privsql import markup
 from privsql.answers.amounts import ADDED, ADDED_FORMULA, add_values, count_by_value
 from privsql.answers.sql import compiler
 from privsql.answers.sql.cuts import find_coded_ends, refuse_cuts
-from privsql.answers.sql.grammar import EQUALITY, as_written
+from privsql.answers.sql.grammar import COMPARISONS, EQUALITY, as_written
 from privsql.answers.sql.question import (
     EXACT,
     AggregateCall,
@@ -451,6 +451,7 @@ class Answers(ABC):
         stated = self._manifest
         told = self.measures | (ADDED if self.counts_values else frozenset())
         parsed = compiler.parse_query(sql, self._roles, stated.name, lookups, told)
+        refuse_texts(parsed, self._roles)
         return refuse_cuts(parsed, stated.bins, stated.groups, stated.quasi_identifiers)
 
     @property
@@ -572,6 +573,21 @@ def find_unknown(statement: Statement, answers: Answers, roles: Roles) -> tuple[
             if len(names) == 1:
                 compared |= {(names[0], side): None for side in plain if isinstance(side, exp.Literal)}
     return tuple(filter(None, (_hint_unknown(name, value, answers, roles) for name, value in compared)))
+
+
+def refuse_texts(statement: Statement, roles: Roles) -> None:
+    """Raise ``UsageError`` that names the column where a number is compared with a text that is none."""
+    kinds = {field.name: field.type for field in roles.columns}
+    for root in (statement.scope.where, *(one.among for one in statement.calls)):
+        for node in root.find_all(*COMPARISONS, exp.In, exp.Between) if root is not None else ():
+            parts = [one.unnest() for one in node.iter_expressions()]
+            names = [one.name for one in parts if isinstance(one, exp.Column) and is_number(kinds.get(one.name, ""))]
+            texts = [one.name for one in parts if isinstance(one, exp.Literal) and one.is_string]
+            wrong = next((text for text in texts if _parse_number(text) is None), None)
+            if names and wrong is not None and kinds[names[0]] != "BOOLEAN":
+                raise UsageError(
+                    f"{as_written(node)}: column {names[0]!r} is {kinds[names[0]]}, and {wrong!r} is no number"
+                )
 
 
 def explain_rounding(

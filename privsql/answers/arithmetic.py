@@ -100,7 +100,7 @@ def _list_operands(node: exp.Expr) -> list[exp.Expr] | None:
     """Return the operands of a node; None for one that is not understood."""
     match node:
         case exp.Column():
-            return [] if node.name.startswith("a_") else None
+            return [] if node.name[:2] in ("a_", "g_") else None  # a group is a constant of its row
         case exp.Literal():
             return None if node.is_string else []
         case exp.Null():

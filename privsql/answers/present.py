@@ -225,10 +225,18 @@ class AnswerBuilder:
             if output.aggregate_numbers
         }
 
+    def _name_constants(self, by: GroupedBy, key: tuple[Any, ...]) -> dict[str, Any]:
+        """Return the values of a row's groups, by the names of their columns."""
+        chosen = next(groups for one, groups in zip(self._sets, self._asking.statement.sets, strict=True) if one is by)
+        return {f"g_{g}": value for g, value in zip(chosen, key, strict=True)}
+
     def _make_cell(self, k: int, rank: int, value: Any) -> Cell:
         output, (by, key) = self._outputs[k], self._listed[rank]
         if output.single_aggregate is None:
-            cell = _combine_cell(output, by, key, value)
+            constants = self._name_constants(by, key)
+            cell = _combine_cell(
+                replace(output, expression=_put_constants(output.expression, constants)), by, key, value
+            )
             return _as_whole(cell) if self._fields[k].type.endswith("INT") else cell
         column, one = by.columns[output.single_aggregate], by.find_estimate(output.single_aggregate, key)
         null = not column.kind and not one.is_of_some
@@ -437,6 +445,19 @@ def join_items(
     )])  # fmt: skip
 
 
+def _put_constants(expression: exp.Expr, constants: dict[str, Any]) -> exp.Expr:
+    """Return an expression with the numbers of a row's groups in place of their columns."""
+
+    def put(node: exp.Expr) -> exp.Expr:
+        value = constants.get(node.name) if isinstance(node, exp.Column) else None
+        if value is None or isinstance(value, str | bool):
+            return node
+        number = exp.Literal.number(abs(value))
+        return exp.paren(exp.Neg(this=number)) if value < 0 else number
+
+    return expression.copy().transform(put)
+
+
 def _combine_cell(output: Output, by: GroupedBy, key: tuple[Any, ...], value: Any) -> Cell:
     """Return what arithmetic of aggregate functions gives in a group, where its value is ``value``."""
     columns = [by.columns[i] for i in output.aggregate_numbers]
@@ -487,7 +508,7 @@ def _as_whole(cell: Cell) -> Cell:
 def _of_bound(window: exp.Window, end: str) -> exp.Expr:
     """Return a window function of lower (``end`` l) or higher (h) bounds; NULL where these do not bound its values."""
     others = [one for key in ("partition_by", "order") for one in list_items(window.args.get(key))]
-    argument = window.this.this if isinstance(window.this, MONOTONE) else None
+    argument = window.this.this.unnest() if isinstance(window.this, MONOTONE) else None
     if any(map(list_aggregate_numbers, others)) or not isinstance(argument, exp.Column) or argument.name[:2] != "a_":
         return exp.null()
     bound = window.copy()

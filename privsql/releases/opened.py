@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -128,6 +129,11 @@ class AttachedLookups:
         self._db.stand_in(names, all_rows(table(name, LOOKUPS, "main")))
         return copied
 
+    @property
+    def labels(self) -> list[str]:
+        """Return the names of the tables."""
+        return [one.label for one in self._known]
+
     def read_rows(self, query: exp.Select) -> list[tuple[Any, ...]]:
         """Return the rows of a SELECT over these tables, at most 10,001; ``UsageError`` where the engine refuses it."""
         from privsql.answers.sql.grammar import read_limits
@@ -165,6 +171,11 @@ class AttachedLookups:
 # It is attached read-only, under privsql's name, to a locked session that can reach nothing else, and refused unless it
 # holds what its manifest states and no other table, view or metadata.
 
+DESCRIBING = re.compile(
+    r"\s*(SHOW\s+(ALL\s+)?TABLES|DESCRIBE|SHOW|(DESCRIBE|DESC|SHOW(\s+COLUMNS\s+(FROM|IN))?)\s+(TABLE\s+)?"
+    r"((main|public)\.)?(?P<name>\"[^\"]+\"|\w+))\s*;?\s*",
+    re.IGNORECASE,
+)
 RELEASE = "release"  # the database as which a release is attached
 
 
@@ -365,6 +376,9 @@ class Release:
         """Answer a query as the compiler reads it; by completed tables where the compiler refuses it."""
         from privsql.answers.sql.compiler import count_persons
 
+        described = self._describe(sql, confidence)
+        if described is not None:
+            return described
         if self.manifest.has_single_persons:
             sql = count_persons(sql, self.manifest.roles)
         if estimator == MODEL and limits is None:
@@ -393,6 +407,26 @@ class Release:
         if answer.certain or estimator != BEST or limits is not None or not self.fit_once():
             return answer
         return self._answer_query(sql, confidence, estimator, limits)
+
+    def _describe(self, sql: str, confidence: float) -> Answer | None:
+        """Return the answer to SHOW TABLES, or to DESCRIBE or SHOW of the release; None for any other statement."""
+        from privsql.answers.answer import Answer
+
+        match = DESCRIBING.fullmatch(sql) if isinstance(sql, str) else None
+        if match is None:
+            return None
+        name = match["name"]
+        if name is None:
+            names = [(self.manifest.name,), *((label,) for label in self._lookups.labels)]
+            return Answer(("name",), names, (), confidence, self.answers.estimators[0], ())
+        if fold_name(name.strip('"')) != fold_name(self.manifest.name):
+            near = suggest_name(name, [self.manifest.name]) or ";"
+            raise UsageError(f"there is no table {name!r} here{near} the release is called {self.manifest.name}")
+        roles = self.manifest.roles
+        rows = [(one.name, one.type, "quasi-identifier") for one in roles.quasi_identifiers]
+        rows += [(one.name, one.type, "sensitive") for one in roles.sensitive]
+        columns = ("column_name", "column_type", "role")
+        return Answer(columns, rows, (), confidence, self.answers.estimators[0], ())
 
     def _could_complete(self, estimator: str) -> bool:
         """Return whether completed tables may answer what is asked of an estimator, once a model is fitted."""

@@ -162,9 +162,7 @@ def test_certain_bounds_by_brute_force(text: str) -> None:
         assert (low, high) == pytest.approx((min(values), max(values)))
 
 
-@pytest.mark.parametrize(
-    "text", ["a_0 // 2", "ABS(a_0)", "GREATEST(a_0, 1)", "a_0 || 'x'", "g_0 * a_0", "ROUND(1, a_0)"]
-)
+@pytest.mark.parametrize("text", ["a_0 // 2", "ABS(a_0)", "GREATEST(a_0, 1)", "a_0 || 'x'", "ROUND(1, a_0)"])
 def test_what_has_no_known_error_is_refused(text: str) -> None:
     """By name."""
     with pytest.raises(UsageError, match="no interval is known of"):

@@ -20,7 +20,9 @@ from privsql.answers.sql.grammar import (
     BOUNDS,
     COMPARISONS,
     CONNECTIVES,
+    CONSTANTS,
     EQUALITY,
+    SETS,
     STATISTICS,
     WINDOWED,
     as_written,
@@ -155,6 +157,7 @@ class _StatementReader:
         tree, where = self._tree, read_clause(self._tree, "where")
         if not tree.args.get("group") and not has_aggregates(tree):
             return self._read_preview(where)
+        self._group_by_constants()
         sets = self._read_grouping_sets()
         outputs = tuple(self._read_outputs())
         having, distinct = read_clause(tree, "having"), tree.args.get("distinct")
@@ -213,6 +216,31 @@ class _StatementReader:
         outputs = tuple(Output(alias, root, as_written(root)) for alias, root in roots)
         scope = Scope((), where, self._lookups, self._sides)
         return Statement(scope, (), (), outputs, None, tuple(keys), limits["limit"], limits["offset"], previews=True)
+
+    def _group_by_constants(self) -> None:
+        """Put columns that have one value in each group in place of ANY_VALUE, MIN and the like of them, as groups.
+
+        They are those of a joined table whose keys are grouped by, such as the population of a region.
+        """
+        clause = self._tree.args.get("group")
+        items = [one.unnest() for one in clause.expressions] if clause is not None else []
+        grouped = {one.name for one in items if isinstance(one, exp.Column)}
+        known = set(grouped)
+        for lookup in self._lookups:
+            if all(ours in grouped or lookup.inner_name(theirs) in grouped for theirs, ours in lookup.keys):
+                known |= {lookup.inner_name(name) for name in lookup.columns}
+        if clause is None or clause.args.get("all") or clause.find(*SETS) or known == grouped:
+            return
+        for node in list(self._tree.find_all(*CONSTANTS, exp.Min, exp.Max)):
+            names = {item.name for item in node.find_all(exp.Column)}
+            plain = not any(value for key, value in node.args.items() if key not in ("this", "big_int"))
+            if not names or not names <= known or not plain or isinstance(node.parent, exp.Filter | exp.Window):
+                continue
+            constant = node.this.copy()
+            if constant not in items:
+                items.append(constant)
+                clause.append("expressions", exp.paren(constant.copy()))
+            node.replace(exp.paren(constant))
 
     def _make_group(self, expression: exp.Expr) -> Group:
         sides = sides_of(expression, self._sides)
@@ -387,6 +415,9 @@ class _AggregateReader:
 
         if isinstance(node, STATISTICS):
             return ask(self._make_statistic(node))
+        if isinstance(node, CONSTANTS):
+            works = "it works for a column of a joined table whose keys are in GROUP BY; else take MIN or MAX"
+            raise UsageError(f"{written} may be any of several values; {works}")
         if not isinstance(node, AGGREGATES) or any(
             value for key, value in node.args.items() if key not in ("this", "big_int")
         ):

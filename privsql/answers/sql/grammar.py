@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import sqlglot
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 # Functions ------------------------------------------------------------------------------------------------------------
 # The functions that an analyst's expressions may use: pure functions of one row with cost linear in their arguments.
 #
-# None of them reads a file, a setting, the time or a random number. None makes a text longer than its arguments and the
-# query (no ``repeat``, ``replace``, ``lpad``, ``format``). Regular expressions are RE2's.
+# None of them reads a file, a setting, the time or a random number; CURRENT_DATE is a constant of the query. None makes
+# a text much longer than its arguments and the query (no ``repeat``, ``format``), so ``replace`` and ``lpad`` take
+# short constants and do not stand inside each other. Regular expressions are RE2's.
 
 EQUALITY = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ)
 COMPARISONS = (*EQUALITY, exp.GT, exp.GTE, exp.LT, exp.LTE)
@@ -29,7 +31,8 @@ STATISTICS = (
     exp.Quantile, exp.PercentileCont, exp.PercentileDisc, exp.WithinGroup, exp.Stddev, exp.StddevPop, exp.StddevSamp,
     exp.Variance, exp.VariancePop, exp.Corr, exp.CovarPop, exp.CovarSamp, exp.Mode,
 )  # fmt: skip
-AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Median, exp.CountIf, *STATISTICS)
+CONSTANTS = (exp.AnyValue, exp.First)  # of a group in which all records have one value
+AGGREGATES = (*CONSTANTS, exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Median, exp.CountIf, *STATISTICS)
 
 _PLAIN = (
     *CONNECTIVES, *COMPARISONS, exp.In, exp.Between, exp.Is, exp.Like, exp.ILike, exp.Escape, exp.Column,
@@ -43,7 +46,7 @@ _NUMBERS = (
 _TEXTS = (
     exp.Upper, exp.Lower, exp.Length, exp.Trim, exp.Substring, exp.Left, exp.Right, exp.StartsWith, exp.EndsWith,
     exp.Contains, exp.StrPosition, exp.SplitPart, exp.Concat, exp.DPipe, exp.RegexpLike, exp.RegexpFullMatch,
-    exp.RegexpExtract, exp.SimilarTo, exp.Glob,
+    exp.RegexpExtract, exp.SimilarTo, exp.Glob, exp.Replace, exp.Pad,
 )  # fmt: skip
 _TIMES = (
     exp.Year, exp.Quarter, exp.Month, exp.Week, exp.WeekOfYear, exp.Day, exp.DayOfWeek, exp.DayOfWeekIso,
@@ -87,8 +90,25 @@ def check_kinds(clause: str, root: exp.Expr, *, aggregates: bool = False) -> Non
             if not plain and not node.meta.get(ORDERED) and any(node.find_all(exp.Column)):
                 works = "columns can be cast to numbers, texts and points in time"
                 raise UsageError(f"{clause}: {shorten_sql(node)}: {works}")
+        elif isinstance(node, exp.Replace | exp.Pad):
+            _check_growth(clause, node)
         elif isinstance(node, exp.Star) and (any(node.args.values()) or not isinstance(node.parent, exp.Count)):
             raise UsageError(f"{clause}: {shorten_sql(node)} is not supported")
+
+
+LONGEST = 100  # characters of a constant by which a text may grow
+
+
+def _check_growth(clause: str, node: exp.Expr) -> None:
+    """Raise ``UsageError`` for ``replace`` and ``lpad`` that could make a text long."""
+    constants = [part for key, part in node.args.items() if isinstance(part, exp.Expr) and key != "this"]
+    plain = all(isinstance(one, exp.Literal) for one in constants)
+    short = all(len(one.name) <= LONGEST for one in constants)
+    if isinstance(node, exp.Pad) and plain:
+        short = short and 0 <= (read_whole(node.expression) or 0) <= LONGEST
+    if not plain or not short or node.this.find(exp.Replace, exp.Pad):
+        works = f"it takes constants of at most {LONGEST} characters, and stands in no other replace or pad"
+        raise UsageError(f"{clause}: {shorten_sql(node)}: {works}")
 
 
 # Parts of a tree ------------------------------------------------------------------------------------------------------
@@ -249,6 +269,12 @@ def parse_query_text(sql: str) -> exp.Expr:
             raise UsageError("the query is nested too deeply")
         chain = type(node) if isinstance(node, CHAINS) else None
         rest += [(child, depth + (type(child) is not chain)) for child in node.iter_expressions()]
+    for one in list(statements[0].find_all(exp.CurrentDate, exp.IgnoreNulls)):
+        if isinstance(one, exp.CurrentDate) and not any(one.args.values()):
+            today = datetime.now(UTC).date().isoformat()
+            one.replace(exp.cast(exp.Literal.string(today), "DATE"))
+        elif isinstance(one.this, exp.AnyValue):  # which ignores them anyway
+            one.replace(one.this)
     forget_positions(statements[0])  # where in the text its parts stand
     return statements[0]
 
