@@ -215,9 +215,9 @@ def _find_dates(texts: _Texts, fields: Iterable[Field]) -> list[Misreading]:
 
 def find_date_format(db: Warehouse, source: Source) -> str | None:
     """Return the format of the dates of a mounted CSV file, such as %d.%m.%Y; None if they have none, or several."""
-    fields = [one for one in db.list_fields(table("source", "temp")) if one.type == "DATE"]
-    if source.kind != "csv" or not fields or (source.options is not None and source.options.dateformat):
+    if source.kind != "csv" or (source.options is not None and source.options.dateformat):
         return None
+    fields = [one for one in db.list_fields(table("source", "temp")) if one.type == "DATE"]
     texts = _Texts(cast("TextWarehouse", db), source)
     formats = set()
     for one in fields:

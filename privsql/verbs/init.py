@@ -229,24 +229,24 @@ class Place:
 def _propose_spec(place: Place, wishes: Wishes, options: Options) -> str:
     """Return the text of the specification that is proposed."""
     how_read = {key: value for key, value in place.how_read.items() if value is not None}
+    texts: list[str] = []
+    known: list[Misreading] = []
+    meant: dict[str, Any] | None = how_read
+    look = None
     try:
-        with open_session(options) as db:
-            mount_persons(db, source := _make_source(place.fields | how_read))
-            lists = [fold_name(field.name) for field in db.list_fields(temp_table("source")) if field.is_list]
-            is_list = len(lists) == 1 if wishes.sensitive is None else fold_name(wishes.sensitive) in lists
-            if wishes.kind is None and is_list:
-                wishes = replace(wishes, kind=find_kind_of_sets())
-            is_table = isinstance(get_default_mechanism(wishes.kind or DEFAULT).shape, TableShape)
-            marked = {} if source.external_relation is not None else find_missing_markers(db, temp_table("source"))
-        texts = [f"read as NULL: {', '.join(map(repr, one))} in {name}" for name, one in marked.items()]
-        how_read = _read_as_null(source, how_read, marked) if marked else how_read
-        how_read = _read_as_meant(place, how_read, texts, options)
-        place = replace(place, how_read=how_read)
-        look = None
-        if is_table:
+        while meant is not None:  # a file is read once, unless something has to be read otherwise
+            how_read = meant
             with open_session(options) as db:
                 mount_persons(db, source := _make_source(place.fields | how_read))
-                look = _look_at_source(db, source, options)
+                lists = [fold_name(field.name) for field in db.list_fields(temp_table("source")) if field.is_list]
+                is_list = len(lists) == 1 if wishes.sensitive is None else fold_name(wishes.sensitive) in lists
+                if wishes.kind is None and is_list:
+                    wishes = replace(wishes, kind=find_kind_of_sets())
+                is_table = isinstance(get_default_mechanism(wishes.kind or DEFAULT).shape, TableShape)
+                meant = _read_as_meant(db, source, how_read, texts, known)
+                if meant is None and is_table:
+                    look = _look_at_source(db, source, options)
+        place = replace(place, how_read=how_read)
         if look is not None:
             return _propose_table(place, source, look, wishes, texts, options)
         return _propose_noisy(place, source, wishes, texts, options)
@@ -254,32 +254,39 @@ def _propose_spec(place: Place, wishes: Wishes, options: Options) -> str:
         raise UsageError(f"{place.called}: {error}") from error
 
 
-def _read_as_meant(place: Place, how_read: dict[str, Any], texts: list[str], options: Options) -> dict[str, Any]:
-    """Return how to read a CSV file so that nothing is lost or hidden; ``UsageError`` where only its owner knows.
+def _read_as_meant(
+    db: Warehouse, source: Source, how_read: dict[str, Any], texts: list[str], known: list[Misreading]
+) -> dict[str, Any] | None:
+    """Return how to read a source so that nothing is lost or hidden; None where it is read so.
 
-    A line about each change is added to ``texts``.
+    Args:
+        db: The engine, in which the source is mounted.
+        source: The source.
+        how_read: How it was read.
+        texts: The lines about changes, to which those that are made now are added.
+        known: What was found before, to which what is found now is added.
+
+    Raises:
+        UsageError: Only the owner of the file knows how it is meant.
     """
-    source = _make_source(place.fields | how_read)
-    known: list[Misreading] = []
-    while source.kind == "csv":
-        with open_session(options) as db:
-            mount_persons(db, source)
-            misread = [one for one in find_misread(db, source, None) if one not in known]
-            date_format = None if misread else find_date_format(db, source)
-        if not misread and date_format is None:
-            break
-        if (unsure := next((one for one in misread if not one.surely), None)) is not None:
-            raise UsageError(f"{unsure} (init takes source.options, too)")
-        known += misread
-        written = dict(how_read.get("options", {}))
-        for one in misread:
-            texts.append(f"{one.column} {one.why}: see source.options")
-            for key, value in one.options.items():
-                written[key] = {**written.get(key, {}), **value} if isinstance(value, dict) else value
-        written |= {} if date_format is None else {"dateformat": date_format}
-        how_read = {**how_read, "options": written}
-        source = _make_source(place.fields | how_read)
-    return how_read
+    marked = {} if texts or source.external_relation is not None else find_missing_markers(db, temp_table("source"))
+    if marked:
+        texts += [f"read as NULL: {', '.join(map(repr, one))} in {name}" for name, one in marked.items()]
+        return _read_as_null(source, how_read, marked)
+    misread = [one for one in find_misread(db, source, None) if one not in known]
+    date_format = None if misread else find_date_format(db, source)
+    if not misread and date_format is None:
+        return None
+    if (unsure := next((one for one in misread if not one.surely), None)) is not None:
+        raise UsageError(f"{unsure} (init takes source.options, too)")
+    known += misread
+    written = dict(how_read.get("options", {}))
+    for one in misread:
+        texts.append(f"{one.column} {one.why}: see source.options")
+        for key, value in one.options.items():
+            written[key] = {**written.get(key, {}), **value} if isinstance(value, dict) else value
+    written |= {} if date_format is None else {"dateformat": date_format}
+    return {**how_read, "options": written}
 
 
 POPULATION = 'population = "clinic"  # publish asks whom the table is about; name these people'
