@@ -339,6 +339,7 @@ def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert (tmp_path / "attacks.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_the_page_on_persons_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it shows of specifications is what they say."""
     shutil.copy(ROOT / "examples" / "make_visits.py", tmp_path)

@@ -8,6 +8,8 @@ import linecache
 import pkgutil
 from importlib.util import find_spec
 
+import pytest
+
 import privsql
 import privsql.source.spec
 from support.places import ROOT
@@ -19,6 +21,7 @@ FOUND = [
 ]
 
 
+@pytest.mark.slow
 def test_examples_in_docstrings() -> None:
     linecache.clearcache()  # doctest asks whether any of these files has changed, before every docstring
     modules = ["support.loops", *(name for name in FOUND if "__main__" not in name)]

@@ -13,6 +13,8 @@ import sys
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
+import pytest
+
 from privsql.engine.database import SERVERS, SPARK
 from privsql.mechanisms.registry import KINDS, get_mechanism, get_parameters
 from support.places import ROOT
@@ -130,6 +132,7 @@ def layer(module: str) -> int:
     return LAYERS.index(room(module))
 
 
+@pytest.mark.slow
 def test_imports_point_down() -> None:
     """``privsql/__init__.py`` hands public names on; it stands above what it names and below the command line."""
     wrong = [f"{module} -> {name}" for module in MODULES for name in inner(module) if layer(name) < layer(module)]

@@ -176,6 +176,7 @@ def test_there_are_enough_of_them() -> None:
     assert len({*HOSTILE, *ENDLESS}) >= 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sql", HOSTILE)
 def test_a_hostile_statement_is_refused(release: api.Release, sql: str) -> None:
     """At once, in one line; the next question is answered."""
@@ -187,6 +188,7 @@ def test_a_hostile_statement_is_refused(release: api.Release, sql: str) -> None:
     assert release.query("SELECT COUNT(*) FROM t").rows[0][0] == 1600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sql", ENDLESS)
 def test_an_endless_statement_is_stopped(release: api.Release, sql: str) -> None:
     """The limit is for all tables together, and memory has one, too."""
@@ -222,6 +224,7 @@ HARMLESS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sql", HARMLESS)
 def test_what_only_looks_hostile_is_answered(release: api.Release, sql: str) -> None:
     assert release.query(sql).rows

@@ -109,6 +109,7 @@ def ask_frame(case: str, frame: Any) -> dict[str, Any]:
     return {"source": source, "columns": columns, "release": {"name": "r"}, "mechanism": mechanism | more}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "odd"), [("marginals", FEW), *every(CASES)])
 def test_an_odd_record_of_pandas_changes_nothing_but_noise(case: str, odd: dict[str, Any], tmp_path: Path) -> None:
     names = CASES[case][0].names
@@ -120,6 +121,7 @@ def test_an_odd_record_of_pandas_changes_nothing_but_noise(case: str, odd: dict[
         assert observed(case, ask_frame(case, make_frame(names, ["HIV+"], "category")), tmp_path) == plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "odd"), [("numbers", FEW), *every(SUBSTITUTED)])
 def test_an_odd_value_of_pandas_changes_nothing_but_noise(case: str, odd: dict[str, Any], tmp_path: Path) -> None:
     name = SUBSTITUTED[case][0]
@@ -156,6 +158,7 @@ def test_values_of_pandas_are_cast_one_by_one(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_is_said_of_a_frame_is_the_same(tmp_path: Path) -> None:
     """Of columns that are not published, too, and of whole numbers of which some are missing."""
     stated = []
@@ -216,6 +219,7 @@ def ask_column(domain: list[str], source: dict[str, Any]) -> dict[str, Any]:
     return {"source": source, "columns": {"categories": ["x"]}, "release": {"name": "r"}, "mechanism": mechanism}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", OTHERS)
 def test_an_odd_value_of_arrow_or_parquet_changes_nothing_but_noise(kind: str, tmp_path: Path) -> None:
     domain, columns = OTHERS[kind]

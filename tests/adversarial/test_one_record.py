@@ -405,6 +405,7 @@ def asked_of_people(case: str, source: dict[str, Any]) -> dict[str, Any]:
     return {"source": source, "columns": columns, "release": {"name": "r"}, "mechanism": mechanism | {"epsilon": 1}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SUBSTITUTED)
 def test_a_value_in_place_of_another_changes_nothing_but_noise(case: str, tmp_path: Path) -> None:
     """Whether each record has a value of its own, too: of a public list that says nothing."""

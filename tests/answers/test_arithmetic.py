@@ -200,6 +200,7 @@ def test_figures_of_one_posterior_vary_together(ill: api.Release, arithmetic: st
     assert one[1] == pytest.approx(other[1], rel=1e-6, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "whole"),
     [

@@ -89,6 +89,7 @@ SAME = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sql", SAME)
 def test_estimates_are_means_over_the_tables(
     release: api.Release, tables: list[duckdb.DuckDBPyConnection], sql: str
@@ -290,6 +291,7 @@ def test_rows_that_nothing_tells_apart_are_refused(release: api.Release) -> None
         release.query("SELECT MEDIAN(age) AS a, MEDIAN(points) AS a FROM t WHERE job = 1")
 
 
+@pytest.mark.slow
 def test_the_command_line_shows_the_same(folder: Path) -> None:
     sql = "SELECT job, MEDIAN(age) AS m FROM t GROUP BY job ORDER BY job LIMIT 1"
     row = succeeded("query", folder / "t.duckdb", sql, "--json").json["rows"][0]
@@ -321,6 +323,7 @@ def test_without_a_model_a_fit_is_what_helps(folder: Path, tmp_path: Path, monke
         assert "privsql fit" not in run("query", folder / "t.duckdb", sql).err
 
 
+@pytest.mark.slow
 def test_the_page_answers_them_too(folder: Path) -> None:
     """As a table and as JSON, within its limits of rows."""
     asked = urlencode({"sql": "SELECT age, MEDIAN(points) AS middle FROM t WHERE job = 7 GROUP BY age"})

@@ -899,6 +899,7 @@ def test_no_column_is_mistaken_for_one_of_privsqls_own(inside: World, name: str)
             same_rows(inside.query(sql.replace(" AS x,", ",")).rows, expected, 1)
 
 
+@pytest.mark.slow
 @each("alias", [*INSIDE, "c", "q", "s", "found", "qit", "st", "weight", "bid", "g_2", "COUNT", "Rank"], few=6)
 def test_no_alias_is_mistaken_for_a_column_of_privsqls_own(inside: World, alias: str) -> None:
     """Whatever name an analyst gives a column of the answer."""

@@ -47,6 +47,7 @@ def publish(people: pa.Table, to: Path, kind: str, seed: int = 1) -> privsql.Pub
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_intervals_hold_the_truth(people: pa.Table, tmp_path: Path, kind: str) -> None:
     """Of 60 intervals of 95 % at least 52 hold: fewer happen once in 400 times."""
@@ -65,6 +66,7 @@ def test_intervals_hold_the_truth(people: pa.Table, tmp_path: Path, kind: str) -
     assert np.mean(errors) < 0.12
 
 
+@pytest.mark.slow
 def test_a_mean_is_the_sum_by_the_number_of_those_that_have_it(people: pa.Table, tmp_path: Path) -> None:
     made = publish(people, tmp_path / "a.duckdb", "tables")
     sql = "SELECT AVG(kids), SUM(kids) / COUNT(kids) FROM data WHERE place = 'p3'"
@@ -74,6 +76,7 @@ def test_a_mean_is_the_sum_by_the_number_of_those_that_have_it(people: pa.Table,
     assert privsql.query(made, "SELECT AVG(kids) FROM data WHERE age > 200").rows[0][0] is None
 
 
+@pytest.mark.slow
 def test_nobody_knows_the_numbers_of_values_that_are_not_listed(people: pa.Table, tmp_path: Path) -> None:
     few = {"mechanism": {"values": ["0", "1", "2"]}, **OFF}
     made = privsql.publish(
@@ -99,6 +102,7 @@ def test_other_sums_are_refused_by_name(people: pa.Table, tmp_path: Path) -> Non
         privsql.query(made, "SELECT AVG(kids) FROM data", estimator="baseline")
 
 
+@pytest.mark.slow
 def test_persons_are_counted_where_each_has_one_record(people: pa.Table, tmp_path: Path) -> None:
     made = publish(people, tmp_path / "a.duckdb", "bucketize")
     sql = "SELECT place, COUNT({}) FROM data WHERE kids > 1 GROUP BY place"

@@ -54,6 +54,7 @@ def test_beliefs_are_those_that_follow_by_hand() -> None:
     assert first == pytest.approx(np.array([1 / 4, 1 / 2, 0, 1 / 4, 0]), abs=1e-12)  # 2.5, 5 and 10/4
 
 
+@pytest.mark.slow
 def test_a_release_gives_what_brute_force_gives(tmp_path: Path) -> None:
     """From its tables in fractions, for all persons of whom several records are alone with their quasi-identifiers."""
     spec = asked(tmp_path, 'person = "patient"\npersons = "count"')

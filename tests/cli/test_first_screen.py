@@ -88,6 +88,7 @@ def every_text(value: Any) -> list[str]:
 # Records are not persons ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("persons", "words"),
     [

@@ -79,6 +79,7 @@ def test_a_query_imports_its_own_mechanism_alone(shelf: Path, kind: str) -> None
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", MOST)
 def test_a_command_imports_what_it_runs_and_no_more(tmp_path: Path, command: str) -> None:
     write(tmp_path / "people.parquet", PEOPLE.format(n=200))

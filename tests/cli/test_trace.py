@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 import privsql
 from privsql.engine.sqlfiles import text
 from support.commands import PEOPLE, specification, succeeded, write
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.slow
 def test_it_lists_the_files_of_a_run_in_order_with_rows(tmp_path: Path) -> None:
     write(tmp_path / "people.parquet", PEOPLE.format(n=400))
     spec = specification(tmp_path)

@@ -118,6 +118,7 @@ STAGES: dict[str, tuple[Callable[[Path, Path, Options], object], list[str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", STAGES)
 def test_a_verb_names_its_stages_in_order(tmp_path: Path, verb: str) -> None:
     rows = "SELECT i % 20 AS age, i // 20 % 2 AS sex, i % 7 AS zip, i % 40 // 8 + i * 7919 // 80 % 2 AS disease"

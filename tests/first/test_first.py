@@ -62,6 +62,7 @@ def test_all_tables_are_listed() -> None:
     assert set(PUBLISHED) | {"hospital_tests", "adverse_events"} == set(MADE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [one for one in TABLES if getattr(one, "values", (one,))[0] in PUBLISHED])
 def test_roles_and_promise(name: str) -> None:
     text, spec = propose(name)
@@ -246,6 +247,7 @@ def test_unique_numbers_of_patients_give_a_hint() -> None:
     assert tomllib.loads(named)["source"]["person"] == "patient_id"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["double_ids", "two_weights", "visits"])
 def test_the_share_of_records_alone_is_that_of_the_release(tmp_path: Path, name: str) -> None:
     made = MADE[name]()

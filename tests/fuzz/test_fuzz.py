@@ -61,6 +61,7 @@ def writer(world: World, seed: str) -> Writer:
     return Writer(random.Random(f"{seed} {world.name}"), world.table, world.columns, sums=world.sums)  # noqa: S311
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", MANY)
 @pytest.mark.parametrize("name", worlds.TRUE)
 def test_the_engines_answers_where_nothing_is_hidden(

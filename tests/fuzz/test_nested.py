@@ -87,6 +87,7 @@ def check(release: Any, engine: Any, sql: str) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_sum_over_sums_and_counts(opened: tuple[Any, Any, str]) -> None:
     """A sum of what groups have is that of all, whatever column it adds up: the name of one was looked for outside."""
     release, engine, condition = opened
@@ -100,6 +101,7 @@ def test_a_sum_over_sums_and_counts(opened: tuple[Any, Any, str]) -> None:
         assert row == pytest.approx(alone), sql
 
 
+@pytest.mark.slow
 def test_some_pairs_of_aggregates(opened: tuple[Any, Any, str]) -> None:
     """Every 97th of them: no traceback, and what is called exact is."""
     release, engine, condition = opened

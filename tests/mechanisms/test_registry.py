@@ -157,6 +157,7 @@ def counts_stated(shown: Any) -> list[str]:
     return [key for value in shown for key in counts_stated(value)] if isinstance(shown, list) else []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("totals")
 def test_one_more_mechanism_is_published_verified_queried_and_attacked(tmp_path: Path) -> None:
     spec, release = specified(tmp_path, "least = 40"), tmp_path / "totals.duckdb"

@@ -80,6 +80,7 @@ def test_an_empty_table_has_one_digest() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", make_rows(1).column_names)
 def test_a_changed_value_changes_the_digest(name: str) -> None:
     """Each value in turn gives way to its neighbour, and the rows to another order."""

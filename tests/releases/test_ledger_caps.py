@@ -123,6 +123,7 @@ def remedy(done: Outcome) -> list[str]:
     return shlex.split(command)
 
 
+@pytest.mark.slow
 def test_a_larger_delta_does_not_lower_what_was_spent(place: Path) -> None:
     """Under a cap of 1 a release at (1, 1e-12) was worth .567 once one at (.3, 1e-5) went in, and more followed."""
     first = spec(place, "1", "1e-12", CAP)
@@ -154,6 +155,7 @@ def test_a_cap_takes_the_delta_of_the_first_release_under_it(place: Path) -> Non
     assert succeeded("ledger", "cap", delta, "2", "--json").json["delta"] == "0.000001"
 
 
+@pytest.mark.slow
 def test_the_command_that_a_refusal_names_makes_the_cap_large_enough(place: Path) -> None:
     succeeded("publish", spec(place, "1", ledger=CAP))
     again = spec(place, "0.5", ledger=CAP)

@@ -159,6 +159,7 @@ def same(one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("population", POPULATIONS)
 def test_samples_of_one_population_are_no_copies(population: str) -> None:
     """The bound is one false alarm in a million; here are 300 pairs of samples."""

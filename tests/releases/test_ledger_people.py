@@ -69,6 +69,7 @@ def test_a_chain_is_one_whatever_the_type_and_the_name_of_the_id(kind: str, offi
     assert succeeded("verify", office.made[1], "--against", office.made[0], "--json").json["ok"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", ["i + 1000", "md5(CAST(i AS VARCHAR))"])
 def test_other_ids_of_another_column_tell_nothing(names: str, tmp_path: Path) -> None:
     """The same records under two columns of ids, neither of which is in the other one, were two groups of people."""

@@ -30,6 +30,7 @@ def words() -> str:
     return f"replaces a release of {datetime.now(UTC).date()}, which may have been received"
 
 
+@pytest.mark.slow
 def test_a_nightly_job_does_not_forget_what_it_replaces(job: list[object], tmp_path: Path) -> None:
     """Two releases of the same people said that there was no other; who kept the first knew more than either allows."""
     release = tmp_path / "people.duckdb"

@@ -72,6 +72,7 @@ def test_a_repeat_takes_the_setting_that_another_solver_found(
     assert publish(tmp_path, kind, "again", "--replace") == first
 
 
+@pytest.mark.slow
 def test_a_plan_states_the_setting_of_the_release_that_it_repeats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,7 @@ def read_tables(con: duckdb.DuckDBPyConnection, schema: str) -> dict[str, list[t
     return {name: con.execute(f'FROM "{schema}"."{name}"').fetchall() for (name,) in names if name != MANIFEST}
 
 
+@pytest.mark.slow
 def test_it_is_the_release_that_a_file_would_be(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     """The same tables, of the same source in a closed file; nothing else changes for the caller."""
     before, closed = list_all(con), tmp_path / "closed.duckdb"
@@ -209,6 +210,7 @@ def test_names_mean_what_they_mean_to_the_caller(memory: duckdb.DuckDBPyConnecti
         publish(memory, "D", **{"source.table": "half"})
 
 
+@pytest.mark.slow
 def test_a_connection_that_only_reads(tmp_path: Path) -> None:
     """It is a source, and what lies in it is verified; nothing is written there."""
     file = tmp_path / "house.duckdb"

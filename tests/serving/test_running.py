@@ -117,6 +117,7 @@ def test_wrong_wishes_are_one_line(release: Path, tmp_path: Path, monkeypatch: p
 # Served ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_it_is_served_and_the_slow_are_not_waited_for(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a request, a trickle of one, an idle connection: each is closed; whoever asks is answered meanwhile."""
     monkeypatch.setattr(server, "PATIENCE", 0.5)

@@ -143,6 +143,7 @@ ROUNDED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["TINYINT", "INTEGER", "DECIMAL(4,2)", "DOUBLE"])
 def test_rounded_numbers_are_the_nearest_multiples(kind: str) -> None:
     for asked in ROUNDED:

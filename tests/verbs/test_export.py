@@ -86,6 +86,7 @@ def test_one_table_looks_like_the_source(folder: Path, tmp_path: Path) -> None:
     assert pq.read_schema(tmp_path / "one.parquet").names == COLUMNS
 
 
+@pytest.mark.slow
 def test_a_schema_of_a_database(folder: Path, tmp_path: Path) -> None:
     """As a whole or not at all; what lies there already stays."""
     place = tmp_path / "house.duckdb"

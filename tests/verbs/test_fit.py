@@ -182,6 +182,7 @@ def test_damaged_parameters_are_refused(
     assert not list(tmp_path.rglob("*.model"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["cut", "noise", "weights", "completed"])
 def test_a_damaged_cache_is_not_believed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
@@ -376,6 +377,7 @@ def list_stored() -> list[Path]:
     return list(Path(os.environ["PRIVSQL_CACHE"]).glob("*.model"))
 
 
+@pytest.mark.slow
 def test_the_first_query_fits_a_model(unfitted: Path) -> None:
     """Once: it lies in the cache afterwards, and the session answers by it at once."""
     with api.open(unfitted) as opened:
@@ -400,6 +402,7 @@ def test_no_model_is_fitted(unfitted: Path, monkeypatch: pytest.MonkeyPatch, how
     assert not list_stored()
 
 
+@pytest.mark.slow
 def test_no_fit_by_the_command_line(unfitted: Path) -> None:
     """A hint says what a fit would do, and how long it takes."""
     query = "SELECT COUNT(*) FROM t WHERE job = 1 AND age < 30"

@@ -281,6 +281,7 @@ def test_a_table_in_place_of_the_file_is_of_the_same_persons(tmp_path: Path) -> 
 FIRST = 'person = "patient"\npersons = "first"\norder = "visit"'
 
 
+@pytest.mark.slow
 @each("kind", ["bucketize", "marginals"], few=1)
 def test_the_first_record_of_each_is_published(tmp_path: Path, kind: str) -> None:
     write(tmp_path / "visits.parquet", VISITS)
@@ -295,6 +296,7 @@ def test_the_first_record_of_each_is_published(tmp_path: Path, kind: str) -> Non
         assert rows(release, "SELECT age, sex, count(*) FROM qit GROUP BY ALL ORDER BY ALL") == fetched(first)
 
 
+@pytest.mark.slow
 def test_no_sensitive_value_decides_which_record_is_the_first(tmp_path: Path) -> None:
     """The quasi-identifiers of noisy tables stay the same whatever values the records have, with ties in the order."""
     seen = []

@@ -40,6 +40,7 @@ def verified(folder: Path, spec: Path, *flags: object, release: str = "ill.duckd
     return succeeded("verify", folder / release, "--source", spec, "--json", *flags).json
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS)
 def test_the_ledgers_key_gives_the_same_tables_again(tmp_path: Path, law: str) -> None:
     spec = made(tmp_path, law)
@@ -51,6 +52,7 @@ def test_the_ledgers_key_gives_the_same_tables_again(tmp_path: Path, law: str) -
     assert verified(tmp_path, spec)["proved"] is True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS)
 def test_a_source_with_other_values_is_found(tmp_path: Path, law: str) -> None:
     spec = made(tmp_path, law)
@@ -62,6 +64,7 @@ def test_a_source_with_other_values_is_found(tmp_path: Path, law: str) -> None:
     assert AGAIN in failed(run("verify", tmp_path / "ill.duckdb", "--source", spec, "--json"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", ["pp", "buckets"])
 def test_a_release_with_shuffled_values_fails_though_every_frequency_is_right(tmp_path: Path, law: str) -> None:
     spec = made(tmp_path, law)
@@ -86,6 +89,7 @@ def test_a_release_with_shuffled_values_fails_though_every_frequency_is_right(tm
     assert found.keys() - risk == {AGAIN}
 
 
+@pytest.mark.slow
 def test_a_key_file_proves_a_release_without_a_ledger(tmp_path: Path) -> None:
     spec = made(tmp_path, "buckets")
     with spec.open("a") as file:
@@ -102,6 +106,7 @@ def test_a_key_file_proves_a_release_without_a_ledger(tmp_path: Path) -> None:
     assert "gives other tables" in str(shown["notes"])
 
 
+@pytest.mark.slow
 def test_a_key_file_proves_a_release_of_the_ledger(tmp_path: Path) -> None:
     spec = made(tmp_path, "pp")
     succeeded("publish", spec, "--key-file", tmp_path / "key")
@@ -109,6 +114,7 @@ def test_a_key_file_proves_a_release_of_the_ledger(tmp_path: Path) -> None:
     assert verified(tmp_path, spec)["proved"] is False
 
 
+@pytest.mark.slow
 def test_without_its_key_the_records_are_compared_with_the_ledgers(tmp_path: Path) -> None:
     spec = made(tmp_path, "buckets")
     succeeded("publish", spec, "--seed", 1)
@@ -120,6 +126,7 @@ def test_without_its_key_the_records_are_compared_with_the_ledgers(tmp_path: Pat
     assert failed(run("verify", tmp_path / "ill.duckdb", "--source", spec, "--json")).keys() == {SAME_RECORDS}
 
 
+@pytest.mark.slow
 def test_copies_folders_and_withdrawn_releases_are_proved(tmp_path: Path) -> None:
     spec = made(tmp_path, "buckets", release='name = "ill"\nto = "ill"\nformat = "parquet"\norder = "portable"')
     succeeded("publish", spec)
@@ -130,6 +137,7 @@ def test_copies_folders_and_withdrawn_releases_are_proved(tmp_path: Path) -> Non
     assert verified(tmp_path, spec, release="ill")["proved"] is True
 
 
+@pytest.mark.slow
 def test_a_later_release_of_a_chain_is_proved_with_the_groups_of_earlier_ones(tmp_path: Path) -> None:
     rows = PEOPLE.format(n=300).replace("SELECT CAST", "SELECT i AS id, CAST", 1)
     spec = made(
@@ -147,6 +155,7 @@ def test_a_later_release_of_a_chain_is_proved_with_the_groups_of_earlier_ones(tm
     assert verified(tmp_path, spec, release="first.duckdb")["proved"] is True
 
 
+@pytest.mark.slow
 def test_a_ledger_that_cannot_be_read_leaves_the_release_unproved(tmp_path: Path) -> None:
     spec = made(tmp_path, "buckets")
     with spec.open("a") as file:

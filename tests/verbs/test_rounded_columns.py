@@ -88,6 +88,7 @@ def test_estimates_of_rounded_numbers_have_wider_intervals(people: pa.Table, rel
     assert high - estimate > 1.9 * error + 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("condition", "holds"),
     [
@@ -109,6 +110,7 @@ def test_whole_bins_are_counted_exactly(people: pa.Table, release: Path, conditi
     assert rows[0][0] == int(holds(people).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "question",
     [
@@ -138,6 +140,7 @@ def test_weighted_means_of_rounded_numbers_have_no_bounds(release: Path) -> None
         privsql.query(release, "SELECT SUM(CASE WHEN wage > 1000 THEN wage END) FROM data")
 
 
+@pytest.mark.slow
 def test_weighted_sums_say_what_they_are_worth(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     weights = rng.lognormal(4, 1, NUMBER)

@@ -88,6 +88,7 @@ def told(done: Outcome, check: str, *words: str) -> None:
     assert all(word in text for word in words), text
 
 
+@pytest.mark.slow
 def test_an_untouched_copy_verifies(ward: Path, tmp_path: Path) -> None:
     release = changed(ward, tmp_path)
     assert succeeded("verify", release, "--json").json["ok"]

@@ -48,6 +48,7 @@ def test_the_useful_threshold_has_an_error_of_a_tenth(frequency: float) -> None:
     assert predict_count_error(frequency, frequency) == predict_share_error(frequency, frequency) == float("inf")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how",
     [
@@ -85,6 +86,7 @@ def test_counts_err_as_is_predicted(people: pa.Table, tmp_path: Path, how: dict[
     assert error / 1.5 <= np.mean(errors) ** 0.5 <= error * 1.5
 
 
+@pytest.mark.slow
 def test_a_useless_release_is_called_so_and_needs_a_flag(people: pa.Table, tmp_path: Path) -> None:
     how: dict[str, Any] = {"threshold": {"default": "1.1*f", "no": 1}}
     foreseen = make_plan(people, **how).summary
@@ -103,6 +105,7 @@ def test_a_useless_release_is_called_so_and_needs_a_flag(people: pa.Table, tmp_p
     assert privsql.verify(made).ok
 
 
+@pytest.mark.slow
 def test_poor_counts_of_rare_values_alone_make_no_release_useless(people: pa.Table) -> None:
     """The line names the worst value; the most frequent protected one decides."""
     foreseen = make_plan(people, threshold={"default": "4*f", "no": 1, "gout": "0.055"}).summary
@@ -114,6 +117,7 @@ def test_poor_counts_of_rare_values_alone_make_no_release_useless(people: pa.Tab
     assert line.figures["error"] > 0.2
 
 
+@pytest.mark.slow
 def test_the_command_line_ends_in_one_line(people: pa.Table, tmp_path: Path) -> None:
     parquet.write_table(people, tmp_path / "people.parquet")
     asked = [

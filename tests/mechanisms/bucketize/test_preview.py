@@ -37,6 +37,7 @@ def measure_dealt(columns: dict[str, np.ndarray], size: int) -> float:
     return fit_bucket_model(dealt, DIGEST).find_beliefs().best_guess
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 4, 6])
 def test_columns_that_tell_nothing_leave_the_share_of_the_list(size: int) -> None:
     noise = np.random.default_rng(1)

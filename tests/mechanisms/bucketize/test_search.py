@@ -984,6 +984,7 @@ def test_a_search_that_proves_nothing_does_not_branch(monkeypatch: pytest.Monkey
     assert two.lower_bound == 0
 
 
+@pytest.mark.slow
 def test_what_is_searched_is_bounded_by_nodes_and_never_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a problem that takes all of them, twice, with the same certificate."""
     limits: list[float] = []

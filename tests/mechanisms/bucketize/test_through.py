@@ -106,6 +106,7 @@ def test_what_is_stated_is_answered_exactly(ward: Path, name: str) -> None:
     assert read_manifest(ward / f"{name}.duckdb").facts["real"] == source.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counted", [True, False])
 def test_a_wrong_entry_of_the_channel_is_found_by_integers_and_by_the_query(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: bool

@@ -353,6 +353,7 @@ def test_explain_prints_sql_that_runs(shop: Path) -> None:
     assert rows(shop / "shop.duckdb", shown["sql"])
 
 
+@pytest.mark.slow
 def test_several_counts_and_shares_of_them(shop: Path) -> None:
     """Counts that make up another one vary together: what is left has the error of those who are left."""
     ale = "COUNT(*) FILTER (WHERE list_contains(goods, 'ale'))"

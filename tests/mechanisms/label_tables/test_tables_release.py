@@ -52,6 +52,7 @@ def answer(release: Path, sql: str) -> list[dict[str, Any]]:
     return list(succeeded("query", release, sql, "--json").json["rows"])
 
 
+@pytest.mark.slow
 def test_a_release_passes_its_checks_and_answers(made: Path) -> None:
     release, spec = made / "ill.duckdb", made / "ill.toml"
     done = succeeded("verify", release, "--source", spec, "--json").json
@@ -372,6 +373,7 @@ def test_an_error_is_that_of_the_estimate_and_not_of_the_noisy_count_beside_it(e
 # Completed tables -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_any_select_is_answered_by_completed_tables(made: Path) -> None:
     release, people = made / "ill.duckdb", made / "people.parquet"
     (row,) = answer(release, "SELECT MEDIAN(age) AS m, QUANTILE_CONT(age, 0.9) AS q FROM ill WHERE disease = 'flu'")
