@@ -167,9 +167,8 @@ class Manifest(BaseModel):
     groups: dict[str, list[str]] = Field(default_factory=dict, exclude_if=_is_empty)
     place: Literal["schema"] | None = Field(default=None, exclude_if=_is_empty)
     persons: Persons | None = Field(default=None, exclude_if=_is_empty)
-    record: str | None = Field(
-        default=None, exclude_if=_is_empty
-    )  # the column of the record, if a row is an item of one
+    # The column of the record, where the source has a row for each of its items.
+    record: str | None = Field(default=None, exclude_if=_is_empty)
     wording: dict[Wording, Annotated[str, Field(max_length=WORDS)]] = Field(default_factory=dict, exclude_if=_is_empty)
     facts: dict[str, Any]
     files: dict[str, StatedFile] = Field(default_factory=dict, exclude_if=_is_empty)

@@ -31,11 +31,7 @@ if TYPE_CHECKING:
 
 LENGTHS = Fraction(2, 100)  # of the budget: the lengths of records
 AGAIN = Fraction(10, 100)  # once more, where there are few
-EXACT, PARTS, LONGEST = (
-    16,
-    4,
-    1024,
-)  # lengths with a class each, classes of a doubling beyond, and where the last begins
+EXACT, PARTS, LONGEST = 16, 4, 1024  # lengths with a class each; classes of a doubling beyond; the last class begins
 
 
 def length_classes(items: int) -> tuple[tuple[int, int], ...]:
