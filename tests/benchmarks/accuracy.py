@@ -108,14 +108,28 @@ class World:
             yield row[:-4], row[-4], row[-2], row[-1], formula.get(row[:-4], 0.0)
 
 
+def draw_condition(
+    columns: dict[str, NDArray[np.int64]], rng: np.random.Generator, names: list[str]
+) -> tuple[dict[str, int], NDArray[np.bool_]]:
+    """Equality on some columns with the values of a random record, as values by column and as records."""
+    records = len(columns[names[0]])
+    while True:
+        row, number = rng.integers(records), rng.integers(1, min(ATTRIBUTES, len(names)) + 1)
+        chosen = {name: int(columns[name][row]) for name in rng.choice(names, number, replace=False).tolist()}
+        members = np.logical_and.reduce([columns[name] == value for name, value in chosen.items()])
+        if members.mean() > LEAST:
+            return chosen, members
+
+
+def write_condition(chosen: dict[str, int]) -> str:
+    """Return the condition as SQL."""
+    return " AND ".join(f"{name} = {value}" for name, value in chosen.items())
+
+
 def condition(world: World, rng: np.random.Generator, names: list[str]) -> tuple[str, NDArray[np.bool_]]:
     """Equality on some columns with the values of a random record, as SQL and as records."""
-    while True:
-        row, number = rng.integers(len(world.sensitive)), rng.integers(1, min(ATTRIBUTES, len(names)) + 1)
-        chosen = {name: world.columns[name][row] for name in rng.choice(names, number, replace=False).tolist()}
-        members = np.logical_and.reduce([world.columns[name] == value for name, value in chosen.items()])
-        if members.mean() > LEAST:
-            return " AND ".join(f"{name} = {value}" for name, value in chosen.items()), members
+    chosen, members = draw_condition(world.columns, rng, names)
+    return write_condition(chosen), members
 
 
 def equality(world: World, rng: np.random.Generator, number: int, names: list[str] | None = None) -> Scores:

@@ -120,19 +120,32 @@ def _blurred(
 ) -> tuple[int, float | None, float | None]:
     """Return cells of Mondrian with exact values and ranges of quasi-identifiers, over which records are spread."""
     cells = cut_cells(codes, K)
-    records, sums, number = np.bincount(cells), np.bincount(cells, values), int(cells.max()) + 1
+    records, sums, boxes = np.bincount(cells), np.bincount(cells, values), find_boxes(codes, cells)
+    errors = []
+    for conditions, met in asked:
+        share = find_shares(boxes, conditions)
+        true = float(values[met].mean())
+        errors.append(float(share @ sums / (share @ records)) / true - 1)
+    return len(records), *_summary(errors)
+
+
+def find_boxes(codes: Ints, cells: Ints) -> tuple[Ints, Ints]:
+    """Return the lowest and the highest rank of every quasi-identifier in every cell, (cells, d) each."""
+    number = int(cells.max()) + 1
     low, high = np.full((number, codes.shape[1]), np.iinfo(np.int64).max), np.full((number, codes.shape[1]), -1)
     np.minimum.at(low, cells, codes)
     np.maximum.at(high, cells, codes)
-    errors = []
-    for conditions, met in asked:
-        share = np.ones(number)
-        for column, rank in conditions:
-            holds = (low[:, column] <= rank) & (rank <= high[:, column])
-            share *= holds / (high[:, column] - low[:, column] + 1)
-        true = float(values[met].mean())
-        errors.append(float(share @ sums / (share @ records)) / true - 1)
-    return number, *_summary(errors)
+    return low, high
+
+
+def find_shares(boxes: tuple[Ints, Ints], conditions: Conditions) -> Floats:
+    """Return what part of every cell's records meets the conditions, if they lie evenly in its ranges (cells,)."""
+    low, high = boxes
+    share = np.ones(len(low))
+    for column, rank in conditions:
+        holds = (low[:, column] <= rank) & (rank <= high[:, column])
+        share *= holds / (high[:, column] - low[:, column] + 1)
+    return share
 
 
 def _summary(errors: list[float]) -> tuple[float | None, float | None]:

@@ -3,7 +3,7 @@
     python peer.py AIM|MST epsilon|rho LOSS TABLE.parquet DOMAINS.json SYNTHETIC.parquet
 
 Pure epsilon or zero-concentrated rho, one record added or removed. Domains are public: a list of whole numbers for
-each column. Prints JSON: seconds, and the process's highest memory in MB.
+each column. Prints JSON: seconds of processor time, and the process's highest memory in MB.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main(algorithm: str, measure: str, loss: str, table: str, domains: str, to: 
     import opendp.prelude as dp
     import polars as pl  # type: ignore[import-not-found]
 
-    begun = time.perf_counter()
+    begun = time.process_time()
     dp.enable_features("contrib")
     keys = json.loads(Path(domains).read_text(encoding="utf-8"))
     data = pl.read_parquet(table).select(pl.col(name).cast(pl.Int64) for name in keys)
@@ -41,7 +41,7 @@ def main(algorithm: str, measure: str, loss: str, table: str, domains: str, to: 
         made.synthesize().write_parquet(to)
         break
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"seconds": time.perf_counter() - begun, "megabytes": used}))
+    print(json.dumps({"seconds": time.process_time() - begun, "megabytes": used}))
 
 
 if __name__ == "__main__":

@@ -50,7 +50,8 @@ def synthetic(
     """
     interpreter, keys = python(), to.with_suffix(".json")
     keys.write_text(json.dumps(domains), encoding="utf-8")
-    command = [str(interpreter), str(SCRIPT), algorithm, *map(str, loss), str(table), str(keys), str(to)]
+    apart = "-P"  # or modules beside the script would hide those of the library: numbers
+    command = [str(interpreter), apart, str(SCRIPT), algorithm, *map(str, loss), str(table), str(keys), str(to)]
     return dict(json.loads(call(command, seconds, algorithm).splitlines()[-1]))
 
 

@@ -201,10 +201,10 @@ def runs(
             found = []
             for epsilon, delta in losses:
                 now = Run(data, file, Path(place), epsilon, delta, queries, minutes * 60)
-                rows = [pool.submit(_row, name, method, now) for name, method in now.methods() if only in name]
+                rows = [pool.submit(find_row, name, method, now) for name, method in now.methods() if only in name]
                 found.append((f"{data.name}, epsilon {epsilon}, delta {delta}", rows))
             for title, rows in found:
-                yield title, _columns(data), [row.result() for row in rows]
+                yield title, list_columns(data), [row.result() for row in rows]
 
 
 def _made(data: Data, source: Path, to: Path) -> bool:
@@ -216,7 +216,7 @@ def _made(data: Data, source: Path, to: Path) -> bool:
     return True
 
 
-def _columns(data: Data) -> list[str]:
+def list_columns(data: Data) -> list[str]:
     last = ["coverage", "half-width", "s", "MB"]
     if data.columns:
         return ["method", *CLASSES, "tv1", "tv2", "tv3", *last]
@@ -224,7 +224,7 @@ def _columns(data: Data) -> list[str]:
     return ["method", *ITEMS, *lengths, *last]
 
 
-def _row(name: str, method: Callable[[Run], dict[str, Any]], run: Run) -> list[object]:
+def find_row(name: str, method: Callable[[Run], dict[str, Any]], run: Run) -> list[object]:
     """The figures of a method, or why there are none."""
     print(f"{run.data.name}, epsilon {run.epsilon}, delta {run.delta}: {name} ..", file=sys.stderr)
     try:
