@@ -16,6 +16,7 @@
     python -m tests.benchmarks setvalued [--queries N]                     item sets: error, and time by size
     python -m tests.benchmarks dp [--data NAME] [--only TEXT] [--minutes N] private tables and sets beside their peers
     python -m tests.benchmarks grow [--rows N]                             (k,e)-anonymity of tables that grow
+    python -m tests.benchmarks compare [--only TEXT] [--picture FILE]      the figures of docs/compare.md, as Markdown
     python -m tests.benchmarks numbers                                     groups and cells of numbers beside other ways
     python -m tests.benchmarks scale [--rows N] [--skewed] [--only TEXT]   the portable order, and Spark
     python -m tests.benchmarks serve [--requests N] [--at-once N]          the page of serve beside query, same load
@@ -58,6 +59,7 @@ from privsql.mechanisms.perturb.parameters import Randomize
 from privsql.mechanisms.perturb.plan import initial_groups
 from privsql.verbs.evaluate import Workload
 from tests.benchmarks import accuracy as measuring
+from tests.benchmarks import compare as comparing
 from tests.benchmarks import completed as completing
 from tests.benchmarks import coverage as covering
 from tests.benchmarks import expected as foreseen
@@ -599,6 +601,13 @@ def numbers() -> None:
     data = DATA / "acs_occ.parquet"
     columns = ["table", "way", "groups", "mean: median", "rms", "count: median", "rms", "half-width"]
     show("numbers", columns, list(numeric.measured(data if data.is_file() else None)))
+
+
+@app.command()
+def compare(only: str = "", picture: Path | None = None) -> None:
+    """privsql beside other ways: parts belief, epsilon, tables, sets and numbers; the picture shows the first."""
+    for table in comparing.compare_all(DATA, only, picture):
+        print(table.write())
 
 
 @app.command()
