@@ -384,7 +384,8 @@ def compare_tables(people: Path, folder: Path) -> Table:
         if name in wanted:
             print("tables", name, file=sys.stderr)
             row = private.find_row(name, method, now)
-            rows.append([str(row[at]) for at in kept] if len(row) > 1 else [str(row[0]), *["-"] * (len(kept) - 1)])
+            shown = [str(row[at]) for at in kept] if len(row) > 1 else [str(row[0]), *["-"] * (len(kept) - 1)]
+            rows.append([f"privsql, {name}" if name == "marginals" else shown[0], *shown[1:]])
     return Table(f"Tables, epsilon {EPSILON}", list(TABLE_FIGURES.values()), rows)
 
 
@@ -409,7 +410,7 @@ def compare_numbers() -> Table:
         label, _, failed = str(name).partition(": ")
         way = "mondrian" if label == "k-anonymity" else label.partition(",")[0]
         shown = [show_error(one) for one in errors[:3]] if not failed else [f"refused: {failed}", "-", "-"]  # type: ignore[arg-type]
-        rows.append([str(table), label, *shown, *(costs.get(way, ["-", "-"]) if table == first else ["-", "-"])])
+        rows.append([str(table), label, *shown, *(costs.pop(way, ["-", "-"]) if table == first else ["-", "-"])])
     figures = ["mean: median", "mean: rms", "count: median"]
     return Table(f"Numbers, k = {numbers.K}", ["table", "way", *figures, *COSTS], rows)
 
