@@ -76,7 +76,7 @@ def measured(data: Path | None) -> Iterator[list[object]]:
             failed = int((~find_fine(axis, cells, rank)).sum())
             way = f"cells, e = {e:,}" + (f": {failed:,} fail" if failed else "")
             yield [name, way, int(cells.max()) + 1, *_errors(asked, values, cells)]
-        yield [name, "k-anonymity", *_blurred(asked, codes, values), *[None] * 3]
+        yield [name, "k-anonymity", *_blurred(asked, codes, values)]
         top = float(np.quantile(values, CLIPPED))
         noisy = [
             np.hypot(np.minimum(own, top).mean() - own.mean(), np.sqrt(2) * top / EPSILON / len(own)) / own.mean()
@@ -98,27 +98,34 @@ def _questions(codes: Ints) -> Iterator[tuple[Conditions, NDArray[np.bool_]]]:
 
 def _errors(asked: list[tuple[Conditions, NDArray[np.bool_]]], values: Ints, groups: Ints) -> list[float | None]:
     """Return errors of means, and errors and the half-width of the certain bounds of counts with a random range."""
-    rng, sizes = np.random.default_rng(2), np.bincount(groups)
+    sizes = np.bincount(groups)
     expected = (np.bincount(groups, values) / sizes)[groups]
     means = [(expected[met].mean() - values[met].mean()) / values[met].mean() for _, met in asked]
     counts, halves = [], []
-    for _, met in asked:
+    for _, met, inside, true in _ask_counts(asked, values):
+        chosen, own = (np.bincount(groups[part], minlength=len(sizes)) for part in (inside, met))
+        counts.append(float((own * chosen / sizes).sum()) / true - 1)
+        width = np.minimum(own, chosen) - np.maximum(0, own + chosen - sizes)
+        halves.append(float(width.sum()) / 2 / true)
+    return [*_summary(means), *_summary(counts), float(np.median(halves)) if halves else None]
+
+
+def _ask_counts(
+    asked: list[tuple[Conditions, NDArray[np.bool_]]], values: Ints
+) -> Iterator[tuple[Conditions, NDArray[np.bool_], NDArray[np.bool_], int]]:
+    """Yield conditions with the records that meet them, those in a random range of values, and how many are both."""
+    rng = np.random.default_rng(2)
+    for conditions, met in asked:
         for _ in range(2):
             low, high = np.sort(rng.choice(values, 2))
             inside = (values >= low) & (values <= high)
             true = int((inside & met).sum())
             if COUNTED[0] <= true <= COUNTED[1]:
-                chosen, own = (np.bincount(groups[part], minlength=len(sizes)) for part in (inside, met))
-                counts.append(float((own * chosen / sizes).sum()) / true - 1)
-                width = np.minimum(own, chosen) - np.maximum(0, own + chosen - sizes)
-                halves.append(float(width.sum()) / 2 / true)
-    return [*_summary(means), *_summary(counts), float(np.median(halves)) if halves else None]
+                yield conditions, met, inside, true
 
 
-def _blurred(
-    asked: list[tuple[Conditions, NDArray[np.bool_]]], codes: Ints, values: Ints
-) -> tuple[int, float | None, float | None]:
-    """Return cells of Mondrian with exact values and ranges of quasi-identifiers, over which records are spread."""
+def _blurred(asked: list[tuple[Conditions, NDArray[np.bool_]]], codes: Ints, values: Ints) -> list[float | None]:
+    """Return cells and errors of Mondrian: exact values, and ranges of quasi-identifiers that records fill evenly."""
     cells = cut_cells(codes, K)
     records, sums, boxes = np.bincount(cells), np.bincount(cells, values), find_boxes(codes, cells)
     errors = []
@@ -126,7 +133,11 @@ def _blurred(
         share = find_shares(boxes, conditions)
         true = float(values[met].mean())
         errors.append(float(share @ sums / (share @ records)) / true - 1)
-    return len(records), *_summary(errors)
+    counts = [
+        float(find_shares(boxes, conditions) @ np.bincount(cells[inside], minlength=len(records))) / true - 1
+        for conditions, _, inside, true in _ask_counts(asked, values)
+    ]
+    return [len(records), *_summary(errors), *_summary(counts), None]
 
 
 def find_boxes(codes: Ints, cells: Ints) -> tuple[Ints, Ints]:
