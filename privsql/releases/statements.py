@@ -60,6 +60,7 @@ def describe_manifest(manifest: Manifest) -> list[tuple[str, object]]:
     rows += [("in groups", f"{name}: {', '.join(groups)}") for name, groups in manifest.groups.items()]
     others = "items" if manifest.roles.hold_sets else "sensitive" if manifest.quasi_identifiers else "columns"
     rows.append((others, _join_fields(manifest.sensitive)))
+    rows += [("a record", f"all rows of the source with the same {manifest.record}")] if manifest.record else []
     reserved = [
         f"{table}.{to} is its {name}" for table, names in manifest.own_columns.items() for name, to in names.items()
     ]

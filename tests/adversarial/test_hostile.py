@@ -52,8 +52,6 @@ TABLES = [
     "SELECT MEDIAN(job) FROM query_table('qit')",
     "SELECT MEDIAN(job) FROM t, pragma_database_list()",
     "SUMMARIZE t",
-    "DESCRIBE t",
-    "SHOW TABLES",
 ]
 SETTINGS = [
     "SELECT current_setting('allowed_paths') AS a, MEDIAN(job) FROM t",
