@@ -170,6 +170,7 @@ class Manifest(BaseModel):
     # The column of the record, where the source has a row for each of its items.
     record: str | None = Field(default=None, exclude_if=_is_empty)
     wording: dict[Wording, Annotated[str, Field(max_length=WORDS)]] = Field(default_factory=dict, exclude_if=_is_empty)
+    sampling_rate: float | None = Field(default=None, gt=0, le=1, exclude_if=_is_none)  # as the publisher says
     facts: dict[str, Any]
     files: dict[str, StatedFile] = Field(default_factory=dict, exclude_if=_is_empty)
 

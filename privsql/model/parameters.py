@@ -49,7 +49,9 @@ Version = Annotated[str, Field(pattern=VERSION)]
 
 
 WORDS = 1000  # characters of what the publisher says of a release
-Wording = Literal["purpose", "recipient", "contact"]  # what that may be about
+Wording = Literal[  # what that may be about
+    "purpose", "recipient", "recipient_controls", "contact", "expert", "qualification", "valid_until", "date_of_review"
+]  # fmt: skip
 
 
 class Parameters(BaseModel):

@@ -15,7 +15,18 @@ from sqlglot import exp
 
 from privsql.engine.database import SILENT
 from privsql.engine.remote import BATCH
-from privsql.engine.sqlfiles import Field, Holes, any_of, column, fill, is_null, same_columns, table, temp_table
+from privsql.engine.sqlfiles import (
+    Field,
+    Holes,
+    alias_as,
+    any_of,
+    column,
+    fill,
+    is_null,
+    same_columns,
+    table,
+    temp_table,
+)
 from privsql.errors import InfeasibleError, UsageError
 from privsql.keyed_random import seed_key
 from privsql.mechanisms.base import BudgetComposition
@@ -65,7 +76,9 @@ def describe_manifest(manifest: Manifest) -> list[tuple[str, object]]:
         f"{table}.{to} is its {name}" for table, names in manifest.own_columns.items() for name, to in names.items()
     ]
     rows += [("own columns", f"{', '.join(reserved)}: the other name is the publisher's")] if reserved else []
-    rows += [(name, text) for name, text in manifest.wording.items()]
+    rows += [(name.replace("_", " "), text) for name, text in manifest.wording.items()]
+    rate = manifest.sampling_rate
+    rows += [] if rate is None else [("sampling rate", f"{rate:.3%} of its population, as the publisher says")]
     rows.append(("persons", describe_persons(manifest.persons)))
     rows += [("place", SCHEMA_NOTE)] if manifest.place is not None else []
     if manifest.records is not None:
@@ -257,6 +270,12 @@ MANY_LEFT_OUT = 0.05  # share of the source's records; if more are left out, a l
 NAMED = 3  # values without protection that a line names
 MOST_KINDS = 2**20  # records that are compared with each other
 HASHES = 2**64  # different ones
+CLASS_SIZES = (
+    (1, 1),
+    (2, 4),
+    (5, 10),
+    (11, math.inf),
+)  # of records with the same quasi-identifiers, as reports have them
 
 
 @dataclass(frozen=True)
@@ -483,30 +502,62 @@ def _summarize_unique(release: AttachedRelease) -> SummaryLine:
     if not roles.quasi_identifiers:
         return SummaryLine(title, "no records are published, so none can be singled out")
     rows = exp.select(*roles.qi_in()).from_(table(find_qi_table(release), release.database)).subquery("rows")
-    unique, records = count_unique(release.db, rows, [column(key) for key in roles.qi_keys])
+    classes, records = count_classes(release.db, rows, [column(key) for key in roles.qi_keys])
+    unique, rate = classes[1], release.manifest.sampling_rate
     about = "about " if records > MOST_KINDS else ""
     alone = f"{about}{unique:,} of {records:,} ({unique / max(1, records):.1%})"
     text = f"{alone} are the only ones with their quasi-identifiers"
-    return SummaryLine(title, text, MEASURED, {"unique": unique, "records": records})
+    figures: dict[str, float | int | None] = {"unique": unique, "records": records, "classes": sum(classes.values())}
+    for least, most in CLASS_SIZES:
+        figures[f"in_classes_from_{least}"] = sum(n * size for size, n in classes.items() if least <= size <= most)
+    if rate is not None and unique:
+        figures["matched"] = matched = estimate_matches(unique, classes[2], rate)
+        text += (
+            f"; the table is said to be {rate:.2%} of its population, so whoever finds one person there who matches "
+        )
+        text += f"such a record has the right one with a probability of about {matched:.1%}"
+    return SummaryLine(title, text, MEASURED, figures)
 
 
-def count_unique(db: Relations, rows: exp.Expr, columns: Sequence[exp.Expr], most: int = MOST_KINDS) -> tuple[int, int]:
-    """Return how many rows no other is equal to, and how many there are.
+def estimate_matches(alone: int, pairs: int, rate: float) -> float:
+    """Estimate how probably a person who matches a record that is alone in a random sample is that record's person.
+
+    This is theta of Skinner and Elliot (2002), "A measure of disclosure risk for microdata": the number of records
+    that are alone, divided by the number of people in the population who match them. It assumes no distribution.
+
+    Args:
+        alone: The records of the sample that no other is equal to.
+        pairs: The classes of two equal records.
+        rate: The share of the population that the sample holds.
+
+    >>> estimate_matches(300, 100, 0.5), estimate_matches(300, 100, 1.0)
+    (0.6, 1.0)
+    """
+    return rate * alone / (rate * alone + 2 * (1 - rate) * pairs)
+
+
+def count_classes(
+    db: Relations, rows: exp.Expr, columns: Sequence[exp.Expr], most: int = MOST_KINDS
+) -> tuple[Counter[int], int]:
+    """Return how many classes of equal rows there are by their size, and how many rows there are.
 
     Rows are equal if their hashes of 64 bits are, which in ``most`` records goes wrong with probability 1e-5 once. Of
     more records a part is read, about ``most`` of them and all that are equal to each, and stands for all.
     """
     records = int(db.rows(exp.select(exp.Count(this=exp.Star())).from_(rows))[0][0])
     if not db.keeps_order:  # an engine that groups rows of any number
-        single = exp.select("1").from_(rows).group_by(*columns).having("count(*) = 1").subquery("single")
-        return int(db.rows(exp.select(exp.Count(this=exp.Star())).from_(single))[0][0]), records
+        number = exp.Count(this=exp.Star())
+        sizes = exp.select(alias_as(number, "size")).from_(rows).group_by(*columns).subquery("sizes")
+        counted = db.rows(exp.select("size", number.copy()).from_(sizes).group_by("size"))
+        return Counter({int(size): int(classes) for size, classes in counted}), records
     last = HASHES * min(most, records) // max(1, records)
     kind = exp.Anonymous(this="hash", expressions=list(columns))
     holes: Holes = {"rows": rows, "hash": kind, "last": exp.Literal.number(max(0, last - 1))}
     with db.stream_batches(fill("duckdb/kinds_of_rows", holes), BATCH) as batches:
         hashes = batches.read_all().column(0).to_numpy()
-    alone = int((np.unique(hashes, return_counts=True)[1] == 1).sum())
-    return round(alone * HASHES / last) if last else 0, records
+    sizes, classes = np.unique(np.unique(hashes, return_counts=True)[1], return_counts=True)
+    pairs_of = zip(sizes.tolist(), classes.tolist(), strict=True)
+    return Counter({size: round(number * HASHES / last) for size, number in pairs_of}), records
 
 
 def find_qi_table(release: AttachedRelease) -> str:

@@ -221,7 +221,18 @@ class ReleaseSection(SpecPart):
     )
     purpose: str | None = _wording_key("Purpose of the release, for its report.")
     recipient: str | None = _wording_key("Who receives the release, for its report.")
+    recipient_controls: str | None = _wording_key("What binds the recipient, such as a contract, for its report.")
     contact: str | None = _wording_key("Whom to ask about the release, for its report.")
+    expert: str | None = _wording_key("Who approves the release, for its report.")
+    qualification: str | None = _wording_key("What qualifies the expert, for the report.")
+    valid_until: str | None = _wording_key("How long the approval holds, for the report.")
+    date_of_review: str | None = _wording_key("When the approval is reviewed, for the report.")
+    sampling_rate: float | None = optional_key(
+        "Share of its population that the table holds, if it is a random sample of it, for the report.",
+        gt=0,
+        le=1,
+        exclude_if=lambda rate: rate is None,
+    )
     order: Order | None = optional_key(
         "Order in which records are assigned: stream (fast) or portable (by keyed hashes: the same key "
         "gives the same release on every engine). [default: stream; for tables of Spark portable]"
@@ -242,8 +253,8 @@ class ReleaseSection(SpecPart):
 
     @property
     def wording(self) -> dict[Wording, str]:
-        """Return purpose, recipient and contact, as far as they are stated."""
-        names: tuple[Wording, ...] = ("purpose", "recipient", "contact")
+        """Return what is stated for the report, by its key."""
+        names: tuple[Wording, ...] = get_args(Wording)
         return {name: text for name in names if (text := getattr(self, name))}
 
 

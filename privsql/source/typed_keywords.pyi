@@ -78,7 +78,13 @@ class ReleaseKeys(TypedDict, total=False):
     format: Literal["duckdb", "parquet"]
     purpose: str
     recipient: str
+    recipient_controls: str
     contact: str
+    expert: str
+    qualification: str
+    valid_until: str
+    date_of_review: str
+    sampling_rate: Number
     order: Literal["stream", "portable"]
 
 class LedgerKeys(TypedDict, total=False):

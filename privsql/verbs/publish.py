@@ -563,6 +563,7 @@ def _make_manifest(publication: Publication, facts: Facts) -> Manifest:
         persons=source.persons,
         record=spec.columns.record,
         wording=spec.release.wording,
+        sampling_rate=spec.release.sampling_rate,
         **_record_counts(spec, source, facts),
         randomness=publication.key.origin,
         composition=publication.statements,

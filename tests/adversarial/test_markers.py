@@ -10,7 +10,7 @@ import copy
 import json
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import duckdb
 import pytest
@@ -19,6 +19,7 @@ import privsql
 from golden.releases import RECIPES, publish_recipes
 from privsql import PrivsqlError
 from privsql.model.manifest import Manifest
+from privsql.model.parameters import Wording
 from support.commands import MANIFEST, manifest
 from support.places import ROOT
 from support.tampering import as_folder, name_manifest, rewrite
@@ -40,7 +41,7 @@ SELECT CAST(20 + i * 7 % 30 AS INTEGER) AS age, ['Paris', 'Lyon', 'Ulm'][1 + i %
   's' || (i * i + i // 7) % 4 AS stage
 FROM range(252) t(i)
 """
-WORDS = {"purpose": "a trial", "recipient": "reviewers", "contact": "me@example.org"}
+WORDS = {name: f"what a trial says of {name}" for name in get_args(Wording)}
 COARSE = {
     "quasi_identifiers": ["age", "city", "bid", "pay", "zip"],
     "bins": {"age": 10},
@@ -60,7 +61,7 @@ RICH: dict[str, dict[str, Any]] = {
             "threshold": {"default": "2*f + 0.1", "d9": "0.9"},
             "groups": {"rare": {"values": ["d4", "d5"], "threshold": "0.9"}},
         },
-        "release": WORDS,
+        "release": {**WORDS, "sampling_rate": 0.05},
     },
     "queried": {
         "columns": {"quasi_identifiers": ["age"], "sensitive": "disease"},

@@ -11,7 +11,7 @@ from dataclasses import fields as dataclass_fields
 from datetime import UTC, date, datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 from sqlglot import exp
@@ -25,6 +25,7 @@ from privsql.exact import fraction_text
 from privsql.keyed_random import Key, key_file
 from privsql.mechanisms.base import BudgetComposition, Composition, Unit
 from privsql.mechanisms.registry import get_mechanism
+from privsql.model.parameters import Wording
 from privsql.outcomes import Outcome, Part, pairs
 from privsql.releases.ledger.budget import Budget, Cap, Spending
 from privsql.releases.ledger.evidence import RecordSummary
@@ -51,7 +52,7 @@ STORED = {"table", "query", "id", "person", "persons", "order", "population"}  #
 LEFT_OUT: dict[str, Any] = {
     "source": True,
     "ledger": True,
-    "release": {"to", "schema_", "purpose", "recipient", "contact"},
+    "release": {"to", "schema_", "sampling_rate", *get_args(Wording)},
 }
 ROLES = ("quasi_identifiers", "sensitive", "categories")  # lists of published columns
 
