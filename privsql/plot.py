@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from privsql.errors import EngineError
+from privsql.figures import format_share
 from privsql.markup import distinct_labels
 from privsql.system import PICTURES
 
@@ -47,10 +48,24 @@ ESTIMATORS = {  # by name their labels
     "baseline": "literature's formula",
 }
 COLOURS = dict(zip(ESTIMATORS.values(), (BLUE, INKS["third"], BLUE, ORANGE), strict=True))
+REACHED = {
+    "what is promised": INKS["third"],
+    "attackers that the promise is about": BLUE,
+    "attackers beyond the promise": ORANGE,
+    "without the release": GREY,
+}
 PROMISES = {"promised to resist": BLUE, "not promised": ORANGE}
 RESOLUTION = 150  # dots per inch
 PADDING = {"left": 20, "right": 20, "top": 5, "bottom": 5}  # of a file: its reader's letters may be wider than ours
-NARROW, HALF, WIDE, WHOLE, HEIGHT, ROW = 270, 400, 480, 560, 300, 22  # pixels: widths, a height, a row of bars
+BARS, NARROW, HALF, WIDE, WHOLE, HEIGHT, ROW = (
+    160,
+    270,
+    400,
+    480,
+    560,
+    300,
+    22,
+)  # pixels: widths, a height, a row of bars
 LABEL, FEW, LOW = 24, 60, 16  # characters of a label, values that have a bar each, and pixels of a row of many
 DENSE = 20  # values from which on rows are lower
 PERCENT = ".3~%"
@@ -174,7 +189,7 @@ def draw_attacks(attacked: Any) -> VConcatChart:
     return alt.vconcat(*charts).resolve_scale(color="independent")
 
 
-def chart_adversaries(findings: Sequence[Any], width: int = 220) -> LayerChart:
+def chart_adversaries(findings: Sequence[Any], width: int) -> LayerChart:
     """Draw how sure each adversary is of its best guess, on average and at most, and how many are right if known."""
     alt = load_altair()
     data = [
@@ -247,6 +262,36 @@ def draw_inference(inferred: Any) -> LayerChart:
 
 
 # Charts of a release --------------------------------------------------------------------------------------------------
+
+
+def chart_reached(rows: Sequence[tuple[str, str, float]]) -> LayerChart:
+    """Draw probabilities as bars with their figures: (name, kind of ``REACHED``, probability)."""
+    labels = distinct_labels([name for name, *_ in rows], 34)
+    bars = [
+        {"name": label, "kind": kind, "length": share, "text": format_share(share)}
+        for label, (_, kind, share) in zip(labels, rows, strict=True)
+    ]
+    return _draw_labelled_bars(bars, REACHED, max(share for *_, share in rows) or 1.0)
+
+
+def chart_count_errors(rows: Sequence[tuple[str, float, str]]) -> LayerChart:
+    """Draw errors relative to counts as bars with their figures, cut at the count itself: (size, error, figure)."""
+    bars = [{"name": size, "kind": "", "length": min(error, 1.0), "text": text} for size, error, text in rows]
+    return _draw_labelled_bars(bars, {"": BLUE}, 1.0)
+
+
+def _draw_labelled_bars(bars: Sequence[dict[str, Any]], kinds: dict[str, str], longest: float) -> LayerChart:
+    """Draw bars from 0 to ``longest`` with a text behind each, so that no axis has to be read."""
+    alt = load_altair()
+    base = make_chart(bars, BARS, {"step": ROW})
+    y = alt.Y("name:N", sort=[one["name"] for one in bars], title=None)
+    y = y.axis(labelLimit=0, labelOverlap=False, ticks=False, domain=False)
+    x = alt.X("length:Q", axis=None, scale=alt.Scale(domain=[0, longest]))
+    used = {kind: colour for kind, colour in kinds.items() if any(one["kind"] == kind for one in bars)}
+    legend = alt.Legend(orient="top", columns=1, labelLimit=0, title=None) if len(used) > 1 else None
+    colour = alt.Color("kind:N", legend=legend).scale(**make_palette(used))
+    texts = base.mark_text(align="left", dx=4, color=BLACK).encode(x, y, alt.Text("text:N"))
+    return base.mark_bar().encode(x, y, colour) + texts
 
 
 def chart_bounds(rows: Sequence[tuple[str, float, float, float | None]]) -> LayerChart:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from privsql import plot
 from privsql.engine.files import private
@@ -16,10 +17,12 @@ from privsql.errors import EngineError, UsageError
 from privsql.exact import readable_text
 from privsql.figures import format_estimate, format_exact, format_figure, format_share, is_number
 from privsql.markup import Html, clean_text, printable_text
+from privsql.model.parameters import Wording
 from privsql.outcomes import JsonObject, Outcome, Part, Table
 from privsql.pages import rendering
 from privsql.pages.rendering import draw_figure, shorten_text, typeset_relations
 from privsql.plot import ESTIMATORS, band_label
+from privsql.releases.statements import CLASS_SIZES
 from privsql.system import PAGES, PICTURES
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from privsql.model.checks import CheckResult, VerifiedBound
     from privsql.model.explanations import ReleasePromises, Structure
     from privsql.model.manifest import Manifest
+    from privsql.pages.columns import ColumnNote
     from privsql.releases.statements import ReleaseSummary
 
 # Facts ----------------------------------------------------------------------------------------------------------------
@@ -89,14 +93,14 @@ class TruthComparison:
 class VerifiedFacts(JsonObject):
     """The facts of a release whose checks hold.
 
-    ``lines``: names and values of its manifest; ``promise``: the bound in a few words; ``compared`` and
-    ``curve``: None without the source; ``certain``: True if the ends of the literature's formula
-    always hold the true answer.
+    ``lines``: names and values of its manifest; ``promise``: the bound in a few words; ``compared``, ``population``
+    (the share of values that all other records tell, without the release) and ``curve``: None without the source;
+    ``certain``: True if the ends of the literature's formula always hold the true answer.
     """
 
     json_keys = (
         "summary", "promise", "words*", "bounds", "structure", "adversaries=findings", "verdict", "expected=foreseen",
-        "certain_bounds=certain", "ways", "measured=compared?", "curve*",
+        "certain_bounds=certain", "ways", "columns", "population?", "measured=compared?", "curve*",
     )  # fmt: skip
 
     summary: ReleaseSummary
@@ -111,7 +115,9 @@ class VerifiedFacts(JsonObject):
     foreseen: tuple[ExpectedAccuracy, ...]
     certain: bool
     ways: UsageSnippets
+    columns: tuple[ColumnNote, ...] = ()
     compared: TruthComparison | None = None
+    population: float | None = None
     curve: Curve | None = None
 
 
@@ -189,13 +195,128 @@ class Report(Outcome):
             yield f"wrote {self.page}: {fate}"
 
 
+# What a signer reads first -------------------------------------------------------------------------------------------
+# Sentences and facts for the person who approves a release.
+
+BLANK = "to be filled in"
+FIELDS: tuple[Wording, ...] = get_args(Wording)
+ATTACKERS = {  # by adversary a few words on what it does; all others are called by their names
+    "linkage": "finds the record",
+    "homogeneity": "looks for buckets of one value",
+    "row order": "reads the order of rows",
+    "corruption": "knows a neighbour's value",
+    "records of one person": "knows a person's records",
+    "negative association": "rules values out",
+    "learning": "trains on the release",
+    "absence": "asks who is in the table",
+    "membership": "asks who is in the table",
+    "choice of records": "asks which record was chosen",
+}
+
+
+def list_reached(learnt: VerifiedFacts) -> list[tuple[Finding, float]]:
+    """Return the adversaries of records with what each reaches, the best first: how often it is right, if known."""
+    shares = [(one, one.mean if one.right is None else one.right) for one in learnt.findings if one.applies]
+    reached = [(one, share) for one, share in shares if share is not None and one.unit != "columns"]
+    return sorted(reached, key=lambda row: row[1], reverse=True)
+
+
+def state_headline(report: Report) -> str:
+    """Return in one sentence how far the best known attacker gets; the promise where none guesses values."""
+    if report.learnt is None:
+        return ""
+    who = "people" if report.manifest.has_single_persons else "records"
+    best = next(((one, share) for one, share in list_reached(report.learnt) if one.unit == "records"), None)
+    if best is None:
+        promise = report.learnt.summary.lines["promise"].text
+        return f"{promise[:1].upper()}{promise[1:]}."
+    one, share = best
+    attacker = f"The best known attacker ({ATTACKERS.get(one.adversary, one.adversary)})"
+    if not report.internal:
+        text = f"{attacker} is {format_share(share)} sure of its guess, on average"
+    elif one.right is None:
+        text = f"{attacker} can expect to be right for {format_share(share)} of {who}"
+    else:
+        text = f"{attacker} is right for {format_share(share)} of {who}"
+    guess = format_share(one.baseline)
+    return f"{text}." if one.baseline is None else f"{text}; a guess without the release is right for {guess}."
+
+
+def state_conclusion(report: Report) -> str:
+    """Return in one line what the signer of a verified release accepts, and what is missing before that."""
+    if report.learnt is None:
+        return ""
+    if report.broken:
+        return "Do not sign: a promise is broken."
+    manifest, promise = report.manifest, report.learnt.summary.lines["promise"]
+    reached, headline = promise.figures.get("reached"), state_headline(report).removesuffix(".")
+    parts = [f"{headline[:1].lower()}{headline[1:]}"]
+    if not headline.endswith(promise.text[1:]):
+        bound = None if reached is None else f"at most {format_share(reached)} sure of any record, as promised"
+        parts.insert(0, bound or promise.text)
+    if manifest.records and manifest.suppressed:
+        parts.append(f"{format_share(manifest.suppressed / manifest.records)} of the source's records are left out")
+    blank = sum(name not in manifest.wording for name in FIELDS)
+    missing = f" First fill in {blank} of the {len(FIELDS)} fields below." if blank else ""
+    return f"Who signs accepts this: {'; '.join(parts)}.{missing}"
+
+
+def list_fields(manifest: Manifest) -> list[tuple[str, str]]:
+    """Return what the publisher states for the approval, and that the rest is to be filled in."""
+    return [(name.replace("_", " "), manifest.wording.get(name, BLANK)) for name in FIELDS]
+
+
+def count_people(manifest: Manifest) -> list[tuple[str, str]]:
+    """Return records, persons and records left out, as far as the release states them."""
+    hidden, persons = "not stated, as the noise hides it", manifest.persons
+    records = hidden if manifest.published is None else format_figure(manifest.published)
+    if persons is None:
+        people = "not declared: one may have several records"
+    elif manifest.has_single_persons:
+        people = "one record each"
+    elif persons.several is not None:
+        people = f"{persons.several:,} have several records, up to {persons.most:,}"
+    else:
+        people = f"up to {persons.most:,} records each"
+    left_out = hidden
+    if manifest.records is not None and manifest.suppressed is not None:
+        share = format_share(manifest.suppressed / max(1, manifest.records))
+        left_out = f"{manifest.suppressed:,} of {manifest.records:,} ({share})" if manifest.suppressed else "none"
+    return [("records", records), ("persons", people), ("records left out", left_out)]
+
+
+def tabulate_classes(learnt: VerifiedFacts) -> Table:
+    """Return the records by the number of records with the same quasi-identifiers; no rows where none are published."""
+    figures = learnt.summary.lines["unique"].figures
+    records, rows = figures.get("records"), []
+    for least, most in CLASS_SIZES if records else ():
+        number = figures.get(f"in_classes_from_{least}") or 0
+        size = f"{least}" if least == most else f"{least} to {most}" if most < math.inf else f"{least} or more"
+        rows.append((size, f"{number:,}", format_share(number / (records or 1))))
+    return Table(("records in the class", "records", "share"), rows, (1, 2), "Classes of equal quasi-identifiers")
+
+
+def tabulate_columns(notes: Sequence[ColumnNote]) -> Table:
+    """Return the columns with their kinds of identifiers, those that belong to one or are sensitive first."""
+    rows = [
+        (
+            shorten_text(one.name),
+            one.role,
+            one.kind or "none",
+            one.published + "; sensitive by its name" * one.sensitive,
+        )
+        for one in sorted(notes, key=lambda one: not (one.kind or one.sensitive))
+    ]
+    return Table(("column", "role", "identifier (HIPAA)", "as published"), rows, (), "Columns and identifiers")
+
+
 # Tables and pictures of a release -------------------------------------------------------------------------------------
 # The tables and charts of a release whose checks hold.
 
 MOST_SHOWN_ROWS = 200  # rows of a table
 DRAWN = 30  # bars of a picture
 SMALL, SEVERAL = 50, 5  # records of an answer that is worth a sentence, and how many answers such a size has
-OURS, THEIRS = ESTIMATORS["reconstructed"], ESTIMATORS["baseline"]
+OURS = ESTIMATORS["reconstructed"]
 Row = list[object]
 Bound = tuple[str, float, float, float | None]  # value, bound, highest, share
 
@@ -237,7 +358,7 @@ def shape_contents(learnt: VerifiedFacts, published: int | None) -> dict[str, ob
 
     ``published``: the number of records, where it is stated.
     """
-    compared, known = learnt.compared, learnt.compared is not None
+    compared = learnt.compared
     stated = published if any(one.records is not None for one in learnt.bounds) else None
     return {
         **list_tables(learnt, published),
@@ -247,7 +368,10 @@ def shape_contents(learnt: VerifiedFacts, published: int | None) -> dict[str, ob
         "parts": [
             (part, _tabulate_structure(part), _draw_structure(part, k)) for k, part in enumerate(learnt.structure)
         ],
-        "adversaries_chart": _draw_adversaries(learnt.findings, known=known),
+        "reached_chart": _draw_reached(learnt),
+        "classes": tabulate_classes(learnt),
+        "small_values": [one.records for one in learnt.bounds if one.records is not None and not one.group],
+        "columns": tabulate_columns(learnt.columns),
         "sizes_chart": _draw_sizes(learnt.foreseen),
         "typical": _choose_typical(learnt.foreseen),
         "measured_chart": _draw_errors(compared) if compared else "",
@@ -362,19 +486,26 @@ def _adversary_row(one: Finding, *, known: bool) -> Row:
     return [who, one.outcome, *map(format_share, shares)]
 
 
-def _draw_adversaries(all_findings: Sequence[Finding], *, known: bool) -> str:
-    findings = [one for one in all_findings if one.applies and one.mean is not None and one.unit != "columns"]
-    if not findings:
+def _draw_reached(learnt: VerifiedFacts) -> str:
+    """Draw what each adversary reaches beside what is promised, and beside what is known without the release."""
+    promise, reached = learnt.summary.lines["promise"].figures.get("reached"), list_reached(learnt)
+    known = any(one.right is not None for one, _ in reached)
+    if not reached:
         return ""
-    circle = "; circle: how many best guesses are right"
-    circle = circle if known and any(one.right is not None for one in findings) else ""
-    dotted = "; dashed: guessing the most common value" if any(one.baseline for one in findings) else ""
-    caption = f"Bar: how sure on average; line: for the record of which it is surest{circle}{dotted}."
-    surest = max(findings, key=lambda one: one.mean or 0)
-    name = printable_text(surest.adversary, 60)
-    more = f"The surest on average is \u201c{name}\u201d, with {format_share(surest.mean)}."
-    chart = plot.chart_adversaries(findings)
-    return draw_figure(chart, "who", "How sure adversaries are of their best guess", caption, more)
+    promised, about, beyond, alone = plot.REACHED
+    rows = [("promised: at most", promised, float(promise))] if promise is not None else []
+    for one, share in reached:
+        name = ATTACKERS.get(one.adversary, one.adversary) + "*" * (known and one.right is None)
+        rows.append((name, about if one.promised else beyond, share))
+    rows += [("knows all others, no release", alone, learnt.population)] if learnt.population is not None else []
+    guess = next(((one.unit, one.baseline) for one, _ in reached if one.baseline), None)
+    if guess is not None:
+        rows.append(("guesses the commonest value" if guess[0] == "records" else "even odds", alone, guess[1]))
+    measure = "how many best guesses are right" if known else "how sure of the best guess, on average"
+    caption = f"What each known attacker reaches beside what is promised. Bars: {measure}."
+    caption += " The promise is about the surest guess on any record." if promise is not None else ""
+    caption += " *: expected, not compared with the truth." if any(name.endswith("*") for name, *_ in rows) else ""
+    return draw_figure(plot.chart_reached(rows), "who", "What attackers reach, and what is promised", caption)
 
 
 # How good answers are ---
@@ -394,18 +525,19 @@ def _choose_typical(sizes: Sequence[ExpectedAccuracy]) -> list[ExpectedAccuracy]
 
 
 def _draw_sizes(sizes: Sequence[ExpectedAccuracy]) -> str:
-    """Draw half of the interval beside half of the literature's bounds, relative to the answer."""
-    rows = [
-        {"low": one.low, "name": name, "error": half / one.estimate}
-        for one in sizes
-        for name, half in ((OURS, one.half_width), (THEIRS, one.bounds))
-        if half and one.estimate
-    ]
-    if len({row["low"] for row in rows}) < 2:
+    """Draw the error of counts by their size, as a share of the count."""
+    most, rows = any(one.error is None for one in sizes), []
+    for one in sizes:
+        error = one.half_width if most else one.error
+        if one.estimate and error:
+            share = error / one.estimate
+            figure = f"{format_figure(error, 2)} ({_format_error(share)})"
+            rows.append((f"{band_label(vars(one))} records", share, figure))
+    if not rows:
         return ""
-    caption = "How far the interval reaches to either side, as a share of the answer; the lower, the better."
-    chart = plot.chart_errors(rows, "half of the interval / answer")
-    return draw_figure(chart, "sizes", "Length of intervals by size of the answer", caption)
+    far = "is off at most" if most else "is off on average"
+    caption = f"How far a count of each size {far}: in records, and as a share of the count. A full bar is the count."
+    return draw_figure(plot.chart_count_errors(rows), "sizes", "Error of counts by size", caption)
 
 
 def _pair_row(true: float, estimate: float, low: float | None, high: float | None) -> Row:
@@ -541,6 +673,10 @@ def render_report(report: Report) -> str:
         files=Table(("file", "SHA-256"), files[:MOST_TABLE_ROWS], title="Digests"),
         lines=Table(named, lines, title="The release"),
         learnt=learnt,
+        headline=state_headline(report),
+        conclusion=state_conclusion(report),
+        fields=list_fields(manifest),
+        people=count_people(manifest),
         shown=shape_contents(learnt, manifest.published) if learnt else None,
     )
 

@@ -547,8 +547,8 @@ def count_classes(
     records = int(db.rows(exp.select(exp.Count(this=exp.Star())).from_(rows))[0][0])
     if not db.keeps_order:  # an engine that groups rows of any number
         number = exp.Count(this=exp.Star())
-        sizes = exp.select(alias_as(number, "size")).from_(rows).group_by(*columns).subquery("sizes")
-        counted = db.rows(exp.select("size", number.copy()).from_(sizes).group_by("size"))
+        grouped = exp.select(alias_as(number, "size")).from_(rows).group_by(*columns).subquery("sizes")
+        counted = db.rows(exp.select("size", number.copy()).from_(grouped).group_by("size"))
         return Counter({int(size): int(classes) for size, classes in counted}), records
     last = HASHES * min(most, records) // max(1, records)
     kind = exp.Anonymous(this="hash", expressions=list(columns))

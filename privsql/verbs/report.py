@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Unpack
 from sqlglot import exp
 
 from privsql.answers.accuracy import Workload
+from privsql.attacks.population import guess_from_others
 from privsql.calls import as_optional_path
 from privsql.engine.database import RunKeywords, options_from
-from privsql.engine.sqlfiles import alias_as, all_of, column, is_null, plain_sql, table
+from privsql.engine.files import fold_name
+from privsql.engine.sqlfiles import alias_as, all_of, column, is_null, plain_sql, table, temp_table
 from privsql.errors import InfeasibleError, UsageError
 from privsql.mechanisms.base import ItemSetShape, TableShape
 from privsql.model.estimates import BASELINE
+from privsql.pages.columns import note_columns
 from privsql.pages.report import (
     Report,
     TruthComparison,
@@ -27,6 +30,7 @@ from privsql.releases.contents import ENDING, create_view, digest_release, locat
 from privsql.releases.opened import Release, explain_failures, open_release
 from privsql.releases.statements import ReleaseSummary, describe_manifest
 from privsql.source.keywords import spec_from_manifest
+from privsql.source.table import ALL_RECORDS
 from privsql.source.targets import MARK, Target, as_target
 from privsql.verbs.alternatives import curve
 from privsql.verbs.attack import (
@@ -41,6 +45,7 @@ from privsql.verbs.attack import (
     list_errors,
 )
 from privsql.verbs.evaluate import evaluate
+from privsql.verbs.sessions import open_release_with_source
 from privsql.verbs.verify import verify as check_release
 
 if TYPE_CHECKING:
@@ -50,6 +55,7 @@ if TYPE_CHECKING:
     from privsql.calls import PathLike
     from privsql.engine.database import Options
     from privsql.mechanisms.base import Curve, Shape
+    from privsql.model.manifest import Manifest
     from privsql.releases.contents import StoredRelease
     from privsql.source.keywords import SpecLike
     from privsql.verbs.verify import Verified
@@ -174,7 +180,9 @@ def _gather_facts(
         mechanism, parts = opened.mechanism, tuple(opened.structure())
         expected = estimate_accuracy(opened, reported)
         how_to_ask, certain = make_snippets(opened, locate_release(target)), BASELINE in opened.answers.certain
-    params = mechanism.read(manifest)
+    params, removed, population = mechanism.read(manifest), list[str](), None
+    if source is not None:
+        removed, population = _read_source(target, source, key_file, manifest, mechanism.shape, options)
     attacked, bounds = attack(target, source, key_file=key_file, options=options), verified.bounds
     with open_release(target) as (_, attached), explain_failures(target):
         learning = find_learning(attacked.findings)
@@ -192,9 +200,27 @@ def _gather_facts(
         expected,
         certain,
         how_to_ask,
+        tuple(note_columns(manifest, removed)),
         _compare_answers(target, source, key_file, mechanism.shape, options) if source is not None else None,
+        population,
         _predict_curve(source, options) if source is not None else None,
     )
+
+
+def _read_source(
+    target: Target, source: SpecLike, key_file: PathLike | None, manifest: Manifest, shape: Shape, options: Options
+) -> tuple[list[str], float | None]:
+    """Return the columns of the source that have no role, and the share of values that all other records tell."""
+    spec, path = spec_from_manifest(source, manifest, None), as_optional_path(key_file, "key_file")
+    with open_release_with_source(target, spec, manifest, options, key_file=path) as (beside, records):
+        whole = ALL_RECORDS if spec.source.chooses_records else "source"
+        used = {fold_name(name) for name in spec.columns.names}
+        columns = [one.name for one in beside.db.list_fields(temp_table(whole))]
+        removed = [name for name in columns if fold_name(name) not in used]
+        if not isinstance(shape, TableShape) or shape.numeric:
+            return removed, None
+        records.sort_records()
+        return removed, guess_from_others(beside.db, records.roles)
 
 
 def _predict_curve(source: SpecLike, options: Options) -> Curve | None:
