@@ -411,10 +411,93 @@ def test_the_publisher_s_words_and_the_terms_of_reviewers(tmp_path: Path) -> Non
     assert "not a legal opinion" in seen.text
     places = [seen.text.index(one) for one in ("Risks in the terms of", "The person who approves", "How to check it")]
     assert places == sorted(places)
-    assert text.count("<dd></dd>") == 5
+    assert text.count("<dd></dd>") == 3
+    assert text.count("<dd>to be filled in</dd>") == 5
+    assert "First fill in 5 of the 8 fields below." in seen.text
     assert "data-label=" in text
     shown = succeeded("verify", tmp_path / "worded.duckdb", "--verbose").out
     assert "University clinic" in shown
+
+
+CLINIC = {
+    "columns": {
+        "quasi_identifiers": ["age", "zip", "born", "smoker"],
+        "sensitive": "ill",
+        "nulls": {"ill": "suppress"},
+        "bins": {"age": {"top": 90}, "zip": {"prefix": 3}, "born": "year"},
+    },
+    "release": {"name": "clinic", "expert": "Dr. A", "qualification": "statistician", "sampling_rate": 0.1},
+    "source": {"population": "clinic", "person": "patient_id"},
+    "mechanism": {"kind": "bucketize", "threshold": 0.5},
+    "ledger": {"off": True},
+}
+
+
+@pytest.fixture(scope="module")
+def clinic(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, Path]:
+    """A table whose columns belong to kinds of HIPAA's list, and its release, which leaves 20 of 240 records out."""
+    release = tmp_path_factory.mktemp("clinic") / "clinic.duckdb"
+    people = pd.DataFrame(
+        {
+            "patient_id": range(240),
+            "e_mail": [f"secret{i}@example.org" for i in range(240)],
+            "age": [30 + i * 7 % 65 for i in range(240)],
+            "zip": [f"{10000 + i % 3 * 1000}" for i in range(240)],
+            "born": pd.to_datetime([f"{1930 + i % 2}-05-17" for i in range(240)]).date,
+            "smoker": [i % 2 == 0 for i in range(240)],
+            "ill": [None if i % 12 == 0 else f"v{i * i % 5}" for i in range(240)],
+        }
+    )
+    privsql.publish(privsql.build(CLINIC, source=people), seed=1, to=release)
+    return people, release
+
+
+def shown_text(report: privsql.Report) -> str:
+    """The words of a page with plain spaces."""
+    return re.sub(r"\s+", " ", harmless(page.render_report(report)).text.replace(SPACE, " "))
+
+
+@pytest.mark.slow
+def test_a_reviewer_finds_what_is_signed_for(clinic: tuple[pd.DataFrame, Path]) -> None:
+    """Kinds of columns, ages, dates and ZIP codes, what is sensitive in clear, small classes, and who is left out."""
+    found = privsql.report(clinic[1])
+    assert found.learnt is not None
+    text = shown_text(found)
+    rows = {one.name: (one.role, one.kind, one.published) for one in found.learnt.columns}
+    assert rows["age"] == ("in clear", "age over 89 (3)", "numbers cut at 90; ages over 89 are joined")
+    assert rows["born"] == ("in clear", "date (3)", "years; as the safe harbor asks")
+    assert rows["zip"][1:] == (
+        "place below a state (2)",
+        "bins by the first 3 characters; check that each area has more than 20,000 people",
+    )
+    assert rows["ill"] == ("sensitive", "", "protected as promised")
+    assert "Published in clear though sensitive by name: smoker." in text
+    assert "20 of 240 (8.3 %)" in text
+    assert "8.3 % of the source's records are left out" in text
+    assert "one record each" in text
+    assert "Who signs accepts this: at most 50 % sure of any record" in text
+    assert "First fill in 6 of the 8 fields below." in text
+    figures = found.learnt.summary.lines["unique"].figures
+    small = sum(figures[f"in_classes_from_{least}"] or 0 for least in (1, 2, 5))
+    assert small + (figures["in_classes_from_11"] or 0) == 220
+    assert f"is not met by quasi-identifiers: {small} records are in smaller classes" in text
+    assert "the table is said to be 10.00% of its population" in text
+    assert text.index("The best known attacker") < text.index("What each known attacker reaches") < text.index("Risks")
+
+
+@pytest.mark.slow
+def test_only_the_internal_page_tells_what_needs_the_source(clinic: tuple[pd.DataFrame, Path]) -> None:
+    """Names of removed columns, what all others tell without the release, and how often attackers are right."""
+    people, release = clinic
+    internal, public = privsql.report(release, privsql.build(CLINIC, source=people)), privsql.report(release)
+    texts = [shown_text(one) for one in (internal, public)]
+    for words in ("e_mail", "patient_id", "knows all others, no release", "of people; a guess without"):
+        assert [words in text for text in texts] == [True, False], words
+    assert "how many best guesses are right" in texts[0]
+    assert "how sure of the best guess" in texts[1]
+    assert "population" in internal.as_json()
+    assert "population" not in public.as_json()
+    assert not re.search(r"secret\d", texts[0] + texts[1])
 
 
 @pytest.mark.slow
