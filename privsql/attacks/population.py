@@ -29,7 +29,7 @@ def guess_from_others(db: Relations, roles: Roles) -> float | None:
     """Return the share of records whose sensitive value is guessed right from all other records.
 
     The guess is naive Bayes, as of the attacker who learns from a release (``multiply_ratios``), from the true counts
-    of the source without the record itself.
+    of the source without the record itself; or the most frequent value, where that is right more often.
 
     Args:
         db: Holds relation ``records`` of the source (s0.., q0..).
@@ -44,16 +44,14 @@ def guess_from_others(db: Relations, roles: Roles) -> float | None:
         return None
     chosen = np.arange(0, n, -(-n // min(ATTACKED, LARGEST // m)))
     own, totals = values[chosen], np.bincount(values, minlength=m).astype(np.float64)
-    scores = np.tile(totals, (len(chosen), 1))
-    scores[np.arange(len(own)), own] -= 1
-    scores = np.log(np.maximum(scores, 0.5))  # a value that nobody else has is less likely than any other
+    scores = np.tile(np.log(totals), (len(chosen), 1))
     for key in roles.qi_keys:
         levels = _read_codes(db, [key])
         number = int(levels.max()) + 1
         if number * m <= LARGEST:
             counts = np.bincount(levels * m + values, minlength=number * m).reshape(number, m)
             scores += _log_ratios(counts[levels[chosen]], own, totals / n)
-    return float((scores.argmax(axis=1) == own).mean())
+    return max(float((scores.argmax(axis=1) == own).mean()), float(totals.max() / n))
 
 
 def _log_ratios(counts: Ints, own: Ints, shares: Floats) -> Floats:
