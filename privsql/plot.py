@@ -57,15 +57,8 @@ REACHED = {
 PROMISES = {"promised to resist": BLUE, "not promised": ORANGE}
 RESOLUTION = 150  # dots per inch
 PADDING = {"left": 20, "right": 20, "top": 5, "bottom": 5}  # of a file: its reader's letters may be wider than ours
-BARS, NARROW, HALF, WIDE, WHOLE, HEIGHT, ROW = (
-    160,
-    270,
-    400,
-    480,
-    560,
-    300,
-    22,
-)  # pixels: widths, a height, a row of bars
+BARS = 130  # pixels of bars with labels at both sides, which a telephone shows, too
+NARROW, HALF, WIDE, WHOLE, HEIGHT, ROW = 270, 400, 480, 560, 300, 22  # pixels: widths, a height, a row of bars
 LABEL, FEW, LOW = 24, 60, 16  # characters of a label, values that have a bar each, and pixels of a row of many
 DENSE = 20  # values from which on rows are lower
 PERCENT = ".3~%"
@@ -290,7 +283,7 @@ def _draw_labelled_bars(bars: Sequence[dict[str, Any]], kinds: dict[str, str], l
     used = {kind: colour for kind, colour in kinds.items() if any(one["kind"] == kind for one in bars)}
     legend = alt.Legend(orient="top", columns=1, labelLimit=0, title=None) if len(used) > 1 else None
     colour = alt.Color("kind:N", legend=legend).scale(**make_palette(used))
-    texts = base.mark_text(align="left", dx=4, color=BLACK).encode(x, y, alt.Text("text:N"))
+    texts = base.mark_text(align="left", dx=4, color=BLACK, fontSize=13).encode(x, y, alt.Text("text:N"))
     return base.mark_bar().encode(x, y, colour) + texts
 
 

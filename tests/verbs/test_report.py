@@ -477,6 +477,7 @@ def test_a_reviewer_finds_what_is_signed_for(clinic: tuple[pd.DataFrame, Path]) 
     assert "one record each" in text
     assert "Who signs accepts this: at most 50 % sure of any record" in text
     assert "First fill in 6 of the 8 fields below." in text
+    assert "How far a count of each size is off" in text
     figures = found.learnt.summary.lines["unique"].figures
     small = sum(figures[f"in_classes_from_{least}"] or 0 for least in (1, 2, 5))
     assert small + (figures["in_classes_from_11"] or 0) == 220
