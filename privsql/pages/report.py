@@ -94,13 +94,14 @@ class VerifiedFacts(JsonObject):
     """The facts of a release whose checks hold.
 
     ``lines``: names and values of its manifest; ``promise``: the bound in a few words; ``compared``, ``population``
-    (the share of values that all other records tell, without the release) and ``curve``: None without the source;
+    (the share of values that all other records tell, without the release), ``in_small_cells`` (records of the source in
+    cells of quasi-identifiers and sensitive value with fewer than 11) and ``curve``: None without the source;
     ``certain``: True if the ends of the literature's formula always hold the true answer.
     """
 
     json_keys = (
         "summary", "promise", "words*", "bounds", "structure", "adversaries=findings", "verdict", "expected=foreseen",
-        "certain_bounds=certain", "ways", "columns", "population?", "measured=compared?", "curve*",
+        "certain_bounds=certain", "ways", "columns", "population?", "in_small_cells?", "measured=compared?", "curve*",
     )  # fmt: skip
 
     summary: ReleaseSummary
@@ -118,6 +119,7 @@ class VerifiedFacts(JsonObject):
     columns: tuple[ColumnNote, ...] = ()
     compared: TruthComparison | None = None
     population: float | None = None
+    in_small_cells: int | None = None
     curve: Curve | None = None
 
 

@@ -28,7 +28,7 @@ from privsql.pages.report import (
 )
 from privsql.releases.contents import ENDING, create_view, digest_release, locate_release, view_of_parquet
 from privsql.releases.opened import Release, explain_failures, open_release
-from privsql.releases.statements import ReleaseSummary, describe_manifest
+from privsql.releases.statements import ReleaseSummary, count_classes, describe_manifest
 from privsql.source.keywords import spec_from_manifest
 from privsql.source.table import ALL_RECORDS
 from privsql.source.targets import MARK, Target, as_target
@@ -135,6 +135,7 @@ def _plain_sql(release: Release, groups: list[exp.Expr], condition: exp.Expr | N
 # ``report``: one page on a release: its promises, its risks, the accuracy of its answers, and how to query it.
 
 QUERIES, RANGES, OF_EACH = 120, 80, 40  # that the source is asked, too: with four answers each, one, by class
+FEW = 11  # records of a cell below which it counts as small, as rules for tables often say
 PAIRS = 40  # answers that are shown singly
 
 
@@ -180,9 +181,9 @@ def _gather_facts(
         mechanism, parts = opened.mechanism, tuple(opened.structure())
         expected = estimate_accuracy(opened, reported)
         how_to_ask, certain = make_snippets(opened, locate_release(target)), BASELINE in opened.answers.certain
-    params, removed, population = mechanism.read(manifest), list[str](), None
+    params, removed, population, in_small_cells = mechanism.read(manifest), list[str](), None, None
     if source is not None:
-        removed, population = _read_source(target, source, key_file, manifest, mechanism.shape, options)
+        removed, population, in_small_cells = _read_source(target, source, key_file, manifest, mechanism.shape, options)
     attacked, bounds = attack(target, source, key_file=key_file, options=options), verified.bounds
     with open_release(target) as (_, attached), explain_failures(target):
         learning = find_learning(attacked.findings)
@@ -203,14 +204,19 @@ def _gather_facts(
         tuple(note_columns(manifest, removed)),
         _compare_answers(target, source, key_file, mechanism.shape, options) if source is not None else None,
         population,
+        in_small_cells,
         _predict_curve(source, options) if source is not None else None,
     )
 
 
 def _read_source(
     target: Target, source: SpecLike, key_file: PathLike | None, manifest: Manifest, shape: Shape, options: Options
-) -> tuple[list[str], float | None]:
-    """Return the columns of the source that have no role, and the share of values that all other records tell."""
+) -> tuple[list[str], float | None, int | None]:
+    """Return what the source tells besides its answers.
+
+    The columns of it that have no role; the share of values that all other records tell; and how many records are in
+    cells of equal quasi-identifiers and sensitive value of fewer than ``FEW`` records.
+    """
     spec, path = spec_from_manifest(source, manifest, None), as_optional_path(key_file, "key_file")
     with open_release_with_source(target, spec, manifest, options, key_file=path) as (beside, records):
         whole = ALL_RECORDS if spec.source.chooses_records else "source"
@@ -218,9 +224,13 @@ def _read_source(
         columns = [one.name for one in beside.db.list_fields(temp_table(whole))]
         removed = [name for name in columns if fold_name(name) not in used]
         if not isinstance(shape, TableShape) or shape.numeric:
-            return removed, None
+            return removed, None, None
         records.sort_records()
-        return removed, guess_from_others(beside.db, records.roles)
+        roles = records.roles
+        keys = [column(key) for key in (*roles.qi_keys, *roles.sa_keys)]
+        cells, _ = count_classes(beside.db, temp_table("records"), keys)
+        small = sum(number * size for size, number in cells.items() if size < FEW)
+        return removed, guess_from_others(beside.db, roles), small if roles.qi_keys else None
 
 
 def _predict_curve(source: SpecLike, options: Options) -> Curve | None:

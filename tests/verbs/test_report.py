@@ -496,8 +496,13 @@ def test_only_the_internal_page_tells_what_needs_the_source(clinic: tuple[pd.Dat
         assert [words in text for text in texts] == [True, False], words
     assert "how many best guesses are right" in texts[0]
     assert "how sure of the best guess" in texts[1]
-    assert "population" in internal.as_json()
-    assert "population" not in public.as_json()
+    for key in ("population", "in_small_cells"):
+        assert key in internal.as_json()
+        assert key not in public.as_json()
+    taken = people[people.ill.notna()].assign(age=people.age.clip(upper=90), zip=people.zip.str[:3])
+    taken["born"] = [one.year for one in taken.born]
+    sizes = taken.groupby(["age", "zip", "born", "smoker", "ill"]).size()
+    assert internal.as_json()["in_small_cells"] == int(sizes[sizes < 11].sum())
     assert not re.search(r"secret\d", texts[0] + texts[1])
 
 
