@@ -23,24 +23,17 @@ if TYPE_CHECKING:
     from experiments.bench import Bench
 
 OPENING = """\
-This page is for readers of the thesis. It repeats each of its figures, and measures what the thesis leaves open.
+The thesis works out one table over three releases and measures nothing. Here a table of incomes
+(American Community Survey of 2015, California) also grows over twenty.
 
-The chapter defines what two releases of a growing table may give away. It works out one table over three releases and
-measures nothing. Its figures come first. Then a table of incomes grows over twenty releases (American Community Survey
-of 2015, California; records arrive in random order).
-
-*Anew* groups the whole table each time as if nothing had been published before (Zhang et al., ICDE 2007).
-*Reapply-last* is the chapter's naive algorithm against the last release, *reapply-all* against all of them. *Exact*
-finds what reapply-all finds, in a sweep. *Nested*, privsql's default, unites groups of the last release, and new
-records if these are (k,e)-anonymous alone.
-
-A *piece* is what is left of a group without one of another release, or what both share. A *breach* is a piece that is
-not empty and not (k,e)-anonymous. An attacker who knows everybody's group in every release knows more than single
-pieces. An *atom* is a set of records that no release tells apart. All that can be subtracted and intersected is a
-union of atoms."""
+*Anew* groups the whole table each time. *Reapply-last* is the thesis' algorithm against the last release,
+*reapply-all* against all. *Exact* finds what reapply-all finds, in a sweep. *Nested*, privsql's default, unites groups
+of the last release, and new records if these are (k,e)-anonymous alone. A *breach* is what is left of a group without
+one of another release, or what both share, if that is not (k,e)-anonymous. An *atom* is a set of records that no
+release tells apart."""
 NOT_HERE = {
-    "Figures 3.1 to 3.3": "the table of the example, its groups and their shuffle: release 0 of the first experiment",
-    "Figure 3.8": "brute force over all 2^n groupings: a reference of the tests (`tests/mechanisms/permute`)",
+    "Figures 3.1 to 3.3": "release 0 of the first experiment",
+    "Figure 3.8": "brute force, in `tests/mechanisms/permute`",
     "Figure 3.9": "pseudo-code of reapply-last",
 }
 WORKED = ((82, 84, 85, 88, 89, 90, 91), (80, 81, 83), (94, 95, 96))  # salaries in thousands; what each release adds
@@ -110,15 +103,10 @@ def staff(people: list[int], salaries: list[int]) -> pa.Table:
     paper_name="incremental",
     places=("Figures 3.2 to 3.7", "3.10", "3.11"),
     title="three releases, worked",
-    says="(3, 2000)-anonymity. Release 0 has the groups {82, 84, 85} and {88..91}. Three records more, grouped anew: "
-    "{80, 81, 82}, {83, 84, 85}, {88..91}, which beside release 0 gives away {84, 85}, {80, 81} and 82 (Figures 3.5 "
-    "to 3.7). Reapply-last joins {80..85}. Three more records later it checks the last release only and returns to "
-    "{80, 81, 82}, {83, 84, 85}. So it breaches against release 0 in the pieces of Figure 3.11. No error is printed.",
-    differs="The same groups and pieces. Errors are 6,000, then 7,000 anew and 8,000 by reapply-last, then 9,000. "
-    "Grouped anew the second release gives away six pieces: the three of the figures, and three of the groups a and "
-    "d, which they do not list. Exact, nested and reapply-all keep {80..85}: 10,000, and no piece.",
-    parameters="k = 3, e = 2000; pieces as `privsql.verify(release, against=earlier)` lists them in the published "
-    "files",
+    says="(3, 2000)-anonymity. Grouped anew, release 1 gives away {84, 85}, {80, 81} and 82. "
+    "Reapply-last breaches against release 0 in release 2.",
+    differs="The same groups and pieces. Grouped anew, release 1 gives away three pieces more, of the groups a and d.",
+    parameters="k = 3, e = 2000",
     data=(),
     axes=Axes("release", "error, or pieces", mark="bar", x_scale="names"),
     over={"algorithm": (ANEW, "reapply-last", "reapply-all", "exact", "nested")},
@@ -149,11 +137,9 @@ def growing(bench: Bench) -> list[pa.Table]:
     paper_name="incremental",
     places=("Section 3.3.2",),
     title="error over twenty releases",
-    says="No error is measured; the sum of errors is what is to be small.",
-    differs="What safety costs. After twenty releases groups made anew have an error of 0.74 million, the least there "
-    "is, reapply-last 0.86, exact 0.94 and nested 0.95. In the sum nested costs hardly more than exact. But its "
-    "groups only ever grow together. So they are wider (10,900 on average around a record, where exact has 7,900 and "
-    "anew 6,000) and fewer (30, 42 and 91).",
+    says="No error is measured.",
+    differs="Nested costs hardly more than exact in the sum, but its groups only ever grow together, so "
+    "they are wider and fewer.",
     parameters=OVER,
     data=("acs_occ",),
     axes=Axes("release", "sum, mean or number"),
@@ -174,14 +160,10 @@ def error(bench: Bench, algorithm: str) -> Iterator[Point]:
     paper_name="incremental",
     places=("Definition 5", "section 3.3.2"),
     title="breaches over twenty releases",
-    says="A release that is checked against the last one only may breach against an older one (an example; nothing is "
-    "measured).",
-    differs="Grouped anew, the twentieth release has 4,021 breaches with the 19 before it, and 90 % of the records "
-    "are in atoms that are not (k,e)-anonymous. Reapply-last has none with the last release and 836 with older ones, "
-    "which single out 5,622 records. Exact has none, which is all that it promises; but three groups and more single "
-    "out 1,385 records. Nested has neither.",
-    parameters=f"{OVER}; counted by record, from the groups in the published files (`privsql verify --against` "
-    "compares multisets of values)",
+    says="A release that is checked against the last one only may breach against an older one.",
+    differs="Reapply-last breaches against older releases. Exact has no breach of two groups, which is "
+    "all that it promises; three groups and more single out records. Nested has neither.",
+    parameters=f"{OVER}; counted by record, from the published files",
     data=("acs_occ",),
     axes=Axes("release", "number", y_scale="symlog"),
     over={"algorithm": ALGORITHMS},
@@ -268,11 +250,9 @@ class Known:
     paper_name="incremental",
     places=("Section 3.3.1", "Figure 3.9"),
     title="time by number of records",
-    says="Reapplying the algorithm against all releases takes O(m n^3) and is not for the long run.",
-    differs="Reapply-all is there to compare with and is for at most 400 records, where it takes 5 seconds. Exact "
-    "finds the same error by a sweep over the records: 1 second up to 40,000, 5 for 200,000, most of which is "
-    "writing and checking the release. Earlier releases of nested are other ones, so its error may lie below that of "
-    "exact.",
+    says="Reapplying against all releases takes O(m n^3) and is not for the long run.",
+    differs="Exact finds reapply-all's error in a sweep. Earlier releases of nested differ, so its error "
+    "may lie below exact's.",
     parameters=f"The last of four releases, a fourth of the records each, {SETTINGS}; from table to checked release",
     data=("acs_occ",),
     axes=Axes("records", "seconds, or error", x_scale="log", y_scale="log"),

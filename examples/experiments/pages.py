@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from experiments import PAPERS, common, pictures
+from experiments import PAPERS, common
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from experiments.common import Experiment
 
-SIZE = re.compile(r"^(.*), ([\d,]+ records.*)$", re.MULTILINE)  # what results say of a table: its name and its size
-FEW = 60  # rows of a table that a page shows
-TAKES = "python examples/experiments/run.py"
+FEW = 60  # rows of the longest table that a page shows
+OF_A_PANEL = 3  # rows up to which a page shows all of a panel
 
 
 def write(paper: str, results: Path, to: Path) -> None:
@@ -66,23 +65,12 @@ def closing(paper: str) -> list[str]:
 
 def texts(one: Experiment, rows: list[dict[str, Any]], settings: Mapping[str, Any]) -> Iterator[str]:
     """The paragraphs of a section."""
-    stand_in = f" ({pictures.STAND_IN})" if any(row["stand_in"] for row in rows) else ""
-    said = _join_data(row["data"] for row in rows if row["data"])
-    yield f"**The paper.** {one.says}"
-    yield f"**Here.** {one.differs}"
-    yield f"![{one.title}: {one.axes.y} by {one.axes.x}]({one.name}.svg)"
-    about = [f"Data: {said}{stand_in}"] if said else []
+    yield f"**The paper.** {one.says} **Here.** {one.differs}"
+    yield f"![{one.places[0]}]({one.name}.svg)"
+    generated = "In part on generated tables" if any(row["stand_in"] for row in rows) else ""
     limits = ", ".join(f"{settings[name]:,} {name}" for name in ("queries", "runs") if name in settings)
-    about += [one.parameters, *([f"Measured with at most {limits} of these"] if limits and one.counted else [])]
-    yield ". ".join([*about, f"`{TAKES} {one.name} --data FOLDER`"])
-
-
-def _join_data(said: Iterable[str]) -> str:
-    """The tables of an experiment, each of them named once, with its numbers of records."""
-    sizes: dict[str, list[str]] = {}
-    for name, size in SIZE.findall("\n".join(said).replace("; ", "\n")):
-        sizes.setdefault(name, []).append(size)
-    return "; ".join(f"{name}, {', '.join(dict.fromkeys(of))}" for name, of in sizes.items())
+    limits = f"Measured with at most {limits} of these" if limits and one.counted else ""
+    yield f"{'. '.join(filter(None, [f'`{one.name}`: {one.parameters}', limits, generated]))}."
 
 
 def _table(one: Experiment, rows: list[dict[str, Any]]) -> list[str]:
@@ -97,11 +85,22 @@ def _table(one: Experiment, rows: list[dict[str, Any]]) -> list[str]:
     panels = any(panel for panel, *_ in lines)
     head = [*([""] if panels else []), one.axes.x, *(series if len(series) > 1 else [one.axes.y])]
     made = [_line(head), _line(["---"] * (len(head) - len(series)) + ["---:"] * len(series))]
-    order = list(dict.fromkeys(panel for panel, *_ in lines))
-    for at in sorted(lines, key=lambda at: (order.index(at[0]), at[1])):
-        cells = [lines[at].get(name, "") for name in series]
-        made.append(_line([*([at[0]] if panels else []), at[2], *cells]))
+    for panel in dict.fromkeys(panel for panel, *_ in lines):
+        of = sorted((at for at in lines if at[0] == panel), key=lambda at: at[1])
+        for number, at in enumerate(_choose_rows(of, lines)):
+            cells = [lines[at].get(name, "") for name in series]
+            made.append(_line([*([panel if number == 0 else ""] if panels else []), at[2], *cells]))
     return ["\n".join(made)]
+
+
+def _choose_rows(
+    rows: list[tuple[str, float, str]], lines: Mapping[tuple[str, float, str], Mapping[str, str]]
+) -> list[tuple[str, float, str]]:
+    """Choose the rows of a panel that a page shows: the first and the last of many, and those of the paper."""
+    if len(rows) <= OF_A_PANEL:
+        return rows
+    own = [any(re.search(r"\(\d", cell) for cell in lines[at].values()) for at in rows]
+    return [at for number, at in enumerate(rows) if own[number] or number in (0, len(rows) - 1)]
 
 
 def _line(cells: list[str]) -> str:
@@ -112,7 +111,7 @@ def _cell(row: Mapping[str, Any], *, percent: bool) -> str:
     own = row["note"] or "-" if row["y"] is None else shown(row["y"], percent=percent)
     if row["paper"] is None:
         return own
-    return f"{'' if row['y'] is None else own} (paper: {shown(row['paper'], percent=percent)})".strip()
+    return f"{'' if row['y'] is None else own} ({shown(row['paper'], percent=percent)})".strip()
 
 
 def shown(figure: float, *, percent: bool = False) -> str:

@@ -35,17 +35,11 @@ if TYPE_CHECKING:
     paper_name="diffpart",
     places=("Figure 3",),
     title="error by length of the query and privacy budget",
-    says="The error falls with the budget. Basic's is far larger in all cases and grows as queries become shorter, as "
-    "they cover exponentially more sets that nobody has; DiffPart's is more stable. STM's 1,012 items are too many "
-    "for Basic.",
-    differs="DiffPart errs by 3 to 12 % on MSNBC, less with a larger budget but for B = 1 (12.4 % of short queries, "
-    "10.3 % at 0.75). Basic has the errors that the paper describes if noisy counts below 0 are left out, as they "
-    "must be in a table of records. Noise then adds up over 2^(17-q) sets, to 363 % of short and 106 % of long "
-    "queries at B = 1. privsql publishes counts below 0 as they are, so noise cancels out. Then Basic errs by 3 to 7 "
-    "%, and from B = 1 on by less than DiffPart's sum. Views err least, by 1 to 5 %. The authors' thresholds are "
-    "better for short queries at B = 1 alone. On the stand-in for STM, next to no card meets a random query of more "
-    "than two or three of 1,012 stations, and every method says so. The error is that of the short queries. Ten runs "
-    "were made of MSNBC, two of the stand-in.",
+    says="The error falls with the budget. Basic's is far larger and grows as queries become shorter.",
+    differs="DiffPart errs by 3 to 12 % on MSNBC, views by 1 to 5 %. Basic errs as the paper says (363 % "
+    "of short, 106 % of long queries at B = 1) if counts below 0 are left out. privsql publishes "
+    "them, so noise cancels: 3 to 7 %. On the stand-in for STM hardly a card meets a random "
+    "query. Ten runs on MSNBC, two on the stand-in.",
     parameters=f"Fan-out 10; {QUERY}, of random items, lengths uniform up to a share of max |t|",
     data=TABLES,
     axes=Axes("longest query, of max |t|", ERROR, y_scale="log"),
@@ -102,10 +96,9 @@ def at_sixty(bench: Bench, found: Table, table: str, mechanism: dict[str, object
     paper_name="diffpart",
     places=("Figure 5",),
     title="error by fan-out",
-    says="Stable: a smaller fan-out leaves each partitioning less budget, but has more levels to prune empty ones at.",
-    differs="Less stable on MSNBC: 13, 6 and 13 % for fan-outs of 4, 10 and 20 at B = 0.5, and 10, 4 and 10 % at 1.25. "
-    "A fan-out of 20 is more than its 17 items: there is one level, and nothing is pruned above the sets themselves. "
-    "On the generated table for STM the error is 2.1 to 2.4 %, whatever fan-out and budget are.",
+    says="Stable.",
+    differs="Less stable on MSNBC: a fan-out of 20 exceeds its 17 items, so nothing is pruned above the "
+    "sets themselves.",
     parameters=f"Queries of up to 60 % of max |t|; {QUERY}",
     data=TABLES,
     axes=Axes("fan-out", ERROR),
@@ -124,11 +117,8 @@ def by_fan_out(bench: Bench, on: tuple[str, float], fan_out: int) -> Iterator[Po
     paper_name="diffpart",
     places=("Figure 7",),
     title="error by number of records",
-    says="MSNBC's error falls much with the budget, STM's little. At a small budget the error depends more on the "
-    "number of records, as those of a partition have to be more than the noise.",
-    differs="On MSNBC the error is 15 % of 200,000 records and 6 % of all at B = 0.5, 10 and 4 % at 1.25. On the "
-    "stand-in for STM it is 2.7 % of 200,000 and 2.3 % of all at B = 0.5, and 2.6 and 2.1 % at 1.25. Budget and "
-    "records matter as little as in the paper, since no card meets most of the random queries.",
+    says="MSNBC's error falls much with the budget, STM's little; at a small budget records matter more.",
+    differs="The same on MSNBC. On the stand-in both matter little, since no card meets most of the queries.",
     parameters=f"Fan-out 10, samples; queries of up to 60 % of max |t|; {QUERY}",
     data=TABLES,
     axes=Axes("records |D|", ERROR),
@@ -148,11 +138,9 @@ def by_records(bench: Bench, on: tuple[str, float], size: int) -> Iterator[Point
     paper_name="diffpart",
     places=("Figure 6",),
     title="error by number of items",
-    says="The error falls with fewer items, as more records share a partition, and then depends less on the budget.",
-    differs="The error rises with fewer items, from 8 to 10 %. Over few stations, more of the random queries are met "
-    "by a card at all, and each misses what was pruned. Over many stations nearly all true answers are 0, and so are "
-    "those of the release. A larger budget lowers the error by at most 1 point.",
-    parameters=f"Fan-out 10, 800,000 generated cards over so many stations; queries of 1 to 10 random items; {QUERY}",
+    says="The error falls with fewer items.",
+    differs="It rises: more queries are met by a card, and each misses what was pruned.",
+    parameters=f"Fan-out 10, 800,000 cards; queries of 1 to 10 random items; {QUERY}",
     data=("stm",),
     axes=Axes("items |I|", ERROR),
     over={"items": UNIVERSES, "epsilon": EPSILONS},

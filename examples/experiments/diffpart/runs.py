@@ -35,11 +35,8 @@ if TYPE_CHECKING:
     places=("Figure 4 (a)", "(b)"),
     title="time by number of records and of items",
     says="Linear in both; less than 35 seconds for all of STM (C++, 2.26 GHz).",
-    differs="At most 3 seconds, from the table to a checked release. On the stand-in for STM time grows with the "
-    "records, from 0.5 to 2.2 seconds. The machine was busy, and the first step loads the libraries, too, so little is "
-    "seen of a line in the others.",
-    parameters="B = 1.0, fan-out 10; (b) of 800,000 generated cards; from the table to a checked release, on two "
-    "cores of a server that did other work besides",
+    differs="At most 3 seconds, with the checks. The machine was busy, and the first step loads the libraries.",
+    parameters="B = 1.0, fan-out 10; (b) of 800,000 cards; two cores of a busy server",
     data=TABLES,
     axes=Axes("records, or items", "seconds"),
     over={"table": (*TABLES, "items"), "size": (0, 1, 2)},
@@ -64,17 +61,12 @@ def seconds(bench: Bench, table: str, size: int) -> Iterator[Point]:
     paper_name="diffpart",
     places=("Figure 8",),
     title="the K most frequent item sets",
-    says="Utility is 1 - mean relative difference of support. It falls with K and rises with the budget. The loss is "
-    "below 30 % except for B = 0.5 on STM, and below 22 % at K = 100 and B >= 1 on both. For larger K there are more "
-    "false positives and false drops.",
-    differs="On MSNBC the loss of DiffPart's sum is 5 to 12 %, with up to two wrong sets among 100. The loss of views "
-    "is below 3 %, with one wrong set at most. On the stand-in for STM the sum loses about half and more, because "
-    "about half of the cards lie in parts that were pruned. Most of the sets are found (85 to 92 of 100), but their "
-    "support is that of the parts that remain. Its trips may be less concentrated than the real ones; privsql refuses "
-    "to publish that release unless `allow_empty` says that it is meant. Views measure 20 stations, and find 16 of "
-    "the first 20 sets, with the right support; of longer lists they know little.",
-    parameters="Fan-out 10; `privsql.query(release, itemsets=K)`; one run. As many true ones are missing as others are "
-    "listed, where K are listed",
+    says="Utility is 1 - mean relative difference of support. The loss is below 30 % except for B = "
+    "0.5 on STM, and below 22 % at K = 100 and B >= 1.",
+    differs="On MSNBC DiffPart's sum loses 5 to 12 %, views below 3 %. On the stand-in the sum finds 85 "
+    "to 92 of 100 sets but loses about half of the support, which lies in pruned parts. Views "
+    "measure 20 stations and find 16 of the first 20 sets, with the right support.",
+    parameters="Fan-out 10; one run",
     data=TABLES,
     axes=Axes("K", "utility, or number of sets"),
     over={"table": TABLES, "epsilon": ENDS, "way": ("DiffPart", "views")},
@@ -106,15 +98,10 @@ LENGTHS = (1, 2, 4, 8, 12, 16)
     paper_name="diffpart",
     places=("Definition 3.5", "Theorem 4.2"),
     title="usefulness: a bound on the error of all queries of a length",
-    says="With probability 1 - δ no counting query errs by more than c (ln(c / δ) / β + t): c sets in the data or the "
-    "release hold its items, β is the smallest budget of a partition and t the largest threshold. No number is given.",
-    differs="That is of one query; of all queries of a length at once, as `evaluate` states it, all sets stand in the "
-    "logarithm. The theorem is about how errors grow, and far from tight: it adds up the noise of all c sets as if "
-    "each were the largest. At B = 0.5 it allows a query of one item an error of 131 % of the records, and one of 8 "
-    "items 1.9 %. The largest errors of all queries are 0.7 and 0.01 %. At 1.25 it is 54 and 0.8 %, and 0.4 and 0.01 "
-    "%.",
-    parameters="MSNBC, fan-out 10, δ = 0.05, the paper's sum; c of the query that most sets hold, as "
-    "`evaluate` states it; all queries of a length are asked",
+    says="With probability 1 - δ no counting query errs by more than c (ln(c / δ) / β + t), for c "
+    "sets, the smallest budget β and the largest threshold t.",
+    differs="The bound is far from tight: it adds up the noise of all c sets as if each were the largest.",
+    parameters="MSNBC, fan-out 10, δ = 0.05, the paper's sum; c of the query that most sets hold",
     data=("msnbc",),
     axes=Axes("items of a query", "error, of the records", y_scale="log", percent=True),
     over={"epsilon": ENDS},

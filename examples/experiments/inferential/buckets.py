@@ -32,10 +32,8 @@ if TYPE_CHECKING:
     paper_name="inferential",
     places=("Figure 2",),
     title="frequency distribution of the sensitive attribute",
-    says="Of 300,000 records, occupation ranges from 0.18 % to 7.5 %, education from 0.44 % to 27.3 % (section 7.1).",
-    differs="The ends of the paper's ranges are marked at the first and the last rank. The survey's columns are "
-    "regrouped from finer codes, and their rarest classes are larger (0.92 % and 1.28 %); the generated tables fall "
-    "geometrically between the paper's ends.",
+    says="Of 300,000 records occupations have 0.18 to 7.5 %, education 0.44 to 27.3 %.",
+    differs="The survey's rarest classes are larger (0.92 and 1.28 %). The generated tables span the paper's range.",
     parameters="All records",
     data=TABLES,
     axes=Axes("value, by rank", "share of the records", mark="bar", percent=True),
@@ -65,11 +63,10 @@ def distribution(bench: Bench, table: str) -> Iterator[Point]:
     paper_name="inferential",
     places=("Figure 3",),
     title="the l of l-diversity that F'-privacy takes",
-    says="F'-privacy is f'_i = min(1, θ f_i + 0.02); l-diversity that implies it has l = ceil(1 / min f'_i), which is "
-    "large but for θ = 32. A solution has at most l = 1 / max f_i: none from l = 14 (OCC) and l = 4 (EDU) on.",
-    differs="The paper prints no l. Its formula at its own minima, 0.18 % and 0.44 %, gives 43 and 35 at θ = 2; so do "
-    "the generated tables, nearly. The survey's rarest values are more frequent: l falls faster, "
-    "and l-diversity exists from θ = 8 (OCC) and θ = 32 (EDU) on.",
+    says="The l that F'-privacy needs, ceil(1 / min f'_i), is large but for θ = 32; none exists above "
+    "13 (OCC) and 3 (EDU).",
+    differs="The paper prints no l; its formula gives 43 and 35 at θ = 2. The survey's rarest values are "
+    "more frequent, so l falls faster.",
     parameters="θ = 2, 4, 8, 16, 32",
     data=TABLES,
     axes=Axes("privacy coefficient θ", "l", x_scale="log2"),
@@ -101,17 +98,10 @@ def anatomy(records: int, diversity: int) -> float:
     paper_name="inferential",
     places=("Figure 4",),
     title="mean squared error of every algorithm",
-    says="Anatomy lies far above all others at every θ. TwoSize is only slightly above MultiSize, and MultiSize only "
-    "slightly above Optimal. Optimal is an integer linear program, which the paper calls feasible for few sensitive "
-    "values. Where there is no l-diversity, Anatomy is drawn from its bucket sizes l and l + 1 alone.",
-    differs="Anatomy has the same place, 1.3 to 24 times the optimum, and MultiSize is 0 to 18 % above it. TwoSize is "
-    "more than slightly higher: 8 to 88 % above the optimum on the survey's tables, and 40 to 195 % on those with the "
-    "paper's range of frequencies. It is highest where θ is large. Here the optimum over all sizes is a linear "
-    "program with cuts. It is solved in less than a second for 50 values (and for 3,200, Figure 7). A lower bound is "
-    "certified in exact fractions: it is met at 7 of the 20 points, and missed by less than 2 in 100,000 at the "
-    "others. OneSize is not in the paper's picture; 216,691 records have no setting of one size. Where θ is large the "
-    "paper's M allows buckets of one record, which disclose it: they are measured here as there, and privsql refuses "
-    "them unless it is told otherwise.",
+    says="Anatomy lies far above the others; TwoSize slightly above MultiSize, and that slightly above Optimal.",
+    differs="TwoSize has more than in the paper: 8 to 88 % above the least on the survey, 40 to 195 % in "
+    "the paper's range. Our optimum is a linear program with cuts; its bound is met at 7 of 20 "
+    "points and missed by less than 2 in 100,000 at the others.",
     parameters="f' = min(1, θ f + 0.02), θ = 2, 4, 8, 16, 32; M = min ceil(1/f'), M' = 50 (Table 4)",
     data=TABLES,
     axes=Axes("privacy coefficient θ", "MSE", x_scale="log2", y_scale="log", dashed=(BOUND,)),

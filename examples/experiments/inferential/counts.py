@@ -27,18 +27,10 @@ if TYPE_CHECKING:
     paper_name="inferential",
     places=("Figure 5",),
     title="relative error of counts",
-    says="For OCC the largest error is slightly over 10 %, for EDU all are at most 10 %. The three algorithms are "
-    "close to each other; for EDU MultiSize is about 2 points better than TwoSize, and Optimal about 2 "
-    "better than MultiSize. Anatomy is left out, as most of its diversities do not exist.",
-    differs="For OCC the largest error by the paper's formula is 12.4 %, and TwoSize is 1 to 2 points worse than the "
-    "others from θ = 16 on. For EDU errors are larger than the paper's up to θ = 4, 16.8 % at most: the survey has "
-    "one attribute less and fewer people with the commonest education. MultiSize is 0.4 to 2.5 points better than "
-    "TwoSize, Optimal within 0.6 points of MultiSize: less loss is not always less error. The linear estimator errs "
-    "less than the formula for OCC from θ = 8 on and for EDU, but for Optimal, from θ = 16 on. Below that buckets say "
-    "little, and its noise is large. The model, which the paper does not have, errs least at every point: by 0.8 to "
-    "6.4 % for OCC and by 0.6 to 13.6 % for EDU. With it TwoSize is the best of the three for OCC up to θ = 8.",
-    parameters="Queries over qd random attributes, qd = 1 to 7 equally often, of an expected selectivity of 1 %, each "
-    "attribute restricted to random values; questions whose true answer is 0 are left out",
+    says="The largest error is slightly over 10 % (OCC) and at most 10 % (EDU).",
+    differs="At most 12.4 % (OCC) and 16.8 % (EDU): the survey has one attribute less. The model errs "
+    "least everywhere.",
+    parameters="Queries over 1 to 7 random attributes, of an expected selectivity of 1 %, with true answers above 0",
     data=("acs_occ", "acs_edu"),
     axes=Axes("privacy coefficient θ", "mean relative error", x_scale="log2", percent=True),
     over={"table": ("acs_occ", "acs_edu"), "theta": THETAS, "algorithm": ("two-size", "multi-size", "optimal")},
@@ -189,12 +181,8 @@ def spread(errors: list[float]) -> str:
     paper_name="inferential",
     places=("Section 7.2.2",),
     title="relative error by the number of attributes in a query",
-    says="The number of attributes is drawn from 1 to 7 for every query; errors by that number are not shown.",
-    differs="The paper's formula takes a bucket's values to be spread evenly over its records, so its answers lean "
-    "towards independence: 6 to 22 % of error. The linear estimator undoes what the buckets are known to have mixed. "
-    "It leaves 3 to 8 % for OCC and 5 to 17 % for EDU. The model leaves 1 to 4 % and 1 to 7 %. Errors fall with more "
-    "attributes because of how the questions are made. For a selectivity of 1 % over many attributes, each attribute "
-    "is restricted to most of its values, and the answers grow.",
+    says="Not shown.",
+    differs="With more attributes each is restricted to most of its values, so answers grow and errors fall.",
     parameters="θ = 8, TwoSize, queries as in Figure 5",
     data=("acs_occ", "acs_edu"),
     axes=Axes("attributes in the query, qd", "mean relative error", percent=True, bound="lines: two standard errors"),

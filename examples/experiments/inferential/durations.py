@@ -52,15 +52,8 @@ def _measure_search(bench: Bench, table: Table, given: dict[str, Any], search: s
     paper_name="inferential",
     places=("Figure 6",),
     title="time of the search by the number of records",
-    says="Full-pruning takes the least time and hardly more for more records, as it finds the first valid pair by "
-    "a binary search. Loss-pruning takes far less than No-pruning, but rises with |T|; No-pruning takes the "
-    "most. Optimal, an integer program for two sizes, takes less than No-pruning where sensitive values are "
-    "few.",
-    differs="The same order and shape: Full-pruning stays at 0.02 seconds from 100,000 to 500,000 records, "
-    "Loss-pruning rises to 0.12 (EDU) and 0.54 seconds (OCC), No-pruning to 0.5 and 1.9. The closed form, which "
-    "`two-size` uses, computes the first valid pair without a search in 1 to 3 thousandths of a second. The optimum "
-    "over all sizes takes 0.01 to 0.06 seconds, less than No- and Loss-pruning for two. Theirs are programs in C++, "
-    "ours in Python; larger tables than the survey's hold its records more than once.",
+    says="Full-pruning takes the least time, No-pruning the most.",
+    differs="The same order. The closed form of `two-size` needs no search.",
     parameters="θ = 8; the least of three times of a processor",
     data=("acs_occ", "acs_edu"),
     axes=Axes("records, |T|", "seconds", y_scale="log"),
@@ -92,13 +85,8 @@ def widened(bench: Bench, table: Table, column: str, factor: int) -> Table:
     paper_name="inferential",
     places=("Figure 7",),
     title="time of the search by the number of sensitive values",
-    says="Optimal rises quickly with the number of sensitive values, as an integer program is exponential in it. "
-    "The others rise little, being linear. No-pruning even falls: with more values thresholds are smaller, M "
-    "is larger and the list Γ shorter.",
-    differs="Full-pruning takes 0.02 to 0.07 seconds up to 3,200 values (OCC) and 896 (EDU), the closed form 0.002 to "
-    "0.023. No-pruning falls for OCC up to a factor of 16, and rises for EDU, whose thresholds stay larger. The "
-    "optimum takes 0.03 to 0.21 seconds, and nothing in it is exponential. Its program has a variable for every size "
-    "and not for every value. Minimum cuts find the few conditions on sets of values that bind.",
+    says="Optimal is exponential in the number of values; the others rise little.",
+    differs="Our optimum takes at most 0.21 seconds: its program has a variable for each size, not for each value.",
     parameters="500,000 records, θ = 8, 2 to 64 times as many values; the least of three times of a processor",
     data=("acs_occ", "acs_edu"),
     axes=Axes("scale-up factor of |SA|", "seconds", x_scale="log2", y_scale="log"),

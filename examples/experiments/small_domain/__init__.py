@@ -7,24 +7,17 @@ from experiments.small_domain import examples, partitions, queries  # in the ord
 __all__ = ["NOT_HERE", "OPENING", "examples", "partitions", "queries"]
 
 OPENING = """\
-This page is for readers of the paper and of the thesis. It repeats each of their figures, tables and examples.
+The paper's tables OCC and EDU are not available; [the survey's and generated ones](inferential.md) stand in their
+place.
 
-The paper measures on OCC and EDU, tables of up to 500,000 records drawn from a census of the United States. They are
-not available. We take two tables of the American Community Survey of 2015 (California) in their place: 216,691 records
-with 50 occupations, and 304,720 with 14 classes of education. Smaller sizes are samples. Larger ones hold records more
-than once, which leaves frequencies as they are. Where frequencies matter, we also measure on generated tables in the
-paper's range.
+*UP* perturbs the whole table, *PP* partitions first. *PP-paper* is the paper's procedure. *PP* is privsql's default:
+the smallest expected error within the paper's bound. *PP, bound* takes the smallest bound. Answers are by the papers'
+formulas, *reconstructed* by inverting the channel; *linear* and *model* are of buckets.
 
-*UP* is uniform perturbation of the whole table, *PP* perturbation partitioning, *Anatomy* the bucketization that the
-paper compares with. *PP-paper* is the paper's own procedure, `algorithm = "pp-paper"`: one order by reverse
-Cuthill-McKee and dynamic programming. *PP* is privsql's, which never has a larger error bound than that. *PP, bound*
-takes the smallest bound that privsql finds; by default PP takes the smallest expected error within the paper's bound.
-
-Series without an addition are answered by the papers' formulas (`--estimator baseline`), *reconstructed* ones by
-inverting the channel. Bucketized releases have two more estimators: *linear*, whose weights plain SQL uses, too, and a
-*model* (`privsql fit`). The figures by number of records are older: they have reconstruction in place of these two."""
+Queries are 200 random conditions on one to three columns with every sensitive value; those count that find at least
+a share s of the records. Errors are means of |estimate - truth| / truth."""
 NOT_HERE = {
     "Table 4": "notation",
-    "Figure 1; Figures 9 and 10 of the thesis": "pseudo-code of balancing and its input; Example 2 has what comes out",
-    "Figure 11 of the thesis": "the steps of its Example 7, whose groups before and after are above",
+    "Figure 1; Figures 9 and 10 of the thesis": "pseudo-code",
+    "Figure 11 of the thesis": "steps of its Example 7",
 }

@@ -21,11 +21,8 @@ EXAMPLE = (12, 8, 6, 5, 4, 3, 1, 1, 1, 1)  # records of x1 .. x10, Figure 9 of t
     paper_name="small_domain",
     places=("Table 1", "section 1.1"),
     title="retention and replacement over the whole domain",
-    says="With gamma = 5 and attributes of 77 to 2 values a value is retained with probability p = 4/(m + 4), 5 % to "
-    "67 %; q = 1/(m + 4). Over the 15,000 codes of ICD-9 q is 6.7e-5 and p + q is 3.3e-4, over the 5,390 "
-    "combinations of age and country q is 1.9e-4 and p + q is 7.4e-4.",
-    differs="The same to the paper's digits; one value is another: at m = 5,390 the sum p + q = 5q is 9.3e-4, the "
-    "paper's 7.4e-4 is p alone.",
+    says="With gamma = 5 a value is retained with p = 4/(m + 4) and replaced by a given one with q = 1/(m + 4).",
+    differs="The same, but for m = 5,390: p + q = 5q is 9.3e-4. The paper's 7.4e-4 is p alone.",
     parameters='gamma = 5: m values of equal frequency 1/m, rho1 = 1/m, rho2 = 5/(m + 4), `algorithm = "up"`',
     data=(),
     axes=Axes("number of values m", "probability", x_scale="log", y_scale="log"),
@@ -75,9 +72,7 @@ GROUPS = {
     paper_name="small_domain",
     places=("Example 2", "Examples 6 and 7 of the thesis"),
     title="the balancing phase, worked",
-    says="T = {12, 8, 6, 5, 4, 3, 1, 1, 1, 1}, θ = 3: with (1/3, 2/3)-privacy balancing makes g1 to g5 of 18, 12, 6, "
-    "3 and 3 records; with (1/4, 2/3) x1 is not protected, its 12 records are spread over four groups in proportion, "
-    "and the one that is left goes to the last.",
+    says="T = {12, 8, 6, 5, 4, 3, 1, 1, 1, 1}, θ = 3, balanced for (1/3, 2/3)- and (1/4, 2/3)-privacy.",
     differs="The same groups.",
     parameters="`plan`, `partition` of its facts",
     data=(),
@@ -89,6 +84,7 @@ GROUPS = {
         for at, group in enumerate(groups, 1)
         for value, number in group.items()
     },
+    table=False,
 )
 def balancing(_: Bench, rho1: str) -> Iterator[Point]:
     """The records of every value in every initial group."""
@@ -105,12 +101,11 @@ def balancing(_: Bench, rho1: str) -> Iterator[Point]:
     paper_name="small_domain",
     places=("Examples 1, 3 and 4",),
     title="rearranging and merging, worked",
-    says="Merged as {g1 g3 g2}, {g4 g5} the example has gamma = 4 and 10, and a value stays with probability 4/9 and "
-    "2/3, where the whole table has gamma = 4 and 4/13.",
-    differs="The same, by the algorithm `pp-paper`, and for the whole table by `gamma_from = 'rho1'`. The sub-tables "
-    "are the best of all 52 unions of the five groups: their error bound is 2.0196, that of the whole table 2.0745. "
-    "By default gamma of the whole table follows from the largest frequency of a protected value, 12/42, as the "
-    "paper has it for sub-tables and in its experiments: gamma = 5, and a value stays with 5/14.",
+    says="Merged as {g1 g3 g2}, {g4 g5}, gamma is 4 and 10; a value stays with 4/9 and 2/3, in the "
+    "whole table with 4/13.",
+    differs="The same by `pp-paper`, and for the whole table by `gamma_from = 'rho1'`. The sub-tables "
+    "have the smallest error bound of all 52 unions, 2.0196 (the whole table: 2.0745). By "
+    "default gamma is 5, and a value stays with 5/14.",
     parameters="(1/3, 2/3)-privacy, δ = 0.05",
     data=(),
     axes=Axes("sub-table", "parameter", x_scale="names", mark="bar"),
@@ -123,6 +118,7 @@ def balancing(_: Bench, rho1: str) -> Iterator[Point]:
         ("p + q, stays", "p + q", 1.0): 4 / 9,
         ("p + q, stays", "p + q", 2.0): 2 / 3,
     },
+    table=False,
 )
 def merging(_: Bench, algorithm: str) -> Iterator[Point]:
     """Parameters of the whole table and of the sub-tables."""

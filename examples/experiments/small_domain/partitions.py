@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     paper_name="small_domain",
     places=("Figure 6",),
     title="frequency distributions",
-    says="OCC is more balanced, its largest frequency is 7 %; of EDU's 14 values the largest has 27 %, and nine have "
-    "less than 3.33 %.",
-    differs="The survey's education is less skewed: 23 % at most, and seven values below 3.33 %, which rho1 = 1/30 "
-    "protects. Of the table that falls geometrically in the inferential paper's range seven are, too.",
+    says="OCC's largest frequency is 7 %, EDU's 27 %; nine of EDU's 14 values have less than 3.33 %.",
+    differs="The survey's education has 23 % at most, and seven values below 3.33 %.",
     parameters="All records",
     data=(*OCC, "acs_edu", "like_edu"),
     axes=Axes("value, by rank", "share of the records", mark="bar", percent=True),
@@ -54,13 +52,9 @@ def occupations(bench: Bench, table: str, level: int, way: str, records: int | N
     paper_name="small_domain",
     places=("Table 2",),
     title="retention probability, OCC",
-    says="PP retains a value about three times as often as UP: 9.0 to 25.7 % against 2.9 to 9.4 %.",
-    differs="The paper's procedure retains 9.7, 13.3 and 18.7 % for L = 6, 5 and 4 on both tables, and 22.7 % for "
-    "L = 3 on the generated one, within three points of the paper's. On the survey its one order finds nothing better "
-    "than the whole table for L = 3: 9.6 %, as UP. UP follows from the largest frequency alone, 7.32 % in the survey "
-    'and 7.5 % in the generated table. The smallest bound is not the largest retention: "PP, bound" retains less, '
-    "but for that case. By default privsql makes the expected error small within the paper's bound, and retains up to "
-    "27.6 %.",
+    says="PP retains a value about three times as often as UP.",
+    differs="The same but for L = 3 on the survey, where the paper's one order finds nothing better than "
+    "the whole table.",
     parameters="rho1 = 1/13, rho2 = 1/L; means over the records",
     data=OCC,
     axes=Axes("L", "mean retention probability p", mark="bar", x_scale="names", percent=True),
@@ -83,14 +77,8 @@ def retention(bench: Bench, table: str, level: int, way: str) -> Iterator[Point]
     paper_name="small_domain",
     places=("Table 3",),
     title="statistics of PP's partition, OCC",
-    says="For 100,000 to 500,000 records there are 17 to 20 initial groups and 8 to 15 sub-tables with 15 to 21 of "
-    "the 50 values on average, whose gamma is 2.6 to 2.8, very near the 2.5 of the whole table.",
-    differs="Initial groups depend on frequencies alone: 17 to 20 here, too. The paper's procedure makes 10 to 17 "
-    "sub-tables on frequencies of the paper's range, and 9 to 19 on the survey. They have 13.4 to 16.9 values on "
-    "average and a gamma of 2.5 to 2.7. These are somewhat more and smaller sub-tables than in the paper. The paper "
-    "leaves ties in the order open, and they decide much. Where the bound is smallest they are united into fewer, 6 "
-    "or 7 and 4: several orders and single moves find better unions than one order does. By default there are 9 to 19 "
-    "sub-tables, within the paper's bound.",
+    says="17 to 20 initial groups; 8 to 15 sub-tables of 15 to 21 values with a gamma of 2.6 to 2.8.",
+    differs="Somewhat more and smaller sub-tables: ties in the order are open in the paper, and decide much.",
     parameters="rho1 = 1/13, rho2 = 1/6; plain means over sub-tables",
     data=OCC,
     axes=Axes("records", "number, or mean", x_scale="names", mark="bar"),

@@ -25,10 +25,6 @@ CONDITIONS = 200
 WAYS = ("PP", "PP, bound", "PP-paper", "UP", "Anatomy")
 SOME = ("PP", "PP-paper", "UP", "Anatomy")
 SHOWN = 80  # points of a panel of Figure 3
-POOL = (
-    "200 random conditions, equality on one to three columns, with every sensitive value, of which those queries count "
-    "that find at least s of the records; mean of |estimate - truth| / truth"
-)
 
 
 def columns(table: str) -> tuple[list[str], str]:
@@ -53,18 +49,13 @@ def errors(bench: Bench, table: str, x: float, way: str, level: int, records: in
     paper_name="small_domain",
     places=("Figure 2, above",),
     title="OCC, error by L",
-    says="PP errs less than Anatomy and UP. PP gains from a weaker requirement and from larger s, Anatomy hardly "
-    "changes with either.",
-    differs="UP and PP compare as in the paper. At L = 6 and s = 0.1 % UP errs by 98 % and PP by 26 %, at L = 3 by 30 "
-    "and 11 %. The paper's own partition (PP-paper) is PP's from L = 4 on, and the whole table at L = 3. The "
-    "partition of the smallest bound errs more than the one that privsql takes within that bound (48 % at L = 6): the "
-    "bound is no measure of the error. Anatomy's error by its formula is bias, as the formula takes the values of a "
-    "bucket to go with all of its records alike. On the survey, where much goes with occupation, PP is better at "
-    "every L; on the generated table, where little does, Anatomy is better from L = 5 on. With the linear estimator "
-    "Anatomy errs by 6 to 12 %, and with the model by 3 to 7 %. That is less than PP (9 to 18 % reconstructed) at the "
-    "same bound on a belief. So Anatomy's errors in the paper come from the paper's formula. Its promise is another "
-    "one, though: who knows some records of a bucket learns about the others, which randomization does not allow.",
-    parameters=f"rho1 = 1/13, rho2 = 1/L. {POOL}",
+    says="PP errs less than Anatomy and UP, and gains from a weaker requirement and larger s.",
+    differs="At s = 0.1 % UP errs by 98 % and PP by 26 % at L = 6, by 30 and 11 % at L = 3; 'PP, bound' "
+    "by 48 % at L = 6. Anatomy's error by its formula is bias; on the generated table it is "
+    "below PP's from L = 5 on. By the linear estimator Anatomy errs by 6 to 12 %, by the model "
+    "by 3 to 7 %, PP reconstructed by 9 to 18 %. But whoever knows some records of a bucket "
+    "learns about the others.",
+    parameters="rho1 = 1/13, rho2 = 1/L",
     data=OCC,
     axes=Axes("L", "mean relative error", percent=True),
     over={"table": OCC, "level": (3, 4, 5, 6), "way": WAYS},
@@ -82,10 +73,10 @@ def occ_by_l(bench: Bench, table: str, level: int, way: str) -> Iterator[Point]:
     places=("Figure 2, below",),
     title="OCC, error by number of records",
     says="PP errs less than Anatomy and UP at every size.",
-    differs="PP errs by 62 % at 100,000 records and by 18 % at 500,000 (s = 0.1 %), UP by 141 and 68 %. Anatomy's 33 "
-    "% by its formula does not depend on the size, as it is bias; PP falls below it from 200,000 on. Reconstructed "
-    "it is 14 to 8 %.",
-    parameters=f"rho1 = 1/13, rho2 = 1/6. {POOL}",
+    differs="At s = 0.1 % PP errs by 62 % at 100,000 records and by 18 % at 500,000, UP by 141 and 68 %, "
+    "Anatomy by 33 % at every size: PP is below it from 200,000 on. Reconstructed PP errs by 14 "
+    "to 8 %.",
+    parameters="rho1 = 1/13, rho2 = 1/6",
     data=("acs_occ",),
     axes=Axes("records", "mean relative error", percent=True),
     over={"table": ("acs_occ",), "records": SIZES, "way": SOME},
@@ -103,9 +94,9 @@ def occ_by_size(bench: Bench, table: str, records: int, way: str) -> Iterator[Po
     places=("Figure 3",),
     title="estimated against actual counts, OCC",
     says="PP's points lie nearest to the diagonal.",
-    differs="By the papers' formulas PP is 23 % off on average, Anatomy 34 %, and UP 89 %, some below 0. By the model "
-    "Anatomy is 6 % off, by the linear estimator 11 %, PP reconstructed 17 %.",
-    parameters=f"L = 6, s = 0.1 %; {SHOWN} random ones of the queries in every panel. {POOL}",
+    differs="Mean errors by the papers' formulas: PP 23 %, Anatomy 34 %, UP 89 %; Anatomy by the model 6 "
+    "%, linear 11 %; PP reconstructed 17 %.",
+    parameters=f"L = 6, s = 0.1 %; {SHOWN} random ones of the queries in every panel",
     data=("acs_occ",),
     axes=Axes("actual count", "estimated count", mark="points"),
     over={"way": ("Anatomy", "UP", "PP-paper", "PP")},
@@ -128,13 +119,10 @@ def estimates(bench: Bench, way: str) -> Iterator[Point]:
     paper_name="small_domain",
     places=("Figure 4, above",),
     title="EDU, error by L",
-    says="Only the rare values are protected (rho1 = 1/30). PP becomes UP, as 14 values need no partition; Anatomy "
-    "has to leave out records of frequent values first, and errs significantly more.",
-    differs="The same: PP and UP are one, with an error of 5 to 13 % where Anatomy has 19 to 50 % (s = 0.1 %). No "
-    "estimator brings back records that were left out: the model's error is 17 to 37 % from L = 6 on. The survey's "
-    "largest frequency is 23 %, so at L = 4 none are, and the model errs by 4 %. privsql leaves records out because "
-    "of their values only if it is stated that nobody can see who is missing.",
-    parameters=f"rho1 = 1/30, rho2 = 1/L. {POOL}",
+    says="PP becomes UP. Anatomy leaves out records of frequent values, and errs significantly more.",
+    differs="The same: PP errs by 5 to 13 %, Anatomy by 19 to 50 % (s = 0.1 %), by the model by 17 to 37 "
+    "% from L = 6 on and by 4 % at L = 4, where no records are left out.",
+    parameters="rho1 = 1/30, rho2 = 1/L",
     data=("acs_edu",),
     axes=Axes("L", "mean relative error", percent=True),
     over={"level": (4, 6, 8, 10), "way": SOME},
@@ -152,8 +140,8 @@ def edu_by_l(bench: Bench, level: int, way: str) -> Iterator[Point]:
     places=("Figure 4, below",),
     title="EDU, error by number of records",
     says="As above, at every size.",
-    differs="As above: Anatomy's error does not depend on the size, that of PP falls from 24 to 14 % (s = 0.1 %).",
-    parameters=f"rho1 = 1/30, rho2 = 1/10. {POOL}",
+    differs="As above: Anatomy's error does not depend on the size, PP's falls from 24 to 14 % (s = 0.1 %).",
+    parameters="rho1 = 1/30, rho2 = 1/10",
     data=("acs_edu",),
     axes=Axes("records", "mean relative error", percent=True),
     over={"records": SIZES[::2], "way": SOME},
@@ -170,10 +158,9 @@ def edu_by_size(bench: Bench, records: int, way: str) -> Iterator[Point]:
     paper_name="small_domain",
     places=("Figure 5",),
     title="time by number of records",
-    says="PP takes at most 30 seconds for all sizes (C++, 3 GHz), about as long as Anatomy and UP.",
-    differs="At most 5 seconds, from the specification to a release that has passed its checks, which are most of it. "
-    "The partition is found over counts alone, whatever the number of records.",
-    parameters="OCC at L = 6, EDU at L = 10; seconds, on two cores of a server that did other work besides",
+    says="PP takes at most 30 seconds (C++, 3 GHz), about as long as Anatomy and UP.",
+    differs="At most 5 seconds, checks of the release included.",
+    parameters="OCC at L = 6, EDU at L = 10; two cores of a busy server",
     data=("acs_occ", "acs_edu"),
     axes=Axes("records", "seconds"),
     over={"table": ("acs_occ", "acs_edu"), "records": SIZES[::2], "way": SOME},
