@@ -181,7 +181,7 @@ def estimates(
         else:
             leaning, squares, _ = views.model.superset_counts(leaning=way != "Basic")
             table = squares if way == "Basic" else np.maximum(leaning, 0)
-        bit = {code: 1 << (number - 1 - at) for at, code in enumerate(views.choice.codes.tolist())}
+        bit = {code: 1 << (number - 1 - at) for at, code in enumerate(views.codes.tolist())}
         return [table.reshape(-1)[[sum(bit[code] for code in one) for one in part]] for part in asked]
 
 
