@@ -229,6 +229,8 @@ def _find_ragged(connection: Connection, file: str, options: dict[str, Any]) -> 
     with pa.input_stream(file, compression=None if packing == "none" else packing or "detect") as stream:
         text = stream.read(4 * CHUNK).decode(encoding, errors="replace")
     lines = re.split("\r\n|\n|\r", text)
+    if {"\0", "\ufffd"} & set(text) or max(map(len, lines)) > csv.field_size_limit():
+        return ""  # it is written otherwise, or a quote is missing: other messages say so
     first = lines.index(header) if header in lines else options.get("skip", 0)
     how = {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
     reader = csv.reader(lines[first + 1 : -1] if len(text) >= CHUNK else lines[first + 1 :], delimiter=delimiter, **how)
