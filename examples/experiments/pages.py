@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -87,20 +86,15 @@ def _table(one: Experiment, rows: list[dict[str, Any]]) -> list[str]:
     made = [_line(head), _line(["---"] * (len(head) - len(series)) + ["---:"] * len(series))]
     for panel in dict.fromkeys(panel for panel, *_ in lines):
         of = sorted((at for at in lines if at[0] == panel), key=lambda at: at[1])
-        for number, at in enumerate(_choose_rows(of, lines)):
+        for number, at in enumerate(_choose_rows(of)):
             cells = [lines[at].get(name, "") for name in series]
             made.append(_line([*([panel if number == 0 else ""] if panels else []), at[2], *cells]))
     return ["\n".join(made)]
 
 
-def _choose_rows(
-    rows: list[tuple[str, float, str]], lines: Mapping[tuple[str, float, str], Mapping[str, str]]
-) -> list[tuple[str, float, str]]:
-    """Choose the rows of a panel that a page shows: the first and the last of many, and those of the paper."""
-    if len(rows) <= OF_A_PANEL:
-        return rows
-    own = [any(re.search(r"\(\d", cell) for cell in lines[at].values()) for at in rows]
-    return [at for number, at in enumerate(rows) if own[number] or number in (0, len(rows) - 1)]
+def _choose_rows(rows: list[tuple[str, float, str]]) -> list[tuple[str, float, str]]:
+    """Choose the rows of a panel that a page shows: the first and the last of many."""
+    return rows if len(rows) <= OF_A_PANEL else [rows[0], rows[-1]]
 
 
 def _line(cells: list[str]) -> str:

@@ -7,8 +7,8 @@ from experiments.diffpart import data, errors, runs  # in the order of the page
 __all__ = ["NOT_HERE", "OPENING", "data", "errors", "runs"]
 
 OPENING = """\
-MSNBC is the paper's own table. STM, travel cards in Montreal, is private: we generate as many cards and stations, and
-nobody knows how near that is. So its figures compare methods with each other, not with the paper's.
+MSNBC is the paper's own table. STM, travel cards in Montreal, is private: a generated table stands in, whose figures
+compare methods with each other, not with the paper's.
 
 *The paper's sum* adds up the counts of the sets that hold a query's items. *Basic* adds noise to each of the 2^17
 sets. *Views* is privsql's default, which is not in the paper. The error is

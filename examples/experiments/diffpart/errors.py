@@ -36,10 +36,9 @@ if TYPE_CHECKING:
     places=("Figure 3",),
     title="error by length of the query and privacy budget",
     says="The error falls with the budget. Basic's is far larger and grows as queries become shorter.",
-    differs="DiffPart errs by 3 to 12 % on MSNBC, views by 1 to 5 %. Basic errs as the paper says (363 % "
-    "of short, 106 % of long queries at B = 1) if counts below 0 are left out. privsql publishes "
-    "them, so noise cancels: 3 to 7 %. On the stand-in for STM hardly a card meets a random "
-    "query. Ten runs on MSNBC, two on the stand-in.",
+    differs="DiffPart errs by 3 to 12 % on MSNBC, views by 1 to 5 %. Basic errs as the paper says (363 % of "
+    "short, 106 % of long queries at B = 1) if counts below 0 are left out. privsql publishes them, so "
+    "noise cancels: 3 to 7 %. On the stand-in hardly a card meets a random query; it had two runs.",
     parameters=f"Fan-out 10; {QUERY}, of random items, lengths uniform up to a share of max |t|",
     data=TABLES,
     axes=Axes("longest query, of max |t|", ERROR, y_scale="log"),
@@ -93,12 +92,12 @@ def at_sixty(bench: Bench, found: Table, table: str, mechanism: dict[str, object
 
 @experiment(
     name="diffpart-fan-out",
+    table=False,
     paper_name="diffpart",
     places=("Figure 5",),
     title="error by fan-out",
     says="Stable.",
-    differs="Less stable on MSNBC: a fan-out of 20 exceeds its 17 items, so nothing is pruned above the "
-    "sets themselves.",
+    differs="Less stable on MSNBC: a fan-out of 20 exceeds its 17 items.",
     parameters=f"Queries of up to 60 % of max |t|; {QUERY}",
     data=TABLES,
     axes=Axes("fan-out", ERROR),
@@ -114,11 +113,12 @@ def by_fan_out(bench: Bench, on: tuple[str, float], fan_out: int) -> Iterator[Po
 
 @experiment(
     name="diffpart-records",
+    table=False,
     paper_name="diffpart",
     places=("Figure 7",),
     title="error by number of records",
     says="MSNBC's error falls much with the budget, STM's little; at a small budget records matter more.",
-    differs="The same on MSNBC. On the stand-in both matter little, since no card meets most of the queries.",
+    differs="The same on MSNBC. On the stand-in both matter little.",
     parameters=f"Fan-out 10, samples; queries of up to 60 % of max |t|; {QUERY}",
     data=TABLES,
     axes=Axes("records |D|", ERROR),
@@ -135,6 +135,7 @@ def by_records(bench: Bench, on: tuple[str, float], size: int) -> Iterator[Point
 
 @experiment(
     name="diffpart-universe",
+    table=False,
     paper_name="diffpart",
     places=("Figure 6",),
     title="error by number of items",

@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 
 @experiment(
     name="diffpart-time",
+    table=False,
     paper_name="diffpart",
     places=("Figure 4 (a)", "(b)"),
     title="time by number of records and of items",
     says="Linear in both; less than 35 seconds for all of STM (C++, 2.26 GHz).",
-    differs="At most 3 seconds, with the checks. The machine was busy, and the first step loads the libraries.",
+    differs="At most 3 seconds, with the checks.",
     parameters="B = 1.0, fan-out 10; (b) of 800,000 cards; two cores of a busy server",
     data=TABLES,
     axes=Axes("records, or items", "seconds"),
@@ -63,9 +64,9 @@ def seconds(bench: Bench, table: str, size: int) -> Iterator[Point]:
     title="the K most frequent item sets",
     says="Utility is 1 - mean relative difference of support. The loss is below 30 % except for B = "
     "0.5 on STM, and below 22 % at K = 100 and B >= 1.",
-    differs="On MSNBC DiffPart's sum loses 5 to 12 %, views below 3 %. On the stand-in the sum finds 85 "
-    "to 92 of 100 sets but loses about half of the support, which lies in pruned parts. Views "
-    "measure 20 stations and find 16 of the first 20 sets, with the right support.",
+    differs="On MSNBC DiffPart's sum loses 5 to 12 %, views below 3 %. On the stand-in the sum finds 85 to 92 of "
+    "100 sets but loses about half of the support. Views find 16 of the first 20 sets, with the right "
+    "support.",
     parameters="Fan-out 10; one run",
     data=TABLES,
     axes=Axes("K", "utility, or number of sets"),
@@ -100,7 +101,7 @@ LENGTHS = (1, 2, 4, 8, 12, 16)
     title="usefulness: a bound on the error of all queries of a length",
     says="With probability 1 - δ no counting query errs by more than c (ln(c / δ) / β + t), for c "
     "sets, the smallest budget β and the largest threshold t.",
-    differs="The bound is far from tight: it adds up the noise of all c sets as if each were the largest.",
+    differs="The bound is far from tight: it adds up the noise of all c sets.",
     parameters="MSNBC, fan-out 10, δ = 0.05, the paper's sum; c of the query that most sets hold",
     data=("msnbc",),
     axes=Axes("items of a query", "error, of the records", y_scale="log", percent=True),

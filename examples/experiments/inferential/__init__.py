@@ -7,10 +7,9 @@ from experiments.inferential import buckets, counts, durations, ratios  # in the
 __all__ = ["NOT_HERE", "OPENING", "buckets", "counts", "durations", "ratios"]
 
 OPENING = """\
-The paper's tables OCC and EDU, of up to 500,000 records of a US census, are not available. In their place stand the
-occupations and the education of the American Community Survey of 2015 (California), with the same columns, and
-generated tables in the paper's range of frequencies. OCC has 216,691 records, EDU 304,720, the generated ones
-300,000; other sizes are samples, or hold records more than once.
+The paper's tables OCC and EDU, of a US census, are not available. In their place stand the occupations (216,691
+records) and the education (304,720) of the American Community Survey of 2015 (California), and generated tables of
+300,000 records in the paper's range of frequencies. Other sizes are samples, or hold records more than once.
 
 Estimators: the paper's formula (`--estimator baseline`), *linear*, and the *model* of `privsql fit`."""
 NOT_HERE = {

@@ -60,13 +60,13 @@ def distribution(bench: Bench, table: str) -> Iterator[Point]:
 
 @experiment(
     name="inferential-l",
+    table=False,
     paper_name="inferential",
     places=("Figure 3",),
     title="the l of l-diversity that F'-privacy takes",
     says="The l that F'-privacy needs, ceil(1 / min f'_i), is large but for θ = 32; none exists above "
     "13 (OCC) and 3 (EDU).",
-    differs="The paper prints no l; its formula gives 43 and 35 at θ = 2. The survey's rarest values are "
-    "more frequent, so l falls faster.",
+    differs="The survey's rarest values are more frequent, so l falls faster.",
     parameters="θ = 2, 4, 8, 16, 32",
     data=TABLES,
     axes=Axes("privacy coefficient θ", "l", x_scale="log2"),
@@ -99,9 +99,9 @@ def anatomy(records: int, diversity: int) -> float:
     places=("Figure 4",),
     title="mean squared error of every algorithm",
     says="Anatomy lies far above the others; TwoSize slightly above MultiSize, and that slightly above Optimal.",
-    differs="TwoSize has more than in the paper: 8 to 88 % above the least on the survey, 40 to 195 % in "
-    "the paper's range. Our optimum is a linear program with cuts; its bound is met at 7 of 20 "
-    "points and missed by less than 2 in 100,000 at the others.",
+    differs="TwoSize has more than in the paper: 8 to 88 % above the least on the survey, 40 to 195 % in the "
+    "paper's range. The bound of our optimum is met at 7 of 20 points, and missed by less than 2 in "
+    "100,000 at the others.",
     parameters="f' = min(1, θ f + 0.02), θ = 2, 4, 8, 16, 32; M = min ceil(1/f'), M' = 50 (Table 4)",
     data=TABLES,
     axes=Axes("privacy coefficient θ", "MSE", x_scale="log2", y_scale="log", dashed=(BOUND,)),

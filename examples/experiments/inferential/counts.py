@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 @experiment(
     name="inferential-error",
+    table=False,
     paper_name="inferential",
     places=("Figure 5",),
     title="relative error of counts",
@@ -178,6 +179,7 @@ def spread(errors: list[float]) -> str:
 
 @experiment(
     name="inferential-dimensions",
+    table=False,
     paper_name="inferential",
     places=("Section 7.2.2",),
     title="relative error by the number of attributes in a query",

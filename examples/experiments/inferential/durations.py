@@ -49,6 +49,7 @@ def _measure_search(bench: Bench, table: Table, given: dict[str, Any], search: s
 
 @experiment(
     name="inferential-time-records",
+    table=False,
     paper_name="inferential",
     places=("Figure 6",),
     title="time of the search by the number of records",
@@ -82,11 +83,13 @@ def widened(bench: Bench, table: Table, column: str, factor: int) -> Table:
 
 @experiment(
     name="inferential-time-values",
+    table=False,
     paper_name="inferential",
     places=("Figure 7",),
     title="time of the search by the number of sensitive values",
     says="Optimal is exponential in the number of values; the others rise little.",
-    differs="Our optimum takes at most 0.21 seconds: its program has a variable for each size, not for each value.",
+    differs="Our optimum takes at most 0.21 seconds: its linear program has a variable for each size, not for "
+    "each value.",
     parameters="500,000 records, θ = 8, 2 to 64 times as many values; the least of three times of a processor",
     data=("acs_occ", "acs_edu"),
     axes=Axes("scale-up factor of |SA|", "seconds", x_scale="log2", y_scale="log"),

@@ -7,11 +7,10 @@ from experiments.small_domain import examples, partitions, queries  # in the ord
 __all__ = ["NOT_HERE", "OPENING", "examples", "partitions", "queries"]
 
 OPENING = """\
-The paper's tables OCC and EDU are not available; [the survey's and generated ones](inferential.md) stand in their
-place.
+[The survey's and generated tables](inferential.md) stand in for the paper's, which are not available.
 
-*UP* perturbs the whole table, *PP* partitions first. *PP-paper* is the paper's procedure. *PP* is privsql's default:
-the smallest expected error within the paper's bound. *PP, bound* takes the smallest bound. Answers are by the papers'
+*UP* perturbs the whole table, *PP* partitions first: *PP-paper* by the paper's procedure, *PP* (privsql's default) for
+the smallest expected error within the paper's bound, *PP, bound* for the smallest bound. Answers are by the papers'
 formulas, *reconstructed* by inverting the channel; *linear* and *model* are of buckets.
 
 Queries are 200 random conditions on one to three columns with every sensitive value; those count that find at least

@@ -53,8 +53,7 @@ def occupations(bench: Bench, table: str, level: int, way: str, records: int | N
     places=("Table 2",),
     title="retention probability, OCC",
     says="PP retains a value about three times as often as UP.",
-    differs="The same but for L = 3 on the survey, where the paper's one order finds nothing better than "
-    "the whole table.",
+    differs="The same but for L = 3 on the survey, where the paper's order finds nothing better than the whole table.",
     parameters="rho1 = 1/13, rho2 = 1/L; means over the records",
     data=OCC,
     axes=Axes("L", "mean retention probability p", mark="bar", x_scale="names", percent=True),
@@ -74,11 +73,12 @@ def retention(bench: Bench, table: str, level: int, way: str) -> Iterator[Point]
 
 @experiment(
     name="small-domain-partition",
+    table=False,
     paper_name="small_domain",
     places=("Table 3",),
     title="statistics of PP's partition, OCC",
     says="17 to 20 initial groups; 8 to 15 sub-tables of 15 to 21 values with a gamma of 2.6 to 2.8.",
-    differs="Somewhat more and smaller sub-tables: ties in the order are open in the paper, and decide much.",
+    differs="Mostly more and smaller sub-tables: ties in the order are open in the paper, and decide much.",
     parameters="rho1 = 1/13, rho2 = 1/6; plain means over sub-tables",
     data=OCC,
     axes=Axes("records", "number, or mean", x_scale="names", mark="bar"),

@@ -50,11 +50,10 @@ def errors(bench: Bench, table: str, x: float, way: str, level: int, records: in
     places=("Figure 2, above",),
     title="OCC, error by L",
     says="PP errs less than Anatomy and UP, and gains from a weaker requirement and larger s.",
-    differs="At s = 0.1 % UP errs by 98 % and PP by 26 % at L = 6, by 30 and 11 % at L = 3; 'PP, bound' "
-    "by 48 % at L = 6. Anatomy's error by its formula is bias; on the generated table it is "
-    "below PP's from L = 5 on. By the linear estimator Anatomy errs by 6 to 12 %, by the model "
-    "by 3 to 7 %, PP reconstructed by 9 to 18 %. But whoever knows some records of a bucket "
-    "learns about the others.",
+    differs="At s = 0.1 % UP errs by 98 % and PP by 26 % at L = 6, by 30 and 11 % at L = 3. Anatomy by its "
+    "formula errs less than PP on the generated table from L = 5 on; by the linear estimator it errs by 6"
+    " to 12 %, by the model by 3 to 7 %, PP reconstructed by 9 to 18 %. But whoever knows some records of"
+    " a bucket learns about the others.",
     parameters="rho1 = 1/13, rho2 = 1/L",
     data=OCC,
     axes=Axes("L", "mean relative error", percent=True),
@@ -73,9 +72,8 @@ def occ_by_l(bench: Bench, table: str, level: int, way: str) -> Iterator[Point]:
     places=("Figure 2, below",),
     title="OCC, error by number of records",
     says="PP errs less than Anatomy and UP at every size.",
-    differs="At s = 0.1 % PP errs by 62 % at 100,000 records and by 18 % at 500,000, UP by 141 and 68 %, "
-    "Anatomy by 33 % at every size: PP is below it from 200,000 on. Reconstructed PP errs by 14 "
-    "to 8 %.",
+    differs="At s = 0.1 % PP errs by 62 % at 100,000 records and by 18 % at 500,000, UP by 141 and 68 %, Anatomy "
+    "by 33 % at every size. Reconstructed PP errs by 14 to 8 %.",
     parameters="rho1 = 1/13, rho2 = 1/6",
     data=("acs_occ",),
     axes=Axes("records", "mean relative error", percent=True),
@@ -120,8 +118,8 @@ def estimates(bench: Bench, way: str) -> Iterator[Point]:
     places=("Figure 4, above",),
     title="EDU, error by L",
     says="PP becomes UP. Anatomy leaves out records of frequent values, and errs significantly more.",
-    differs="The same: PP errs by 5 to 13 %, Anatomy by 19 to 50 % (s = 0.1 %), by the model by 17 to 37 "
-    "% from L = 6 on and by 4 % at L = 4, where no records are left out.",
+    differs="The same: PP errs by 5 to 13 %, Anatomy by 19 to 50 % (s = 0.1 %), by the model by 17 to 37 % from L"
+    " = 6 on, and by 4 % at L = 4, where it leaves out none.",
     parameters="rho1 = 1/30, rho2 = 1/L",
     data=("acs_edu",),
     axes=Axes("L", "mean relative error", percent=True),
@@ -140,7 +138,7 @@ def edu_by_l(bench: Bench, level: int, way: str) -> Iterator[Point]:
     places=("Figure 4, below",),
     title="EDU, error by number of records",
     says="As above, at every size.",
-    differs="As above: Anatomy's error does not depend on the size, PP's falls from 24 to 14 % (s = 0.1 %).",
+    differs="The same: Anatomy's error does not depend on the size, PP's falls from 24 to 14 % (s = 0.1 %).",
     parameters="rho1 = 1/30, rho2 = 1/10",
     data=("acs_edu",),
     axes=Axes("records", "mean relative error", percent=True),
@@ -155,6 +153,7 @@ def edu_by_size(bench: Bench, records: int, way: str) -> Iterator[Point]:
 
 @experiment(
     name="small-domain-time",
+    table=False,
     paper_name="small_domain",
     places=("Figure 5",),
     title="time by number of records",
