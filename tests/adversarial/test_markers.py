@@ -347,12 +347,14 @@ def test_a_marker_in_a_table_is_found(releases: Callable[[str], Made], tmp_path:
     assert cases
 
 
+@pytest.mark.slow
 def test_the_richest_releases_have_every_entry(releases: Callable[[str], Made]) -> None:
     """So that the walk meets each, whichever a release has; a schema says no more of itself than that it is one."""
     stated = [read_manifest(releases(name).folder).keys() for name in ("people", "rows")]
     assert stated[0] | stated[1] == Manifest.model_fields.keys() - {"place"}
 
 
+@pytest.mark.slow
 def test_the_words_of_a_publisher_are_shown_and_documented(releases: Callable[[str], Made], tmp_path: Path) -> None:
     made = releases("people")
     words = privsql.verify(made.file).as_json()["words"]

@@ -69,6 +69,7 @@ def attempt(db: duckdb.DuckDBPyConnection, statement: str) -> None:
         return
 
 
+@pytest.mark.slow
 def test_a_hidden_table_of_raw_rows_is_seen(shelf: Path, tmp_path: Path) -> None:
     release = altered(
         shelf,

@@ -289,6 +289,7 @@ def test_there_are_forty() -> None:
     assert len({command for command, *_ in REMEDIES}) == len(REMEDIES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "words", "remedies"), REMEDIES)
 def test_every_remedy_of_a_message_works(folder: Path, command: str, words: str, remedies: list[Any]) -> None:
     done = run(*shlex.split(command))
@@ -357,6 +358,7 @@ FROM range(400) t(i)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["patient", "id", "i"])
 @pytest.mark.parametrize("promise", ["tables", "bucketize"])
 def test_comments_of_a_proposal_load_once_they_are_keys(folder: Path, name: str, promise: str) -> None:

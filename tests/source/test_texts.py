@@ -52,6 +52,7 @@ CASES = {  # the values of a column, what is said of it, and the settings that t
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_misread_is_refused_until_an_option_says_how(tmp_path: Path, name: str) -> None:
     values, said, remedies = CASES[name]
@@ -65,6 +66,7 @@ def test_what_is_misread_is_refused_until_an_option_says_how(tmp_path: Path, nam
     succeeded("plan", table, "--qi", "sex", *FLAGS)  # it has no role
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_init_reads_it_as_it_is_meant_or_asks(tmp_path: Path, name: str) -> None:
     """What has one meaning is proposed with a line about it; both readings of a date, or of a comma, are asked."""
@@ -84,6 +86,7 @@ def test_init_reads_it_as_it_is_meant_or_asks(tmp_path: Path, name: str) -> None
     succeeded("plan", tmp_path / "spec.toml", "--set", "ledger.off=true")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "values",
     [

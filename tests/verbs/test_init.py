@@ -303,6 +303,7 @@ def test_several_tables_are_joined_by_what_names_people(tmp_path: Path) -> None:
     refused(run("init", place, "--set", f"source.query={query}", "--set", "source.table=visits"), 2, "not both")
 
 
+@pytest.mark.slow
 def test_the_sensitive_column_is_one(tmp_path: Path) -> None:
     """A list of one is read; several are refused with the command that takes them, which works."""
     table = write(tmp_path / "ward.parquet", PEOPLE.format(n=400))

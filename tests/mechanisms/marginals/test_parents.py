@@ -75,6 +75,7 @@ def query(place: Path, sql: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_no_table_of_both_columns_is_measured(place: Path) -> None:
     with duckdb.connect(str(place / "people.duckdb"), read_only=True) as db:
         measured = [set(one) for (one,) in db.sql("SELECT columns FROM privsql_cliques").fetchall()]
@@ -83,6 +84,7 @@ def test_no_table_of_both_columns_is_measured(place: Path) -> None:
     assert succeeded("verify", place / "people.duckdb", "--source", place / "people.toml", "--json").json["ok"]
 
 
+@pytest.mark.slow
 def test_both_columns_are_answered_as_the_one_that_determines(place: Path) -> None:
     both = query(place, "SELECT COUNT(*) FROM people WHERE area = 'a23' AND state = 's2'")[0]
     alone = query(place, "SELECT COUNT(*) FROM people WHERE area = 'a23'")[0]
@@ -103,6 +105,7 @@ def test_rows_of_the_release_agree_with_the_taxonomy(place: Path) -> None:
         assert db.sql(sql).fetchall() == [(0,)]
 
 
+@pytest.mark.slow
 @each(
     "change",
     [

@@ -92,6 +92,7 @@ def paid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return api.open(folder / "paid.duckdb"), engine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sql", ASKED)
 def test_bounds_hold_where_values_go_with_quasi_identifiers_inside_groups(
     paid: tuple[api.Release, Any], sql: str

@@ -233,6 +233,7 @@ def test_no_partition_of_any_shape_beats_the_static_optimum(values: list[int], k
     assert grown([values], k, e, "nested").error(0) == least
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.sets(st.integers(0, 25), min_size=1, max_size=11), st.integers(1, 3), st.integers(0, 4))
 def test_among_the_optima_it_has_the_most_groups(values: set[int], k: int, e: int) -> None:

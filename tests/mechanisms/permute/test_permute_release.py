@@ -277,6 +277,7 @@ def test_init_proposes_what_can_be_published(firm: Path, tmp_path: Path) -> None
     assert succeeded("plan", spec, "--json").json["groups"] >= 1
 
 
+@pytest.mark.slow
 @each(
     ("value", "e", "groups"),
     [

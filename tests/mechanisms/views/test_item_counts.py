@@ -89,6 +89,7 @@ def test_items_spend_less_of_many_records() -> None:
     assert (few.budget, many.budget) == (SHARES[-1], SHARES[0])
 
 
+@pytest.mark.slow
 @each("delta", [0, "1e-9"])
 def test_budgets_add_up_to_epsilon(delta: object) -> None:
     draw = np.random.default_rng(1)

@@ -338,6 +338,7 @@ def themed_baskets(exponent: float, draw: np.random.Generator, *, themed: bool) 
     return sets(taken.tolist(), 120)
 
 
+@pytest.mark.slow
 @each("exponent", [0.5, 1.0])
 @each("themed", [False, True])
 @each("seed", [1, 2, 3])
