@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from privsql.system import __version__
 
-TYPE_CHECKING = False  # as of typing, which takes longer to import than all that stands here; Ctrl-C is not heard yet
+TYPE_CHECKING = False  # not from typing, which is slow to import: until it is loaded, Ctrl-C is not handled
 if TYPE_CHECKING:
     from typing import Any
 

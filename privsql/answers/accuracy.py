@@ -38,7 +38,7 @@ SHARES = (0, 0.0001, 0.001, 0.01, 0.1, float("inf"))  # true answers by share of
 
 
 class QuestionKey(NamedTuple):
-    """One question of an evaluation: SQL, the group of its answer, and its class, if there are classes."""
+    """What identifies one answer of an evaluation: the SQL, the group of the answer, and the question's class."""
 
     question: str = ""
     group: tuple[Any, ...] = ()
@@ -53,7 +53,10 @@ Band = dict[str, str | int | float | None]  # figures of some answers, by name
 
 @dataclass
 class Score:
-    """True answers, estimates and bounds of one estimator, one entry per query and group; ``put``: what was asked."""
+    """The true answers, estimates and bounds of one estimator, with one entry for each query and group.
+
+    ``put`` holds the question of each entry.
+    """
 
     truth: list[float] = field(default_factory=list)
     estimate: list[float] = field(default_factory=list)
@@ -64,7 +67,7 @@ class Score:
     def add(
         self, truth: float, figures: tuple[Number | None, Number | None, Number | None], put: QuestionKey = UNNAMED
     ) -> None:
-        """Add one answer: estimate, low, high; None where there is no such bound."""
+        """Add one answer: the truth, and (estimate, low, high), where None stands for a missing bound."""
         estimate, low, high = figures
         self.put.append(put)
         self.truth.append(truth)
@@ -78,10 +81,10 @@ class Score:
             getattr(self, one.name).extend(getattr(other, one.name))
 
     def summarize_band(self, records: float, low: float = -np.inf, high: float = np.inf) -> Band:
-        """Answers whose truth lies in [low, high): how many, mean error, coverage and half-width; None where there are
-        none, or none with bounds.
+        """Return number, mean error, coverage and half-width of the answers whose truth lies in [low, high).
 
-        error: |estimate - truth| / max(truth, SANITY * records); half-width: mean of (high - low)/2, in records.
+        The error is |estimate - truth| / max(truth, SANITY * records); the half-width is the mean of (high - low)/2, in
+        records. A figure is None if there are no answers, or none with bounds.
         """
         truth, estimate, least, most = self._select_band(low, high)
         bounded = ~np.isnan(least) & ~np.isnan(most)
@@ -101,11 +104,11 @@ class Score:
 
     @property
     def largest_error(self) -> float:
-        """Return the largest |estimate - truth|; 0 of nothing."""
+        """Return the largest |estimate - truth|; 0 if there are no answers."""
         return float(np.abs(np.array(self.estimate) - np.array(self.truth)).max(initial=0))
 
     def pair_answers(self) -> list[tuple[QuestionKey, float, dict[str, float | None]]]:
-        """Return question, truth and answer (estimate, low, high); None where there is no such bound."""
+        """Return the question, truth and answer (estimate, low, high) of each entry; None for a missing bound."""
         answers: list[dict[str, float | None]] = []
         for estimate, *ends in zip(self.estimate, self.low, self.high, strict=True):
             low, high = (None if np.isnan(end) else end for end in ends)
@@ -169,7 +172,7 @@ TRIES = 200  # conditions drawn for one that selects enough
 
 @dataclass(frozen=True)
 class Question:
-    """A query, and the groups of its answer that count (None: all that either side has)."""
+    """A query, and the groups of its answer that are compared; None for all groups that release or source have."""
 
     sql: str
     groups: tuple[tuple[Any, ...], ...] | None = None
@@ -177,14 +180,21 @@ class Question:
 
 @dataclass(frozen=True)
 class Workload:
-    """The questions of an evaluation: ``equality``, ``random`` or ``ranges`` predicates, or the queries of ``file``.
+    """The questions of an evaluation.
 
-    Differentially private tables and item sets have classes of questions of their own in place of ``equality``;
-    ``ways``: columns of the largest tables that are then asked for by GROUP BY. ``queries``: how many, of such classes
-    at most how many of each; None: as many as a first look takes. ``cells``: how many the tables by so many columns may
-    have together; None: ``CELLS`` for each query. ``true_answers``: only questions whose true answer lies between the
-    two count, both included, of those that are drawn; None: no such end. ``estimators``: those that are asked;
-    None: all.
+    Differentially private tables and item sets have classes of questions of their own in place of ``equality``.
+
+    Attributes:
+        kind: ``equality``, ``random`` or ``ranges``, the form of the predicates.
+        queries: How many queries there are, or at most how many of each class; None for the number of a first look.
+        attributes: How many quasi-identifiers a ``random`` query restricts.
+        selectivity: The expected share of the records that a ``random`` query selects.
+        seed: The seed of the generator that draws the queries.
+        file: A file of SQL whose queries are asked instead.
+        ways: For private tables, the most columns of a GROUP BY.
+        cells: The most cells that the tables by so many columns have together; None for ``CELLS`` for each query.
+        true_answers: The least and the greatest true answer, both included, of questions that count; None for no limit.
+        estimators: The estimators that are asked; None for all.
     """
 
     kind: str = "equality"
@@ -383,9 +393,10 @@ TrueAnswers = dict[tuple[Any, ...], float]
 
 @dataclass(frozen=True)
 class Evaluated(Outcome):
-    """Scores by estimator, the most precise one first, and what the release's channel can tell.
+    """The outcome of ``evaluate``: scores by estimator, the most precise one first, and the quality of the channel.
 
-    ``extras``, by estimator: what a kind of releases is measured by besides; its keys stand beside the score's own.
+    ``extras`` holds, by estimator, further figures of some kinds of releases; in JSON they stand beside the score's
+    own.
     """
 
     title = "Answers beside those of the source"
@@ -420,7 +431,7 @@ class Evaluated(Outcome):
         return list(by_question.values())
 
     def plot(self) -> Any:
-        """Return a picture, of altair: errors by size of the true answer, and estimated against true answers."""
+        """Return an altair chart of errors by size of the true answer, and of estimated against true answers."""
         return plot.draw_picture(plot.draw_evaluation, self.scores)
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
@@ -508,9 +519,9 @@ def _format_error(error: float | None) -> str | None:
 
 @dataclass(frozen=True)
 class EvaluationContext:
-    """A release beside its source: ``records`` lie in ``db``, under the release's name as well.
+    """A release beside its source, whose ``records`` are in ``db``, also under the release's name.
 
-    ``answer``: what the release says of a query, by estimator; ``truth``: what the source says, by group.
+    ``answer`` returns the answers of the release to a query by estimator, ``truth`` those of the source by group.
     """
 
     db: OrderedRelations
@@ -525,7 +536,7 @@ class EvaluationContext:
 
     @property
     def estimators(self) -> tuple[str, ...]:
-        """Return the release's estimators that are evaluated; ``UsageError`` for unknown ones."""
+        """Return the estimators of the release that are evaluated; raise ``UsageError`` for an unknown one."""
         known, wanted = self.answers.estimators, self.workload.estimators
         for name in wanted or ():
             self.answers.require_estimator(name)
@@ -537,7 +548,10 @@ def score_classes(
     classes: Mapping[str, Sequence[AnyQuestion]],
     ask: Callable[[AnyQuestion, str], Mapping[str, Score]],
 ) -> dict[str, dict[str, Score]]:
-    """Return the scores of questions by estimator and class; ``ask`` scores one of a class, equal ones once."""
+    """Return the scores of questions by estimator and class.
+
+    ``ask`` returns the scores of one question; equal questions of a class are asked once.
+    """
     result: dict[str, dict[str, Score]] = {name: {of: Score() for of in classes} for name in context.estimators}
     for of, questions in classes.items():
         context.report.start_step(f"Asking for {of}")
@@ -556,9 +570,9 @@ def by_class(scores: Mapping[str, Score], records: float) -> dict[str, list[Band
 
 
 def by_questions(context: EvaluationContext) -> Evaluated:
-    """Return the answers to a workload of queries, by every estimator and by the source.
+    """Evaluate the answers of every estimator to a workload of queries.
 
-    What has no group whose true answer the workload wants is not asked of the release.
+    A query is not put to the release if no group of it has a true answer that the workload wants.
     """
     drawn, number = draw_workload(context.db, context.records.roles, context.name, context.workload)
     scores, wanted = {name: Score() for name in context.estimators}, context.workload.is_wanted

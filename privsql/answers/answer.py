@@ -56,15 +56,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Figure:
-    """An aggregate function, or arithmetic of several, in an answer.
+    """One figure of an answer: an aggregate function, or arithmetic on several of them.
 
     Attributes:
         name: The name of its column.
-        at: The place of the estimate; ``std_error``, ``low`` and ``high`` are the next three columns.
-        rests_on: What it rests on.
+        at: The index of the column of the estimate; ``std_error``, ``low`` and ``high`` are the next three columns.
+        rests_on: The grounds of its bounds, such as ``exact``, ``certain`` or ``interval``.
         touching: How many records of the source that are not in the release could meet its question.
-        if_any: What it rests on if there is any record to measure.
-        covers_missing: Whether its bounds are of the source, with the records that are not in the release.
+        if_any: The grounds of its bounds under the assumption that at least one record meets the question.
+        covers_missing: Whether its bounds hold for the whole source, including the records that are not in the release.
     """
 
     name: str
@@ -75,11 +75,11 @@ class Figure:
     covers_missing: bool = True
 
     def read_row(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return estimate, standard error, low and high in a row."""
+        """Return the estimate, standard error, low and high of this figure from a row of the answer."""
         return row[self.at : self.at + 4]
 
     def explain(self, confidence: float) -> str:
-        """Say what low and high mean."""
+        """Return a phrase that says what low and high mean."""
         if self.rests_on == "exact":
             return "exact: the release holds the true answer"
         if self.rests_on == "certain":
@@ -93,7 +93,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class Answer(Outcome):
-    """Column names and rows, in the query's order; each of ``figures`` takes four of the columns."""
+    """The answer to a question: columns and rows in the order of the query, with bounds and warnings.
+
+    Each figure takes four columns: the estimate, its standard error, low and high.
+    """
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
@@ -112,17 +115,17 @@ class Answer(Outcome):
 
     @cached_property
     def sql(self) -> str:
-        """Return the SQL that reads the release."""
+        """Return the SQL statements that were run on the release, separated by semicolons."""
         return ";\n".join(dict.fromkeys(_write_statement(one) for one, _ in self.explained))
 
     @property
     def formula(self) -> str:
-        """Return how the figures follow from it, in words."""
+        """Return in words how the figures follow from what ``sql`` reads, one line for each statement."""
         return "\n".join(dict.fromkeys(formula for _, formula in self.explained))
 
     @property
     def rests_on(self) -> RestsOn:
-        """Return what the weakest of the figures rests on."""
+        """Return the weakest grounds on which any figure of the answer rests."""
         if not self.figures:
             chosen = any(self.may_be_empty) or self.rows_rest_on != "exact"
             return "point" if chosen else self.without_figures
@@ -135,7 +138,7 @@ class Answer(Outcome):
 
     @property
     def interval(self) -> str:
-        """Explain low and high; by the name of each figure where they differ."""
+        """Return what low and high mean, as a sentence; one line for each figure if they differ."""
         meanings = {one.name: one.explain(self.confidence) for one in self.figures}
         if len(set(meanings.values())) == 1:
             return next(iter(meanings.values()))
@@ -171,12 +174,15 @@ class Answer(Outcome):
 
     @property
     def empty_marks(self) -> list[str]:
-        """Return a text for each row that says whether it may be empty; none where all are alike."""
+        """Return a text for each row that says whether its group may be empty.
+
+        The list is empty if that is the same for all rows.
+        """
         alike = len(set(self.may_be_empty)) < 2
         return [] if alike else ["yes" if one else "" for one in self.may_be_empty]
 
     def by_group(self) -> dict[tuple[Any, ...], tuple[Any, Any, Any]]:
-        """Return estimate, low and high of each group; ``UsageError`` if there are several figures."""
+        """Return (estimate, low, high) by group; raise ``UsageError`` if the answer has several figures."""
         if len(self.figures) != 1:
             raise UsageError("ask for one COUNT, SUM or AVG")
         one = self.figures[0]
@@ -212,13 +218,13 @@ class Answer(Outcome):
 
     @cached_property
     def plain_columns(self) -> tuple[int, ...]:
-        """Return the places of the columns that the query itself names: without errors and bounds."""
+        """Return the indices of the columns that the query itself names, without standard errors and bounds."""
         beyond = {one.at + part for one in self.figures for part in (1, 2, 3)} | {self.draws_at}
         return tuple(at for at in range(len(self.columns)) if at not in beyond)
 
     @property
     def plain_rows(self) -> list[tuple[Any, ...]]:
-        """Return the rows in these columns."""
+        """Return the rows without standard errors and bounds."""
         return [tuple(row[at] for at in self.plain_columns) for row in self.rows]
 
     def format_row(self, row: Sequence[Any]) -> list[object]:
@@ -230,7 +236,7 @@ class Answer(Outcome):
 
     @property
     def group_places(self) -> list[int]:
-        """Return the places of the columns that are no figures."""
+        """Return the indices of the columns that hold groups, not figures."""
         inside = {one.at + part for one in self.figures for part in range(4)}
         return [at for at in range(len(self.columns)) if at not in inside]
 
@@ -261,7 +267,10 @@ class Answer(Outcome):
         return markup.html_table(head, table, numeric, number=len(self.rows), most=most)
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield the rows, what low and high mean, and notes; ``verbose``: the SQL that ran and the formula before."""
+        """Yield the table of rows, the meaning of low and high, and the notes, for printing.
+
+        With ``verbose`` the SQL that was run and the formula come first.
+        """
         if verbose:
             yield self.sql
             yield self.formula
@@ -315,7 +324,7 @@ class Answer(Outcome):
 
 
 def _write_statement(statement: exp.Query | str | Callable[[], exp.Query]) -> str:
-    """Return the text of a statement, which may be made only now."""
+    """Return the text of a statement; a function is called first to make it."""
     if isinstance(statement, str):
         return statement
     return render_sql(statement() if callable(statement) else statement)
@@ -337,7 +346,7 @@ def _as_array(values: Sequence[Any]) -> pa.Array:
 
 
 def _as_json_value(value: object, *, is_figure: bool) -> object:
-    """Return a value that JSON knows; dates, decimals and the like as text, figures as numbers where they can be."""
+    """Return a value as JSON can hold it: dates and decimals become texts, and figures numbers where possible."""
     if is_figure and isinstance(value, Decimal) and Decimal(repr(float(value))) == value:
         return float(value)
     finite = not isinstance(value, float) or math.isfinite(value)
@@ -357,10 +366,10 @@ DRAWN_COLUMNS = tuple(f"drawn_{draw}" for draw in range(DRAWS))
 
 @dataclass(frozen=True)
 class AttachedModel:
-    """A model of the release beside it.
+    """A fitted model that is attached beside the release.
 
     Attributes:
-        weights: How likely each record has a value that its bucket lists (record, bid, code, weight).
+        weights: The probability that each record has each value that its bucket lists (record, bid, code, weight).
         completed: The codes of the values that were drawn for each record (record, and ``DRAWN_COLUMNS``).
         records: QIT, as a temporary relation, with the number of each record in its column ``record``.
         record: The name of that column.
@@ -373,7 +382,10 @@ class AttachedModel:
 
 
 class Answers(ABC):
-    """An open release; what it knows of itself is read once."""
+    """An open release that answers questions: the base class of what each mechanism answers with.
+
+    What it needs of the release is read once and kept.
+    """
 
     model: AttachedModel | None = None
     modelled: ClassVar[bool] = False
@@ -397,7 +409,7 @@ class Answers(ABC):
 
     @property
     def can_complete(self) -> bool:
-        """Return whether completed tables answer questions: a model drew them, or they follow from the release."""
+        """Return whether completed tables can answer questions: a model drew them, or they follow from the release."""
         return self.model is not None
 
     def complete_tables(self) -> AttachedModel:
@@ -413,27 +425,36 @@ class Answers(ABC):
 
     @property
     def estimators(self) -> tuple[str, ...]:
-        """Return the estimators that there are, the most precise one first."""
+        """Return the names of the available estimators, the most precise one first."""
         return ESTIMATORS
 
     @property
     def in_bins(self) -> frozenset[str]:
-        """Return the columns whose single values the release does not tell."""
+        """Return the columns that are published in bins, so that the release does not tell their single values."""
         return frozenset()
 
     @property
     def item_labels(self) -> tuple[str, ...]:
-        """Return the texts of the items that a record can hold; none where records hold no items."""
+        """Return the texts of the items that a record can hold; an empty tuple where records hold no items."""
         return ()
 
     def count_items(self, labels: Sequence[str], estimator: str, confidence: float) -> list[Estimate] | None:
-        """Return the number of records with each of some items at once; None where each is a question of its own."""
+        """Estimate the number of records with each of some items in one step.
+
+        Args:
+            labels: The texts of the items.
+            estimator: The estimator.
+            confidence: The confidence of the intervals.
+
+        Returns:
+            One estimate for each item; None where the mechanism needs a separate question for each.
+        """
         return None
 
     def list_values(self, name: str, most: int) -> list[str | None]:
-        """Return the texts of a column's values in the release, in the order of its type; None for NULL.
+        """Return the texts of the values that a column has in the release, in the order of its type; None for NULL.
 
-        A column whose values are in bins has those at which a bin begins.
+        For a column in bins these are the values at which a bin begins.
         """
         of_records = any(field.name == name for field in self._roles.quasi_identifiers)
         place = table(self.records if of_records else self.values)
@@ -441,13 +462,13 @@ class Answers(ABC):
         return [row[0] for row in self._db.rows(fill("query/shown", holes))]
 
     def list_known(self, name: str) -> list[str | None]:
-        """Return at most ``MOST`` + 1 values of a column, which are read once."""
+        """Return at most ``MOST`` + 1 values of a column; they are read once and kept."""
         if name not in self._known:
             self._known[name] = self.list_values(name, MOST + 1)
         return self._known[name]
 
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
-        """Parse an analyst's SQL; ``UsageError`` for whatever is not supported, which is never answered."""
+        """Parse an analyst's SQL; raise ``UsageError`` for a query that is not supported."""
         stated = self._manifest
         told = self.measures | (ADDED if self.counts_values else frozenset())
         parsed = compiler.parse_query(sql, self._roles, stated.name, lookups, told)
@@ -463,15 +484,16 @@ class Answers(ABC):
     def make_statement(self, query: CountQuery, estimator: str) -> Explained:
         """Return the SQL that reads the release for an estimate, and the formula in words.
 
-        Raises ``UsageError`` for a question that is not supported.
+        Raises:
+            UsageError: The question is not supported.
         """
 
     @abstractmethod
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """Return the rows of an estimate, one per group that can be non-empty; a single row without GROUP BY."""
+        """Estimate the answer: one row for each group that may be non-empty, and a single row without GROUP BY."""
 
     def explain_query(self, query: CountQuery, estimator: str) -> Explained:
-        """Return the SQL of an answer, exact or an estimate, and the formula in words."""
+        """Return the SQL that an answer runs, whether it is exact or an estimate, and the formula in words."""
         if self.holds_exactly(query):
             return exact_statement(query, table(self.records)), EXACT
         if self.adds_values(query):
@@ -480,7 +502,7 @@ class Answers(ABC):
         return self.make_statement(query, estimator)
 
     def answer_query(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """Return the rows of an answer, exact or an estimate."""
+        """Return the rows of an answer: exact if the release holds the true answer, else estimated."""
         if self.holds_exactly(query):
             return exact_answer(self._db, query, table(self.records))
         if self.adds_values(query):
@@ -489,11 +511,14 @@ class Answers(ABC):
         return self.answer(query, estimator, confidence)
 
     def adds_values(self, query: CountQuery) -> bool:
-        """Return whether an answer is a sum or mean of sensitive values, made of the counts of these."""
+        """Return whether the answer is a sum or mean of a sensitive column, computed from the counts of its values."""
         return self.counts_values and query.measure.side == "sa" and query.measure.kind in ADDED
 
     def require_numbers(self, query: CountQuery, estimator: str) -> None:
-        """Raise ``UsageError`` where the numbers of counted values, or the errors of their counts, are not known."""
+        """Raise ``UsageError`` if a sum can't be computed from the counts of values.
+
+        It needs the numbers that the values stand for, and the errors of their counts.
+        """
         if estimator == BASELINE or estimator in self.certain:
             others = ", ".join(one for one in self.estimators if one != BASELINE and one not in self.certain)
             raise UsageError(f"{query.measure.kind.upper()} needs another estimator: {others}")
@@ -503,9 +528,9 @@ class Answers(ABC):
         return query.is_exact and bool(self._roles.quasi_identifiers)
 
     def comparison_columns(self, conditions: Sequence[exp.Expr]) -> tuple[str, ...]:
-        """Return the columns that two questions must have in common, so that their errors can be compared.
+        """Return the columns that two questions must share so that the errors of their answers can be compared.
 
-        None of them where errors of all questions do.
+        An empty tuple means that the errors of any two questions can be compared.
         """
         return ()
 
@@ -517,37 +542,56 @@ class Answers(ABC):
         return "certain" if estimator in self.certain or told else "interval"
 
     def choose_estimator(self, estimator: str) -> str:
-        """Return the estimator that is meant: ``best`` is the first; ``UsageError`` for one that there is not."""
+        """Return the estimator that a name means; ``best`` means the first one of ``estimators``.
+
+        Raises:
+            UsageError: The release has no estimator of that name.
+        """
         if estimator == BEST:
             return self.estimators[0]
         self.require_estimator(estimator)
         return estimator
 
     def read_arrays(self, database: str) -> ReleaseArrays:
-        """Return what a model of the release in ``database`` is fitted to; ``UsageError`` where none is."""
+        """Return the arrays of the release in ``database`` to which a model is fitted.
+
+        Raises:
+            UsageError: No model can be fitted to releases of this mechanism.
+        """
         raise UsageError(f"releases of {self._manifest.mechanism} need no fitted model; query them as they are")
 
     def predict_fit(self) -> float | None:
-        """Return the seconds of a processor that a fitted model takes; None where none is fitted, or one is there."""
+        """Return the CPU seconds that fitting a model would take.
+
+        The result is None if no model is fitted to such releases, or if the release has one already.
+        """
         return None
 
     def explain_improvement(self, estimator: str) -> tuple[str, ...]:
-        """Return how an answer by an estimator could be more precise; nothing where there is no better one."""
+        """Return sentences that say how an answer by this estimator could be more precise; none if it is the best."""
         return ()
 
     def require_estimator(self, estimator: str) -> None:
-        """Raise ``UsageError`` for an estimator that there is not."""
+        """Raise ``UsageError`` if the release does not have this estimator."""
         if estimator not in self.estimators:
             raise UsageError(f"estimator {estimator!r} is not one of {', '.join((BEST, *self.estimators))}")
 
     def list_frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
-        """Return the most frequent item sets and their counts; ``UsageError`` where records hold no items."""
+        """Return the ``top`` most frequent item sets with their counts.
+
+        Raises:
+            UsageError: Records hold no items.
+        """
         raise UsageError(
             f"the release holds no item sets; it is made by {self._manifest.mechanism}: count with 'privsql query'"
         )
 
     def make_synthetic(self) -> pa.Table:
-        """Return records that give about the release's estimates; ``UsageError`` where none can be made."""
+        """Return synthetic records whose counts are about the release's estimates.
+
+        Raises:
+            UsageError: No such records can be made for this mechanism.
+        """
         made_by = f"{self._manifest.mechanism}, {self._manifest.algorithm}"
         raise UsageError(f"only differentially private releases give synthetic records; this one is made by {made_by}")
 
@@ -559,7 +603,7 @@ OF_ITEMS = (exp.ArrayContains, exp.ArrayContainsAll, exp.ArrayOverlaps, exp.Anon
 
 
 def find_unknown(statement: Statement, answers: Answers, roles: Roles) -> tuple[str, ...]:
-    """Return a sentence for each value that a column or item is compared with and that the release does not have."""
+    """Return a sentence for each value in the question that its column, or the list of items, does not have."""
     compared: dict[tuple[str, exp.Literal], None] = {}  # column, empty for items, and value
     conditions = [statement.scope.where, *(one.among for one in statement.calls)]
     for root in dict.fromkeys(one for one in conditions if one is not None):
@@ -576,7 +620,7 @@ def find_unknown(statement: Statement, answers: Answers, roles: Roles) -> tuple[
 
 
 def refuse_texts(statement: Statement, roles: Roles) -> None:
-    """Raise ``UsageError`` that names the column where a number is compared with a text that is none."""
+    """Raise ``UsageError`` if a number is compared with a text that is not a number; the message names the column."""
     kinds = {field.name: field.type for field in roles.columns}
     for root in (statement.scope.where, *(one.among for one in statement.calls)):
         for node in root.find_all(*COMPARISONS, exp.In, exp.Between) if root is not None else ():
@@ -593,13 +637,13 @@ def refuse_texts(statement: Statement, roles: Roles) -> None:
 def explain_rounding(
     statement: Statement, bins: Mapping[str, Bins], opened: Sequence[tuple[AggregateCall, str]], db: Relations
 ) -> tuple[str, ...]:
-    """Return a sentence for each column of rounded or cut numbers of which a figure is asked, and for coded ends.
+    """Return a sentence for each column that is rounded, cut or coded at its ends and that the question measures.
 
     Args:
         statement: The query.
         bins: The bins of columns.
-        opened: The aggregate functions that a cut end leaves open, each with its column.
-        db: The engine, which says what the group of a cut end is called.
+        opened: The aggregate functions that a cut end leaves without a bound, each with its column.
+        db: The engine, which tells how the group of a cut end is displayed.
     """
     rounded = {name: how for one in statement.calls for name, how in one.measure.list_rounded(bins).items()}
     ends = {name: _name_inside(name, bins[name]) for _, name in opened}
@@ -618,7 +662,7 @@ def explain_rounding(
 
 
 def _evaluate_at(db: Relations, term: exp.Expr, value: Decimal) -> object:
-    """Return what an expression of one column is for a value of it."""
+    """Return the value of an expression over one column if that column has this ``value``."""
     number = exp.Literal.number(format(value, "f"))
     return db.rows(exp.select(term.copy().transform(lambda node: number if isinstance(node, exp.Column) else node)))[0][
         0
@@ -626,14 +670,17 @@ def _evaluate_at(db: Relations, term: exp.Expr, value: Decimal) -> object:
 
 
 def _name_inside(name: str, bins: Bins) -> str:
-    """Return how to ask for the numbers of a cut column that are those of the source; empty for rounded ones."""
+    """Return a hint how to select only the numbers that were not cut; an empty text for a rounded column."""
     parts = [f"{name} > {bins.bottom:f}"] if bins.bottom is not None else []
     parts += [f"{name} < {bins.top:f}"] if bins.top is not None else []
     return f"with FILTER (WHERE {' AND '.join(parts)}) it has bounds on both sides" if bins.only_cuts else ""
 
 
 def _hint_unknown(name: str, value: exp.Literal, answers: Answers, roles: Roles) -> str:
-    """Say that a column, or item, has no such value; empty where it has, or that is not known."""
+    """Return a hint if a column, or the list of items, does not have this value.
+
+    The text is empty if the value exists, or if that is not known.
+    """
     if not name:
         return "" if value.name in answers.item_labels else _phrase_hint(value, answers.item_labels)
     fields = {field.name: field.type for field in roles.columns}

@@ -46,7 +46,15 @@ TINY = float(np.finfo(float).tiny)
 
 @dataclass(frozen=True)
 class Channel:
-    """``mean`` = M (m, k), ``moment`` = S (k, k), ``records`` = o (m,)."""
+    """Describe how a release turns the counts of a set of records into published values (see the head of this module).
+
+    m is the number of sensitive values, k the number of published values.
+
+    Attributes:
+        mean: M (m, k). Row i is the mean of what one record of value i adds to the published values; rows sum to 1.
+        moment: S (k, k) = sum_i o_i E[w w^T | i], the second moment of what all records of the release add.
+        records: o (m,), the records of each value in the whole release.
+    """
 
     mean: Matrix
     moment: Matrix
@@ -54,77 +62,99 @@ class Channel:
 
     @cached_property
     def shares(self) -> Floats:
-        """Overall shares f = o / N."""
+        """Return the share of each value among all records, f = o / N (m,)."""
         return np.asarray(self.records / self.records.sum())
 
     @cached_property
     def expected_total(self) -> Floats:
-        """Return E of all records together, M^T o (k,)."""
+        """Return the expected published values of all records together, M^T o (k,)."""
         return np.asarray(self.records @ self.mean)
 
     @cached_property
     def squared_mean(self) -> Matrix:
-        """M, entry by entry squared."""
+        """Return M with every entry squared (m, k)."""
         return self.mean * self.mean  # entry by entry, of sparse arrays too
 
     @cached_property
     def prior_shape(self) -> Floats:
-        """Shape of the prior's variance, f^1.5 F."""
+        """Return the prior variance of each value's count up to the factor (c scale)^2: f^1.5 F (m,)."""
         shape = self.shares**POWER
         return np.asarray(shape * ((self.shares**2).sum() / shape.sum()))
 
     @cached_property
     def sampling_moment(self) -> Floats:
-        """M^T diag(f) M (k, k)."""
+        """Return M^T diag(f) M (k, k): the covariance of e that sampling noise in n causes, per unit of ``second``."""
         return np.asarray(self.mean.T @ (self.shares[:, None] * self.mean))
 
     @cached_property
     def noise_moment(self) -> Floats:
-        """S - M^T diag(o) M (k, k)."""
+        """Return S - M^T diag(o) M (k, k), the covariance of e per unit of ``weight``."""
         return np.asarray(self.moment - self.records.sum() * self.sampling_moment)
 
     @cached_property
     def default_form(self) -> CovarianceForm:
-        """Return the form where nothing else is known: values deviate independently of each other."""
+        """Return the diagonal prior covariance: the counts of different values deviate independently of each other."""
         return CovarianceForm(self, self.prior_shape)
 
     def noise_covariance(self, level: float) -> Floats:
-        """B (k, k); ``level`` = weight N / second."""
+        """Return the covariance B of the observed values where the prior association is 0 (k, k).
+
+        B = M^T diag(f) M + level (S/N - M^T diag(f) M), with a tiny multiple of I added so that it can be inverted.
+
+        Args:
+            level: weight N / second, as at the head of this module.
+        """
         covariance = self.sampling_moment * (1 - level) + self.moment * (level / self.records.sum())
         covariance[np.diag_indices(len(covariance))] += JITTER * np.trace(covariance) / len(covariance) + TINY**0.5
         return np.asarray(covariance)
 
     def whitening_matrix(self, level: float) -> Floats:
-        """W (k, k) with W^T B W = I: the directions of e in which the noise is of one size."""
+        """Return W (k, k) with W^T B W = I: W^T e has noise of variance 1 in every direction.
+
+        Args:
+            level: weight N / second, as for ``noise_covariance``.
+        """
         lower = scipy.linalg.cholesky(self.noise_covariance(level), lower=True)
         return np.asarray(scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True).T)
 
 
 @dataclass(frozen=True)
 class CovarianceForm:
-    """K, the form of the prior's covariance: (m, m), or its diagonal (m,) where it has no more."""
+    """Hold K, the prior covariance of the counts of a channel up to the factor (c scale)^2.
+
+    Attributes:
+        channel: The channel whose m values K is about.
+        covariance: K (m, m); or its diagonal (m,) where all other entries are 0.
+    """
 
     channel: Channel
     covariance: Floats
 
     def multiply_vectors(self, vectors: Floats) -> Floats:
-        """Return K times vectors (m, ..)."""
+        """Return K times the columns of ``vectors`` (m, ..), in the same shape."""
         if self.covariance.ndim > 1:
             return np.asarray(self.covariance @ vectors)
         return np.asarray(self.covariance.reshape(-1, *[1] * (vectors.ndim - 1)) * vectors)
 
     @property
     def diagonal(self) -> Floats:
-        """Return the variances (m,)."""
+        """Return the diagonal of K (m,): the prior variance of each value."""
         return np.diag(self.covariance) if self.covariance.ndim > 1 else self.covariance
 
     @cached_property
     def observed_covariance(self) -> Floats:
-        """C = M^T K M (k, k)."""
+        """Return C = M^T K M (k, k): the covariance K as it shows in the published values."""
         return np.asarray(self.channel.mean.T @ self.multiply_vectors(self.channel.mean))
 
     def eigen_basis(self, level: float) -> tuple[Floats, Floats]:
-        """Eigenvalues (k,) of C v = lambda B v and vectors (k, k) with v^T B v = 1; ``level`` = weight N / second."""
+        """Solve the generalized eigenproblem C v = lambda B v, which diagonalizes prior and noise together.
+
+        Args:
+            level: weight N / second, which determines B (``Channel.noise_covariance``).
+
+        Returns:
+            The eigenvalues lambda (k,), none negative, and the eigenvectors as columns (k, k), with v^T B v = 1.
+        """
         if level not in self._stored_bases:
             if len(self._stored_bases) >= MOST_BASES:
                 self._stored_bases.clear()
@@ -136,17 +166,23 @@ class CovarianceForm:
 
     @cached_property
     def _stored_bases(self) -> dict[float, tuple[Floats, Floats]]:
-        """Return the latest bases by level: many questions share one."""
+        """Return the cache of ``eigen_basis`` by level, since many questions have the same level."""
         return {}
 
 
 @dataclass(frozen=True)
 class Observation:
-    """Observed counts of G sets of records.
+    """Hold what the release shows of G sets of records.
 
-    ``observed`` = e (G, k); ``total`` = sum of n (G,), known; ``scale``, ``second`` of the prior and ``weight`` of the
-    noise (G,). For a count of |Q| records total = scale = second = |Q|. For a sum over records of values a_r, n_i is
-    the sum over value i: total = sum a, scale = sqrt(|Q| sum a^2), second = sum a^2.
+    For a count of |Q| records total = scale = second = |Q|. For a sum over records of amounts a_r, the unknown n_i is
+    the sum of a_r over the records of value i; then total = sum a, scale = sqrt(|Q| sum a^2), second = sum a^2.
+
+    Attributes:
+        observed: e (G, k), the published values added up over each set.
+        total: The sum of n over all sensitive values (G,), which is known.
+        scale: The size of a set in the association part of the prior variance, (c scale)^2 f^1.5 F (G,).
+        second: The size of a set in the sampling part of the prior variance, second f (G,).
+        weight: The factor of the noise, |Q|/N (1 - |Q|/N) or |Q|/N (G,).
     """
 
     observed: Floats
@@ -156,26 +192,36 @@ class Observation:
     weight: Floats
 
     def select_sets(self, part: NDArray[np.intp]) -> Observation:
-        """Return some of the sets."""
+        """Return the observation of the sets at the indices ``part``."""
         parts = (self.observed, self.total, self.scale, self.second, self.weight)
         return Observation(*(array[part] for array in parts))
 
 
 def observe_counts(observed: Floats, total: Floats, records: float) -> Observation:
-    """Observation for counts of ``total`` (G,) of ``records`` records that took their places without replacement."""
+    """Return the observation of counts of sets whose records were placed in buckets without replacement.
+
+    Args:
+        observed: e (G, k).
+        total: The number of records in each set (G,).
+        records: The number of all records, N.
+    """
     share = total / records
     return Observation(observed, total, total, total, share * (1 - share))
 
 
 def own_share(channel: Channel) -> float:
-    """sum_i f_i M_ii: the mean over all records of the share that their own value has of what each one adds to e."""
+    """Return sum_i f_i M_ii: the mean share of a record's contribution to e that falls on its own value.
+
+    It is 1 if the release shows every record's value. Columns of M stand for the same values as its rows.
+    """
     return float(channel.shares @ channel.mean.diagonal())
 
 
 def singular_values(channel: Channel) -> dict[str, float]:
-    """Return the ``second``, ``median`` and ``smallest`` singular value of M in the metric of the records.
+    """Return the ``second``, ``median`` and ``smallest`` singular value of diag(o)^1/2 M diag(M^T o)^-1/2.
 
-    The largest is 1: totals are known. The others say how much of a direction gets through; 0 tells nothing of it.
+    The largest is 1, because totals are known. The others lie between 0 and 1: 1 means that the release shows
+    differences in that direction in full, 0 that it shows nothing of them.
     """
     scale = np.sqrt(channel.records)[:, None] / np.sqrt(np.maximum(channel.expected_total, TINY))
     values = np.linalg.svd(channel.mean * scale, compute_uv=False)
@@ -187,24 +233,30 @@ def singular_values(channel: Channel) -> dict[str, float]:
 
 
 def measure_quality(channel: Channel) -> dict[str, float]:
-    """Return how much a channel reveals, to compare layouts.
+    """Return figures that say how much a channel reveals, so that layouts can be compared.
 
-    ``second``, ``median``, ``smallest``: see ``singular_values``; ``left``: see ``remaining_variance``.
+    Returns:
+        ``second``, ``median`` and ``smallest`` as of ``singular_values``, and ``left`` as of ``remaining_variance``.
     """
     return {**singular_values(channel), "left": remaining_variance(channel)}
 
 
 def remaining_variance(channel: Channel, share: float = 0.01, strength: float = 0.6) -> float:
-    """Return the share of variance left by a question on ``share`` of the records, associated with ``strength``.
+    """Return how much of the prior variance of counts remains after an answer: 0 nothing, 1 all of it.
 
-    The sum of posterior over the sum of prior variances: 0 if everything gets through, 1 if nothing does.
+    It is the sum of the posterior variances of all values' counts over the sum of their prior variances.
+
+    Args:
+        channel: The channel of the release.
+        share: The share of all records that the question selects.
+        strength: c, the strength of association between the question and the sensitive value.
     """
     prior, explained = _split_variance(channel, share, strength)
     return float(1 - explained.sum() / prior.sum())
 
 
 def _split_variance(channel: Channel, share: float, strength: float) -> tuple[Floats, Floats]:
-    """Return for each value the prior variance of its count, and the part that an answer explains."""
+    """Return the prior variance of each value's count (m,), and the part of it that an answer explains (m,)."""
     total = share * float(channel.records.sum())
     drive = (strength * total) ** 2
     eigenvalues, vectors = channel.default_form.eigen_basis(1 - share)
@@ -217,11 +269,20 @@ def _split_variance(channel: Channel, share: float, strength: float) -> tuple[Fl
 
 
 def relative_error(channel: Channel, share: float, count: float, strength: float = 0.6) -> float | None:
-    """E|estimate - n|/n of a question that selects ``share`` of the records and finds n = ``count`` of some value.
+    """Return the expected relative error of the answer to a question that finds ``count`` records of some value.
 
-    With mean mu_i = T f_i, prior variance P_i and posterior variance k_i P_i of the count of value i, an estimate given
-    n is normal with mean n - k_i (n - mu_i) and variance (1 - k_i) k_i P_i. The mean over the values, weighted by how
-    likely each is to have n; None where none is (beyond three standard deviations).
+    It is E|estimate - n|/n for n = ``count``. With mean mu_i = T f_i, prior variance P_i and posterior variance k_i P_i
+    of the count of value i, an estimate given n is normal with mean n - k_i (n - mu_i) and variance (1 - k_i) k_i P_i.
+    The result is the mean over the values, weighted by how likely each value is to have n records.
+
+    Args:
+        channel: The channel of the release.
+        share: The share of all records that the question selects.
+        count: n, above 0.
+        strength: c, the strength of association between the question and the sensitive value.
+
+    Returns:
+        The error as a share of n; None if n lies more than three prior standard deviations from mu_i for every value.
     """
     prior, explained = _split_variance(channel, share, strength)
     left = (1 - explained / prior).clip(0, 1)
@@ -237,9 +298,10 @@ def relative_error(channel: Channel, share: float, count: float, strength: float
 
 
 def expect_errors(channel: Channel, count: float, strength: float = 0.6) -> Floats:
-    """Return the relative standard errors (m,) of counts of so many records of each value.
+    """Return the relative standard error of a count of ``count`` records, for each value (m,).
 
-    Each is asked of ``count`` / f records, few beside the table, that are associated with ``strength``.
+    For value i the question selects ``count`` / f_i records, a small part of the table. ``strength`` is its association
+    c with the sensitive value.
     """
     total = count / np.maximum(channel.shares, TINY)
     drive = (strength * total) ** 2
@@ -273,9 +335,12 @@ CHUNK = 2**22  # numbers that one batch of arrays may hold
 
 @dataclass(frozen=True)
 class Posterior:
-    """``values`` (G, m): the mean; ``std_error`` (G, f): of the functionals asked for.
+    """Hold the reconstructed counts of G sets, with errors.
 
-    ``judged`` (G, f): the part of its square that is itself judged by what was seen; None for all of it.
+    Attributes:
+        values: The posterior mean of the count of each value in each set (G, m).
+        std_error: The standard error of each of the f functionals in each set (G, f).
+        judged: The part of the squared error that was itself estimated from the observation (G, f); None if all was.
     """
 
     values: Floats
@@ -285,7 +350,13 @@ class Posterior:
 
 @dataclass(frozen=True)
 class Prior:
-    """Differences of the sets that questions select: a form, and how often each strength c (s,) is met: ``weights``."""
+    """Say how the counts of a set deviate from the overall shares: a mixture over strengths of association.
+
+    Attributes:
+        form: The covariance of the counts up to the factor (c scale)^2.
+        strengths: The possible strengths c (s,).
+        weights: The prior probability of each strength (s,).
+    """
 
     form: CovarianceForm
     strengths: Floats
@@ -295,7 +366,20 @@ class Prior:
 def reconstruct(
     channel: Channel, observation: Observation, functionals: Floats, prior: Prior | None = None
 ) -> Posterior:
-    """Posterior of n for each set, and standard errors of ``functionals`` (m, f) or (G, m, f) of it."""
+    """Estimate how many records of each set have each sensitive value.
+
+    The mean is that of the mixture over strengths (see the comment above); more than ``LARGE`` values are solved at a
+    single strength.
+
+    Args:
+        channel: The channel of the release.
+        observation: What the release shows of G sets.
+        functionals: Weights of values in the sums whose standard errors are wanted, (m, f) or by set (G, m, f).
+        prior: The prior; None for the default form with all ``STRENGTHS`` equally likely.
+
+    Returns:
+        The counts (G, m), and the standard errors of the functionals (G, f).
+    """
     alike = np.full(len(STRENGTHS), 1 / len(STRENGTHS))
     prior = prior or Prior(channel.default_form, STRENGTHS, alike)  # without knowledge of the release
     sets, m = observation.observed.shape[0], len(channel.records)
@@ -312,7 +396,7 @@ def reconstruct(
 
 
 def _noise_levels(channel: Channel, observation: Observation) -> Floats:
-    """Noise levels weight N / second of the sets (G,), rounded up to a few where there are many."""
+    """Return the noise level weight N / second of each set (G,), rounded up to a few levels where there are many."""
     levels = observation.weight * channel.records.sum() / np.maximum(observation.second, TINY)
     level = np.round(levels, 9)  # equal ones stay equal
     if len(np.unique(level)) <= 8:
@@ -322,7 +406,7 @@ def _noise_levels(channel: Channel, observation: Observation) -> Floats:
 
 
 def _split_batches(channel: Channel, observation: Observation, functionals: int) -> Iterator[NDArray[np.intp]]:
-    """Sets that are solved together: of one level, and no more than memory wants."""
+    """Yield the indices of sets that are solved together: they have one noise level and fit into memory."""
     m = len(channel.records)
     step = 1 if m > LARGE else max(1, CHUNK // (m * (functionals + len(STRENGTHS))))
     levels = _noise_levels(channel, observation)
@@ -333,7 +417,7 @@ def _split_batches(channel: Channel, observation: Observation, functionals: int)
 
 
 def strength_likelihoods(form: CovarianceForm, observation: Observation, strengths: Floats) -> Floats:
-    """Log-likelihood of every strength for every set (c, G), up to a constant of the set."""
+    """Return the log-likelihood of every strength for every set (c, G), up to a constant for each set."""
     logs = np.zeros((len(strengths), len(observation.total)))
     for members in _split_batches(form.channel, observation, 1):
         rotated = _RotatedSets.from_observation(form, observation.select_sets(members))
@@ -343,7 +427,10 @@ def strength_likelihoods(form: CovarianceForm, observation: Observation, strengt
 
 @dataclass(frozen=True)
 class _RotatedSets:
-    """Sets of one level in the basis in which everything is diagonal: what was seen beyond the prior's mean (G, k)."""
+    """Hold sets of one noise level in the basis in which prior and noise are diagonal.
+
+    What was observed beyond the prior's mean has the shape (G, k).
+    """
 
     form: CovarianceForm
     eigenvalues: Floats
@@ -362,16 +449,19 @@ class _RotatedSets:
         return _RotatedSets(form, eigenvalues, vectors, data, observation.scale, second)
 
     def squared_drive(self, strength: float) -> Floats:
-        """Return (c scale)^2 (G, 1)."""
+        """Return (c scale)^2 of each set (G, 1), for the strength c."""
         return np.asarray(((strength * self.scale) ** 2)[:, None])
 
     def damping_factors(self, strength: float) -> Floats:
-        """1 / (1 + rho lambda) (G, k)."""
+        """Return 1 / (1 + rho lambda) (G, k): the share of each direction that is noise."""
         return np.asarray(1 / (1 + self.squared_drive(strength) / self.second[:, None] * self.eigenvalues))
 
 
 def _log_likelihoods(rotated: _RotatedSets, strengths: Floats) -> Floats:
-    """Return log-likelihoods (c, G); the total is known, so that its direction is no evidence."""
+    """Return the log-likelihood of each strength for each set (c, G).
+
+    The direction of the known total is left out, as it is no evidence.
+    """
     logs, variance = [], float(rotated.form.covariance.sum())  # of the sum over all values
     for strength in strengths:
         damped = rotated.damping_factors(strength)
@@ -382,10 +472,10 @@ def _log_likelihoods(rotated: _RotatedSets, strengths: Floats) -> Floats:
 
 
 def _reconstruct_small(prior: Prior, observation: Observation, functionals: Floats) -> tuple[Floats, Floats]:
-    """Return all strengths of the prior, weighted by likelihood, in the basis in which everything is diagonal.
+    """Return counts (G, m) and standard errors (G, f), averaged over the prior's strengths by their likelihood.
 
-    Everything but the sums over strengths is done once: means and variances are polynomials in the strength's square
-    with sums over the directions told for coefficients.
+    Means and variances are polynomials in the square of the strength. Their coefficients are sums over the directions
+    of ``eigen_basis``, so everything but the sums over strengths is computed once.
     """
     form, channel = prior.form, prior.form.channel
     rotated = _RotatedSets.from_observation(form, observation)
@@ -415,19 +505,19 @@ def _reconstruct_small(prior: Prior, observation: Observation, functionals: Floa
 
 
 def _sum_directions(sets: Floats, directions: Floats) -> Floats:
-    """Sums over directions (G, k) times (k, f) or (G, k, f)."""
+    """Multiply directions (G, k) by (k, f), or by (G, k, f) set by set, and return (G, f)."""
     return np.asarray(np.matmul(sets[:, None], directions)[:, 0] if directions.ndim > 2 else sets @ directions)
 
 
 def _quadratic_form(form: CovarianceForm, functionals: Floats) -> Floats:
-    """x^T K x, (f,) or (G, f)."""
+    """Return x^T K x for each functional x: (f,), or (G, f) where functionals differ by set."""
     if form.covariance.ndim == 1:
         return np.asarray((functionals**2).swapaxes(-1, -2) @ form.covariance)
     return np.asarray((functionals * np.matmul(form.covariance, functionals)).sum(axis=-2))
 
 
 def _are_single(functionals: Floats) -> bool:
-    """Return whether they are the values one by one, an identity matrix."""
+    """Return whether each functional is one value, so that together they are an identity matrix."""
     m = functionals.shape[-1]
     square = functionals.shape == (m, m) and bool((functionals.diagonal() == 1).all())
     return square and np.count_nonzero(functionals) == m
@@ -436,11 +526,16 @@ def _are_single(functionals: Floats) -> bool:
 def _reconstruct_large(
     channel: Channel, observation: Observation, functionals: Floats, *, single: bool
 ) -> tuple[Floats, Floats]:
-    """Reconstruct one set at one strength that matches the spread of e - M^T mu, by conjugate gradients.
+    """Return counts and standard errors of one set, by conjugate gradients at a single strength.
 
-    ``single``: the functionals are the values one by one, so that no product with them is needed.
+    The strength is the one that matches the spread of e - M^T mu. With more than ``FEW`` functionals their errors are
+    bounded from above: for each, only the column of e that tells most of it is used.
 
-    With many functionals their errors are bounded from above by what the column of e that tells most of each tells.
+    Args:
+        channel: The channel of the release.
+        observation: One set.
+        functionals: The weights of values (m, f).
+        single: Whether functional i is value i, so that no product with functionals is needed.
     """
     weight, second, records = float(observation.weight[0]), float(observation.second[0]), channel.records
     mean = observation.total[0] * channel.shares
@@ -495,13 +590,25 @@ def _reconstruct_large(
 
 @dataclass(frozen=True)
 class LinearEstimator:
-    """``weights`` (k, m): W; ``deviations`` (m,): of what a record adds to the count of v, or of its error."""
+    """Estimate counts as sums over records: each record adds the weights of what is published of it.
+
+    Attributes:
+        weights: W (k, m), so that the estimate of n is e W.
+        deviations: The larger of two standard deviations for each value (m,): of what a record adds to the estimated
+            count, and of the error that it adds.
+    """
 
     weights: Floats
     deviations: Floats
 
     def estimate_sets(self, channel: Channel, observation: Observation, functionals: Floats) -> Posterior:
-        """Return e W for each set, and standard errors of ``functionals`` (m, f) or (G, m, f) of it."""
+        """Return e W for each set, and the standard errors of functionals of it.
+
+        Args:
+            channel: The channel of the release.
+            observation: What the release shows of G sets.
+            functionals: Weights of values, (m, f), or (G, m, f) where they differ by set.
+        """
         turned = self.weights @ functionals  # (k, f), or (G, k, f)
         noise = channel.noise_moment
         spread = (turned * np.matmul(noise, turned)).sum(axis=-2).clip(0)
@@ -513,15 +620,16 @@ class LinearEstimator:
 
 
 def _spread_deviations(channel: Channel, variances: Floats) -> Floats:
-    """Return the variances (k,) of d^T M for deviations d of such ``variances`` (m,) that sum to 0."""
+    """Return the variance of each entry of d^T M (k,), where d (m,) has these ``variances`` and sums to 0."""
     common = (variances @ channel.mean) ** 2 / variances.sum()  # of M, which such deviations do not show
     return np.asarray((variances @ channel.squared_mean - common).clip(0))
 
 
 def _estimate_drive(channel: Channel, observation: Observation) -> Floats:
-    """Return (c scale)^2 of each set (G,), which vanishes where a set is everyone.
+    """Estimate (c scale)^2 of each set (G,); it is 0 for a set of all records.
 
-    It is the largest where not even that would stand out of chance: such a channel does not show how sets deviate.
+    If even its largest possible value would not stand out from noise, that value is returned: such a channel does not
+    show how sets deviate.
     """
     level = observation.weight * channel.records.sum() / np.maximum(observation.second, TINY)
     residual = observation.observed - observation.total[:, None] * (channel.shares @ channel.mean)

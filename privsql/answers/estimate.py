@@ -58,7 +58,7 @@ def project_within(values: Floats, total: Floats, caps: Floats, give: Floats) ->
 
 
 def count_interval(mean: float, std_error: float, confidence: float, degrees: float = np.inf) -> tuple[float, float]:
-    """Return ``count_intervals`` of one count."""
+    """Return the lower and upper bound of one count, as ``count_intervals`` does for many."""
     low, high = count_intervals(np.array([mean], dtype=np.float64), np.array([std_error]), confidence, degrees)
     return float(low[0]), float(high[0])
 
@@ -66,11 +66,18 @@ def count_interval(mean: float, std_error: float, confidence: float, degrees: fl
 def count_intervals(
     mean: Floats, std_error: Floats, confidence: float, degrees: float | Floats = np.inf
 ) -> tuple[Floats, Floats]:
-    """Bounds for counts: mean -+ t s, the upper one at least the quantile of a gamma with that mean and spread.
+    """Return the lower and upper bounds of counts at a confidence.
 
-    t is Student's quantile with ``degrees`` of freedom: the prior's strength is itself estimated, from as many
-    deviations as there are values less one. A count can't be negative, so where the error is as large as the mean its
-    distribution leans to the right; where the lower bound is 0, nothing is left out below it and twice as much above.
+    The bounds are mean - t s and mean + t s, with Student's quantile t for ``degrees`` of freedom: the prior's strength
+    is itself estimated. A count can't be negative, so where the error is as large as the mean the distribution leans to
+    the right. The upper bound is therefore at least the quantile of a gamma distribution with that mean and spread.
+    Where the lower bound is 0, the whole probability outside of the interval lies above it.
+
+    Args:
+        mean: The estimates.
+        std_error: Their standard errors s; where one is 0, both bounds are the estimate.
+        confidence: The probability that the interval holds the truth.
+        degrees: Degrees of freedom; infinite for the normal quantile.
     """
     tail = (1 - confidence) / 2
     quantile = student_quantile(tail, degrees)
@@ -84,15 +91,19 @@ def count_intervals(
 
 
 def round_bounds(low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """Round bounds to counts: each count stands for all numbers that are nearest to it.
+    """Round the bounds of counts to whole numbers, so that the interval keeps its probability.
 
-    As many are left out as were: the interval from a to b holds what a density has between a - 1/2 and b + 1/2.
+    A count c stands for all numbers from c - 1/2 to c + 1/2. The whole numbers from a to b are those that this density
+    over [a - 1/2, b + 1/2] stands for.
     """
     return np.ceil(low - 1 / 2), np.floor(high + 1 / 2)
 
 
 def student_quantile(tail: float, degrees: float | Floats) -> Floats:
-    """Student's upper quantile for the probability ``tail``; the normal one for infinite ``degrees``."""
+    """Return the quantile of Student's distribution that is exceeded with probability ``tail``.
+
+    For infinite ``degrees`` of freedom it is the normal quantile.
+    """
     known = np.isinf(degrees)
     return np.where(known, -scipy.special.ndtri(tail), scipy.special.stdtrit(np.where(known, 1.0, degrees), 1 - tail))
 
@@ -111,15 +122,17 @@ def fit_sums(cells: Floats, wanted: Floats, bounds: tuple[Floats, Floats], error
 
 # Sets of records ------------------------------------------------------------------------------------------------------
 
-FEWEST_DEGREES = 4  # of freedom, where there are hardly any values
+FEWEST_DEGREES = 4  # the least degrees of freedom, used where there are hardly any values
 
 
 @dataclass(frozen=True)
 class RecordSets:
-    """The sets of records that a question distinguishes.
+    """The G sets of records that a question distinguishes by quasi-identifiers.
 
-    ``keys`` (G,): values of the groups' and terms' expressions; ``observed`` (G, k): e; ``amounts`` (G, k): e weighted
-    by what is to be added up.
+    Attributes:
+        keys: For each set, the values of the expressions that group records or stand in the question's conditions.
+        observed: e (G, k), the published values added up over each set.
+        amounts: The same sums, with each record weighted by the amount to be added up (G, k).
     """
 
     keys: list[tuple[Any, ...]]
@@ -129,13 +142,20 @@ class RecordSets:
 
 @dataclass(frozen=True)
 class ReleaseQuestion:
-    """A question to an open release.
+    """A question to an open release, with all that its reconstruction needs.
 
-    ``records``: the published table with the quasi-identifiers; ``independent``: whether records were drawn
-    independently (perturbed), or took their places without replacement. ``most`` (m,): records that each value can have
-    at most (default: the channel's); ``uncertain`` (m,): variance of the channel's records where these are estimates;
-    ``taught``: the prior that the release teaches, if any; ``linear``: the estimator whose answers are sums
-    over records, if it is the one that answers; ``code``: how the list of values calls their codes.
+    Attributes:
+        db: Where the release is open.
+        query: The question.
+        records: The published table that has the quasi-identifiers.
+        channel: The release as a channel from n (m values) to e (k published values).
+        independent: True if each record's published value was drawn by itself, as in perturbation. False if records
+            took places without replacement, as in buckets.
+        most: The most records that each value can have (m,); None for the records of the channel.
+        uncertain: The variances of the channel's records where these are estimates (m,); None where they are exact.
+        taught: The prior that was learnt from the release; None for the default one.
+        linear: The linear estimator, if it is the one that answers; else None.
+        code: The name of the column of codes in the list of sensitive values.
     """
 
     db: Relations
@@ -158,7 +178,11 @@ class ReleaseQuestion:
         return names | {name for lookup in query.lookups for _, name in lookup.keys}
 
     def reconstruct(self, observation: Observation, functionals: Floats) -> Posterior:
-        """Return the linear estimate, the posterior by the prior that the release teaches, or by the default one."""
+        """Estimate the counts of each set, by the first of three ways that is there.
+
+        They are the linear estimator, the posterior by the prior that was learnt, and the posterior by the default
+        prior.
+        """
         if self.linear is not None:
             return self.linear.estimate_sets(self.channel, observation, functionals)
         if self.taught is None:
@@ -167,7 +191,10 @@ class ReleaseQuestion:
 
     @property
     def degrees_of_freedom(self) -> float:
-        """Return degrees of freedom of a standard error: a strength is estimated from one deviation per value."""
+        """Return the degrees of freedom of a standard error.
+
+        By the default prior the strength is estimated from one deviation for each value, so they are m - 1.
+        """
         return max(len(self.channel.records) - 1, FEWEST_DEGREES) if self.taught is None else DEGREES
 
     @property
@@ -176,12 +203,22 @@ class ReleaseQuestion:
         return self.channel.records if self.most is None else self.most
 
     def noise_weight(self, share: Floats) -> Floats:
-        """Weight of the noise for a share of all records (``privsql.answers.channel``)."""
+        """Return the factor ``weight`` of the noise covariance for sets that are this ``share`` of all records.
+
+        It is share for independent draws, and share (1 - share) without replacement (see ``privsql.answers.channel``).
+        """
         return share if self.independent else share * (1 - share)
 
 
 def read_sets(question: ReleaseQuestion, rows: pa.Table, scale: Floats) -> RecordSets:
-    """Rows (set, the groups and terms, place in e, pairs, amounts) as arrays; each counts ``scale`` (rows,)."""
+    """Read query rows into arrays by set of records.
+
+    Args:
+        question: The question.
+        rows: One row for each set and published value: the set's number, its groups and terms, the value's place in e,
+            the number of pairs, and the sum of amounts.
+        scale: What one pair of each row counts (rows,).
+    """
     ranks = rows["set"].to_numpy()
     keys = read_keys(question, rows, ranks)
     shape = (len(keys), question.channel.mean.shape[1])
@@ -203,14 +240,24 @@ def read_keys(question: ReleaseQuestion, rows: pa.Table, ranks: NDArray[Any]) ->
 
 
 def as_sums(column: pa.ChunkedArray) -> Floats:
-    """Sums of a column by set as doubles (rows,); where all that is added is NULL, 0."""
+    """Return a column of sums as doubles (rows,); a NULL, the sum of nothing, becomes 0."""
     return as_doubles(column, null=0.0)
 
 
 def choose_functionals(
     question: ReleaseQuestion, record_sets: RecordSets, values: int
 ) -> tuple[list[tuple[Any, ...]], Floats]:
-    """Return the sensitive groups (F,) and the values that count for each: (m, F), or (G, m, F) by set."""
+    """Return which sensitive values count towards each group of the answer.
+
+    Args:
+        question: The question.
+        record_sets: The sets of records that it distinguishes.
+        values: The number of sensitive values, m.
+
+    Returns:
+        The F groups by sensitive columns, and 1 where a value counts for a group, else 0: (m, F), or (G, m, F) where a
+        condition on both sides makes it depend on the set.
+    """
     db, query = question.db, question.query
     terms = group_terms(query, "sa")
     holes: Holes = {
@@ -243,7 +290,7 @@ def choose_functionals(
 
 
 def apply_functionals(values: Floats, functionals: Floats) -> Floats:
-    """x^T n for values (G, m): (G, f)."""
+    """Return the sum of counts by functional (G, F), from counts (G, m) and functionals (m, F) or (G, m, F)."""
     if functionals.ndim == 2:
         return np.asarray(values @ functionals)
     return np.asarray(np.einsum("gm,gmf->gf", values, functionals))
@@ -256,9 +303,14 @@ TURNS = 5  # of sums over rows and over columns
 
 @dataclass(frozen=True)
 class CountBounds:
-    """Per set and functional (G, F): estimate, variance, and the range in which the truth must lie.
+    """Counts for each set and functional (G, F).
 
-    ``judged``: the part of the variance that is itself judged by what was seen; None for all of it.
+    Attributes:
+        mean: The estimates.
+        variance: The variances of their errors.
+        least: The certain lower bounds.
+        most: The certain upper bounds.
+        judged: The part of the variance that was itself estimated from the observation; None if all of it was.
     """
 
     mean: Floats
@@ -269,7 +321,13 @@ class CountBounds:
 
 
 def estimate_counts(question: ReleaseQuestion, record_sets: RecordSets, functionals: Floats) -> CountBounds:
-    """Counts of every set by the values that ``functionals`` (m, F), or (G, m, F), name."""
+    """Estimate the count of every set for every functional.
+
+    Args:
+        question: The question.
+        record_sets: The G sets of records.
+        functionals: Which values count for each group of the answer, (m, F) or (G, m, F).
+    """
     counts, posterior = _reconstruct_sets(question, record_sets.observed, functionals)
     parts = _bound_counts(question, posterior, functionals, counts.total)
     return _fit_totals(question, record_sets, functionals, parts)
@@ -278,9 +336,9 @@ def estimate_counts(question: ReleaseQuestion, record_sets: RecordSets, function
 def _reconstruct_sets(
     question: ReleaseQuestion, observed: Floats, functionals: Floats
 ) -> tuple[Observation, Posterior]:
-    """Return the observation of the sets, and their posterior mean moved to where counts can be.
+    """Return the observation of the sets and their posterior, with its mean moved to possible counts.
 
-    That is between 0 and o_i and |Q|, summing to |Q|.
+    Each count lies between 0 and the smaller of o_i and |Q|; the counts of a set sum to |Q|.
     """
     totals, channel = observed.sum(axis=1), question.channel
     weight = question.noise_weight(totals / channel.records.sum())
@@ -293,10 +351,10 @@ def _reconstruct_sets(
 def _fit_totals(
     question: ReleaseQuestion, record_sets: RecordSets, functionals: Floats, parts: CountBounds
 ) -> CountBounds:
-    """Fit counts by quasi-identifiers, so that they sum to the answer of the same question without groups.
+    """Move the counts so that they sum to the answer of the same question without grouping by quasi-identifiers.
 
-    Counts can't be negative, so those of small sets are too large together; the difference is taken from all in
-    proportion to their errors, and how far a count moves adds to its error.
+    Because counts can't be negative, those of small sets have too large a sum. The difference is taken from all counts
+    in proportion to their errors. The square of a count's move is added to its variance.
     """
     if len(record_sets.keys) < 2 or functionals.ndim > 2 or question.query.measure.amount is not None:
         return parts
@@ -313,10 +371,18 @@ def _fit_totals(
 
 
 def pool_sets(query: CountQuery, record_sets: RecordSets, functionals: Floats) -> tuple[RecordSets, Floats]:
-    """One set for all records of a group that are asked for the same values, however the question puts it; none for
-    those that are asked for no value. The values are listed once where they are the same for all.
+    """Unite the sets of one group of the answer that ask for the same sensitive values.
 
-    Each set would be drawn to the overall shares by itself: ten small ones together by more than their union.
+    Every set by itself is drawn towards the overall shares, so ten small sets would be drawn further than their union.
+    Sets that ask for no value are left out.
+
+    Args:
+        query: The question.
+        record_sets: The sets.
+        functionals: The values that count, by set (G, m, F).
+
+    Returns:
+        The united sets, and their functionals: (m, F) if these are the same for all sets, else (sets, m, F).
     """
     group_count = sum(group.side == "qi" for group in query.groups)
     rank: dict[tuple[Any, ...], int] = {}
@@ -335,7 +401,11 @@ def pool_sets(query: CountQuery, record_sets: RecordSets, functionals: Floats) -
 
 
 def _bound_counts(question: ReleaseQuestion, posterior: Posterior, functionals: Floats, totals: Floats) -> CountBounds:
-    """Counts: no more than the set has records or the release has of the values, no fewer than the others leave."""
+    """Return the counts with certain bounds.
+
+    At most as many records count as the set has, or as the release has of the counted values. At least as many count as
+    are left when all records of the other values are taken off the set.
+    """
     held, others = _split_sums(question.most_records, posterior.values.shape, functionals)
     most = np.minimum(totals[:, None], held)
     variance = posterior.std_error**2
@@ -348,7 +418,7 @@ def _bound_counts(question: ReleaseQuestion, posterior: Posterior, functionals: 
 
 
 def _split_sums(values: Floats, shape: tuple[int, ...], functionals: Floats) -> tuple[Floats, Floats]:
-    """Sums of ``values`` (m,) over the values that count and over those that do not, each (G, f)."""
+    """Return the sums of ``values`` (m,) over the values that count, and over those that do not, each (G, f)."""
     spread = np.broadcast_to(values, shape)
     return apply_functionals(spread, functionals), apply_functionals(spread, 1 - functionals)
 
@@ -373,7 +443,15 @@ class ConfidenceLevel:
 
 
 def estimate_rows(question: ReleaseQuestion, record_sets: RecordSets, confidence: float) -> list[Estimate]:
-    """Return the answer's rows: estimates, standard errors and intervals, one per group that can be non-empty."""
+    """Return the rows of the answer with estimates, standard errors and intervals.
+
+    There is one row for each group that may be non-empty.
+
+    Args:
+        question: The question.
+        record_sets: The sets of records that it distinguishes.
+        confidence: The probability with which each interval is meant to hold the true answer.
+    """
     channel, query = question.channel, question.query
     outputs, functionals = choose_functionals(question, record_sets, len(channel.records))
     if not record_sets.keys or not outputs:
@@ -395,9 +473,16 @@ def empty_estimates(query: CountQuery) -> list[Estimate]:
 
 @dataclass(frozen=True)
 class AmountMoments:
-    """Sums over the sets for SUM and AVG of a: how many records have it at all, the sum over them and of
-    their (a - centre)^2, the centre of each set and the range of a, each (G,); ``deviations`` (G, k): e weighted by
-    a - centre. The centre is the mean of a over the sets of one group of the answer.
+    """Describe the amounts a of each set, for SUM(a) and AVG(a).
+
+    Attributes:
+        size: The number of records with an amount that is not NULL (G,).
+        total: The sum of a (G,).
+        second: The sum of (a - centre)^2 (G,).
+        centre: The mean of a over all sets of the same group of the answer (G,).
+        least: The least a (G,).
+        most: The greatest a (G,).
+        deviations: e with every record weighted by a - centre (G, k).
     """
 
     size: Floats
@@ -411,7 +496,13 @@ class AmountMoments:
 
 @dataclass(frozen=True)
 class Amounts:
-    """``of`` what; estimate and variance of the sum of a - centre per set and functional (G, F)."""
+    """Reconstructed sums of a - centre for each set and functional.
+
+    Attributes:
+        moments: What is known exactly of the amounts.
+        mean: The estimated sums (G, F).
+        variance: The variances of their errors (G, F).
+    """
 
     moments: AmountMoments
     mean: Floats
@@ -419,7 +510,11 @@ class Amounts:
 
 
 def measure_amounts(question: ReleaseQuestion, record_sets: RecordSets) -> AmountMoments | None:
-    """Return the amounts of a question's sets, if it is about any."""
+    """Return the moments of the amounts of a question's sets; None if the question adds up no amount.
+
+    Raises:
+        UsageError: An amount is not finite, or the amounts are too large to be added up.
+    """
     query = question.query
     if query.measure.amount is None:
         return None
@@ -442,7 +537,7 @@ def measure_amounts(question: ReleaseQuestion, record_sets: RecordSets) -> Amoun
 
 
 def _reconstruct_amounts(question: ReleaseQuestion, record_sets: RecordSets, functionals: Floats) -> Amounts | None:
-    """Reconstruct the sums of a - centre."""
+    """Estimate the sums of a - centre by set and functional; return None if the question adds up no amount."""
     moments = measure_amounts(question, record_sets)
     if moments is None:
         return None
@@ -461,7 +556,16 @@ def collect_estimates(
     level: ConfidenceLevel,
     amounts: Amounts | None = None,
 ) -> list[Estimate]:
-    """Sum the sets that fall into one group of the answer; their errors are independent."""
+    """Add up the sets of each group of the answer, whose errors are independent, and return one row per group.
+
+    Args:
+        query: The question.
+        record_sets: The G sets of records.
+        outputs: The F groups by sensitive columns.
+        counts: The counts of each set and functional.
+        level: The confidence, and the degrees of freedom of the errors.
+        amounts: The sums of amounts; None for a count.
+    """
     cells = locate_cells(query, record_sets, outputs, counts.most)
     if not query.groups and not cells.groups:
         return [Estimate((), *query.measure.empty_figures)]
@@ -477,18 +581,24 @@ At = tuple[NDArray[np.intp], NDArray[np.intp]]  # sets and functionals, side by 
 
 @dataclass(frozen=True)
 class AnswerCells:
-    """Sets and functionals ``at`` (c,) side by side, and ``member`` (c,): which of the ``groups`` each is part of."""
+    """The pairs of a set and a functional (c cells) that make up the groups of an answer.
+
+    Attributes:
+        groups: The groups of the answer.
+        member: The index of the group of each cell (c,).
+        at: The set and the functional of each cell, two arrays (c,).
+    """
 
     groups: list[tuple[Any, ...]]
     member: NDArray[np.intp]
     at: At
 
     def sum_by_group(self, part: Floats) -> Floats:
-        """Sums of (G, F) over the cells of every group."""
+        """Return the sum of a table (G, F) over the cells of every group."""
         return np.asarray(np.bincount(self.member, part[self.at], len(self.groups)), dtype=np.float64)
 
     def split_by_group(self) -> list[At]:
-        """Return the cells of every group."""
+        """Return the sets and functionals of the cells of every group."""
         if not self.groups:
             return []
         order = np.argsort(self.member, kind="stable")
@@ -500,7 +610,7 @@ class AnswerCells:
 def locate_cells(
     query: CountQuery, record_sets: RecordSets, outputs: list[tuple[Any, ...]], most: Floats
 ) -> AnswerCells:
-    """Return the cells of every group of the answer, where ``most`` (G, F) allows any record."""
+    """Return the cells of every group of the answer; cells whose upper bound ``most`` (G, F) is 0 are left out."""
     sides = [group.side for group in query.groups]
     group_count = sides.count("qi")
     rank: dict[tuple[Any, ...], int] = {}
@@ -532,9 +642,15 @@ def _count_rows(counts: CountBounds, cells: AnswerCells, level: ConfidenceLevel)
 
 
 def _satterthwaite_degrees(counts: CountBounds, add: Callable[[Floats], Floats], level: ConfidenceLevel) -> Floats:
-    """Return degrees of freedom of each error: nu (V / J)^2, nu of the part J that is judged (Satterthwaite 1946).
+    """Return the degrees of freedom of each group's error, nu (V / J)^2 (Satterthwaite 1946).
 
-    ``add``: sums over cells.
+    V is the variance of the error, J the part of it that was estimated from the observation, nu the degrees of freedom
+    of J.
+
+    Args:
+        counts: The counts with V and J by cell.
+        add: Sums a table (G, F) over the cells of each group.
+        level: Holds nu.
     """
     whole = add(counts.variance)
     judged = whole if counts.judged is None else add(counts.judged)
@@ -567,7 +683,7 @@ def _amount_figures(
 
 @dataclass(frozen=True)
 class CountFigures:
-    """How many records a sum or mean is of: estimate, variance, and the range in which the truth must lie."""
+    """The number of records that a sum or mean is taken over: estimate, variance and certain bounds."""
 
     mean: float
     variance: float
@@ -582,9 +698,16 @@ def bound_amount(
     count: CountFigures,
     level: ConfidenceLevel,
 ) -> Figures:
-    """Return a sum's or mean's estimate, standard error and interval, and the fewest records that it is of.
+    """Return estimate, standard error, low and high of a sum or mean, and the fewest records that it is taken over.
 
-    ``figure``: mean and variance; ``range_of_one``: of a single record's amount.
+    If there is hardly a record to add up, the result is what SQL gives for no record.
+
+    Args:
+        query: The question, which says whether it is a sum or a mean.
+        figure: The estimate and the variance of its error.
+        range_of_one: The least and the greatest amount of a single record.
+        count: The number of records that it is taken over.
+        level: The confidence, and the degrees of freedom of the error.
     """
     if count.mean + SURELY * count.variance**0.5 < 1 / 2:  # there is hardly any to add up
         return (*query.measure.empty_figures, 0.0)
@@ -600,8 +723,19 @@ def bound_amount(
 
 @dataclass(frozen=True)
 class WeightedSums:
-    """Sums over the weights of values that each group (G,) of an answer is about: ``n`` of weights, ``a`` of weighted
-    amounts, ``nn``, ``na`` and ``aa`` of their variances; ``known`` records, and the ``least`` and ``most`` of one.
+    """Sums over the weighted rows of a release, for each group of an answer (G,).
+
+    A weight w of a row stands for w records; weights have known variances.
+
+    Attributes:
+        known: The number of records whose amount is not NULL.
+        n: The sum of weights.
+        a: The sum of weighted amounts.
+        nn: The variance of n.
+        na: The covariance of n and a.
+        aa: The variance of a.
+        least: The least amount of a record.
+        most: The greatest amount of a record.
     """
 
     known: Floats
@@ -615,12 +749,17 @@ class WeightedSums:
 
     @staticmethod
     def read(rows: pa.Table, order: NDArray[np.intp] | None = None) -> WeightedSums:
-        """Return the columns of these names; ``order``: the row of each group, -1 for nothing."""
+        """Read the attributes from the columns of the same names.
+
+        Args:
+            rows: One row for each group that was found.
+            order: The row of each group of the answer, -1 for a group without a row; None for the rows as they are.
+        """
         order = np.arange(len(rows)) if order is None else order
         return WeightedSums(*(np.append(as_sums(rows[one.name]), 0.0)[order] for one in fields(WeightedSums)))
 
     def measure_amounts(self, kind: str) -> tuple[Floats, Floats, Floats]:
-        """Return sums or means, their covariance with the count and their variance (G,)."""
+        """Return sums or means, by ``kind``, their covariances with the count, and their variances, each (G,)."""
         if kind == "sum":
             return self.a, self.na, self.aa
         number = np.maximum(self.n, 1e-9)
@@ -631,7 +770,15 @@ class WeightedSums:
     def bound_amounts(
         self, query: CountQuery, mean: Floats, variance: Floats, counts: CountBounds, level: ConfidenceLevel
     ) -> list[Figures]:
-        """Return the figures of sums or means (G,) of so many records (G, 1)."""
+        """Return the figures of sums or means, as ``bound_amount`` does for one.
+
+        Args:
+            query: The question.
+            mean: The sums or means (G,).
+            variance: The variances of their errors (G,).
+            counts: The numbers of records that they are taken over (G, 1).
+            level: The confidence, and the degrees of freedom of the errors.
+        """
         of_counts = (part[:, 0].tolist() for part in (counts.mean, counts.variance, counts.least, counts.most))
         pairs = ((mean, variance), (self.least, self.most))
         figures, ends = (zip(*(part.tolist() for part in pair), strict=True) for pair in pairs)
@@ -640,6 +787,6 @@ class WeightedSums:
 
 
 def count_groups(groups: list[tuple[Any, ...]], counts: CountBounds, level: ConfidenceLevel) -> list[Estimate]:
-    """Return the rows of counts (G, 1), one for each group."""
+    """Return the answer's rows for counts (G, 1), one for each group."""
     places = np.arange(len(groups))
     return _count_rows(counts, AnswerCells(groups, places, (places, np.zeros_like(places))), level)

@@ -38,11 +38,11 @@ ABSENCE_KNOWS = "the quasi-identifiers of all records, and so which ones are mis
 
 
 def list_absence(view: ReleaseView, belief: float | None) -> list[Finding]:
-    """Return a finding for each reason why records are missing.
+    """Return a finding for each reason why records are missing from a release.
 
     Args:
         view: The release.
-        belief: The belief in the value of records whose value is too frequent; None where that is not known.
+        belief: The belief in the value of a record that is missing because its value is too frequent; None if unknown.
     """
     findings = []
     for one in list_missing(view.manifest):
@@ -52,7 +52,7 @@ def list_absence(view: ReleaseView, belief: float | None) -> list[Finding]:
 
 
 def attack_by_absence(learnt: AttackContext[AttackView]) -> list[Finding]:
-    """Find who is missing, where nothing tells how sure of the value of a missing record one can be."""
+    """Find which records are missing, for releases that do not tell how certain the value of a missing record is."""
     return list_absence(learnt.view, None)
 
 
@@ -69,7 +69,7 @@ DETERMINED = 0.9  # share of records whose value a column gives away
 
 
 def attack_by_identifiers(learnt: AttackContext[AttackView]) -> list[Finding]:
-    """Return a finding on columns that are unique, or nearly so; a release promises that no row ids leave."""
+    """Find columns in which all or nearly all records have a value of their own; a release promises to have none."""
     scene = learnt.scene
     unique_shares = {
         f.name: _unique_share(level) for f, level in zip(scene.roles.quasi_identifiers, scene.levels, strict=True)
@@ -85,15 +85,16 @@ def attack_by_identifiers(learnt: AttackContext[AttackView]) -> list[Finding]:
 
 
 def _unique_share(level: Ints) -> float:
-    """Return the share of the records whose value no other has."""
+    """Return the share of records whose value in a column no other record has."""
     return float((np.bincount(level) == 1).sum() / max(1, len(level)))
 
 
 def attack_by_determination(learnt: AttackContext[AttackView]) -> list[Finding]:
-    """Find for every column the share of records whose value is guessed right by the commonest value among its peers.
+    """Guess each record's sensitive value from a single quasi-identifier, and find columns that nearly determine it.
 
-    From the release, by the reconstructed counts; with the source, by the true ones. Columns that name records are left
-    to ``attack_by_identifiers``: with a value of one's own, everything is determined.
+    The guess is the most frequent value among the records with the same level of the column. Beliefs come from the
+    counts that are reconstructed from the release; with the source, true counts say how many guesses are right. Columns
+    in which nearly every record has a value of its own are left to ``attack_by_identifiers``.
     """
     scene, fields, truth = learnt.scene, learnt.scene.roles.quasi_identifiers, learnt.scene.truth
     columns = zip(fields, learnt.associations, strict=True)
@@ -121,7 +122,7 @@ def attack_by_determination(learnt: AttackContext[AttackView]) -> list[Finding]:
 
 
 def _commonest_share(truth: Truth, level: Ints) -> float:
-    """Return the share of the source's records that have the commonest value of their level."""
+    """Return the share of the source's records whose sensitive value is the most frequent one of their level."""
     _, first = np.unique(truth.keys, return_index=True)
     keys, codes = np.divmod(truth.cells, truth.value_count)
     of_key = np.zeros(int(truth.keys.max()) + 1, dtype=np.int64)
@@ -163,9 +164,12 @@ INTERSECTION_KNOWS = (
 
 
 def attack_by_intersection(releases: ReleaseSeries) -> list[Finding]:
-    """Return beliefs in the best guess about everyone whose quasi-identifiers are unique in both releases.
+    """Find beliefs about persons whose quasi-identifiers are unique in both of two releases.
 
-    Each of them lists the values of its groups in ``st``.
+    The values listed in the two groups of a person are combined; both releases list the values of groups in ``st``.
+
+    Raises:
+        UsageError: The releases have different columns.
     """
     first, second = releases.manifests
     if first.roles != second.roles:
@@ -211,7 +215,10 @@ def attack_by_intersection(releases: ReleaseSeries) -> list[Finding]:
 
 
 def attack_by_linkage(learnt: AttackContext[AttackView]) -> list[Finding]:
-    """Find the promised posterior of every record. Whether a bound is exceeded is decided in exact numbers."""
+    """Find the posterior of every record for an attacker who knows its quasi-identifiers: the belief that is promised.
+
+    Whether a bound is exceeded is decided in exact numbers.
+    """
     scene = learnt.scene
     tally, surest = scene.make_tally(), 0.0
     protected = np.zeros(len(scene.bounds), dtype=bool)
@@ -246,12 +253,15 @@ LINKAGE_ADVERSARY: Adversary[AttackView] = Adversary(
 
 
 def mark_excluded(one: Association, shares: Floats) -> NDArray[np.bool_]:
-    """Return which values a column's levels exclude (V, m)."""
+    """Return which sensitive values hardly ever occur with each level of a column (V, m)."""
     return np.asarray(one.counts + SURE * one.errors < RARE * one.totals[:, None] * shares)
 
 
 def attack_by_negative(learnt: AttackContext[AttackView]) -> list[Finding]:
-    """Find posteriors once the excluded values are struck off; a record with no value left keeps all."""
+    """Find the posterior of every record after values that its quasi-identifiers exclude are struck off.
+
+    A record for which no value is left keeps all of them.
+    """
     scene, columns = learnt.scene, learnt.associations
     rules = [mark_excluded(one, scene.shares) for one in columns]
     tally = scene.make_tally()
@@ -290,7 +300,7 @@ SIGNIFICANCE = 1e-6  # false alarms per clean release, over all columns together
 
 
 def attack_by_order(learnt: AttackContext[AttackView]) -> list[Finding]:
-    """Find rows out of canonical order, and columns that run with the bucket numbers."""
+    """Find rows that are out of canonical order, and columns whose values follow the numbers of the buckets."""
     scene, out = learnt.scene, {}
     for name, (rows, order) in scene.canonical_orders().items():
         offending = in_order(rows, order, strict=False).subquery("offending")
@@ -302,10 +312,10 @@ def attack_by_order(learnt: AttackContext[AttackView]) -> list[Finding]:
 
 
 def _find_running(scene: AttackView) -> list[str]:
-    """Name the quasi-identifiers that run with the numbers of the buckets, by a permutation test.
+    """Return the quasi-identifiers whose values follow the numbers of the buckets, by a permutation test.
 
-    T_g is the sum of the column's ranks in bucket g. Over random numbers of the b buckets of a size,
-    Var[sum_g g T_g] = sum_g (g - mean)^2 sum_g (T_g - mean)^2/(b - 1); the sizes' sums add up to one normal deviate.
+    T_g is the sum of the column's ranks in bucket g. If the b buckets of a size are numbered at random, Var[sum_g g
+    T_g] = sum_g (g - mean)^2 sum_g (T_g - mean)^2/(b - 1). The sums of all sizes add up to one normal deviate.
     """
     sentences = []
     for level, field in zip(scene.levels, scene.roles.quasi_identifiers, strict=True):
@@ -326,7 +336,10 @@ def _order_deviate(scene: AttackView, level: Ints) -> float:
 
 
 def _pairing_rates(scene: AttackView) -> dict[str, Any]:
-    """Return how often the i-th row's value is the i-th listed one, by the source, and how often that is by chance."""
+    """Return how often the i-th row of a bucket has the i-th listed value, and how often chance alone would do it.
+
+    The first figure is taken from the source.
+    """
     truth = scene.truth
     if truth is None or not scene.is_paired:
         return {}
@@ -360,7 +373,10 @@ DEVIATIONS = 6  # more guesses are right than by chance: one false alarm in a bi
 
 
 def attack_by_choice(learnt: AttackContext[AttackView]) -> list[Finding]:
-    """Guess the values of persons with several records who are alone with their quasi-identifiers."""
+    """Guess the published value of persons with several records, of which the smallest keyed hash chose one.
+
+    Only persons who are alone with their quasi-identifiers are attacked.
+    """
     scene = learnt.scene
     scene.db.register_arrow("pairs", _list_pairs(scene))
     roles = scene.roles
@@ -388,14 +404,23 @@ def attack_by_choice(learnt: AttackContext[AttackView]) -> list[Finding]:
 
 
 def weigh_by_hash(pos: Ints, prior: Floats, hashes: Floats, times: Ints) -> Floats:
-    """Return the posterior of every value of every person (by ``pos``) where the smallest hash was taken."""
+    """Return the posterior of every possible value of each person, given that the smallest hash was published.
+
+    It is proportional to prior (1 - hash)^(times - 1): the other records all have larger hashes.
+
+    Args:
+        pos: The person of each value.
+        prior: The probability of each value before anything is learnt.
+        hashes: The hash of the person's record with each value, in [0, 1).
+        times: The number of the person's records.
+    """
     weights = prior * (1 - hashes) ** (times - 1)
     _, person = np.unique(pos, return_inverse=True)
     return np.asarray(weights / np.bincount(person, weights)[person])
 
 
 def make_choice_finding(pos: Ints, prior: Floats, posterior: Floats, true: np.ndarray) -> Finding:
-    """Return how often the likeliest value is right, beside how often it would be if nothing were learnt."""
+    """Return how often the likeliest value is right, beside how often it would be right if nothing were learnt."""
     order = np.lexsort((posterior, pos))
     best = order[np.append(np.diff(pos[order]) > 0, True)] if len(pos) else order
     attacked, right, chance = len(best), float(true[best].sum()), float(prior[best].sum())
@@ -415,7 +440,7 @@ def make_choice_finding(pos: Ints, prior: Floats, posterior: Floats, true: np.nd
 
 
 def _list_pairs(scene: AttackView) -> pa.Table:
-    """Return (pos, code, prior) of the values of records that are alone with their quasi-identifiers."""
+    """Return the possible values (pos, code, prior) of records that are alone with their quasi-identifiers."""
     alone = np.bincount(scene.record_keys)[scene.record_keys] == 1
     attacked = np.flatnonzero(alone)
     wanted = np.zeros(len(alone), dtype=bool)
@@ -451,12 +476,14 @@ def run_attacks(
     scene: type[AttackView] | None,
     report: Reporter = SILENT,
 ) -> list[Finding]:
-    """Run adversaries against one release, and who knows how records of persons were chosen, where some were.
+    """Run the adversaries of a mechanism against one release and return their findings.
+
+    If one record of each person was chosen for publication, the attacker who knows how is run as well.
 
     Args:
         view: The release.
-        adversaries: Those of its mechanism.
-        scene: What its mechanism makes of the tables, for adversaries who learn from quasi-identifiers.
+        adversaries: The adversaries of its mechanism.
+        scene: The class that turns the release's tables into arrays, for adversaries who learn from quasi-identifiers.
         report: Where to say how many adversaries are done.
     """
     learnt = AttackContext(view, scene)

@@ -28,7 +28,12 @@ LEAST = 1.0  # noisy sizes below are thrown away, by the adversary as by the sim
 
 
 def expected_ratio(x: float, y: float, scale: float) -> float:
-    """Return (y/x)(1 + 2 b^2/x^2).
+    """Return the approximate mean of the ratio Y/X of two noisy counts, (y/x)(1 + 2 b^2/x^2).
+
+    Args:
+        x: The true size of a query.
+        y: The true number of its records that meet the sensitive condition.
+        scale: b, the scale of the Laplace noise of both counts.
 
     >>> round(expected_ratio(100, 100, 10), 6), round(expected_ratio(1000, 1000, 10), 6)
     (1.02, 1.0002)
@@ -37,7 +42,9 @@ def expected_ratio(x: float, y: float, scale: float) -> float:
 
 
 def ratio_variance(x: float, y: float, scale: float) -> float:
-    """Return (2 b^2/x^2)(1 + (y/x)^2).
+    """Return the approximate variance of the ratio Y/X of two noisy counts, (2 b^2/x^2)(1 + (y/x)^2).
+
+    The arguments are those of ``expected_ratio``.
 
     >>> round(ratio_variance(100, 100, 10), 6)
     0.04
@@ -47,7 +54,9 @@ def ratio_variance(x: float, y: float, scale: float) -> float:
 
 @dataclass(frozen=True)
 class Inference(JsonObject):
-    """What the noisy answers to a query of one size tell.
+    """What noisy answers X and Y tell of a ratio.
+
+    X counts the records of a query, Y those of them that meet the sensitive condition.
 
     Attributes:
         x: The size of the query.
@@ -55,7 +64,7 @@ class Inference(JsonObject):
         mean: The mean of Y/X, by the theorem.
         deviation: The standard deviation of Y/X, by the theorem.
         simulated_mean: The mean of Y/X over the draws.
-        simulated_deviation: The standard deviation over the draws.
+        simulated_deviation: The standard deviation of Y/X over the draws.
         near: The share of draws within ``NEAR`` of y/x.
         dropped: The share of draws with a noisy size below ``LEAST``.
         asked: Whether it is the query that was asked.
@@ -84,9 +93,16 @@ class Inference(JsonObject):
 
 
 def infer_counts(x: int, y: int, scale: float, noise_of_x: Floats, noise_of_y: Floats) -> list[Inference]:
-    """Return what the query tells that was asked, and queries of other sizes with the same ratio, by size.
+    """Return what noisy answers tell, for the query that was asked and for other sizes with the same ratio y/x.
 
-    The draws of the Laplace noise are the same for every size.
+    The results are sorted by size.
+
+    Args:
+        x: The size of the query that was asked.
+        y: How many of its records meet the sensitive condition.
+        scale: The scale of the Laplace noise.
+        noise_of_x: Draws of the noise of the size, used for every size.
+        noise_of_y: Draws of the noise of y, used for every size.
     """
     found = []
     for size in sorted({*map(float, SIZES), float(x)}):

@@ -60,23 +60,30 @@ class Block:
 
     @cached_property
     def value_counts(self) -> Ints:
-        """Return how many slots of the group have the same value (b, t)."""
+        """Return for each slot how many slots of its group have the same value (b, t)."""
         if not self.exclusive:
             return np.ones(self.codes.shape, dtype=np.int64)
         return np.asarray((self.codes[:, :, None] == self.codes[:, None, :]).sum(axis=2))
 
     def update_beliefs(self, likelihood: Floats) -> Floats:
-        """Return the posterior of the slots (b, r, t) from likelihoods of their values (b, r, t), at any scale.
+        """Return the posterior of the slots (b, r, t).
 
-        Where slots are exclusive, it is the sum over all assignments of records to slots, each with the product of its
-        likelihoods; fakes are further records to which all slots are alike.
+        Where slots are exclusive, it sums over all assignments of records to slots, each with the product of its
+        likelihoods. Fake values count as further records that fit all slots equally well.
+
+        Args:
+            likelihood: The likelihood of each slot's value for each record (b, r, t), up to a factor for each record.
         """
         weights = np.maximum(self.prior * likelihood, LEAST)
         weights /= weights.sum(axis=2, keepdims=True)
         return assign_slots(weights, self.spare) if self.exclusive else np.asarray(weights)
 
     def of_values(self, slots: Floats) -> Floats:
-        """Return the posterior of the slots' values (b, r, t): a value that is listed twice has the slots of both."""
+        """Return the posterior of each slot's value (b, r, t): the sum over all slots of the group with the same value.
+
+        Args:
+            slots: The posterior of the slots (b, r, t).
+        """
         return np.asarray(slots * self.value_counts[:, None, :])
 
 
@@ -140,12 +147,15 @@ class Finding(JsonObject):
 
     @property
     def counted(self) -> str:
-        """Return how many were attacked, with their unit on a line of its own."""
+        """Return how many were attacked, with the unit on a second line."""
         return f"{self.attacked:,}\n{self.unit.removesuffix('s') if self.attacked == 1 else self.unit}"
 
     @property
     def gain(self) -> float | None:
-        """Return how many times likelier the best guess is right than a guess from the overall frequencies."""
+        """Return how many times likelier the best guess is right than one from the overall frequencies.
+
+        The result is None where that is not known.
+        """
         return self.mean / self.baseline if self.mean is not None and self.baseline else None
 
     @property
@@ -160,7 +170,7 @@ class Finding(JsonObject):
 
     @property
     def outcome(self) -> str:
-        """Return the outcome of the promise in a word or two."""
+        """Return in a word or two whether the promise holds."""
         if not self.applies:
             return "not applicable"
         if not self.promised:
@@ -177,15 +187,15 @@ ROUNDING = 1e-9  # relative: beliefs in doubles that are at a bound do not excee
 class Truth:
     """How many of the source's records with the same quasi-identifiers have each value.
 
-    A released record can be matched with the source through its quasi-identifiers alone. Where several records share
-    them, it may be each of these, with the probability that the publisher's random choice put that one here. Every
-    figure of the truth is the expectation over that. A fake value that another of them has may be taken for this one's,
-    which shifts the figures a little.
+    A released record can be matched with the source only through its quasi-identifiers. Where several records of the
+    source share them, it may be any of these, with the probability that the publisher's random choice put that one
+    there. Every figure on the truth is the expectation over that. A fake value may be taken for a real one if another
+    of these records has it; that shifts the figures a little.
 
     Attributes:
-        keys: The number of every record's quasi-identifiers (n,).
-        cells: key * ``value_count`` + code of the combinations that occur, sorted.
-        records: How often each combination occurs.
+        keys: The number of every record's combination of quasi-identifiers (n,).
+        cells: key * ``value_count`` + code, for each combination of key and code that occurs, sorted.
+        records: How often each of these occurs in the source.
         totals: How often each value occurs (m,).
     """
 
@@ -200,7 +210,10 @@ class Truth:
         return len(self.totals)
 
     def true_probability(self, block: Block) -> Floats:
-        """Return the probability that a slot's value is the record's true one (b, r, t); a value's slots share it."""
+        """Return the probability that a slot's value is the record's true one (b, r, t).
+
+        Slots of the same value share its probability.
+        """
         wanted = self.keys[block.rows][:, :, None] * self.value_count + block.codes[:, None, :]
         at = np.searchsorted(self.cells, wanted).clip(max=max(0, len(self.cells) - 1))
         matches = np.where(self.cells[at] == wanted, self.records[at], 0) if len(self.cells) else np.zeros(wanted.shape)
@@ -210,7 +223,7 @@ class Truth:
 
 
 class Tally:
-    """Sums over records of what was believed of them."""
+    """Sums over all attacked records of what is believed of them, block by block."""
 
     def __init__(self, bounds: Floats, truth: Truth | None = None) -> None:
         """Start with no records; ``bounds`` (m,) are the promised bounds of the values, 1 where there is none."""
@@ -240,7 +253,7 @@ class Tally:
         self._sums["true_above"] += float(true[over].sum())
 
     def finding_fields(self) -> dict[str, Any]:
-        """Return the fields of a finding."""
+        """Return the sums as fields of a ``Finding``."""
         found: dict[str, Any] = {"attacked": self.records, "highest": self._highest}
         found |= {name: self._sums[name] / max(1, self.records) for name in ("mean", "above", "twice")}
         names = ("right", "true_mean", "true_above") if self._truth is not None else ()
@@ -254,25 +267,31 @@ RANKED = 50  # columns that one statement ranks
 
 
 def count_levels(level: Ints, cells: Ints, number: int) -> Floats:
-    """Return how many records of each ``level`` (n,) lie in each of so many ``cells`` (n,): (levels, cells)."""
+    """Return how many records of each level lie in each cell (levels, ``number``).
+
+    Args:
+        level: The level of each record (n,).
+        cells: The cell of each record (n,), from 0.
+        number: The number of cells.
+    """
     levels = int(level.max()) + 1
     return np.bincount(level * number + cells, minlength=levels * number).reshape(levels, number).astype(np.float64)
 
 
 @dataclass(frozen=True)
 class ReleaseView:
-    """A release that is open, and what adversaries are given beside it.
+    """An open release, and what adversaries are given beside it.
 
     Attributes:
         db: Where the release is open.
         manifest: Its manifest.
-        noise: What draws for an adversary.
+        noise: The generator of an adversary's random numbers.
         database: The database with its tables; None if it is the open file itself.
-        source: Whether the source's records are there, as ``records``.
-        persons: Whether all of them are there as ``people``, too, with their persons.
+        source: Whether the source's records are available as relation ``records``.
+        persons: Whether all records of the source with their persons are available as relation ``people``.
         sample: About how many records are attacked; None for all.
-        within: How near a guess has to come, where values have a distance; None: as the mechanism promises.
-        prefix: What the names of relations begin with that are made of the release.
+        within: How near to the truth a guess counts as right, where values are numbers; None for the promised distance.
+        prefix: The prefix of the relations that are made from the release.
     """
 
     db: Relations
@@ -292,7 +311,7 @@ class ReleaseView:
 
 
 class AttackView(ABC):
-    """A release as arrays. What all kinds of releases share stands here; a kind gives what its tables say."""
+    """A release as arrays: the base class of what each mechanism makes of its tables for adversaries."""
 
     records: str  # the table with the quasi-identifiers
     part: str  # its column that says to which group a record belongs
@@ -301,7 +320,10 @@ class AttackView(ABC):
     relations: tuple[str, ...] = ("rows",)  # relations that are made of the release, behind the view's prefix
 
     def __init__(self, view: ReleaseView) -> None:
-        """Make ``a_records`` (part, q0.., more) as stored, its rows, and ``a_values`` (code, s0.., stated)."""
+        """Make the relations that the arrays are read from.
+
+        They are ``a_records`` (part, q0.., more) as stored, its numbered rows, and ``a_values`` (code, s0.., stated).
+        """
         self.given = view
         self.db, self.roles = view.db, view.roles
         roles, more, database = self.roles, self._more_columns(), view.database
@@ -322,11 +344,11 @@ class AttackView(ABC):
     # What a kind gives ---
 
     def _more_columns(self) -> list[str]:
-        """Return further columns of the records."""
+        """Return further columns that ``a_records`` needs."""
         return []
 
     def _attacked_filter(self) -> exp.Expr:
-        """Return the condition that chooses the records to attack."""
+        """Return the condition for the records to attack."""
         return exp.true()
 
     @property
@@ -337,7 +359,7 @@ class AttackView(ABC):
     @property
     @abstractmethod
     def bounds(self) -> Floats:
-        """Return the promised bounds (m,), 1 where there is none."""
+        """Return the promised bound of the belief in each value (m,); 1 where there is none."""
 
     @abstractmethod
     def blocks(self) -> Iterator[Block]:
@@ -346,18 +368,18 @@ class AttackView(ABC):
     @property
     @abstractmethod
     def channel(self) -> Channel:
-        """Return the channel through which counts per sensitive value are seen."""
+        """Return the channel from counts of sensitive values to published values (``answers.channel``)."""
 
     @abstractmethod
     def observe_levels(self, level: Ints) -> Floats:
-        """Return the channel's view of the records with each level of a quasi-identifier (levels, k)."""
+        """Return the published values added up over the records with each level of a quasi-identifier (levels, k)."""
 
     @abstractmethod
     def excess_share(self) -> float:
-        """Return the share of the records for which a value's posterior exceeds its bound, by exact numbers."""
+        """Return the share of records for which the posterior of some value exceeds its bound, in exact numbers."""
 
     def canonical_orders(self) -> dict[str, tuple[exp.Table, list[str]]]:
-        """Return by table its rows, and the columns that must sort them: for QIT and ST, unless a kind has others."""
+        """Return, by the name of a table, its rows and the columns by which they must be sorted."""
         listed = exp.select(alias_as(self.roles.by_sa.as_column("bid"), "part"), *self.roles.sa_in())
         self.db.create_view("a_listed", listed.from_(table("st", self.given.database)))
         by_table = {self.records: (temp_table("a_records"), ["part", *self.roles.qi_keys])}
@@ -365,7 +387,10 @@ class AttackView(ABC):
 
     @property
     def numbered_groups(self) -> list[Ints]:
-        """Return the records of parts with exchangeable numbers, (parts, size), by number; here there are none."""
+        """Return the records of parts whose numbers must be random: an array (parts, size) for each size, by number.
+
+        By default there are none.
+        """
         return []
 
     @property
@@ -376,12 +401,12 @@ class AttackView(ABC):
     # What follows ---
 
     def name_relation(self, name: str) -> str:
-        """Return what a relation of this view is called; of views that are open at once none has another's."""
+        """Return the name of a relation of this view; views that are open at the same time have different names."""
         return f"{self.given.prefix}_{name}"
 
     @property
     def rows(self) -> exp.Table:
-        """Return relation ``rows``."""
+        """Return the relation ``rows`` as a table."""
         return temp_table(self.name_relation("rows"))
 
     @cached_property
@@ -396,12 +421,15 @@ class AttackView(ABC):
 
     @property
     def record_keys(self) -> Ints:
-        """Return the number of every record's quasi-identifiers together (n,)."""
+        """Return a number for every record's combination of quasi-identifiers (n,)."""
         return np.asarray(self._record_rows["key"].to_numpy().astype(np.int64))
 
     @cached_property
     def levels(self) -> list[Ints]:
-        """Return the quasi-identifiers of every record as ranks from 0 on (n,), NULL last, one array per column."""
+        """Return the level of every record in each quasi-identifier, one array (n,) for each column.
+
+        Levels are ranks of the values from 0, with NULL last.
+        """
         levels: list[Ints] = []
         for begin in range(0, len(self.roles.qi_keys), RANKED):
             ranks = []
@@ -421,12 +449,12 @@ class AttackView(ABC):
 
     @property
     def baseline(self) -> float:
-        """Return the probability of guessing right from the overall frequencies alone."""
+        """Return the probability that a guess from the overall frequencies alone is right."""
         return float(self.shares.max())
 
     @cached_property
     def truth(self) -> Truth | None:
-        """Return the source's view of the records, if it is there."""
+        """Return what the source says of the records; None without the source."""
         if not self.given.source:
             return None
         holes: Holes = {
@@ -444,7 +472,7 @@ class AttackView(ABC):
         return Truth(self.record_keys, key * m + code, records, totals)
 
     def close(self) -> None:
-        """Drop the relations that were made."""
+        """Drop the relations that this view made."""
         self.db.drop(*map(self.name_relation, self.relations))
 
     def make_tally(self) -> Tally:

@@ -35,7 +35,14 @@ SEPARATE = 64  # columns whose associations are reconstructed one by one; of mor
 
 @dataclass(frozen=True)
 class Association:
-    """``level`` (n,); ``counts``, ``errors`` (V, m): n(v, x) and its standard error; ``totals`` (V,)."""
+    """How the sensitive value goes with one quasi-identifier of V levels, as learnt from the release.
+
+    Attributes:
+        level: The level of every record (n,).
+        counts: n(v, x), the estimated records with level v and sensitive value x (V, m).
+        errors: The standard errors of the counts (V, m).
+        totals: The number of records with each level (V,).
+    """
 
     level: Ints
     counts: Floats
@@ -44,9 +51,13 @@ class Association:
 
 
 def learn_association(scene: AttackView, *, errors: bool = True) -> list[Association]:
-    """Every quasi-identifier's association with the sensitive values; ``errors``: with standard errors.
+    """Return the association of every quasi-identifier with the sensitive values.
 
-    Of more than ``SEPARATE`` columns, levels of ``SEPARATE`` at a time are reconstructed together.
+    If there are more than ``SEPARATE`` columns, the levels of that many columns at a time are reconstructed together.
+
+    Args:
+        scene: The release as arrays.
+        errors: Whether standard errors are wanted.
     """
     observed = [scene.observe_levels(level) for level in scene.levels]
     step = 1 if len(observed) <= SEPARATE else SEPARATE
@@ -61,7 +72,7 @@ def learn_association(scene: AttackView, *, errors: bool = True) -> list[Associa
 
 
 def _reconstruct_levels(scene: AttackView, observed: Floats, *, errors: bool) -> tuple[Floats, Floats]:
-    """Return the counts (V, m) behind what is observed at levels (V, m), and their standard errors."""
+    """Return the estimated counts (V, m) from the observation of each level (V, k), and their standard errors."""
     channel, totals = scene.channel, observed.sum(axis=1)
     share, m = totals / channel.records.sum(), len(channel.records)
     weight = share if scene.independent else share * (1 - share)
@@ -72,13 +83,24 @@ def _reconstruct_levels(scene: AttackView, observed: Floats, *, errors: bool) ->
 
 
 def log_ratios(columns: list[Association], shares: Floats) -> list[Floats]:
-    """Logarithm of p(x | v)/f_x for every column (V, m), with ``PSEUDO`` records of the overall frequencies added."""
+    """Return log p(x | v)/f_x for every column, each (V, m).
+
+    ``PSEUDO`` records with the overall frequencies are added to every level, so that no ratio is 0.
+    """
     floor = np.maximum(shares, 1e-12)
     return [np.log((c.counts + PSEUDO * floor) / ((c.totals[:, None] + PSEUDO) * floor)) for c in columns]
 
 
 def multiply_ratios(columns: list[Association], logs: list[Floats], block: Block) -> Floats:
-    """Naive Bayes: the product of the columns' ratios for every record and slot (b, r, t), scaled per record."""
+    """Return naive Bayes likelihoods for every record and slot (b, r, t), scaled so that a record's largest one is 1.
+
+    Each is the product of p(x | v)/f_x over the columns, for the record's level v and the slot's value x.
+
+    Args:
+        columns: The associations of the columns.
+        logs: The logarithms of the ratios, as of ``log_ratios``.
+        block: The records and slots.
+    """
     total = np.zeros(block.shape)
     for one, ratio in zip(columns, logs, strict=True):
         total += ratio[one.level[block.rows][:, :, None], block.codes[:, None, :]]
@@ -95,7 +117,12 @@ Needed = TypeVar("Needed", bound=AttackView, contravariant=True)
 
 @dataclass(frozen=True)
 class AttackContext(Generic[Seen]):
-    """A release, the scene that its tables make, and what several adversaries learn from it, learnt once."""
+    """A release under attack. What several adversaries learn from it is computed once.
+
+    Attributes:
+        view: The release.
+        set_up: The class that turns its tables into arrays; None where no adversary needs these.
+    """
 
     view: ReleaseView
     set_up: type[Seen] | None
@@ -115,13 +142,13 @@ class AttackContext(Generic[Seen]):
 
 @dataclass(frozen=True)
 class Adversary(Generic[Needed]):
-    """An adversary.
+    """An attacker: what it knows, and how it attacks.
 
     Attributes:
-        name: What it is called.
+        name: The name in reports.
         knows: What it knows, in plain words.
-        promised: Whether the mechanisms that name it promise to resist it.
-        attack: Its attack.
+        promised: Whether the mechanisms that list it promise to resist it.
+        attack: The function that carries out the attack.
     """
 
     name: str
@@ -130,7 +157,7 @@ class Adversary(Generic[Needed]):
     attack: Callable[[AttackContext[Needed]], list[Finding]]
 
     def find(self, learnt: AttackContext[Needed]) -> list[Finding]:
-        """Return what it finds, under its name."""
+        """Run the attack and return its findings, under the adversary's name."""
         return [
             replace(one, adversary=one.adversary or self.name, knows=one.knows or self.knows, promised=self.promised)
             for one in self.attack(learnt)
@@ -139,7 +166,10 @@ class Adversary(Generic[Needed]):
 
 @dataclass(frozen=True)
 class ReleaseSeries:
-    """Releases of the same people, attached to ``db`` under ``databases``; ``names`` of their files, for messages."""
+    """Releases of the same people, which are attacked together.
+
+    They are attached to ``db`` under the names ``databases``; messages call them by the ``names`` of their files.
+    """
 
     db: Relations
     manifests: Sequence[Manifest]
@@ -170,7 +200,10 @@ STRENGTHS = (0.55, 0.7, 0.85, 1.0)
 
 
 def attack_by_learning(learnt: AttackContext[AttackView]) -> list[Finding]:
-    """Find the posterior of every record under the reconstructed associations."""
+    """Find the posterior of every record by naive Bayes, from associations that the release itself teaches.
+
+    Likelihoods are raised to the power at which beliefs add up to the reconstructed counts most nearly.
+    """
     scene, columns = learnt.scene, learnt.associations
     tally = scene.make_tally()  # the power at which beliefs add up to the reconstructed counts most nearly
     strength = min(STRENGTHS, key=lambda one: _moved_share(columns, learn_beliefs(scene, columns, one)))
@@ -182,7 +215,17 @@ def attack_by_learning(learnt: AttackContext[AttackView]) -> list[Finding]:
 def learn_beliefs(
     scene: AttackView, columns: list[Association], strength: float = 1.0, tally: Tally | None = None
 ) -> list[Association]:
-    """Update beliefs in one round: count posteriors into ``tally``, or return the counts that they sum to."""
+    """Compute the posterior of every record from the associations, once through all blocks.
+
+    Args:
+        scene: The release as arrays.
+        columns: The associations to start from.
+        strength: The power to which likelihoods are raised.
+        tally: Where the posteriors are counted; None if they are only summed up.
+
+    Returns:
+        Without a tally, associations whose counts are the sums of the posteriors. With one, ``columns`` unchanged.
+    """
     logs = [strength * ratio for ratio in log_ratios(columns, scene.shares)]
     counts = [np.zeros(one.counts.size) for one in columns]
     for block in scene.blocks():

@@ -142,7 +142,7 @@ class RemoteDialect:
 
 
 def temporary_name(table: exp.Table) -> str | None:
-    """Return the name of a temporary relation of privsql's own, without the prefix."""
+    """Return the name of a temporary relation that privsql made, without the prefix; None for any other table."""
     return table.name.removeprefix(PREFIX) if "temp" in (table.catalog, table.db) else None
 
 

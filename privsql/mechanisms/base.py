@@ -40,13 +40,13 @@ Figure = float | int | None
 
 @dataclass(frozen=True)
 class AlternativeMeasure:
-    """A figure by which algorithms are compared.
+    """One of the figures by which algorithms are compared.
 
     Attributes:
         key: Its key in JSON.
         title: Its title for people.
-        form: How it is formatted.
-        lowest: Whether the lowest figure is the best.
+        form: The format of its numbers.
+        lowest: Whether a lower figure is better.
     """
 
     key: str
@@ -57,7 +57,7 @@ class AlternativeMeasure:
 
 @dataclass(frozen=True)
 class Alternative:
-    """One algorithm: its figures by key, or why it refuses."""
+    """One algorithm in a comparison: its figures by key, or the reason why it can't be used."""
 
     algorithm: str
     figures: dict[str, Figure]
@@ -66,21 +66,21 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Alternatives(Outcome):
-    """All algorithms of a mechanism, what is measured of them, and one line of advice."""
+    """A comparison of all algorithms of a mechanism for one source, with one line of advice."""
 
     measures: Sequence[AlternativeMeasure]
     rows: Sequence[Alternative]
     advice: str
 
     def choose_best(self, measure: AlternativeMeasure) -> float | None:
-        """Return the best figure that any algorithm has; None where they do not differ."""
+        """Return the best figure of any algorithm by one measure; None if all have the same."""
         figures = {figure for row in self.rows if (figure := row.figures.get(measure.key)) is not None}
         if len(figures) < 2:
             return None
         return min(figures) if measure.lowest else max(figures)
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield all algorithms, the best of each figure marked, why some refuse, and the advice."""
+        """Yield the table of algorithms with the best figures marked, the reasons for refusals, and the advice."""
         feasible = [row for row in self.rows if row.refused is None]
         lines = []
         for measure in self.measures:
@@ -104,11 +104,11 @@ class Alternatives(Outcome):
 
 @dataclass(frozen=True)
 class Curve(Alternatives):
-    """Thresholds of a mechanism beside each other; rows are named by their threshold."""
+    """A comparison of thresholds of one mechanism; each row is named by its threshold."""
 
     @property
     def points(self) -> list[tuple[str, dict[str, Figure]]]:
-        """Return (threshold, figures by key) of those that can be met."""
+        """Return (threshold, figures by key) for the thresholds that can be met."""
         return [(row.algorithm, row.figures) for row in self.rows if row.refused is None]
 
     def as_json(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class Curve(Alternatives):
         return {"curve": rows}
 
     def plot(self) -> Any:
-        """Return the picture of the points; ``EngineError`` without altair."""
+        """Return a chart of the points; raise ``EngineError`` if altair is not installed."""
         from privsql import plot
 
         return plot.draw_picture(plot.chart_curve, self.points)
@@ -144,64 +144,66 @@ VIEW_COMMENTS = {
 
 @dataclass(frozen=True)
 class TableShape:
-    """Quasi-identifiers and sensitive columns: ``domain`` counts the sensitive values, ``records`` holds all.
+    """A source that is a table of quasi-identifiers and sensitive columns.
+
+    The engine has it as two relations: ``domain`` counts the sensitive values, ``records`` holds all records.
 
     Attributes:
-        numeric: Whether its one sensitive column is a number or a point in time; else values are categories.
-        most_numbers: The most different numbers that are taken for categories; None for any number.
+        numeric: Whether the one sensitive column is a number or a point in time; else its values are categories.
+        most_numbers: The most different numbers that are treated as categories; None if there is no limit.
     """
 
     numeric: bool
     most_numbers: int | None
 
     def listed(self, params: Any) -> ListedValues | None:
-        """Return the public list of sensitive values; None where the records tell them, as of every plain table."""
+        """Return the public list of sensitive values; None where the values are taken from the records."""
         return None
 
 
 class ItemSetShape(ABC, Generic[P]):
-    """Item sets: relations ``universe``, ``baskets`` and ``contents``."""
+    """A source of item sets, which the engine has as relations ``universe``, ``baskets`` and ``contents``."""
 
     @abstractmethod
     def universe(self, params: P) -> Universe:
-        """Return where the items are listed."""
+        """Return what lists the items that may occur."""
 
 
 class CategoricalShape(ABC, Generic[P]):
-    """Columns of a contingency table, as sensitive ones of a table."""
+    """A source whose columns all become dimensions of a contingency table; they count as sensitive columns."""
 
     @abstractmethod
     def domains(self, params: P) -> Mapping[str, Universe]:
-        """Return by column where its values are listed."""
+        """Return what lists the values of each column, by its name."""
 
 
 # What several releases of the same subjects are together ---
 
 
 class NoComposition:
-    """Nothing is promised of two releases: a second one is refused."""
+    """No guarantee covers two releases together, so a second release of the same records is refused."""
 
 
 @dataclass(frozen=True)
 class LedgerRelease:
-    """A release in a ledger: its number, and the table of (id, bid) of its records."""
+    """A release in a ledger: its number, and the table that says in which bucket (bid) each record (id) was."""
 
     number: int
     members: exp.Table
 
 
 class GroupComposition(ABC, Generic[P]):
-    """One guarantee covers chains of releases of the same subjects."""
+    """The rules for mechanisms with one guarantee for a whole chain of releases of the same subjects."""
 
     @abstractmethod
     def terms(self, params: P) -> Any:
-        """Return what must agree between the releases of a chain, besides their columns."""
+        """Return the parameters that must be the same in all releases of a chain; columns must be the same, too."""
 
     @abstractmethod
     def covered(self, algorithms: Sequence[str]) -> str | None:
         """Return in words what releases by these algorithms, oldest first, guarantee together.
 
-        The result is None where nothing covers them.
+        The result is None if no guarantee covers them.
         """
 
     @abstractmethod
@@ -210,7 +212,7 @@ class GroupComposition(ABC, Generic[P]):
 
     @abstractmethod
     def published(self, db: Relations, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
-        """Return the checks of what an adversary sees in every pair of releases.
+        """Return the checks of what an adversary sees in every pair of published releases.
 
         Release i is attached to ``db`` as database ``r<i>``.
         """
@@ -219,13 +221,13 @@ class GroupComposition(ABC, Generic[P]):
     def by_record(
         self, db: Relations, releases: Sequence[LedgerRelease], known: exp.Query, manifest: Manifest
     ) -> list[Check]:
-        """Return the checks of the records of all releases.
+        """Return the checks of a chain that follow each record through all releases.
 
         Args:
-            db: Where the tables of members lie.
+            db: Where the tables of members are.
             releases: The releases with their members, by rising number.
             known: The query for (id, value) of all records.
-            manifest: That of the last release, for its columns.
+            manifest: The manifest of the last release, for its columns.
         """
 
 
@@ -233,10 +235,12 @@ Unit = Literal["presence", "value"]
 
 
 class BudgetComposition(ABC, Generic[P]):
-    """Releases add up what they spend. Exact counts are no part of the guarantee, so none is stated anywhere.
+    """The rules for mechanisms whose releases add up the budgets that they spend.
+
+    Exact counts of records are not covered by the guarantee, so they are stated nowhere.
 
     Attributes:
-        unit: What the budget protects: a record's presence, or one value of a record that is known to be there.
+        unit: What the budget protects: a record's presence, or one value of a record whose presence is known.
     """
 
     unit: ClassVar[Unit]
@@ -251,7 +255,7 @@ class BudgetComposition(ABC, Generic[P]):
 
     @abstractmethod
     def rho(self, params: P) -> Fraction | None:
-        """Return the rho that a zero-concentrated release spends; None for any other."""
+        """Return the rho that a release spends under zero-concentrated differential privacy; None for pure noise."""
 
 
 Shape = TableShape | ItemSetShape[Any] | CategoricalShape[Any]
@@ -260,14 +264,14 @@ Composition = NoComposition | GroupComposition[Any] | BudgetComposition[Any]
 
 @dataclass(frozen=True)
 class Proposal:
-    """Parameters for the table ``[mechanism]`` of a specification, with remarks on them as comments.
+    """Parameters that ``init`` proposes for the table ``[mechanism]`` of a specification, with remarks as comments.
 
     Attributes:
-        promise: What the release promises, and what it does not protect: a sentence each.
-        precision: The errors of counts of the worst protected value; None where no closed form tells them.
+        promise: What the release promises and what it does not protect, one sentence each.
+        precision: The errors of counts of the worst protected value; None where no closed form is known.
         remarks: Further comments.
-        left_out: Columns of the source that have no place in what can be published.
-        decide: Parameters that the publisher has to confirm, since they were read from the records.
+        left_out: Columns of the source that can't be published by this mechanism.
+        decide: Parameters that were read from the records, so that the publisher has to confirm them.
     """
 
     parameters: Json
@@ -279,7 +283,7 @@ class Proposal:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Return the promise and the precision, a line for each sentence."""
+        """Return the promise and the precision, one line for each sentence."""
         if self.precision is None:
             return self.promise
         text = self.precision.warning if self.precision.is_useless else f"Precision: {self.precision.text}."
@@ -296,9 +300,9 @@ class ProfiledSource:
         harmless: Values of the sensitive column that harm nobody.
         protect: The values that the publisher wants to protect, if any are named.
         weights: Whether a survey weight is published.
-        any_rule: Whether anything that can be met is wanted, where nothing useful can.
-        persons: Whether one record of each person is published, of those who have several.
-        first: Whether that is the first one, which no sensitive value decides.
+        any_rule: Whether parameters are wanted that can be met, even if the release is of little use.
+        persons: Whether one record is published of each person who has several.
+        first: Whether that is the first one by some order, so that no sensitive value decides which it is.
     """
 
     columns: Sequence[Profile]
@@ -312,7 +316,7 @@ class ProfiledSource:
 
     @property
     def of_a(self) -> str:
-        """Return what a record is called in a promise: a person only where each person has one."""
+        """Return what a promise calls a record: it is a person only where each person has one record."""
         return "a person" if self.persons else "a record"
 
 
@@ -324,11 +328,14 @@ NO_CURVE = "curve: this mechanism has no threshold of beliefs; 'privsql evaluate
 class Mechanism(ABC, Generic[P, F]):
     """The algorithms of one family: how their releases are planned, made, proved, read and attacked.
 
-    A mechanism is a subclass in a folder beside this module and a line of ``registry``. Nothing outside the folder
-    knows more of it than this class. An instance holds nothing: all that a release depends on is an argument.
+    To add a mechanism, write a subclass in a folder beside this module and add a line to ``registry``. Code outside the
+    folder uses only the methods of this class. Instances have no state: everything that a release depends on is an
+    argument.
 
-    Every method is abstract unless its body is true of every mechanism, so what is forgotten fails when the mechanism
-    is loaded. ``P`` are the parameters that a publisher sets, ``F`` the facts that a release states.
+    A method is abstract unless its body is right for every mechanism. So a subclass that forgets one fails when it is
+    loaded.
+
+    ``P`` is the type of the parameters that a publisher sets, ``F`` that of the facts that a release states.
     """
 
     kind: ClassVar[str]
@@ -356,9 +363,10 @@ class Mechanism(ABC, Generic[P, F]):
 
     @abstractmethod
     def plan(self, db: Relations, source: Records, params: P) -> Facts:
-        """Return the facts of the release that ``publish`` would make.
+        """Return the facts that a release by ``publish`` would have.
 
-        Where releases add up budgets, the plan is made before the budget is spent: what can be refused is refused here.
+        Where releases add up budgets, the plan is made before the budget is spent. So every reason to refuse a release
+        must be found here.
 
         Raises:
             InfeasibleError: The records can't be published under these parameters.
@@ -375,14 +383,14 @@ class Mechanism(ABC, Generic[P, F]):
 
     @abstractmethod
     def predict_curve(self, db: Relations, source: Records, params: P) -> Curve:
-        """Return what thresholds beside the stated one promise, and what they are predicted to give.
+        """Predict releases with other thresholds than the stated one: what they promise and how good their answers are.
 
         Raises:
             UsageError: The mechanism has no threshold of beliefs.
         """
 
     def foresee_precision(self, params: P, bounds: Sequence[VerifiedBound], columns: int) -> Precision | None:
-        """Return the errors of counts in closed form; None where none is known. Nothing is measured.
+        """Return the errors of counts in closed form, before anything is measured; None where no form is known.
 
         A private mechanism reads public figures only, and never ``bounds``.
 
@@ -395,72 +403,78 @@ class Mechanism(ABC, Generic[P, F]):
 
     @abstractmethod
     def publish(self, db: Relations, source: Records, params: P, key: Key) -> F:
-        """Make the tables of a release in database ``release`` of ``db``; return the facts for its manifest."""
+        """Make the tables of a release in database ``release`` of ``db``, and return the facts for its manifest."""
 
     # What a release holds ---
 
     @abstractmethod
     def require_columns(self, manifest: Manifest, params: P) -> None:
-        """Raise ``UsageError`` for columns that no release of this mechanism has."""
+        """Raise ``UsageError`` if the manifest states columns that a release of this mechanism can't have."""
 
     @abstractmethod
     def views(self, manifest: Manifest) -> Views:
-        """Return the views of a release beside its tables; sums of the weights of ``WEIGHTED`` are counts."""
+        """Return the queries of the views that a release has beside its tables, by name.
+
+        The sum of the weights of view ``WEIGHTED`` over some rows estimates a count.
+        """
 
     def functions(self, manifest: Manifest) -> IntervalFunctions | None:
-        """Return the functions that count rows of ``WEIGHTED`` with intervals; None where it states no variance."""
+        """Return the SQL functions that count rows of ``WEIGHTED`` with intervals; None if variances are not known."""
         return None
 
     # The proof of a release ---
 
     @abstractmethod
     def checks(self, release: CheckedRelease[P, F]) -> list[Check]:
-        """Return the checks that need the release alone; they may make views for the methods that follow."""
+        """Return the checks that need nothing but the release; they may make views for the methods that follow."""
 
     @abstractmethod
     def long_checks(self, release: CheckedRelease[P, F]) -> list[Check]:
-        """Return the checks that take longer: ``verify`` makes them, ``publish`` does not.
+        """Return the slow checks, which ``verify`` runs and ``publish`` does not.
 
-        They follow from how ``publish`` makes a release, and are no less part of the proof: a stranger's release may
-        have been made otherwise.
+        A release by ``publish`` passes them by construction. They are still part of the proof, because somebody else's
+        release may have been made in another way.
         """
 
     @abstractmethod
     def source_checks(self, release: CheckedRelease[P, F], source: Records, params: P) -> list[Check]:
-        """Return the checks against the source.
+        """Return the checks of a release against its source.
 
         Args:
-            release: The release; ``checks`` have been made.
+            release: The release, after ``checks`` were run.
             source: The records, sorted.
-            params: Those of the specification that names the source.
+            params: The parameters of the specification that names the source.
         """
 
     @abstractmethod
     def measured(self, release: CheckedRelease[P, F]) -> Facts:
         """Return the facts that follow from the tables and that no check compares; ``verify`` compares and shows them.
 
-        It is called after ``checks``.
+        It is called after ``checks`` were run.
         """
 
     @abstractmethod
     def bounds(self, release: CheckedRelease[P, F]) -> list[VerifiedBound]:
-        """Return the bounds that hold, value by value, once all checks do; it is called after ``checks``."""
+        """Return the bounds that hold for each value if all checks hold; it is called after ``checks`` were run."""
 
     # Answers ---
 
     @abstractmethod
     def answers(self, db: Relations, manifest: Manifest) -> Answers:
-        """Return the open release as one that reads an analyst's SQL and answers it."""
+        """Return an object that reads an analyst's SQL and answers it from the open release."""
 
     @abstractmethod
     def evaluate(self, context: EvaluationContext) -> Evaluated:
-        """Return the errors of a release's answers, as its source tells them."""
+        """Return how far the answers of a release are from those of its source."""
 
     # Attacks ---
 
     @abstractmethod
     def attack_view(self) -> type[AttackView] | None:
-        """Return the release as arrays, for adversaries who learn from quasi-identifiers; None if it has none."""
+        """Return the class that reads a release as arrays, for adversaries who learn from quasi-identifiers.
+
+        The result is None if no adversary does.
+        """
 
     @abstractmethod
     def adversaries(self) -> Sequence[Adversary[Any]]:
@@ -468,11 +482,11 @@ class Mechanism(ABC, Generic[P, F]):
 
     @abstractmethod
     def joint_attacks(self) -> Sequence[JointAttack]:
-        """Return the attacks that need a second release; on two releases, those run that both mechanisms name."""
+        """Return the attacks on two releases together; those are run that the mechanisms of both releases list."""
 
     @abstractmethod
     def measure_learning(self, view: ReleaseView) -> Finding | None:
-        """Return how often an attacker who learns from the release is right; None where no model tells that."""
+        """Return how often an attacker who learns from the release is right; None if no model predicts that."""
 
     # Words ---
 
@@ -482,13 +496,13 @@ class Mechanism(ABC, Generic[P, F]):
 
     @abstractmethod
     def words(self, params: P) -> ReleasePromises:
-        """Return what a release promises and what it does not, in sentences for readers who do not know it."""
+        """Return what a release promises and what it does not, in sentences for readers who do not know the field."""
 
     @abstractmethod
     def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
-        """Return the parts of an open release, such as its buckets or its noisy tree, for people.
+        """Return the parts of an open release, such as its buckets or its noisy tree, as tables for people.
 
-        It is called after the checks.
+        It is called after ``checks`` were run.
         """
 
     # What follows for every mechanism ---
@@ -499,7 +513,7 @@ class Mechanism(ABC, Generic[P, F]):
         return not (isinstance(self.composition, BudgetComposition) and self.composition.unit == "presence")
 
     def define_views(self, manifest: Manifest) -> list[ViewDefinition]:
-        """Return the views of a release: NAME_weighted first, then what else its mechanism has."""
+        """Return the definitions of the release's views: NAME_weighted first, then any others."""
         return [
             ViewDefinition(f"{manifest.name}_{ending}", query, VIEW_COMMENTS[ending])
             for ending, query in self.views(manifest).items()
@@ -511,7 +525,7 @@ class Mechanism(ABC, Generic[P, F]):
         return {name: [(called, kind) for _, called, kind in one.place_columns(manifest.roles)] for name, one in tables}
 
     def read(self, manifest: Manifest) -> P:
-        """Return the parameters of a release; ``UsageError`` if these or its facts are none that it can have."""
+        """Return the parameters of a release; raise ``UsageError`` if parameters, facts or columns are not valid."""
         try:
             self.read_facts(manifest)
             params = self.parameters.model_validate(manifest.parameters)
@@ -521,11 +535,11 @@ class Mechanism(ABC, Generic[P, F]):
         return params
 
     def read_facts(self, manifest: Manifest) -> F:
-        """Return the facts of a release; ``ValidationError`` if it is not what ``read`` takes."""
+        """Return the facts of a release; raise ``ValidationError`` if they are not valid."""
         return self.facts.model_validate(manifest.facts)
 
     def read_release(self, db: Relations, manifest: Manifest, database: str | None) -> CheckedRelease[P, F]:
-        """Return a release for its checks; ``UsageError`` as of ``read``."""
+        """Return the release as its checks need it; raise ``UsageError`` as ``read`` does."""
         from privsql.model.checks import CheckedRelease
 
         params, facts = self.read(manifest), self.read_facts(manifest)

@@ -22,7 +22,7 @@ MOST = 2**30  # bytes
 
 
 def bounded_zeros(*shape: int) -> NDArray[np.float64]:
-    """``np.zeros``; ``EngineError`` for more than ``MOST`` bytes, where the machine would rather end the process."""
+    """Return ``np.zeros``; raise ``EngineError`` for more than ``MOST`` bytes, which might end the process."""
     size = prod(max(length, 0) for length in shape) * np.dtype(np.float64).itemsize
     if size > MOST:
         raise EngineError(f"an array of {' x '.join(f'{length:,}' for length in shape)} numbers is too large")
@@ -30,28 +30,28 @@ def bounded_zeros(*shape: int) -> NDArray[np.float64]:
 
 
 def as_doubles(numbers: pa.Array | pa.ChunkedArray, null: float = np.nan) -> Reals:
-    """Return numbers, or their texts, as doubles, and ``null`` for NULL.
+    """Return numbers, or texts of numbers, as doubles, with ``null`` in place of NULL.
 
-    A whole number beyond 2^53 becomes the double next to it, which Arrow refuses to do by default.
+    A whole number beyond 2^53 becomes the nearest double, which Arrow refuses to do by default.
     """
     return np.asarray(numbers.cast(pa.float64(), safe=False).fill_null(null).to_numpy(), dtype=np.float64)
 
 
 def round_copies(weights: Reals) -> Ints:
-    """Round weights to numbers of records so that no running total is off by more than 1/2.
+    """Round weights to whole numbers of records so that no running total is off by more than 1/2.
 
-    Negative weights, which noise makes, count as 0.
+    Negative weights, which noise can make, count as 0.
     """
     totals = np.floor(np.cumsum(np.maximum(weights, 0)) + 0.5).astype(np.int64)
     return np.diff(totals, prepend=0)
 
 
 def largest_transport(supply: Ints, demand: Ints, ways: tuple[Ints, Ints], room: Ints) -> int:
-    """Return the largest integral flow from supplies to demands.
+    """Return the size of the largest integral flow from n sources to m sinks.
 
     Args:
-        supply: What each of n sources has.
-        demand: What each of m sinks takes.
+        supply: The supply of each source (n,).
+        demand: The demand of each sink (m,).
         ways: The source and the sink of each edge.
         room: The capacity of each edge.
     """
@@ -88,7 +88,7 @@ class ReleaseArrays:
     values: list[str | None]
 
     def select_buckets(self, chosen: NDArray[np.bool_]) -> ReleaseArrays:
-        """Return the records and lists of some buckets (buckets,), numbered anew."""
+        """Return the records and lists of the buckets that ``chosen`` (buckets,) marks, with buckets numbered anew."""
         number = np.cumsum(chosen) - 1
         records, entries = chosen[self.bucket], chosen[self.listed_bucket]
         return ReleaseArrays(
@@ -107,6 +107,9 @@ class ReleaseArrays:
 
     @property
     def log_shares(self) -> Reals:
-        """Return the logarithms of the shares of the values (K,); one that is not listed counts for half a record."""
+        """Return the logarithm of each value's share of all listed values (K,).
+
+        A value that is not listed counts as half a record.
+        """
         counts = np.maximum(np.bincount(self.listed_value, self.listed_count, len(self.values)), 0.5)
         return np.asarray(np.log(counts / counts.sum()))

@@ -38,9 +38,11 @@ def _is_none(value: object) -> bool:
 
 
 class Bins(BaseModel):
-    """Bins of one width, from ``origin``; or between ``edges``, the last one without end; of a calendar; of codes.
+    """A rule that puts the values of a column into bins.
 
-    Or numbers that are rounded, and cut at their ends.
+    One of five rules is set: bins of one ``width`` that start at ``origin``; bins between ``edges``, of which the last
+    one has no end; a calendar ``unit``; the first ``prefix`` characters of a code; or numbers that are rounded, and cut
+    at their ends.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -68,7 +70,7 @@ class Bins(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _expand_short_form(cls, value: Any) -> Any:
-        """A number is a width, a text a unit."""
+        """Return the full form of a rule that is given as a number (a width) or as a text (a unit)."""
         if isinstance(value, str) and value in MONTHS:
             return {"unit": value}
         if isinstance(value, bool | dict | Bins):
@@ -98,26 +100,26 @@ class Bins(BaseModel):
 
     @property
     def rounds(self) -> bool:
-        """Return whether numbers are rounded or cut, so that sums and means are near those of the source."""
+        """Return whether numbers are rounded or cut at their ends: then sums and means are near those of the source."""
         return self.round is not None or self.top is not None or self.bottom is not None
 
     @property
     def only_cuts(self) -> bool:
-        """Return whether numbers are cut at their ends and not rounded: all others are those of the source."""
+        """Return whether numbers are cut at their ends but not rounded, so that all others are those of the source."""
         return self.rounds and self.round is None
 
     @property
     def half(self) -> Fraction:
-        """Return how far rounding moves a number at most."""
+        """Return the most by which rounding moves a number."""
         return Fraction(self.round or 0) / 2
 
     def cut(self, value: Fraction) -> Fraction:
-        """Return a number, or the end that it lies beyond."""
+        """Return a number, or the end of the range if the number lies beyond it."""
         value = value if self.top is None else min(value, Fraction(self.top))
         return value if self.bottom is None else max(value, Fraction(self.bottom))
 
     def round_number(self, value: Fraction) -> Fraction:
-        """Return the multiple that stands for a number."""
+        """Return the multiple to which a number is rounded."""
         step, value = Fraction(self.round or 0), self.cut(value)
         return (value + step / 2) // step * step if step else value
 
@@ -129,12 +131,12 @@ class Bins(BaseModel):
 
     @property
     def stated_numbers(self) -> tuple[Decimal, ...]:
-        """Return all numbers that it states, which the column's type has to hold."""
+        """Return all numbers that the rule names, which the column's type has to hold."""
         stated = (self.width, self.round, self.top, self.bottom)
         return (self.origin, *self.edges, *(one for one in stated if one is not None))
 
     def holds(self, value: Fraction | Decimal | date | datetime) -> bool:
-        """Return whether a value stands for a bin."""
+        """Return whether a value is one that is published for a bin."""
         if self.rounds and isinstance(value, Fraction | Decimal):
             return self.round_number(Fraction(value)) == Fraction(value)
         return self.begins_at(value)

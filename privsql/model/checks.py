@@ -48,13 +48,13 @@ BROKEN = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionEr
 
 @dataclass(frozen=True)
 class Check:
-    """A named check.
+    """One named check of a release.
 
     Attributes:
-        name: What holds if it finds nothing.
-        query: A query for offending rows, or a function that lists what is wrong or makes such a query.
-        compared: Says what was compared, once the check has run.
-        limit: Says what the check can't tell, once it has run.
+        name: The statement that holds if the check finds nothing.
+        query: A query for offending rows, or a function that lists what is wrong or returns such a query.
+        compared: Returns what was compared, once the check has run.
+        limit: Returns what the check can't tell, once it has run.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Check:
 
 @dataclass(frozen=True)
 class CheckResult(JsonObject):
-    """The outcome of a check; ``violations`` is counted up to ``MOST_OFFENDING_ROWS``."""
+    """The outcome of a check; ``violations`` counts offending rows, but no more than ``MOST_OFFENDING_ROWS``."""
 
     json_keys = ("name", "ok", "violations", "offending?", "compared?", "limit?")
 
@@ -89,14 +89,14 @@ class VerifiedBound(JsonObject):
     """A bound that was verified; numbers are exact texts.
 
     Attributes:
-        value: What is bounded.
-        bound: The bound.
-        found: How far the release goes, as its tables say.
+        value: The value, or the group of values, whose bound this is.
+        bound: The bound that is promised.
+        found: The highest figure that the tables of the release show.
         records: How many published records have the value, where the release states that.
-        even: The share of the value in buckets with and without it that would give counts of the same precision, where
-            that is known.
+        even: A share h of the value, where known: if buckets either held the value with share h or not at all, its
+            counts would be as precise as they are here.
         group: Whether several values are bounded together.
-        belief: Whether bound and found are probabilities.
+        belief: Whether ``bound`` and ``found`` are probabilities.
     """
 
     json_keys = ("value", "bound", "found", "records?")
@@ -111,12 +111,12 @@ class VerifiedBound(JsonObject):
 
     @property
     def protects(self) -> bool:
-        """Return whether it keeps a belief below 1, so that the value is protected."""
+        """Return whether the bound keeps a belief below 1, so that the value is protected."""
         return self.belief and self.found != NO_BELIEF and Fraction(self.bound) < 1
 
 
 def run_checks(db: Relations | None, checks: Sequence[Check], report: Reporter = SILENT) -> list[CheckResult]:
-    """Run checks in order. A check whose query can't run on what was found has failed."""
+    """Run checks in order and return their results; a check whose query can't be run on the release has failed."""
     return [_run_check(db, check) for check in report_steps(report, checks, len(checks))]
 
 
@@ -149,7 +149,7 @@ def _make_result(check: Check, wrong: Sequence[str]) -> CheckResult:
 
 
 def differ_from_spec(stated: Parameters, params: Parameters) -> list[str]:
-    """Return parameters of a release that are not those of the specification, but for ``ALLOWANCES``."""
+    """Return the parameters of a release that differ from the specification's, except for those in ``ALLOWANCES``."""
     one, other = stated.as_stated(), params.as_stated()
     names = sorted((one.keys() | other.keys()) - ALLOWANCES)
     return [
@@ -166,10 +166,15 @@ ONE = exp.Literal.number(1)
 
 
 def in_order(relation: exp.Table, columns: Sequence[str], *, strict: bool) -> exp.Query:
-    """Return the query for rows of a table that lie out of canonical order; ``strict``: equal rows are a fault too.
+    """Return the query for rows of a table that are out of canonical order.
 
-    NULL is the largest. The first column that differs tells, which is three times as fast as rows as values; a CASE of
-    many columns is no deeper than that of one.
+    NULL is the largest value. The first column that differs decides. That is three times as fast as comparing whole
+    rows, and a CASE over many columns is nested no deeper than one over a single column.
+
+    Args:
+        relation: The table.
+        columns: The columns by which it has to be sorted.
+        strict: Whether two equal rows are a fault, too.
     """
     numbers = range(len(columns))
     keys = [(column(f"c_{k}"), column(f"p_{k}")) for k in numbers]
@@ -193,9 +198,9 @@ def in_order(relation: exp.Table, columns: Sequence[str], *, strict: bool) -> ex
 def compare_rows(
     columns: Sequence[exp.Expr], first: WeightedRows, second: WeightedRows, *, fewer: bool = False
 ) -> exp.Query:
-    """Return the query for combinations of columns that two relations do not hold equally often.
+    """Return the query for the combinations of columns that two relations hold a different number of times.
 
-    ``fewer``: the first may hold them more often.
+    With ``fewer`` it is no fault if the first relation holds a combination more often.
     """
     total, none = exp.Sum(this=column("n")), exp.Literal.number(0)
     holes: Holes = {"columns": columns, "first": first[0], "first_weight": first[1]}
@@ -212,15 +217,15 @@ F = TypeVar("F", bound=Facts)
 
 @dataclass(frozen=True)
 class CheckedRelease(Generic[P, F]):
-    """A release for its checks, which read its tables as views ``v_<name>`` with privsql's names of columns.
+    """A release under its checks, which read its tables as views ``v_<name>`` with internal names of columns.
 
     Attributes:
         db: The engine that has the tables.
-        manifest: What the release states of itself.
-        params: The parameters that it states.
-        facts: The facts that it states.
-        database: Where the tables lie; None: in the current database.
-        tables: Their columns.
+        manifest: The manifest of the release.
+        params: The parameters that the manifest states.
+        facts: The facts that the manifest states.
+        database: The database that holds the tables; None for the current one.
+        tables: The layout of every table.
     """
 
     db: Relations
@@ -241,13 +246,13 @@ class CheckedRelease(Generic[P, F]):
         return self.manifest.algorithm
 
     def name_tables(self) -> None:
-        """Make the views of its tables."""
+        """Make the view ``v_<name>`` of each table."""
         for name, one in self.tables.items():
             rows = one.select_inside(self.roles, table(name, self.database))
             self.db.create_view(f"v_{one.view or name.removeprefix('privsql_')}", rows)
 
     def view(self, name: str) -> exp.Table:
-        """Return the view of a table."""
+        """Return the view of a table, as a query names it."""
         return temp_table(f"v_{name}")
 
     def read_view(self, name: str) -> pa.Table:
@@ -255,16 +260,17 @@ class CheckedRelease(Generic[P, F]):
         return self.db.arrow(all_rows(self.view(name)))
 
     def list_values(self, *columns: str) -> list[tuple[Any, ...]]:
-        """Return the text of every listed value, by code, with some columns of ``values``."""
+        """Return the text of every listed value, by code, followed by these ``columns`` of table ``values``."""
         labels = [exp.cast(item, "VARCHAR") for item in self.roles.sa_columns()]
         listed = exp.select(*labels, *map(column, columns)).from_(self.view("values")).order_by("code")
         return [(label_value(row[: len(labels)]), *row[len(labels) :]) for row in self.db.rows(listed)]
 
     def fill_query(self, file: str, **holes: Hole | str) -> exp.Query:
-        """Return a query of ``sql/`` with its holes filled, those that ``holes`` leaves out by their names.
+        """Return a query of ``sql/`` with its holes filled.
 
-        ``sa`` and ``qi`` hold columns, behind ``_`` of the table of that alias; any other hole the view of its name. A
-        text names two aliases whose values are compared, ``same_value="st v"``.
+        A hole that ``holes`` leaves out is filled by its name: ``sa`` and ``qi`` by the sensitive columns and the
+        quasi-identifiers, with ``_`` and an alias by those of that table, any other by the view of its name. A hole
+        given as a text of two aliases, such as ``same_value="st v"``, compares the values of these two tables.
         """
         filled: dict[str, Hole] = {hole: self._fill_by_name(hole) for hole in list_holes(file) - holes.keys()}
         for hole, filling in holes.items():
@@ -284,9 +290,9 @@ class CheckedRelease(Generic[P, F]):
         return self.view(hole)
 
     def compare_values(self, weight: exp.Expr, *, fewer: bool = False) -> exp.Query:
-        """Return the query for sensitive values that ST and the source hold unequally often.
+        """Return the query for sensitive values that ST and the source hold a different number of times.
 
-        ``fewer``: ST may hold them less often.
+        With ``fewer`` it is no fault if ST holds a value less often.
         """
         source = temp_table("domain"), column("records")
         return compare_rows(self.roles.sa_columns(), source, (self.view("st"), weight), fewer=fewer)
@@ -319,18 +325,22 @@ class CheckedRelease(Generic[P, F]):
         return [Check(name, one if isinstance(one, exp.Query) else partial(one, self)) for name, one in named.items()]
 
     def compare_facts(self, recomputed: Mapping[str, Any]) -> list[str]:
-        """Return the stated facts that differ from recomputed ones."""
+        """Return a text for each fact whose stated value is not the one that ``recomputed`` has under its name."""
         pairs = [(name, getattr(self.facts, name), value) for name, value in recomputed.items()]
         return [f"{name}: stated {stated}, found {value}" for name, stated, value in pairs if stated != value]
 
     def compare_records(self, published: int) -> list[str]:
-        """Return what the manifest states of records, if the tables hold other numbers."""
+        """Return a text for each number of records in the manifest that the tables contradict.
+
+        Args:
+            published: The number of records in the tables.
+        """
         stated = self.manifest.published, self.manifest.records
         found = published, published + (self.manifest.suppressed or 0)
         pairs = zip(("published", "records"), stated, found, strict=True)
         return [f"{name}: stated {one}, found {other}" for name, one, other in pairs if one != other]
 
     def check_orders(self, orders: Mapping[str, Sequence[str]]) -> list[Check]:
-        """Return the checks that rows of tables lie in order of some columns, once each."""
+        """Return the checks that rows of tables are sorted by these columns, each without equal rows."""
         queries = {name: in_order(self.view(name), keys, strict=True) for name, keys in orders.items()}
         return self.list_checks({f"rows of {name} lie in order, once each": one for name, one in queries.items()})

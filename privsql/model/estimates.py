@@ -26,13 +26,15 @@ FIGURES = ("estimate", "std_error", "low", "high")  # the last columns of every 
 
 
 def find_weakest(grounds: Iterable[RestsOn]) -> RestsOn:
-    """Return the weakest of the grounds that figures rest on; ``exact`` of none."""
+    """Return the weakest of the grounds that figures rest on; ``exact`` if there are none."""
     return max(grounds, key=WEAKEST.index, default="exact")
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """One row of an answer: a group and what is estimated of it. All four figures are None where SQL answers NULL.
+    """One row of an answer: a group and the figure that is estimated for it.
+
+    All four numbers are None where SQL answers NULL.
 
     Attributes:
         group: The values of the group.
@@ -40,8 +42,8 @@ class Estimate:
         std_error: Its standard error; None where it is not known.
         low: The lower bound of the true answer, certain or at the confidence that was asked for.
         high: The upper bound.
-        least: The fewest records that a sum or a mean is of, as sure as its bounds; None for a count, whose ``low``
-            says it.
+        least: The fewest records that a sum or a mean is taken over, as certain as its bounds; None for a count, whose
+            ``low`` is that number.
     """
 
     group: tuple[Any, ...]
@@ -53,24 +55,27 @@ class Estimate:
 
     @property
     def is_fixed(self) -> bool:
-        """Return whether the bounds are equal up to rounding: only whether any record qualifies can be open."""
+        """Return whether low and high are equal up to rounding, so that the figure is known.
+
+        A sum or mean may still be NULL, if no record qualifies (see ``is_of_some``).
+        """
         return self.std_error == 0 and are_equal(self.low, self.high)
 
     @property
     def is_of_some(self) -> bool:
-        """Return whether the figure is a count, or is surely of at least one record."""
+        """Return whether the figure is a count, or is certainly taken over at least one record."""
         return self.least is None or self.least >= 1
 
 
 def are_equal(low: Number | None, high: Number | None) -> bool:
-    """Return whether two bounds are equal up to the rounding of a division. Bounds may be texts, too."""
+    """Return whether two bounds are equal up to rounding; bounds that are texts are compared as they are."""
     if isinstance(low, Number) and isinstance(high, Number):
         return math.isclose(low, high, rel_tol=ROUNDED)
     return low == high
 
 
 def exact_estimate(group: tuple[Any, ...], value: Number | None) -> Estimate:
-    """Return the estimate that is the true answer."""
+    """Return an estimate with standard error 0 whose bounds are the true answer."""
     return Estimate(group, value, None if value is None else 0.0, value, value)
 
 
@@ -83,7 +88,7 @@ def as_whole_count(one: Estimate) -> Estimate:
 
 
 def as_number(value: Any) -> Number:
-    """Return a number of the engine without loss: integers of any size, and decimals with all their digits.
+    """Return a number from the engine without loss: integers of any size, and decimals with all their digits.
 
     >>> as_number(2**80 + 1), as_number(Decimal("12.50")), as_number(True)
     (1208925819614629174706177, Decimal('12.50'), 1.0)
@@ -92,7 +97,7 @@ def as_number(value: Any) -> Number:
 
 
 def decimal_scale(kind: str) -> int | None:
-    """Return the digits behind the point of a DECIMAL whose values doubles hold; None for any other type.
+    """Return the digits behind the point of a DECIMAL type; None if doubles do not hold its values, or for other types.
 
     >>> decimal_scale("DECIMAL(8,2)"), decimal_scale("DECIMAL(38,2)"), decimal_scale("DOUBLE")
     (2, None, None)
@@ -111,5 +116,5 @@ def as_decimal(value: Number, scale: int) -> Decimal:
 
 
 def same_nan(value: Any) -> Any:
-    """Return the value, or the one NaN for any NaN: groups are compared by equality, and SQL has a single NaN."""
+    """Return ``math.nan`` for any NaN, and any other value as it is, so that groups are equal where SQL's are."""
     return math.nan if isinstance(value, float) and math.isnan(value) else value

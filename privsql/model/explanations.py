@@ -29,14 +29,14 @@ class ReleasePromises(JsonObject):
 
 @dataclass(frozen=True)
 class Structure:
-    """A part of what a release is made of, such as its buckets by size.
+    """A part of what a release is made of, such as its buckets by size, as a table for people.
 
     Attributes:
-        title: Its name.
-        said: What it is, in a sentence.
+        title: The title.
+        said: A sentence that says what the table shows.
         head: The names of the columns.
-        rows: Texts and numbers, the first of each row its name.
-        drawn: The column of numbers that a picture shows; None where a picture tells nothing.
+        rows: The rows; the first cell of each is its name.
+        drawn: The index of the column of numbers that a chart shows; None for no chart.
         more: How many rows were left out.
     """
 
@@ -48,7 +48,7 @@ class Structure:
     more: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """Return title, said, rows by the names of the head, and how many rows are left out."""
+        """Return the table as a JSON object, with rows as objects by the names of the columns."""
         rows = [dict(zip(self.head, row, strict=True)) for row in self.rows]
         return {"title": self.title, "said": self.said, "rows": rows, "more": self.more}
 
@@ -59,7 +59,7 @@ MOST_STRUCTURE_ROWS = 60  # rows of a structure that are shown
 def make_structure(
     title: str, sentence: str, head: tuple[str, ...], rows: list[tuple[Any, ...]], drawn: int | None = None
 ) -> Structure:
-    """Return a part with as many rows as a reader can use."""
+    """Return a ``Structure`` with at most ``MOST_STRUCTURE_ROWS`` rows."""
     return Structure(
         title, sentence, head, tuple(rows[:MOST_STRUCTURE_ROWS]), drawn, max(0, len(rows) - MOST_STRUCTURE_ROWS)
     )
@@ -94,7 +94,10 @@ def by_range(numbers: list[int], parts: int = 8) -> list[tuple[str, int]]:
 
 @dataclass(frozen=True)
 class MissingRecords:
-    """Records that are not in a release because of their sensitive value, why that is, and what it tells."""
+    """Records that are missing because of their sensitive value.
+
+    ``why`` says for what reason, ``tells`` what somebody learns who sees that they are missing.
+    """
 
     records: int
     why: str
@@ -120,7 +123,7 @@ def list_missing(manifest: Manifest) -> list[MissingRecords]:
 
 
 def explain_absence(manifest: Manifest) -> list[str]:
-    """Return what is known of those who are missing, a sentence for each reason."""
+    """Return a sentence for each reason why records are missing, with what that tells of them."""
     return [
         f"{one.records:,} records are missing because {one.why}: {one.tells}; no promise covers them"
         for one in list_missing(manifest)

@@ -40,7 +40,7 @@ BATCH = 122_880  # records that are read and written at a time: a row group of D
 
 
 def source_changed_error() -> GuaranteeError:
-    """Return the error for a source that holds other records than those that were counted."""
+    """Return the error for a source whose records are not those that were counted before."""
     return GuaranteeError("the source changed while it was read; nothing written")
 
 
@@ -59,7 +59,7 @@ PURPOSE = "values"
 
 
 def scatter_bits(numbers: Hashes) -> Hashes:
-    """Return s of every number: all bits of it depend on all bits of the number. Appleby, MurmurHash3: fmix64."""
+    """Return s of every number, a bijection in which each bit depends on all bits (Appleby, MurmurHash3: fmix64)."""
     mixed = numbers.copy()
     for shift, factor in ROUNDS:
         mixed ^= mixed >> np.uint64(shift)
@@ -68,25 +68,25 @@ def scatter_bits(numbers: Hashes) -> Hashes:
 
 
 def place_hashes(values: Hashes, place: int) -> Hashes:
-    """Return hashes of values as those of the column at a place, 0 for the first."""
+    """Return the hashes s(H + (place + 1) c) of values in the column at ``place``, counted from 0."""
     return scatter_bits(values + np.uint64((place + 1) * GOLDEN % 2**BITS))
 
 
 def hash_texts(texts: Iterable[str], word: str) -> Hashes:
-    """Return H of texts, as ``keyed_digest`` does in SQL."""
+    """Return H of texts under a secret ``word``: 63 bits of an MD5 digest, as ``keyed_digest`` gets them in SQL."""
     digests = (hashlib.md5(f"{word}{BETWEEN}{text}".encode(), usedforsecurity=False).digest() for text in texts)
     return np.array([int.from_bytes(one, "little") >> 65 for one in digests], dtype=np.uint64)
 
 
 @dataclass
 class RecordSum:
-    """The number of records, and the sums of their hashes h and of s(h) modulo 2^64, in any order."""
+    """The number of records, and the sums of h and of s(h) over their hashes h modulo 2^64; order does not matter."""
 
     records: int = 0
     sums: tuple[int, int] = (0, 0)
 
     def add_hashes(self, hashes: Hashes, times: Ints | None = None) -> None:
-        """Add hashes; ``times``: how many records have each (None: one)."""
+        """Add hashes of records; ``times`` says how many records have each hash, None that one has."""
         weights = np.ones(1, np.uint64) if times is None else times.astype(np.uint64)
         self.records += len(hashes) if times is None else int(times.sum())
         first, second = (int((part * weights).sum()) for part in (hashes, scatter_bits(hashes)))
@@ -94,23 +94,23 @@ class RecordSum:
 
     @property
     def fingerprint(self) -> str:
-        """Return both sums, in hexadecimal digits."""
+        """Return both sums as hexadecimal digits."""
         return "".join(f"{one:016x}" for one in self.sums)
 
 
 def keyed_digest(db: Relations, text: exp.Expr) -> exp.Expr:
-    """Return H of a text as an expression, while relation ``SECRET`` is there."""
+    """Return the SQL expression for H of a text; relation ``SECRET`` must exist when it is evaluated."""
     word = exp.select(column("word", "k")).from_(exp.alias_(temp_table(SECRET), "k", table=True))
     return db.digest([word.subquery(copy=False), text])
 
 
 def secret_word(key: Key) -> pa.Table:
-    """Return the word of a key, which relation ``SECRET`` holds."""
+    """Return the table with the secret word of a key, which becomes relation ``SECRET``."""
     return key.word(PURPOSE)
 
 
 def key_word(key: Key) -> str:
-    """Return this word, for ``hash_texts``."""
+    """Return the secret word of a key, as ``hash_texts`` needs it."""
     return str(secret_word(key)["word"][0])
 
 
@@ -123,9 +123,16 @@ def hash_columns(
     *,
     exact: bool = False,
 ) -> Iterator[Hashes]:
-    """Yield the hashes of the records of a relation, in any order; ``values``: their columns, with types.
+    """Yield the hashes of the records of a relation, in any order.
 
-    ``exact``: by texts that differ wherever values of a type do; else what is equal in other types is alike.
+    Args:
+        db: Where the relation is.
+        values: The columns to hash, with their types.
+        source: The relation.
+        keep: The condition for the records that are hashed.
+        key: The key.
+        exact: Whether values of a type that differ always have different texts; else values that are equal after a
+            change of type have the same text.
     """
     db.register_arrow(SECRET, secret_word(key))
     texts = _query_texts(db, values, source, keep, injective_text if exact else comparable_text)
@@ -145,7 +152,7 @@ def _query_texts(
     keep: exp.Expr,
     write: Callable[[exp.Expr, str], exp.Expr],
 ) -> exp.Query:
-    """Return a query for H of every value of the records (h0, ..), while relation ``SECRET`` is there."""
+    """Return a query for H of every value of the records (h0, ..); relation ``SECRET`` must exist when it runs."""
     named = [(alias_as(value.copy(), f"v{i}"), kind) for i, (value, kind) in enumerate(values)]
     texts = [write(column(f"v{i}"), kind) for i, (_, kind) in enumerate(named)]
     holes: Holes = {
@@ -166,7 +173,10 @@ LOW, LOWEST, HALF = 2**32 - 1, 2**16 - 1, 2**16
 
 
 def query_hashes(db: Relations, values: Sequence[tuple[exp.Expr, str]], source: exp.Table, keep: exp.Expr) -> exp.Query:
-    """Return a query for the hashes of ``hash_columns``, (high, low) of 32 bits, while relation ``SECRET`` is there."""
+    """Return a query for the hashes of ``hash_columns`` as (high, low), 32 bits each.
+
+    Relation ``SECRET`` must exist when it runs.
+    """
     names, placed = [f"h{i}" for i in range(len(values))], []
     for place, name in enumerate(names):
         high, low = divmod((place + 1) * GOLDEN % 2**BITS, 2**32)
@@ -185,7 +195,7 @@ def query_hashes(db: Relations, values: Sequence[tuple[exp.Expr, str]], source: 
 
 
 def sum_hashes(db: Relations, hashes: exp.Table) -> RecordSum:
-    """Return the sums of hashes (high, low)."""
+    """Return the ``RecordSum`` of the hashes in a relation (high, low)."""
     named = [alias_as(column(half), f"{name}_{half}") for name in "hs" for half in ("high", "low")]
     scattered = scatter_in_sql(exp.select(*named).from_(hashes), ["s"], ["h_high", "h_low"])
     halves = [column(f"{name}_{half}", "r") for name in "hs" for half in ("high", "low")]
@@ -198,7 +208,10 @@ def sum_hashes(db: Relations, hashes: exp.Table) -> RecordSum:
 
 
 def scatter_in_sql(rows: exp.Query, names: Sequence[str], carried: Sequence[str] = ()) -> exp.Query:
-    """Return ``scatter_bits`` of numbers in columns NAME_high and NAME_low; ``carried``: columns that stay."""
+    """Return a query for ``scatter_bits`` of numbers in columns NAME_high and NAME_low.
+
+    Columns in ``carried`` are kept as they are.
+    """
     for _, factor in (*ROUNDS, (33, None)):
         halves = {name: (column(f"{name}_high"), column(f"{name}_low")) for name in names}
         shifted = {name: (high, _xor(low, _shift_right(high, 1))) for name, (high, low) in halves.items()}
@@ -213,7 +226,7 @@ def scatter_in_sql(rows: exp.Query, names: Sequence[str], carried: Sequence[str]
 
 
 def _multiply(number: Halves, factor: int) -> Halves:
-    """Return a number times a constant, modulo 2^64."""
+    """Return the expression for a number times a constant, modulo 2^64."""
     (high, low), (f_high, f_low) = number, divmod(factor, 2**32)
     first = low * (f_low & LOWEST)
     second = low * (f_low >> 16) + _shift_right(first, 16)
@@ -239,7 +252,7 @@ def _xor(one: exp.Expr, other: exp.Expr) -> exp.Expr:
 
 
 def upper_bits(low: exp.Expr) -> exp.Expr:
-    """Return all bits of a half but the last one."""
+    """Return the expression for a half without its last bit."""
     return _shift_right(low, 1)
 
 
@@ -258,10 +271,13 @@ def hash_records(
     fields: Mapping[str, Field],
     key: Key,
 ) -> exp.Query:
-    """Return a query for ``columns`` (of r) of the records, and ``h``, 60 bits of SHA-256 of a subkey and their texts.
+    """Return a query for ``columns`` (of r) of the records and ``h``, 60 bits of a keyed SHA-256 of their texts.
 
-    The subkey stands in relation ``secret``, which is never part of a statement's text. Hashes are the same on every
-    engine; ``UsageError`` for columns of which no text is.
+    The subkey is in relation ``secret``, so it is never part of a statement's text. Hashes are the same on every
+    engine.
+
+    Raises:
+        UsageError: A column has a type whose values have no text.
     """
     db.register_arrow("secret", key.word(BOUND))
     texts = [column("word", "k"), *injective_texts(fields, "r")]
@@ -275,7 +291,7 @@ def hash_records(
 
 
 def derive_stream_key(hashed: Iterable[Hashes], key: Key) -> Key:
-    """Derive the key for records in the engine's order, from their number and the sums of their exact hashes."""
+    """Derive the key for records in the engine's order from their number and the sums of their exact hashes."""
     total = RecordSum()
     for hashes in hashed:
         total.add_hashes(hashes)
@@ -283,7 +299,7 @@ def derive_stream_key(hashed: Iterable[Hashes], key: Key) -> Key:
 
 
 def derive_record_key(db: Relations, records: exp.Expr, key: Key) -> Key:
-    """Derive the key for records in portable order, from their number and the sum of their hashes."""
+    """Derive the key for records in portable order from their number and the sum of their hashes."""
     number, total = db.rows(fill("portable/fingerprint", {"hashed": records}))[0]
     db.drop("secret")
     return key.derive_key("records", int(number), int(total))

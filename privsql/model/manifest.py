@@ -56,14 +56,14 @@ DIGITS_OF_RELEASE = 16  # of its SHA-256
 
 
 class Composed(BaseModel):
-    """A statement on other releases of the same people.
+    """A statement on this release together with other releases of the same people.
 
     Attributes:
-        reason: What it says; ``REASONS`` has it in words.
+        reason: The kind of statement, a key of ``REASONS``, which has it in words.
         releases: How many earlier releases it is about.
         release: The first digits of the SHA-256 of the last of them.
-        date: When that was made.
-        together: The epsilon that all releases spend, rounded up, at ``delta``.
+        date: When that one was made.
+        together: The epsilon that all releases spend together, rounded up, at ``delta``.
         cap: The most that may be spent; None if there is no cap.
     """
 
@@ -112,11 +112,11 @@ MOST_BESIDE = 100  # other releases that one names
 
 
 class OtherRelease(BaseModel):
-    """Another release, which this one replaces or shares a few ids or persons with.
+    """Another release, which this one replaces, or with which it shares a few ids or persons.
 
     Attributes:
         made: When it was made; None if the publisher's ledger does not know it.
-        relation: What this one has to do with it.
+        relation: How this release is related to it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -141,7 +141,10 @@ class StatedFile(BaseModel):
 
 
 class Manifest(BaseModel):
-    """The statements of a release about itself. Nothing in it is secret: no key, no raw value that is not published."""
+    """What a release states of itself.
+
+    Nothing in it is secret: it holds no key, and no raw value that is not published.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -181,7 +184,7 @@ class Manifest(BaseModel):
 
     @property
     def has_single_persons(self) -> bool:
-        """Return whether each record is one person, as declared."""
+        """Return whether the publisher declared that each record is a different person."""
         return self.persons is not None and self.persons.rule in ("refuse", "one", "first")
 
     @property
@@ -192,25 +195,32 @@ class Manifest(BaseModel):
 
     @property
     def together(self) -> list[str]:
-        """Return what is stated of this release and others together, in words."""
+        """Return in words what the manifest states of this release together with others."""
         return [*map(str, self.composition), *map(str, self.beside)]
 
     @property
     def words(self) -> dict[str, str]:
-        """Return the publisher's own words by what they name: all texts that nothing else in the release determines."""
+        """Return all texts that the publisher chose freely, by what they name.
+
+        Nothing else in the release determines these texts.
+        """
         words = {"name": self.name, "columns": ", ".join(field.name for field in self.roles.columns)}
         if groups := self.parameters.get("groups"):
             words["groups of values"] = ", ".join(groups)
         return words | {str(name): text for name, text in self.wording.items()}
 
     def as_table(self) -> pa.Table:
-        """Return the table (key, value) of the entries, values as JSON."""
+        """Return the manifest as a table (key, value), with values as JSON."""
         entries = self.model_dump(mode="json")
         return pa.table({"key": list(entries), "value": [json.dumps(value) for value in entries.values()]})
 
     @staticmethod
     def from_rows(rows: Iterable[tuple[Any, ...]]) -> Manifest:
-        """Read the manifest from its table; ``EngineError`` if it is damaged, or was not written by privsql."""
+        """Read a manifest from the rows of its table.
+
+        Raises:
+            EngineError: It is damaged, or was not written by privsql.
+        """
         try:
             written = [tuple(row) for row in rows]
             entries = {key: json.loads(value, **_NUMBERS) for key, value in written}
@@ -229,7 +239,7 @@ class Manifest(BaseModel):
 
 
 def _has_fitting_types(manifest: Manifest) -> bool:
-    """Return whether every column has a type that is published, and can have its order, bins or groups."""
+    """Return whether every column has a type that can be published and that allows its order, bins or groups."""
     columns, kinds = manifest.roles.columns, {one.name: one.type for one in manifest.quasi_identifiers}
     texts = {one.name for one in columns if one.type == "VARCHAR"}
     texts_of_qi = {name for name, kind in kinds.items() if kind == "VARCHAR"}
@@ -245,7 +255,7 @@ def _has_fitting_types(manifest: Manifest) -> bool:
 
 
 def _require_format(entries: Mapping[str, Any]) -> None:
-    """Raise ``EngineError`` for a manifest of another format than that of this version."""
+    """Raise ``EngineError`` for a manifest whose format is not that of this version."""
     stated = entries.get("format")
     if isinstance(stated, int) and stated != FORMAT:
         raise EngineError(

@@ -50,14 +50,14 @@ ABSENT = np.uint64(2**64 - 1)  # stands for a value that there is none of
 
 @dataclass(frozen=True)
 class PackedColumn:
-    """The k different values of a column in canonical order, NULL last.
+    """A column as ranks: its k different values in canonical order, with NULL last.
 
     Attributes:
         values: The values (k,).
-        texts: The texts of the values, a list for each column of the publisher's that stands in it.
-        exact_texts: Texts that differ wherever values do.
+        texts: The texts of the values, one list for each of the publisher's columns that it holds.
+        exact_texts: Texts that are different for different values.
         records: How many records have each value (k,).
-        shift: How many bits of a record's integer lie to the right of this column's.
+        shift: The place of the rank in a record's integer: the number of bits to its right.
     """
 
     values: pa.Array
@@ -68,11 +68,11 @@ class PackedColumn:
 
     @property
     def bits(self) -> int:
-        """Return the bits that a rank takes."""
+        """Return how many bits a rank takes."""
         return _count_bits(len(self.values))
 
     def place_values(self, values: pa.Array) -> Hashes:
-        """Return the ranks of values, shifted to their place; ``GuaranteeError`` for one that was not there before."""
+        """Return the ranks of values, shifted to their place; raise ``GuaranteeError`` for a value that is new."""
         if self._placed is None or values.null_count:
             import pyarrow.compute as pc
 
@@ -91,9 +91,9 @@ class PackedColumn:
 
     @cached_property
     def _placed(self) -> tuple[int, Hashes] | None:
-        """Return the least value, and a table of shifted ranks by the distance from it.
+        """Return the smallest value, and a table of shifted ranks by the distance from it.
 
-        None where the column holds no integers, or the table would be long.
+        The result is None if the values are not integers, or if the table would be long.
         """
         if not pa.types.is_integer(self.values.type):
             return None
@@ -108,7 +108,10 @@ class PackedColumn:
 
 @dataclass(frozen=True)
 class RankedRecords:
-    """Records of columns that have few values each; rows of ``coded`` (q0.., rank of the sensitive value), unsorted."""
+    """Records of columns with few different values, unsorted.
+
+    ``coded`` has a row for each record: the columns q0.. and the rank of the sensitive value.
+    """
 
     db: Relations
     columns: tuple[PackedColumn, ...]  # q0.., and last the sensitive values, by their rank
@@ -139,7 +142,10 @@ def _hash_ranks(
 
 @dataclass(frozen=True)
 class PackedRecords:
-    """Records in canonical order, (n,) ascending: the rank of the sensitive value in the highest bits, then q0, .."""
+    """Records as n integers in canonical, ascending order.
+
+    The rank of the sensitive value has the highest bits; those of q0, q1, .. follow.
+    """
 
     columns: tuple[PackedColumn, ...]  # q0.., and last the sensitive values, by their rank
     words: NDArray[np.uint64]
@@ -157,7 +163,7 @@ class PackedRecords:
             yield scatter_bits(hashes)
 
     def has_same_people(self, db: Relations, rows: exp.Query) -> bool:
-        """Return whether rows (q0..) hold the quasi-identifiers of the records, each equally often."""
+        """Return whether ``rows`` (q0..) have the same quasi-identifiers as the records, each equally often."""
         parts = [np.zeros(0, dtype=np.uint64)]
         with db.stream_batches(rows, BATCH) as batches:
             for batch in batches:
@@ -177,7 +183,7 @@ class PackedRecords:
         return np.array_equal(people, mine)
 
     def sample_rows(self, most: int) -> pa.Table:
-        """Return at most so many records (q0.., code), spread evenly over their order: always the same ones."""
+        """Return at most ``most`` records (q0.., code), spread evenly over their order and always the same ones."""
         words = self.words[:: max(1, -(-len(self.words) // most))]
         *quasi, sensitive = self.columns
         ranks = [extract_bits(words, one.shift, 2**one.bits) for one in quasi]
@@ -187,10 +193,15 @@ class PackedRecords:
     def stream_groups(
         self, groups: NDArray[np.int32], codes: NDArray[np.int32] | None = None, values: pa.Table | None = None
     ) -> pa.RecordBatchReader | None:
-        """Return (q0.., bid, code), sorted by ``groups`` (n,), then q0.., then ``codes`` (n,), 0 if none are given.
+        """Return the records as (q0.., bid, code), sorted by group, then q0.., then code.
 
-        ``values`` (s0..): by code, in place of it. Records of groups below 0 are left out. The words are used up: they
-        are sorted in their place. None, and nothing is done, where all of it does not fit into a word.
+        Records of groups below 0 are left out. The integers are sorted in place, so they can't be used afterwards. The
+        result is None, and nothing is changed, if a group and a code do not fit into the integers as well.
+
+        Args:
+            groups: The group of each record (n,).
+            codes: A code for each record (n,); None for 0.
+            values: Columns s0.. by code, which then replace the code.
         """
         low = 0 if codes is None else int(codes.max(initial=0)).bit_length()
         high = self.columns[-1].shift
@@ -216,7 +227,7 @@ class PackedRecords:
 def _stream_words(
     words: NDArray[np.uint64], columns: Mapping[str, tuple[int, int, pa.Array | None]]
 ) -> pa.RecordBatchReader:
-    """Return columns by name: each is some bits of the words, or the values whose ranks these bits are."""
+    """Return columns by name: each is read from some bits of the words, or from values whose ranks these bits are."""
     numbers = {name: _as_numbers(values) for name, (*_, values) in columns.items()}
     kinds = [
         pa.int32() if one is None else one.type if numbers[name] is not None else pa.dictionary(pa.int32(), one.type)
@@ -241,7 +252,7 @@ def _stream_words(
 
 
 def _as_numbers(values: pa.Array | None) -> NDArray[Any] | None:
-    """Return integers and doubles as an array, which is read twice as fast as a dictionary; None for all others."""
+    """Return integers or doubles as an array, which is read twice as fast as a dictionary; None for other types."""
     if values is None or values.null_count:
         return None
     is_number = pa.types.is_integer(values.type) or pa.types.is_float64(values.type)

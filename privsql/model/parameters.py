@@ -63,7 +63,7 @@ class Parameters(BaseModel):
     algorithm: str
 
     def as_stated(self) -> dict[str, Any]:
-        """Return what a manifest states of them: every parameter that is set, and the digests of queries."""
+        """Return the parameters as a manifest states them: all that are set, with digests in place of queries."""
         return self.model_dump(mode="json", exclude_none=True, context=STATED)
 
     @property
@@ -73,7 +73,10 @@ class Parameters(BaseModel):
 
 
 class Facts(BaseModel):
-    """Base of what a plan foresees and a release states of what its mechanism did: ``facts`` of a manifest."""
+    """Base class of the facts of a release, which a plan predicts and a manifest states.
+
+    A mechanism's facts say what it did: sizes, budgets, scales of noise and the like.
+    """
 
     title: ClassVar[str] = "facts"  # what they are the facts of
     details: ClassVar[frozenset[str]] = frozenset()  # names of the lines that only --verbose shows
@@ -82,29 +85,35 @@ class Facts(BaseModel):
 
     @classmethod
     def join_parts(cls, *parts: Facts, **more: Any) -> Self:
-        """Return what several parts state together, and ``more``; the last one that sets a field is right."""
+        """Return the facts of several parts together, and those in ``more``.
+
+        Where two parts set a field, the later one counts; ``more`` counts above all.
+        """
         return cls(**{name: getattr(part, name) for part in parts for name in part.model_fields_set} | more)
 
     def as_json(self) -> dict[str, Any]:
-        """Return what is stated; fields that have their default are left out."""
+        """Return the facts as JSON objects; fields that have their default are left out."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return what a person wants to see: (name, text)."""
+        """Return (name, text) of each line that a person is shown."""
         return []
 
     def list_bounds(self) -> list[tuple[Any, ...]]:
-        """Return what a plan foresees of values, and of groups of them: the first fields of ``VerifiedBound``."""
+        """Return the bounds that a plan predicts, for single values and for groups of values.
+
+        Each tuple holds the first fields of a ``VerifiedBound``: value, bound, found, and so on.
+        """
         return []
 
     def tabulate(self) -> list[tuple[object, ...]]:
-        """Return a table for people, its head first; empty where there is none."""
+        """Return the rows of a table for people, with its head as the first row; empty if there is no table."""
         return []
 
     def require_records(self, records: int) -> None:
-        """Raise ``InfeasibleError`` if a plan predicts that a release of so many records would be refused.
+        """Raise ``InfeasibleError`` if a plan predicts that a release of this number of records would be refused.
 
-        Only the verb ``plan`` asks: a private release must not depend on their exact number.
+        Only the verb ``plan`` asks this: a private release must not depend on the exact number of records.
         """
 
     def list_warnings(self) -> list[str]:
@@ -112,7 +121,7 @@ class Facts(BaseModel):
         return []
 
     def describe_precision(self) -> str:
-        """Return how well single values are known, where that is what tells precision; else an empty text."""
+        """Return how precisely single values are known; an empty text where that does not describe precision."""
         return ""
 
     def count_left_out(self) -> int:
@@ -120,11 +129,11 @@ class Facts(BaseModel):
         return 0
 
     def count_waiting(self) -> int:
-        """Return how many of these wait for a later release."""
+        """Return how many of the records that were left out wait for a later release."""
         return 0
 
     def count_search_seconds(self) -> float | None:
-        """Return the seconds of a processor that a plan's search took; None where there was none."""
+        """Return the CPU seconds that the search for the plan took; None where nothing was searched."""
         return None
 
 
@@ -132,7 +141,12 @@ NoiseOrigin = Literal["opendp", "seed"]
 
 
 def _read_exact(holds: Callable[[Fraction], bool], wrong: str) -> BeforeValidator:
-    """Return what reads an exact number; ``wrong``: what is said of one for which ``holds`` is not true."""
+    """Return a validator that reads an exact number.
+
+    Args:
+        holds: Returns whether a number is allowed.
+        wrong: The message for a number that is not, with ``{}`` in its place.
+    """
 
     def read(value: object) -> Fraction:
         number = as_fraction(value)
@@ -201,12 +215,24 @@ MAX_RECORDS = "Most records of a person (source.person), which share the budget:
 
 
 def describe_noise(origin: NoiseOrigin, opendp: str) -> tuple[str, str]:
-    """Return where the noise is from, for a person; ``opendp``: the version of OpenDP."""
+    """Return the line for people that says where noise was drawn from.
+
+    Args:
+        origin: The source of randomness.
+        opendp: The version of OpenDP.
+    """
     return "noise", f"OpenDP {opendp}" if origin == "opendp" else "seeded: NOT private, for tests only"
 
 
 def warn_remaining(number: int, remaining: float, total: float, what: str) -> list[str]:
-    """Return warnings of a tree; ``number``: of ``what`` was kept, ``remaining`` of the ``total`` records are in it."""
+    """Return a warning if a tree kept nothing, or fewer records than it pruned.
+
+    Args:
+        number: How many parts were kept.
+        remaining: The estimated number of records in these.
+        total: The estimated number of all records.
+        what: What a kept part is called, such as ``item set``.
+    """
     if not number:
         return [f"no {what} was kept: every count is 0; a larger epsilon keeps more"]
     message = f"more was pruned (about {total - remaining:,.0f} records) than kept ({remaining:,.0f})"

@@ -16,14 +16,15 @@ class Precision:
     """The errors of counts of the least precise protected value.
 
     Attributes:
-        value: That value; None where all values have the same errors.
+        value: The value; None if all values have the same errors.
         error: The relative standard error of a count of ``ASKED`` records.
-        few: That of a count of ``FEW_ASKED``.
-        share: The half-width of the 95 % interval of a share in a group of ``GROUP``; None where none is known.
-        remedy: The setting with which a count of ``ASKED`` is within 10 %.
+        few: The relative standard error of a count of ``FEW_ASKED`` records.
+        share: The half-width of the 95 % interval of a share in a group of ``GROUP`` records; None if not known.
+        remedy: The setting with which a count of ``ASKED`` records is within 10 %.
         fitted: Whether ``privsql fit`` makes answers more precise.
         asked: Whether any protected value has ``ASKED`` records, as far as that is no secret.
-        usual: The relative error of a count of ``ASKED`` of the most frequent protected value; None: it is ``error``.
+        usual: The relative error of a count of ``ASKED`` records of the most frequent protected value; None if it is
+            ``error``.
     """
 
     value: str | None

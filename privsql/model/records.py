@@ -46,7 +46,10 @@ class History:
     withdraw: str = ""
 
     def earlier_groups(self, last: int, records: int) -> NDArray[np.int64]:
-        """Return the groups of n ``records`` in the ``last`` releases (last, n), -1 where one was not in a release."""
+        """Return the group of each of n ``records`` in each of the ``last`` releases (last, n).
+
+        It is -1 where a record was not in a release.
+        """
         if self.fetch is None or not last:
             return np.zeros((0, records), dtype=np.int64)
         return self.fetch(last)
@@ -93,14 +96,17 @@ class Persons(BaseModel):
 
     @classmethod
     def choose(cls, limit: int, choice: str, order: str | None = None) -> Persons:
-        """Return the rule that takes at most ``limit`` records of each, or the first one by a column."""
+        """Return the rule that publishes at most ``limit`` records of each person.
+
+        With ``order`` it is the first record by that column. ``choice`` is the digest of the key that chooses.
+        """
         if order is not None:
             return cls(rule="first", order=order, choice=choice)
         return cls(rule="one", choice=choice) if limit == 1 else cls(rule="some", most=limit, choice=choice)
 
     @property
     def taken(self) -> int | None:
-        """Return how many records of each a key has chosen at most; None where none did."""
+        """Return how many records of each person were chosen at most; None where none were chosen."""
         return {"one": 1, "first": 1, "some": self.most}.get(self.rule)
 
     def __str__(self) -> str:
@@ -131,49 +137,52 @@ def describe_persons(persons: Persons | None) -> str:
 
 
 class Records(Protocol):
-    """The source, mounted and counted. What it lies in follows from its shape (``mechanisms.base``)."""
+    """The source, mounted and counted.
+
+    Its shape (``mechanisms.base``) decides in which relations the records lie.
+    """
 
     @property
     def db(self) -> Relations:
-        """Where its relations are."""
+        """Return the engine that holds its relations."""
 
     @property
     def roles(self) -> Roles:
-        """Columns by role."""
+        """Return the columns by role."""
 
     @property
     def labels(self) -> Sequence[str]:
-        """Text of every sensitive value, or of every item, in canonical order (m,)."""
+        """Return the text of every sensitive value, or of every item, in canonical order (m,)."""
 
     @property
     def counts(self) -> Sequence[int]:
-        """Records of every sensitive value, or with every item (m,)."""
+        """Return the number of records with every sensitive value, or with every item (m,)."""
 
     @property
     def records(self) -> int:
-        """Records that can be published, n."""
+        """Return n, the number of records that can be published."""
 
     @property
     def source_records(self) -> int:
-        """All records of the source."""
+        """Return the number of all records of the source, including those that are not published."""
 
     @property
     def suppressed(self) -> int:
-        """Records that the NULL policy leaves out."""
+        """Return the number of records that the NULL policy leaves out."""
 
     @property
     def persons(self) -> Persons | None:
-        """Return how many records persons have; None where no column names persons."""
+        """Return the rule for persons with several records; None where no column names persons."""
 
     @property
     def history(self) -> History:
-        """Earlier releases of the same subjects."""
+        """Return the earlier releases of the same subjects."""
 
     @property
     def known_by(self) -> Mapping[str, exp.Expr]:
-        """Return the names of a record (``id``) and its person (``person``) over ``source`` that a ledger needs.
+        """Return the expressions over ``source`` by which a ledger knows a record (``id``) and its person (``person``).
 
-        Texts that are the same whatever the column's type was.
+        They are texts that do not depend on the type of the column.
         """
 
     @property
@@ -182,48 +191,57 @@ class Records(Protocol):
 
     @property
     def keep_predicate(self) -> exp.Expr:
-        """The predicate over relation ``source`` of what can be published."""
+        """Return the condition over relation ``source`` that holds for the records that can be published."""
 
     def query_names(self, *, follow: bool, values: bool) -> exp.Query:
-        """The names of records and persons, (id, person).
+        """Return the query for the identifiers of records and persons, (id, person).
 
-        ``follow``: those of records that have ids, in the order of ``sort_records``, with a digest of what is
-        published of each (``sql/ledger/traces.sql``); ``values``: and the text of its sensitive column.
+        Args:
+            follow: Whether only records with ids are listed, in the order of ``sort_records``, each with a digest of
+                what is published of it (``sql/ledger/traces.sql``).
+            values: Whether the text of the sensitive column is added.
         """
 
     def hash_records(self, key: Key) -> Iterator[HashedRecords]:
-        """Keyed hashes of what is published of the records, in any order, each with how many have it (None: one)."""
+        """Yield keyed hashes of the published part of the records, in any order.
+
+        Each hash comes with the number of records that have it; None means one.
+        """
 
     @property
     def published_values(self) -> list[tuple[exp.Expr, str]]:
-        """The published columns over relation ``source``, with their types, in the order of names; none of sets."""
+        """Return the published columns over relation ``source`` with their types, by name; none for item sets."""
 
     @property
     def order(self) -> Order:
-        """Return how the records take their places."""
+        """Return the rule by which records are ordered before they are placed."""
 
     def bind_key(self, key: Key) -> Key:
-        """The key for these records alone, so that a kept one can't correlate what it makes of two tables.
+        """Return a key that is derived for these records alone.
 
-        Where their order is ``portable``, it makes relation ``hashed`` too: their columns q0.., ``code`` and a keyed
-        hash ``h`` of all that a record holds; where records have names, their number ``pos``, too.
+        A key that is kept for several releases can so not correlate what it makes of two tables. Where the order is
+        ``portable``, this also makes relation ``hashed``: columns q0.., ``code``, a keyed hash ``h`` of the whole
+        record, and, where records have ids, their number ``pos``.
         """
 
     @property
     def packed(self) -> PackedRecords | None:
-        """The records as integers, in canonical order; None where they do not fit into such."""
+        """Return the records as integers in canonical order; None where they do not fit into integers."""
 
     def sort_records(self) -> None:
-        """Make the relations that a mechanism of this shape reads, in canonical order; once."""
+        """Make the relations, in canonical order, that a mechanism of this shape reads; a second call does nothing."""
 
     def coded_records(self, *, ordered: bool) -> exp.Query:
-        """Quasi-identifiers (q0..) and rank of the sensitive value (``code``) of every record that can be published.
+        """Return the query for quasi-identifiers (q0..) and rank of the sensitive value (``code``).
 
-        ``ordered``: value by value, each in canonical order; else in any. Tables only.
+        It lists every record that can be published. It exists for tables only, not for item sets.
+
+        Args:
+            ordered: Whether records come value by value, each in canonical order; else they come in any order.
         """
 
     def drop_relations(self) -> None:
-        """Forget these relations."""
+        """Drop the relations that ``sort_records`` made."""
 
     def expose_as(self, name: str) -> None:
         """Make the sorted records readable as ``name``, under the publisher's own column names."""
@@ -231,7 +249,7 @@ class Records(Protocol):
 
 @dataclass(frozen=True)
 class Profile:
-    """Facts of a column: records, those not NULL, different values, and records of the most frequent value."""
+    """Counts of a column: all records, those not NULL, different values, and records with the most frequent value."""
 
     name: str
     type: str

@@ -18,19 +18,20 @@ QUASI, SENSITIVE, SETS = "quasi-identifiers", "sensitive columns", "items LIST" 
 
 @dataclass(frozen=True)
 class ReleaseTable:
-    """A table of a release.
+    """The layout of a table of a release: its columns, and the name by which checks read it.
 
     Attributes:
-        columns: The columns in order: privsql's own as ``name TYPE``, the publisher's as ``QUASI``, ``SENSITIVE`` or
-            ``SETS``. LIST and ITEM are the types of an item set and of an item.
-        view: The name under which checks read it, if it is not its own.
+        columns: The columns in order. A column that privsql adds is written ``name TYPE``, where the types LIST and
+            ITEM stand for those of an item set and of an item. ``QUASI``, ``SENSITIVE`` or ``SETS`` stands for all of
+            the publisher's columns of that role.
+        view: The name under which checks read the table; None for the table's own name.
     """
 
     columns: tuple[str, ...]
     view: str | None = None
 
     def place_columns(self, roles: Roles) -> list[tuple[str, str, str]]:
-        """Return (name inside, name in the table, type) of every column."""
+        """Return (internal name, published name, type) of every column."""
         groups = {
             QUASI: zip(roles.qi_keys, roles.quasi_identifiers, strict=True),
             SENSITIVE: zip(roles.sa_keys, roles.sensitive, strict=True),
@@ -49,12 +50,12 @@ class ReleaseTable:
         return placed
 
     def list_reserved(self, roles: Roles) -> list[tuple[str, str, str]]:
-        """Return those of privsql's own columns."""
+        """Return (internal name, published name, type) of the columns that privsql adds."""
         keys = {*roles.qi_keys, *roles.sa_keys, "items"}
         return [one for one in self.place_columns(roles) if one[0] not in keys]
 
     def select_inside(self, roles: Roles, rows: exp.Table) -> exp.Select:
-        """Return the rows of a table with its columns under their names inside."""
+        """Return a query for the rows of a table with its columns under their internal names."""
         return exp.select(*(alias_as(column(name), inside) for inside, name, _ in self.place_columns(roles))).from_(
             rows
         )

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class Universe(BaseModel):
     """The items that a record may hold, in the order in which the taxonomy groups them.
 
-    A public list of ``items``; a ``query`` whose first column lists them; or ``data``: those that occur. The last tells
-    that an item occurs, even in a single record, and is no part of the guarantee.
+    They are a public list of ``items``, the first column of a ``query``, or those that occur in the ``data``. The last
+    way shows that an item occurs, even in a single record; the guarantee does not cover that.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,19 +45,19 @@ class Universe(BaseModel):
 
     @property
     def source_count(self) -> int:
-        """Return how many sources are given; one is needed."""
+        """Return how many of the three sources are given; exactly one is needed."""
         return (self.items is not None) + (self.query is not None) + self.data
 
     @property
     def listed_type(self) -> str | None:
-        """Return the type of the values that are listed here; None where a query or the records list them."""
+        """Return the type of the listed values; None where a query or the records list them."""
         from privsql.engine.sqlfiles import infer_type
 
         return None if self.items is None else infer_type(self.items)
 
     @property
     def listing(self) -> tuple[str, bool] | None:
-        """Return the query that lists the values, if one does, and whether its second column excludes some."""
+        """Return the query that lists the values and whether its second column excludes some; None if no query does."""
         return None if self.query is None else (self.query, False)
 
     @model_validator(mode="before")
@@ -86,9 +86,12 @@ NO_BINS = Fraction(0), Fraction(0)
 
 
 def find_unlisted(kind: str, known: Collection[str], bins: tuple[Fraction, Fraction] = NO_BINS) -> str | None:
-    """Return the text of a value of a type that is not ``known``; None where all of its values are.
+    """Return the text of some value of a type that is not ``known``; None if all of its values are known.
 
-    ``bins``: the range of numbers that are known besides.
+    Args:
+        kind: The SQL type.
+        known: The texts of the known values.
+        bins: The range of numbers that is known besides.
 
     >>> find_unlisted("TINYINT", ["0", "1"]), find_unlisted("DECIMAL(3,2)", ["0.00"]), find_unlisted("DATE", [])
     ('2', '0.01', '0001-01-01')
@@ -123,10 +126,10 @@ def _find_unlisted_number(kind: str, known: Collection[Decimal], bins: tuple[Fra
 
 @dataclass(frozen=True)
 class ListedValues:
-    """A public list of values, each with a code: its place.
+    """A public list of sensitive values. The code of a value is its place in the list.
 
-    Behind them stands ``other``, for all that are not listed (as text; in a column of another type it is published as
-    NULL), and behind that NULL, where ``holds_null`` is true. Where it is not, NULL counts as other.
+    The next code stands for ``other``, any value that is not listed. A text column publishes it as text, a column of
+    another type as NULL. If ``holds_null`` is true, the last code stands for NULL; else NULL counts as other.
     """
 
     values: tuple[str, ...]
@@ -134,7 +137,7 @@ class ListedValues:
     holds_null: bool
 
     def __len__(self) -> int:
-        """Return how many codes there are."""
+        """Return the number of codes."""
         return len(self.values) + 1 + self.holds_null
 
     @cached_property
@@ -142,11 +145,11 @@ class ListedValues:
         return {value: code for code, value in enumerate(self.values)}
 
     def find_code(self, text: str | None) -> int:
-        """Return the code of a value by its text, None for NULL."""
+        """Return the code of a value, given as text, or None for NULL."""
         return len(self) - 1 if text is None else self._codes.get(text, len(self.values))
 
     def list_texts(self, kind: str) -> list[str | None]:
-        """Return what is published for each code in a column of a type, as text; None for NULL."""
+        """Return the published text for each code in a column of this type; None for NULL."""
         return [*self.values, self.other if kind == "VARCHAR" else None, *[None] * self.holds_null]
 
 

@@ -73,7 +73,7 @@ class AttachedTable:
     rows: exp.Select
 
     def answers_to(self, names: tuple[str, ...]) -> bool:
-        """Return whether a query can call the table so: [[file,] schema,] name, or [file,] name in schema main."""
+        """Return whether these name parts mean this table: [[file,] schema,] name, or [file,] name in schema main."""
         file, schema, table_name = map(fold_name, self.names)
         called = {(file, schema, table_name), (schema, table_name)}
         if schema == "main":
@@ -87,7 +87,7 @@ class AttachedTable:
 
 
 class AttachedLookups:
-    """The tables of attached files. ``find_table`` copies one when a query names it."""
+    """The tables of the analyst's files. ``find_table`` copies a table when a query first names it."""
 
     def __init__(self, db: LockedSession, paths: Sequence[Path]) -> None:
         self._db = db
@@ -107,9 +107,11 @@ class AttachedLookups:
                 self._known.append(AttachedTable(path, (path.stem, schema, name), rows))
 
     def find_table(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-        """Return the table in database ``lookups`` that a query names, and its columns.
+        """Return the copy in database ``lookups`` of the table that a query names, and its columns.
 
-        ``UsageError`` if there is none or more than one or it has too many rows; ``EngineError`` if it can't be read.
+        Raises:
+            UsageError: No table or several tables have that name, or the table has too many rows.
+            EngineError: The table can't be read.
         """
         written = ".".join(names)
         matches = [one for one in self._known if one.answers_to(names)]
@@ -147,7 +149,7 @@ class AttachedLookups:
             return self._db.rows(query.limit(min(MOST_VALUES + 1, read_limits(query)["limit"] or MOST_VALUES + 1)))
 
     def answer_query(self, query: exp.Select) -> tuple[list[tuple[Any, ...]], bool]:
-        """Return the rows of a query to the release, without errors and bounds, and whether they are exact."""
+        """Return the release's answer to a query, without errors and bounds, and whether all its rows are exact."""
         answer = self.answer(query.sql(DIALECT))
         return answer.plain_rows, answer.rests_on == "exact"
 
@@ -211,7 +213,11 @@ def attach_release(
 def open_release(
     target: Target, attach: Sequence[Path] = (), options: Options | None = None, *, in_place: bool = False
 ) -> Iterator[tuple[LockedSession, AttachedRelease]]:
-    """Attach a release; ``GuaranteeError`` unless it holds what it states and no other table, view or metadata."""
+    """Attach a release and check it, as ``attach_release`` does.
+
+    Raises:
+        GuaranteeError: The release does not hold what it states, or holds any other table, view or metadata.
+    """
     with attach_release(target, attach, options, in_place=in_place) as (db, release):
         release.require_intact(target)
         yield db, release
@@ -219,9 +225,9 @@ def open_release(
 
 @contextmanager
 def explain_failures(*targets: Target) -> Iterator[None]:
-    """Replace an error of arithmetic on a damaged release by ``GuaranteeError`` with the check that does not hold.
+    """Turn an arithmetic error on a damaged release into ``GuaranteeError`` with the check that fails.
 
-    An error on releases whose checks hold is raised as it is.
+    If all checks of the releases hold, the error is raised as it is.
     """
     try:
         yield
@@ -250,16 +256,21 @@ def open_releases(
 
 
 class Release:
-    """A release opened alone, read-only and locked; a context manager.
+    """An open release, which answers an analyst's SQL; a context manager.
 
-    ``release.sql("SELECT sex, COUNT(*) FROM people WHERE disease = 'flu' GROUP BY sex")`` gives a pandas DataFrame.
-    ``attach`` names Parquet, CSV or DuckDB files of the analyst's own, whose tables may be joined on quasi-identifiers.
-    Any number of releases may be open at once, also of one file; threads may share one, and take turns.
-    ``connection``: an open one of DuckDB's, such as a notebook's, or a session of Spark; ``path`` is then the name of a
-    schema there, whose tables are copied as they are now. Spark counts those of more than 5 million rows itself.
-    With a session of Spark in ``options``, Spark counts the rows of a release in Parquet, which its workers must see.
-    DuckDB still checks the files and parses the questions. ``fit``: the first query fits a model to a release without
-    one, and stores it in the user's cache, where that takes about 15 seconds at most. ``PRIVSQL_FIT=off`` says no, too.
+    ``release.sql("SELECT sex, COUNT(*) FROM people WHERE disease = 'flu' GROUP BY sex")`` gives a pandas DataFrame. The
+    release is read-only, and no other file can be reached. Any number of releases may be open at once, even of one
+    file. Threads may share a release; their questions are answered one after the other.
+
+    Args:
+        path: The file or folder of the release; with ``connection``, the name of a schema there.
+        attach: Parquet, CSV or DuckDB files of the analyst's own, whose tables may be joined on quasi-identifiers.
+        options: How the engine runs. With a session of Spark, Spark counts the rows of a release in Parquet, which its
+            workers must be able to read; DuckDB still checks the files and parses the questions.
+        connection: An open connection of DuckDB, such as a notebook's, or a session of Spark. The tables of the schema
+            are copied as they are now; Spark counts tables of more than 5 million rows itself.
+        fit: Whether the first query may fit a model to a release without one, and store it in the user's cache. It does
+            so where that takes about 15 seconds at most. ``PRIVSQL_FIT=off`` in the environment forbids it.
     """
 
     def __init__(
@@ -315,7 +326,7 @@ class Release:
             self._attached, self._open = attached, stack.pop_all()
 
     def _complete_tables(self) -> CompletedTables | None:
-        """Return the completed tables of the release's model, or those that follow from the release, if any."""
+        """Return the completed tables, from the release's model or the release itself; None if there are none."""
         if self.answers.model is None and not (self.answers.draws_tables and self._counts is self._db):
             return None
         from privsql.answers.completed import CompletedTables
@@ -323,7 +334,7 @@ class Release:
         return CompletedTables(self._db, self.manifest, self.answers)
 
     def fit_once(self) -> bool:
-        """Fit a model and store it in the cache, where there is none and that is quick; return whether it did."""
+        """Fit a model and store it in the cache, if there is none and fitting is quick; return whether it was."""
         from privsql.releases.fitted import NumberedRecords, fit_model, store_model
 
         with self._take_turn():
@@ -343,15 +354,26 @@ class Release:
             return self.answers.model is not None
 
     def sql(self, sql: str, *, confidence: float = 0.95, estimator: str = BEST) -> pd.DataFrame:
-        """Answer a count query: the groups, estimate, std_error, low, high; ``attrs["notes"]`` lists warnings."""
+        """Answer a count query as a DataFrame: the groups, estimate, std_error, low and high.
+
+        ``attrs["notes"]`` lists warnings. Errors are those of ``query``.
+        """
         return self.query(sql, confidence=confidence, estimator=estimator).frame()
 
     def query(
         self, sql: str, *, confidence: float = 0.95, estimator: str = BEST, limits: QuestionLimits | None = None
     ) -> Answer:
-        """Answer a count query; ``UsageError`` for whatever is not supported, which is never answered.
+        """Answer a count query.
 
-        ``EngineError`` for what takes longer than ``limits`` allow, and ``UsageError`` for more rows.
+        Args:
+            sql: The query.
+            confidence: The probability with which an interval is meant to hold the true answer.
+            estimator: The name of an estimator; ``best`` means the most precise one.
+            limits: Limits of time and rows; None for no limits.
+
+        Raises:
+            UsageError: The query is not supported, or has more rows than ``limits`` allow.
+            EngineError: The query takes longer than ``limits`` allow.
         """
         sure = as_confidence(confidence)
         limited = nullcontext() if limits is None else self._db.limit_time(limits.seconds, limits.stop)
@@ -359,13 +381,13 @@ class Release:
             return self._answer_query(sql, sure, estimator, limits)
 
     def list_values(self, name: str, most: int = 1_000) -> list[str | None]:
-        """Return the texts of a column's values in the order of its type, None for NULL; at most ``most``."""
+        """Return at most ``most`` texts of a column's values, in the order of its type; None stands for NULL."""
         with self._take_turn():
             return self.answers.list_values(name, most)
 
     @contextmanager
     def _take_turn(self) -> Iterator[None]:
-        """Wait for the turn of one question; ``UsageError`` once the release is closed."""
+        """Wait until no other thread asks a question; raise ``UsageError`` once the release is closed."""
         with self._turn:
             if self._closed:
                 raise UsageError(f"{self.path} was closed; open it again")
@@ -373,7 +395,7 @@ class Release:
                 yield
 
     def _answer_query(self, sql: str, confidence: float, estimator: str, limits: QuestionLimits | None) -> Answer:
-        """Answer a query as the compiler reads it; by completed tables where the compiler refuses it."""
+        """Answer a query as the compiler reads it, or from completed tables if the compiler refuses it."""
         from privsql.answers.sql.compiler import count_persons
 
         described = self._describe(sql, confidence)
@@ -429,7 +451,7 @@ class Release:
         return Answer(columns, rows, (), confidence, self.answers.estimators[0], ())
 
     def _could_complete(self, estimator: str) -> bool:
-        """Return whether completed tables may answer what is asked of an estimator, once a model is fitted."""
+        """Return whether an estimator's answers could come from completed tables once a model is fitted."""
         if self._completed is not None:
             return estimator in (BEST, MODEL) and self.answers.can_complete
         here = estimator == BEST and self._counts is self._db
@@ -496,14 +518,15 @@ class Release:
         )
 
     def _note_records(self, statement: Statement) -> Iterator[str]:
-        """Yield what COUNT(*) counts where the source has a row for each item of a record."""
+        """Yield a note on what COUNT(*) counts if the source has one row for each item of a record."""
         if self.manifest.record is not None and statement.scope.where is None and not statement.calls[0].among:
             yield f"a record is all rows with the same {self.manifest.record}: COUNT(*) counts it once"
 
     def _explain_weights(self, statement: Statement) -> Iterator[str]:
-        """Yield how many records weighted sums are worth: (sum w)^2 / sum w^2, for each weight of the question.
+        """Yield how many records weighted sums are worth: (sum w)^2 / sum w^2, for each weight w of the question.
 
-        They are those that meet the conditions on quasi-identifiers. A column is a weight by its name.
+        The sums are taken over the records that meet the conditions on quasi-identifiers. A column is a weight if its
+        name says so.
         """
         operands = [one.measure.operand for one in statement.calls if one.measure.kind in ("sum", "avg")]
         named = {item.name for one in operands if one is not None for item in one.find_all(exp.Column)}
@@ -531,7 +554,7 @@ class Release:
     def _answer_items(
         self, sql: str, items: ItemGroups, confidence: float, estimator: str, limits: QuestionLimits | None
     ) -> Answer:
-        """Return how many records hold each item, by a count for every item that the release lists."""
+        """Answer how many records hold each item, by a count for every item that the release lists."""
         from privsql.answers.present import join_items
         from privsql.answers.sql.compiler import MOST_ASKED, as_described
 
@@ -560,7 +583,7 @@ class Release:
         return join_items(items, fields, named, answers, known)
 
     def _preview(self, asking: SelectEvaluation, fields: list[Field], limits: QuestionLimits | None) -> Answer:
-        """Return some records, without their sensitive values."""
+        """Return some records of the release, without their sensitive values."""
         from privsql.answers.answer import Answer
         from privsql.answers.present import list_records
 
@@ -590,7 +613,7 @@ class Release:
             return self.mechanism.structure(self._counts, self.manifest)
 
     def _require_unique_keys(self, lookups: Sequence[Lookup]) -> None:
-        """Refuse a lookup with two rows for one value of the release, which would count records twice."""
+        """Raise ``UsageError`` for a lookup with two rows for one value, which would count records twice."""
         for lookup in lookups:
             ours = dict.fromkeys(name for _, name in lookup.keys)
             met = (sqlfiles.column(theirs, "l").eq(sqlfiles.column(name, "r")) for theirs, name in lookup.keys)
@@ -613,11 +636,11 @@ class Release:
         return notebook_page(f"Release {self.path}", (pairs(describe_manifest(self.manifest)), question))
 
     def __fspath__(self) -> str:
-        """Return the path: verbs take an open release in place of its path."""
+        """Return the path, so that verbs accept an open release in place of its path."""
         return str(self.path)
 
     def close(self) -> None:
-        """Close the release, once the question that is being answered has been."""
+        """Close the release after the question that is being answered, if there is one."""
         with self._turn:
             self._closed = True
             self._open.close()
@@ -708,8 +731,11 @@ def _write_file(file: Path, release: AttachedRelease, to: Path) -> None:
 def write_copy(target: Target, release: AttachedRelease, to: Path) -> None:
     """Write a copy of a release whose checks hold: a file of a file, a folder of a folder.
 
-    ``UsageError`` for a path that exists and for a release that is a schema, ``GuaranteeError`` if the copy does not
-    pass every check: nothing is written then.
+    Nothing is written if an error is raised.
+
+    Raises:
+        UsageError: The path exists, or the release is a schema.
+        GuaranteeError: The copy does not pass every check.
     """
     refuse_target(target, to)
     stored = locate_release(target)
@@ -753,11 +779,14 @@ TRIED = ViewDefinition("privsql_tried", exp.select("1"), "")
 
 
 class _TriedError(Exception):
-    """Rolls a trial back."""
+    """Raised to roll back a transaction that only tried whether something is allowed."""
 
 
 def require_rights(target: Target) -> None:
-    """Raise an error if the target's schema can't be written: make a view there, and roll back."""
+    """Raise an error if the target's schema can't be written.
+
+    A view is made there on trial, and rolled back.
+    """
     schema = target.schema or MAIN
     try:
         with target.sink.open_for_writing() as (db, database):
@@ -798,7 +827,7 @@ class SchemaDraft(Draft):
 
 
 class StagedDraft(Draft):
-    """A draft of a release whose tables an engine makes and checks in a stage beside its schema."""
+    """A draft of a release whose tables an engine makes and checks in a staging schema beside the target's schema."""
 
     stage: Stage
     release: AttachedRelease  # as it was checked there
@@ -819,7 +848,7 @@ class StagedDraft(Draft):
         super().__exit__(*error)
 
     def commit(self, content: Path) -> None:
-        """Let the staged tables become the schema; a failure may lose the release that they replace."""
+        """Make the staged tables the schema's own; a failure may lose the release that they replace."""
         target = self.target
         former = list_relations(describe_release(target)) if self._replace and is_occupied(target) else []
         try:
@@ -829,7 +858,7 @@ class StagedDraft(Draft):
 
 
 def replay_target_wal(target: Target) -> None:
-    """Commit what a killed process wrote ahead to the publisher's database, and remove what it left in a catalog.
+    """Commit what a killed process left in the write-ahead log of the publisher's database, and clean up a catalog.
 
     Raises:
         EngineError: Another process has the database open, or the file is no database.

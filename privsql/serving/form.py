@@ -197,7 +197,18 @@ class ColumnCondition:
 
 @dataclass(frozen=True)
 class FormQuestion:
-    """A question of the form, or in its place the ``sql`` that somebody wrote. ``items`` by ``SETS``."""
+    """A question as the form of the site states it.
+
+    Attributes:
+        measure: The aggregate function, such as COUNT.
+        conditions: The condition on each column, by the column's number.
+        groups: The numbers of the columns of GROUP BY.
+        items: The items of which a record must hold all, any or none, by these words (``SETS``).
+        length: The condition on the number of items of a record.
+        confidence: The confidence of the intervals.
+        estimator: The estimator.
+        sql: SQL that the reader wrote; if it is not empty, it replaces all of the above.
+    """
 
     measure: str = COUNT
     conditions: dict[int, ColumnCondition] = field(default_factory=dict)

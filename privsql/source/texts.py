@@ -46,14 +46,14 @@ DAY_MONTH = re.compile(r"\s*([0-9]{1,2})([/.-])([0-9]{1,2})[/.-]([0-9]{4}|[0-9]{
 
 @dataclass(frozen=True)
 class Misreading:
-    """A column of a CSV file that is read as something else than it may be.
+    """A column of a CSV file that the reader has probably misunderstood, such as codes that were read as numbers.
 
     Attributes:
         column: The column.
         why: What is wrong with it.
-        options: The keys of ``source.options`` that read it; empty where no option does.
-        otherwise: What else would do, with what it is for.
-        surely: Whether these options are what nearly everybody means, so that ``init`` proposes them.
+        options: The keys of ``source.options`` with which it is read as meant; empty if no option does that.
+        otherwise: What else can be done, and in which case.
+        surely: Whether nearly everybody would choose these options, so that ``init`` proposes them.
     """
 
     column: str
@@ -90,18 +90,18 @@ def _write_key(key: str) -> str:
 
 
 def refuse_misread(db: Warehouse, source: Source, names: Iterable[str | None]) -> None:
-    """Raise ``UsageError`` for a column of a CSV file, among those of these names, that is read as something else."""
+    """Raise ``UsageError`` if one of these columns of a CSV file has probably been misunderstood by the reader."""
     for one in find_misread(db, source, [name for name in names if name is not None])[:1]:
         raise UsageError(str(one))
 
 
 def find_misread(db: Warehouse, source: Source, names: Collection[str] | None) -> list[Misreading]:
-    """Return the columns of a mounted CSV file that are read as something else than they may be.
+    """Return the columns of a mounted CSV file that the reader has probably misunderstood.
 
     Args:
-        db: The engine, in which the source is mounted.
+        db: The engine in which the source is mounted.
         source: The source.
-        names: The columns that matter: of the file, or of the query over it; None for all.
+        names: The columns that matter, of the file or of the query over it; None for all.
     """
     options = source.options.model_dump(exclude_none=True) if source.options is not None else {}
     if source.kind != "csv" or options.get("all_varchar"):
@@ -127,7 +127,7 @@ def find_misread(db: Warehouse, source: Source, names: Collection[str] | None) -
 
 
 def _passes_on(query: str, name: str) -> bool:
-    """Return whether a query has a column of the file among its own as it is, and not inside an expression."""
+    """Return whether a query selects a column of the file unchanged, and not inside an expression."""
     tree: exp.Expr = exp.maybe_parse(query, dialect=DIALECT)
     for item in tree.selects if isinstance(tree, exp.Query) else ():
         star = item.this if isinstance(item, exp.Column) else item
@@ -140,7 +140,7 @@ def _passes_on(query: str, name: str) -> bool:
 
 
 class _Texts:
-    """The values of a CSV file as texts, which are read once they are needed."""
+    """The values of a CSV file as texts; the file is read when they are first needed."""
 
     def __init__(self, db: TextWarehouse, source: Source) -> None:
         self.db, self._source, self._mounted = db, source, False
@@ -162,7 +162,7 @@ def _matches(value: exp.Expr, pattern: str) -> exp.Expr:
 
 
 def _find_codes(texts: _Texts, fields: Iterable[Field]) -> list[Misreading]:
-    """Return the columns of numbers of which some are written like codes, with a sign or a zero in front."""
+    """Return the columns of numbers of which some are written like codes, with a plus sign or a leading zero."""
     fields = list(fields)
     counts = [exp.CountIf(this=_matches(column(one.name), CODE)) for one in fields]
     row = texts.db.rows(exp.select(*counts).from_(texts.table))[0]
@@ -179,7 +179,9 @@ def _find_codes(texts: _Texts, fields: Iterable[Field]) -> list[Misreading]:
 
 
 def read_day_month(values: Iterable[str]) -> tuple[str, bool] | None:
-    """Return the format of dates such as 31.12.2020, and whether another one fits, too; None for other dates.
+    """Return the format of dates such as 31.12.2020, and whether a second format fits as well.
+
+    The result is None for dates that are written in another way.
 
     >>> read_day_month(["31/12/2020"]), read_day_month(["3/4/2020"]), read_day_month(["2020-04-03"])
     (('%d/%m/%Y', False), ('%d/%m/%Y', True), None)
@@ -195,7 +197,7 @@ def read_day_month(values: Iterable[str]) -> tuple[str, bool] | None:
 
 
 def _find_dates(texts: _Texts, fields: Iterable[Field]) -> list[Misreading]:
-    """Return the columns of dates of which nobody can say which part is the day, and those of another format."""
+    """Return the columns of dates whose day and month can't be told apart, or that do not have the assumed format."""
     found = []
     for one in fields:
         value = column(one.name)
@@ -214,7 +216,7 @@ def _find_dates(texts: _Texts, fields: Iterable[Field]) -> list[Misreading]:
 
 
 def find_date_format(db: Warehouse, source: Source) -> str | None:
-    """Return the format of the dates of a mounted CSV file, such as %d.%m.%Y; None if they have none, or several."""
+    """Return the format of the dates of a mounted CSV file, such as %d.%m.%Y; None for no dates or several formats."""
     if source.kind != "csv" or (source.options is not None and source.options.dateformat):
         return None
     fields = [one for one in db.list_fields(table("source", "temp")) if one.type == "DATE"]
@@ -229,7 +231,7 @@ def find_date_format(db: Warehouse, source: Source) -> str | None:
 
 
 def _find_numbers(db: Warehouse, file: exp.Table, fields: Iterable[Field], options: dict[str, Any]) -> list[Misreading]:
-    """Return the columns of texts that are numbers, but for how they are written, or for marks of missing values."""
+    """Return the columns of texts that are numbers once their format, or marks of missing values, are stated."""
     fields = list(fields)
     if not fields:
         return []
@@ -247,7 +249,7 @@ def _find_numbers(db: Warehouse, file: exp.Table, fields: Iterable[Field], optio
 def _read_numbers(
     db: Warehouse, file: exp.Table, one: Field, anyhow: str, options: dict[str, Any], others: Iterable[Field]
 ) -> list[Misreading]:
-    """Return how a column of texts is read as numbers; nothing for what holds other texts, or codes."""
+    """Return how a column of texts can be read as numbers; an empty list if it holds other texts, or codes."""
     value = column(one.name)
     rows = exp.select(value).distinct().from_(file).where(exp.not_(_matches(value.copy(), anyhow)))
     odd = [str(row[0]) for row in db.rows(rows.limit(len(MARKERS) + 1))]
@@ -294,14 +296,17 @@ def _read_numbers(
 
 
 def _cast_in_query(name: str, *, filled: bool = False) -> str:
-    """Return the query over a file in which a column holds numbers, and NULL for other texts; or only those lines."""
+    """Return a query over a file in which a column holds numbers, and NULL for any other text.
+
+    With ``filled`` the query leaves out the rows whose text is no number.
+    """
     number = exp.TryCast(this=column(name), to=exp.DataType.build("DOUBLE"))
     query = exp.select(exp.Star(replace=[alias_as(number, name)])).from_("source")
     return (query.where(exp.not_(is_null(number.copy()))) if filled else query).sql(DIALECT)
 
 
 def _read_strange_line(db: Warehouse, file: exp.Table, one: Field, text: str) -> list[Misreading]:
-    """Return how to leave out the only line of a file whose value is no number, such as that of a total."""
+    """Return how to leave out the one line of a file, such as a total, whose value is not a number."""
     value = column(one.name)
     lines = exp.CountIf(this=exp.EQ(this=value, expression=exp.Literal.string(text)))
     codes = exp.CountIf(this=_matches(value.copy(), CODE))
@@ -315,7 +320,7 @@ def _read_strange_line(db: Warehouse, file: exp.Table, one: Field, text: str) ->
 
 
 def _find_elsewhere(db: Warehouse, file: exp.Table, marks: Iterable[str], others: Iterable[Field]) -> str:
-    """Return another column of texts that has such a mark as a value; empty for none."""
+    """Return another column of texts in which one of these marks is a value; an empty text if there is none."""
     texts = [exp.Literal.string(mark) for mark in marks]
     for other in others:
         value = column(other.name)

@@ -14,10 +14,14 @@ if TYPE_CHECKING:
 
 
 def algorithms(spec: SpecLike, **how: Unpack[Planning]) -> Alternatives:
-    """Compare the algorithms of the mechanism: costs and disclosure; without ledger, and nothing is written.
+    """Compare what the algorithms of a mechanism cost and disclose. No ledger is read, and nothing is written.
 
-    ``spec`` and keywords: as of ``publish``. Raises ``UsageError`` where a mechanism's algorithms are not to be
-    compared.
+    Args:
+        spec: The specification or source, as for ``publish``.
+        **how: The keywords of ``publish`` for the specification and the run.
+
+    Raises:
+        UsageError: The algorithms of this mechanism can't be compared.
     """
     keywords, rest = split_keywords(how)
     whole = as_spec(spec, keywords, verb="algorithms")
@@ -26,10 +30,16 @@ def algorithms(spec: SpecLike, **how: Unpack[Planning]) -> Alternatives:
 
 
 def curve(spec: SpecLike, **how: Unpack[Planning]) -> Curve:
-    """Compare the stated threshold with multiples of it: belief that is promised, and what is predicted.
+    """Compare the stated threshold with multiples of it, by what each promises and what is predicted of its release.
 
-    Predicted are the belief of an attacker who learns from the release, and the error of counts. ``spec`` and keywords:
-    as of ``publish``. Raises ``UsageError`` for mechanisms other than bucketization.
+    The predictions are the belief of an attacker who learns from the release, and the error of counts.
+
+    Args:
+        spec: The specification or source, as for ``publish``.
+        **how: The keywords of ``publish`` for the specification and the run.
+
+    Raises:
+        UsageError: The mechanism is not bucketization.
     """
     keywords, rest = split_keywords(how)
     whole = as_spec(spec, keywords, verb="curve")

@@ -52,9 +52,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Attacked(Outcome):
-    """The findings of all adversaries; ``source``: whether beliefs were compared with the truth.
+    """The findings of all adversaries against a release.
 
-    ``summary``: the lines on the release, if they were asked for (``summarize``).
+    ``source`` says whether beliefs were compared with the truth. ``summary`` holds the lines on the release, if they
+    were asked for (``summarize``).
     """
 
     findings: list[Finding]
@@ -93,11 +94,11 @@ class Attacked(Outcome):
 
     @property
     def exit_code(self) -> int:
-        """0; 1 for a broken promise; 3 where nothing was measured."""
+        """Return 0, or 1 if a promise is broken, or 3 if nothing was measured."""
         return 0 if self.ok else 1 if self.measured else 3
 
     def plot(self) -> Any:
-        """Return a picture, of altair: certainty of every adversary's best guess, and by known records."""
+        """Return an altair chart of how certain each adversary's best guess is, and of certainty by known records."""
         return plot.draw_picture(plot.draw_attacks, self)
 
     @property
@@ -129,7 +130,10 @@ the adversary gets; not applicable: a release of this kind has nothing that it c
 
 
 def tabulate_findings(findings: Sequence[Finding], *, known: bool) -> Table:
-    """Return a row for each adversary; ``known``: how often its guesses are right was measured, too."""
+    """Return a table with a row for each adversary.
+
+    ``known`` says whether it was measured how often guesses are right.
+    """
     figures = ("attacked", "mean", "highest", "above bound", "gain", *(("right",) if known else ()))
     rows = [
         (
@@ -269,9 +273,9 @@ Rows = list[tuple[Any, ...]]
 
 
 def list_questions(release: Release) -> Iterator[exp.Select]:
-    """Typical questions: how many records have each value, in the groups by one column, and by two.
+    """Yield typical questions: the number of records with each value, by one column and by two.
 
-    What the release can't be asked for is left out.
+    Questions that the release can't answer are left out.
     """
     shape = release.mechanism.shape
     if isinstance(shape, ItemSetShape):
@@ -304,7 +308,7 @@ def _group_values(release: Release, shape: TableShape | CategoricalShape[Any]) -
 
 
 def find_quantiles(release: Release, field: Field, shares: Sequence[float] = QUARTERS) -> list[Any]:
-    """Values of a column of numbers below which such shares of the records lie, about."""
+    """Return values of a column of numbers below which about these ``shares`` of the records lie."""
     every = ask_release(release, build_count_query(release, [column(field.name)]))
     rows = sorted((row for row in every if None not in row[:2]), key=lambda row: row[0])
     ends: list[Any] = []
@@ -343,7 +347,7 @@ def items_condition(field: Field, items: Sequence[str]) -> exp.Expr:
 
 
 def build_count_query(release: Release, groups: Sequence[exp.Expr], condition: exp.Expr | None = None) -> exp.Select:
-    """COUNT(*) AS n of the release, by groups; these come first."""
+    """Return a query for the groups and COUNT(*) AS n of the release."""
     number = alias_as(exp.Count(this=exp.Star()), "n")
     query = exp.select(*(one.copy() for one in groups), number).from_(table(release.manifest.name))
     query = query if condition is None else query.where(condition)
@@ -375,10 +379,10 @@ TypicalAnswer = tuple[float, float | None, float, float | None]  # estimate, err
 
 
 def estimate_accuracy(release: Release, report: Reporter) -> tuple[ExpectedAccuracy, ...]:
-    """Typical questions put to the release alone, by the size of the answer.
+    """Return the expected errors of typical questions by size of the answer, from the release alone.
 
-    The expected error of an estimate with standard error s is sqrt(2/pi) s; bounds that are certain have none. Answers
-    that the release holds exactly, and those without an interval, tell nothing here and are left out.
+    The expected error of an estimate with standard error s is sqrt(2/pi) s; for certain bounds there is no such error.
+    Answers that are exact, or that have no interval, are left out.
     """
     report.start_step("Asking typical questions")
     answers: list[TypicalAnswer] = []
@@ -441,10 +445,16 @@ def _summarize_band(answers: Sequence[TypicalAnswer], low: float, high: float) -
 def summarize(
     release: PathLike, *, findings: Sequence[Finding] | None = None, **how: Unpack[RunKeywords]
 ) -> ReleaseSummary:
-    """Return the lines on a release: the promise, the strongest attacker, the error of a count, unique records, ...
+    """Return the lines on a release: its promise, the strongest attacker, the error of a count, and others.
 
-    ``findings``: of ``attack``, with its source how often the attacker is right; without them the attacker is measured
-    here, from the release alone. Raises ``GuaranteeError`` if the file does not hold what its manifest states.
+    Args:
+        release: The release.
+        findings: The findings of ``attack``; if they were compared with a source, they say how often the attacker is
+            right. None to measure the attacker here, from the release alone.
+        **how: How the engine runs (``RunKeywords``).
+
+    Raises:
+        GuaranteeError: The file does not hold what its manifest states.
     """
     target = as_target(release, how.get("connection"))
     with options_from(how, summarize) as options:
@@ -468,7 +478,10 @@ def find_learning(findings: Sequence[Finding]) -> Finding | None:
 
 
 def list_errors(expected: Sequence[ExpectedAccuracy]) -> list[tuple[float, float, bool]]:
-    """Return (estimate, expected error, False) of typical answers, or (estimate, largest error, True)."""
+    """Return (estimate, error, is_bound) of typical answers.
+
+    The error is the expected one (False), or the largest possible one (True).
+    """
     return [
         (one.estimate, one.half_width, True) if one.error is None else (one.estimate, one.error, False)
         for one in expected
@@ -488,7 +501,7 @@ table, not what holds of records like it"""
 
 @dataclass(frozen=True)
 class CountInference(Outcome):
-    """Theorem 2 beside its simulation: the query that was asked, among queries of other sizes with the same ratio."""
+    """The outcome of an attack by noisy counts: Theorem 2 and a simulation, for the query and for other sizes."""
 
     json_keys = ("epsilon", "condition", "sensitive_condition=sensitive", "draws", "sizes=rows")
 
@@ -506,7 +519,7 @@ class CountInference(Outcome):
         return next(row for row in self.rows if row.asked)
 
     def plot(self) -> Any:
-        """Return a picture, of altair: noisy ratios over the size of the query, simulated and in theory."""
+        """Return an altair chart of noisy ratios by size of the query, simulated and in theory."""
         return plot.draw_picture(plot.draw_inference, self)
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
@@ -539,7 +552,7 @@ def _attack_counts(
     seed: int | None,
     how: RunKeywords,
 ) -> CountInference:
-    """Infer from two differentially private counts of the source, each answered with ``epsilon``."""
+    """Infer a ratio from two differentially private counts of the source, each answered with budget ``epsilon``."""
     each = as_exact_number(epsilon, "epsilon")
     if each <= 0:
         raise UsageError(f"epsilon {epsilon} must be above 0")
@@ -553,7 +566,7 @@ def _attack_counts(
 
 
 def _draw_noise(scale: float, draws: int, seed: int | None) -> tuple[Floats, Floats]:
-    """Laplace noise of both counts, (draws,) each."""
+    """Return Laplace noise for both counts, two arrays (draws,)."""
     if seed is None:
         return dp_random.laplace(scale, draws), dp_random.laplace(scale, draws)
     key = seed_key(seed)
@@ -587,7 +600,7 @@ def _list_groups(spec: Spec, name: str) -> list[str]:
 
 
 def _count_query(name: str, conditions: list[str]) -> str:
-    """COUNT(*) of the records that meet all conditions, as text."""
+    """Return the SQL text that counts the records which meet all conditions."""
     parts = []
     for text in conditions:
         try:

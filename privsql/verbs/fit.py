@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FittedModel(Outcome):
-    """A model that was made, or taken in.
+    """A model that was fitted, or read from a file.
 
-    ``stored``: its file in the user's cache, None where there is no cache; ``to``: that of its parameters;
-    ``belief``: how sure it is of its best guess of a record's value on average; ``fitted_share``: of the records,
-    in as many whole buckets as memory holds.
+    Attributes:
+        stored: Its file in the user's cache; None if there is no cache.
+        to: The file with its parameters.
+        belief: The mean probability of its best guess of a record's value.
+        fitted_share: The share of the records that it was fitted to, whole buckets that fit into memory.
     """
 
     title = "A model of a release"
@@ -70,12 +72,18 @@ def fit(
 ) -> FittedModel:
     """Fit a model to a release and store it in the user's cache, where every verb finds it.
 
-    ``to``: write its parameters as well, to be handed on; ``parameters``: take such a file in instead of fitting.
+    What is stored is computed anew from the release and the parameters. Anybody who has the release can fit the model,
+    and it is the strongest attacker by learning that privsql knows.
 
-    What is stored is computed anew from the release and the parameters. The model is also the strongest attacker by
-    learning that privsql knows: anybody who has the release can fit it. Raises ``UsageError`` where there is nothing to
-    fit, for parameters of another release, and where nothing would be stored; ``InfeasibleError`` for a release that
-    gets none.
+    Args:
+        release: The release.
+        to: A file to which the model's parameters are written as well, so that they can be handed on.
+        parameters: A file of parameters that is read instead of fitting.
+        **how: How the engine runs (``RunKeywords``).
+
+    Raises:
+        UsageError: There is nothing to fit, the parameters are of another release, or nothing would be stored.
+        InfeasibleError: No model can be fitted to this release.
     """
     target, given = as_target(release, how.get("connection")), as_optional_path(parameters, "parameters")
     file, clock = as_optional_path(to, "to"), time.monotonic()

@@ -40,9 +40,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LedgerListing(Outcome):
-    """A ledger, or what it holds of one population: its releases, oldest first.
+    """The releases that a ledger holds, of one population or of all, oldest first.
 
-    ``budget``: what all differentially private ones spend together, and the caps; None where all releases are listed.
+    ``budget`` has what the differentially private releases of the population spend together, and the caps. It is None
+    if all populations are listed.
     """
 
     title = "Releases of the ledger"
@@ -61,12 +62,12 @@ class LedgerListing(Outcome):
 
     @property
     def cap(self) -> Fraction | None:
-        """Return the most that may be spent; None where nothing says."""
+        """Return the most that may be spent; None if no cap is set."""
         return None if self.budget is None or self.budget.cap is None else self.budget.cap.epsilon
 
     @property
     def delta(self) -> Fraction | None:
-        """Return the delta at which both are stated."""
+        """Return the delta at which ``spent`` and ``cap`` are stated."""
         return None if self.budget is None else self.budget.delta
 
     def __iter__(self) -> Iterator[LedgerEntry]:
@@ -79,7 +80,7 @@ class LedgerListing(Outcome):
         return self.releases[number]
 
     def find_release(self, number: int) -> LedgerEntry:
-        """Return the release of a number; ``UsageError`` if there is none."""
+        """Return the release with this number; raise ``UsageError`` if there is none."""
         found = next((entry for entry in self.releases if entry.number == number), None)
         if found is None:
             listed = spell_command(self.database)
@@ -112,10 +113,14 @@ class LedgerListing(Outcome):
 
 
 def ledger(spec: SpecLike | None = None, *, ledger: PathLike | None = None) -> LedgerListing:
-    """List what the ledger holds of the population of a specification; without one, of all of them.
+    """List the releases that a ledger holds for the population of a specification, or for all populations without one.
 
-    ``ledger``: its file, by default that of the specification, or the user's own. Raises ``UsageError`` if there
-    is none.
+    Args:
+        spec: The specification; None for all populations.
+        ledger: The file of the ledger; by default that of the specification, or the user's own.
+
+    Raises:
+        UsageError: There is no ledger.
     """
     source_spec = as_spec(spec) if spec is not None else None
     path = require_ledger(source_spec, as_optional_path(ledger, "ledger"))
@@ -131,9 +136,16 @@ def _list_releases(path: Path, book: Book, population: tuple[str, ...]) -> Ledge
 
 
 def withdraw(release: PathLike | int, *, ledger: PathLike | None = None) -> LedgerEntry:
-    """Record that a release, named by its file or its number, was never distributed: it frees all but a budget.
+    """Record that a release was never given to anybody, so that its subjects can be published again.
 
-    Raises ``UsageError`` if the ledger does not hold it, or has it as withdrawn already.
+    A budget that it spent stays spent.
+
+    Args:
+        release: The file of the release, or its number.
+        ledger: The file of the ledger, as for ``ledger``.
+
+    Raises:
+        UsageError: The ledger does not hold the release, or has it as withdrawn already.
     """
     path = require_ledger(None, as_optional_path(ledger, "ledger"))
     named = str(release if isinstance(release, int | str) else as_path(release))
@@ -170,12 +182,20 @@ def cap(
 ) -> LedgerListing:
     """Set the most that all differentially private releases of a population may spend together, and record it.
 
-    ``spec``: a specification, or the name of a population. A cap is a pair (epsilon, delta), and everything is
-    converted at its ``delta``: by default that of the cap that is there, of the releases, or of the specification. This
-    is the only way to raise either; a specification that still asks for less lowers epsilon again. ``ledger``: as of
-    the verb ``ledger``; by default a name without a release in the user's own is capped in the one that this names.
-    ``warnings`` of what is returned say if the ledger has no release of that name. Raises ``UsageError`` unless epsilon
-    is positive, delta is a probability, above 0 if a release has one, and the source names its records or persons.
+    Only this verb raises epsilon or delta of a cap; a specification that asks for less lowers epsilon again. A warning
+    in the result says if the ledger has no release of a population of that name.
+
+    Args:
+        spec: A specification, or the name of a population.
+        epsilon: The new cap.
+        delta: The delta at which budgets are converted; by default that of the existing cap, of the releases, or of the
+            specification.
+        ledger: The file of the ledger, as for ``ledger``. By default, a name without a release in the user's ledger is
+            capped in the ledger that this one names for it.
+
+    Raises:
+        UsageError: Epsilon is not positive, delta is not a probability, or is 0 although a release has one above 0, or
+            the source names neither its records nor persons.
     """
     most = as_exact_number(epsilon, "cap")
     if most <= 0:

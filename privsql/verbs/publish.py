@@ -74,13 +74,22 @@ PLANNING = "Planning the release"  # a step of both verbs
 
 @dataclass(frozen=True, repr=False)
 class Published(Outcome):
-    """A release that was written, or a plan (``release`` None); ``ledger``: what the publisher's ledger says.
+    """The outcome of ``publish`` or of ``plan``. Verbs accept it in place of the path of a release.
 
-    Verbs take it in place of the path of a release. ``spec``: the whole specification, with its table where that lies
-    in Python; ``verify``, ``evaluate`` and ``attack`` take it as ``source``. ``stated``: the mechanism's own facts.
-    ``search_seconds``: processor time of a plan's search, where the mechanism measures it. ``summary``: the lines on
-    the release that need no measuring (``summarize`` measures the others). ``changes``: of a plan the ids of earlier
-    records that were deleted or changed, where these may not change. ``trace``: the statements that ran, if asked for.
+    Attributes:
+        release: Where the release was written; None for a plan.
+        facts: The facts of the release, by name.
+        stated: The facts that its mechanism states.
+        spec: The whole specification, with its table if that is in Python; ``verify``, ``evaluate`` and ``attack``
+            accept it as ``source``.
+        ledger: What the publisher's ledger says of the release.
+        checks: The results of the checks.
+        seconds: How long it took.
+        warnings: What the publisher should know.
+        search_seconds: CPU seconds of a plan's search; None where they are not measured.
+        summary: The lines on the release that need no measuring; ``summarize`` measures the others.
+        changes: For a plan, the ids of earlier records that were deleted or changed although that is not allowed.
+        trace: The statements that were run, if they were asked for.
     """
 
     release: Path | None
@@ -98,13 +107,13 @@ class Published(Outcome):
 
     @property
     def target(self) -> Target:
-        """Return where the release lies; ``UsageError`` for a plan."""
+        """Return where the release is; raise ``UsageError`` for a plan."""
         if self.release is None:
             raise UsageError("this is a plan; publish it first")
         return self.spec.target
 
     def __fspath__(self) -> str:
-        """Return the path of the release; ``UsageError`` for a plan."""
+        """Return the path of the release; raise ``UsageError`` for a plan."""
         return str(self.target)
 
     @property
@@ -113,9 +122,10 @@ class Published(Outcome):
         return self.list_lines(verbose=True)
 
     def list_lines(self, *, verbose: bool) -> list[tuple[str, object]]:
-        """Return (name, value) lines for people; ``verbose``: with all that the mechanism states.
+        """Return the (name, value) lines for people.
 
-        Otherwise a release has its summary in their place, and a plan leaves out ``details``.
+        With ``verbose`` they have all that the mechanism states. Otherwise the summary of a release stands in place of
+        that, and a plan leaves out its ``details``.
         """
         facts = self.facts
         rows: list[tuple[str, object]] = [("mechanism", f"{facts['mechanism']}, {facts['algorithm']}")]
@@ -162,7 +172,7 @@ class Published(Outcome):
         return "Plan: nothing is written" if self.release is None else f"Release {self.target}"
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield the summary, the lines, and of a plan, or with ``verbose``, the table of what the mechanism states."""
+        """Yield the summary and the lines; for a plan, or with ``verbose``, also the table of the mechanism's facts."""
         if self.summary is not None:
             yield from self.summary.show()
         yield pairs(self.list_lines(verbose=verbose))
@@ -208,26 +218,40 @@ PUBLISH_KEYWORDS = (
 
 
 def publish(spec: SpecLike | None = None, **how: Unpack[Publishing]) -> Published:
-    """Publish the release that ``spec`` asks for; it exists only once every check has passed.
+    """Publish the release that ``spec`` asks for; it is written only after every check has passed.
 
-    ``spec``: a TOML path, plain data or a ``Spec``; or a source, which is a table in Python (of pandas, Polars, DuckDB
-    or Arrow) or the path of one, with keywords for the rest, which are called as the options of the command line are:
-    ``publish(df, sensitive="disease", qi=["age", "sex"], threshold=0.1, to="release.duckdb")``. ``set`` holds every
-    other key of a specification by section: ``set={"columns": {"nulls": {"age": "suppress"}}}``.
-    ``connection``: an open one of DuckDB's, or a session of Spark. Its database is the source where source.table or
-    source.query stand without ``spec``, or where that names its file, and takes the release with release.schema:
-    ``publish(connection=con, set={"source": {"table": "people"}, "release": {"schema": "released"}}, ..)``. What it
-    has not committed is not read.
+    A specification can be given as a whole, or as a source with keywords that have the names of the command line's
+    options: ``publish(df, sensitive="disease", qi=["age", "sex"], threshold=0.1, to="release.duckdb")``. A connection
+    can be the source, too: ``publish(connection=con, set={"source": {"table": "people"}, "release": {"schema":
+    "released"}}, ..)``. What it has not committed is not read.
 
-    ``key`` makes every random choice (default: one that follows from the ledger's key, the records and the request, or
-    fresh from the operating system where there is no ledger); the same key and the same records give the same release.
-    ``key_file`` holds one, ``seed`` makes one for tests. Subjects that the ledger knows are only published again if a
-    guarantee covers both, or if ``allow_composition``, which the release says. A release whose counts of 500 would be
-    off by more than a fifth is only made with ``allow_useless``. ``replace``: a release that is there is
-    replaced, and counts as received all the same, which the new one says; with ``nobody_has_it`` it is withdrawn in the
-    ledger; ``repeat``: it is replaced only by the same release again, or one that a guarantee covers beside it, as a
-    job needs it that may run twice. ``trace``: the outcome lists the statements that DuckDB ran, in their order, each
-    with its file of ``sql/``. Raises ``InfeasibleError``, ``UsageError``, ``EngineError``, ``GuaranteeError``.
+    Subjects that the ledger knows are published again only if a guarantee covers both releases, or with
+    ``allow_composition``.
+
+    Args:
+        spec: The path of a TOML file, plain data or a ``Spec``; or a source, which is a table in Python (of pandas,
+            Polars, DuckDB or Arrow) or the path of one.
+        **how: Keywords for parts of the specification, those of every verb (``RunKeywords``), and the following.
+            ``set``: any other keys of a specification, by section: ``set={"columns": {"nulls": {"age": "suppress"}}}``.
+            ``connection``: an open connection of DuckDB, or a session of Spark. Its database is the source if
+            source.table or source.query is given without ``spec``, or if ``spec`` names its file. With release.schema
+            it takes the release.
+            ``key``: the key that makes every random choice. The same key and records give the same release. By default
+            it follows from the ledger's key, the records and the request; without a ledger it is drawn afresh.
+            ``key_file``: a file that holds such a key. ``seed``: a seed in its place, for tests only.
+            ``allow_composition``: publish known subjects where no guarantee covers both releases; the release says so.
+            ``allow_useless``: publish even if counts of 500 would be off by more than a fifth.
+            ``replace``: replace an existing release. It still counts as received, and the new release says so.
+            ``nobody_has_it``: with ``replace``, withdraw the existing release in the ledger.
+            ``repeat``: replace an existing release only by the same one, or by one that a guarantee covers together
+            with it. A job that may run twice needs this.
+            ``trace``: list the statements that DuckDB ran, in order, each with its file of ``sql/``.
+
+    Raises:
+        InfeasibleError: The records can't be published under these parameters.
+        UsageError: The specification or a keyword is wrong, or the release is not allowed.
+        EngineError: A database or file can't be read or written.
+        GuaranteeError: A check of the release fails, or the source changed meanwhile.
     """
     refuse_unknown_keywords(how, (*SETTINGS, *RUNNING, *PUBLISH_KEYWORDS), "publish")
     source_keywords, rest = split_keywords({name: value for name, value in how.items() if name not in PUBLISH_KEYWORDS})
@@ -264,9 +288,13 @@ def _release_key(keywords: Mapping[str, Any]) -> Key | None:
 def publish_spec(
     request: PublicationRequest, options: Options, *, replace: bool = False, useless: bool = True
 ) -> Published:
-    """Publish what is requested, by the ledger of its specification; as of ``publish``.
+    """Publish what is requested, with the ledger of its specification, as ``publish`` does.
 
-    ``useless``: also a release of which a count of 500 is off by more than a fifth.
+    Args:
+        request: The specification, the key and what the publisher allows.
+        options: How the engine runs.
+        replace: Whether an existing release is replaced.
+        useless: Whether a release is made even if counts of 500 would be off by more than a fifth.
     """
     # The specification: what it asks for works, and its target may be written.
     spec, over = request.spec, replace or request.repeat
@@ -381,9 +409,9 @@ def publish_spec(
 
 
 def _refuse_useless(spec: Spec, bounds: Sequence[VerifiedBound] = ()) -> None:
-    """Raise ``InfeasibleError`` for a release whose counts are of no use, by a closed form.
+    """Raise ``InfeasibleError`` if a closed form says that the counts of the release would be of no use.
 
-    Without ``bounds`` public figures alone tell, so that no budget is spent on what is refused.
+    Without ``bounds`` only public figures are used, so that no budget is spent on a release that is refused.
     """
     columns = len(spec.columns.quasi_identifiers)
     precision = spec.implementation.foresee_precision(spec.mechanism, bounds, columns)
@@ -402,7 +430,7 @@ def _choose_draft(spec: Spec) -> type[Draft]:
 
 
 def _publish_detached(detached: DetachedWarehouse, publication: Publication, draft: Draft, key: Key) -> Facts:
-    """Make the tables of the release where the source lies, and show them in database ``release``; return the facts."""
+    """Make the tables of a release where the source is, show them in database ``release``, and return the facts."""
     spec, db = publication.request.spec, publication.db
     if isinstance(draft, StagedDraft):
         detached.set_release_stage(draft.stage)
@@ -451,7 +479,7 @@ def _prepare_publication(
 
 
 def _require_writable(spec: Spec, *, replace: bool) -> None:
-    """Raise ``UsageError`` unless the target is free, or a release that may be replaced. It is never the source."""
+    """Raise ``UsageError`` unless the target is free, or holds a release that may be replaced and is not the source."""
     target = spec.target
     if overlaps_source(spec.source, target):
         here = "is the source, not a release" if target.file.is_file() else "would be among the files of the source"
@@ -482,9 +510,19 @@ def _require_release(target: Target) -> None:
 
 
 def plan(spec: SpecLike | None = None, **how: Unpack[Planning]) -> Published:
-    """Return what ``publish`` would do: feasibility, setting, loss and bound; nothing is written.
+    """Return what ``publish`` would do, without writing anything.
 
-    ``spec`` and keywords: as of ``publish``. Raises the same.
+    The outcome says what the release would state: its setting, its loss and its bounds.
+
+    Args:
+        spec: The specification or source, as for ``publish``.
+        **how: The keywords of ``publish`` for the specification and the run.
+
+    Raises:
+        InfeasibleError: The records can't be published under these parameters.
+        UsageError: The specification or a keyword is wrong, or the release is not allowed.
+        EngineError: A database or file can't be read.
+        GuaranteeError: The source changed while it was read.
     """
     source_keywords, rest = split_keywords(how)
     written = next((name for name in PUBLISH_KEYWORDS if source_keywords.get(name) is not None), None)

@@ -147,13 +147,22 @@ def report(
     key_file: PathLike | None = None,
     **how: Unpack[RunKeywords],
 ) -> Report:
-    """Return the report on a release, and with ``to`` write it as a page of HTML.
+    """Return the report on a release, and write it as an HTML page if ``to`` is given.
 
-    Without ``source`` it follows from the release alone, is the same on every machine, and may be handed out with it.
-    With the source (``source`` and ``key_file`` as of ``verify``) it is internal: it shows true counts. Checks that do
-    not hold are part of what it returns, and nothing else is said of such a release. Raises ``UsageError`` for a page
-    that does not end in .html and for a source of other columns, ``EngineError`` for files that can't be read or
-    written, and where the extra for pages is not installed.
+    Without ``source`` the report follows from the release alone, is the same on every machine, and may be handed out
+    with the release. With it the report is internal, because it shows true counts. If checks fail, the report says
+    which, and nothing else.
+
+    Args:
+        release: The release.
+        source: The source, as for ``verify``.
+        to: The path of the page, which ends in .html.
+        key_file: The file with the key, as for ``verify``.
+        **how: How the engine runs (``RunKeywords``).
+
+    Raises:
+        UsageError: The path does not end in .html, or the source has other columns.
+        EngineError: A file can't be read or written, or the extra for pages is not installed.
     """
     connection = how.get("connection")
     target, page = as_target(release, connection), as_optional_path(to, "to")

@@ -40,16 +40,28 @@ def serve(
     started: Callable[[str], None] | None = None,
     **how: Unpack[RunKeywords],
 ) -> None:
-    """Serve a page to ask one or several releases at, until Ctrl-C.
+    """Serve a page on which questions are put to one or several releases, until Ctrl-C.
 
-    ``host``: this machine alone by default; at another address a client needs a token, which stands in the address
-    that ``started`` is called with (by default it is printed) once the page is there. ``token``: one is needed
-    here, too; ``port`` 0: a free one; ``allow_host``: names under which browsers know the machine; ``attach``:
-    files whose tables may be joined; ``timeout``: seconds of the engine's for a question; ``rows``: that an answer
-    may have; ``at_once``: questions; ``verify``: check every release before, ``GuaranteeError`` for one that does
-    not hold; ``fit``: fit a model first to a release without one, where that takes about 15 seconds at most;
-    ``open``: show it in a browser, which goes without a token alone. ``EngineError`` where the extra
-    ``privsql[serve]`` is missing or the port is taken.
+    Args:
+        releases: The releases.
+        host: The address to listen at; by default only this machine. At any other address a client needs a token.
+        port: The port; 0 for any free one.
+        token: Whether a token is needed on this machine, too.
+        allow_host: Names under which browsers know the machine.
+        attach: Files whose tables may be joined.
+        timeout: The most seconds that the engine may take for a question.
+        rows: The most rows of an answer.
+        at_once: The most questions that are answered at the same time.
+        verify: Whether every release is checked first.
+        fit: Whether a model is first fitted to a release without one, where that takes about 15 seconds at most.
+        open: Whether the page is opened in a browser, which is possible only without a token.
+        started: Called with the page's address, which has the token, once the page can be reached; by default the
+            address is printed.
+        **how: How the engine runs (``RunKeywords``).
+
+    Raises:
+        GuaranteeError: With ``verify``, a check of a release does not hold.
+        EngineError: The extra ``privsql[serve]`` is missing, or the port is taken.
     """
     SERVING.require_installed()
     from privsql.serving import server

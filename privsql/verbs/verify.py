@@ -47,11 +47,17 @@ MOST_BOUNDS = 8  # that a person is shown
 
 @dataclass(frozen=True)
 class Verified(Outcome):
-    """The outcome of ``verify``; ``notes`` are no violations but should be known.
+    """The outcome of ``verify``; it is true if every check holds.
 
-    ``recomputed``: facts and bounds from the release's tables, if every check holds; ``copy``: the copy that was
-    written of it; ``release``: where it lies; ``proved``: whether its source and its key gave the same tables again,
-    None without a source, and for private releases, which are drawn afresh.
+    Attributes:
+        checks: The results of the checks.
+        notes: What a reader should know although it violates nothing.
+        manifest: The manifest of the release.
+        recomputed: Facts and bounds computed from the release's tables; None unless every check holds.
+        copy: The copy of the release that was written, if any.
+        release: Where the release is.
+        proved: Whether its source and key gave the same tables again; None without a source, and for private releases,
+            whose noise is drawn afresh.
     """
 
     json_keys = ("ok", "proved?", "checks", "notes", "words=manifest.words", "copy?", "recomputed*", "manifest")
@@ -71,11 +77,11 @@ class Verified(Outcome):
 
     @property
     def bounds(self) -> list[VerifiedBound]:
-        """Return the bounds that were verified; none where a check does not hold."""
+        """Return the bounds that were verified; an empty list if a check does not hold."""
         return self.recomputed.bounds if self.recomputed is not None else []
 
     def __bool__(self) -> bool:
-        """Return ``ok``, since ``assert privsql.verify(release)`` must not pass for any outcome."""
+        """Return ``ok``, so that ``assert privsql.verify(release)`` passes only if every check holds."""
         return self.ok
 
     @property
@@ -127,16 +133,25 @@ def verify(
     copy_to: PathLike | None = None,
     **how: Unpack[RunKeywords],
 ) -> Verified:
-    """Check a release from its published file, against its source if that is given, and beside other releases.
+    """Check a published release by itself, and, if they are given, against its source and beside other releases.
 
-    ``source``: the specification of the source, or the source itself: a table, or a file of one, whose columns have
-    the roles that the release states. ``against`` are other releases of the same subjects: what an adversary who has
-    them all can tell, and with a specification what its ledger, or that at ``ledger``, says of their records.
-    Where the ledger has the release, or ``key_file`` holds its key, it is published again, and ``proved`` says whether
-    the tables are the same. With ``copy_to`` a release whose checks all hold is written there anew, from its tables
-    alone. Raises ``UsageError`` for
-    a source of other columns and ``EngineError`` for files that can't be read; checks that do not hold are part of what
-    it returns.
+    Checks that fail do not raise an error; they are part of the result.
+
+    Args:
+        release: The release.
+        source: The specification of the source; or the source itself, a table or its file, whose columns have the roles
+            that the release states.
+        against: Other releases of the same subjects. The checks are what an adversary who has all of them can tell,
+            and, with a specification, what its ledger says of their records.
+        ledger: The file of the ledger, in place of the specification's.
+        key_file: The file with the key of the release. With it, or if the ledger has the release, it is made again, and
+            ``proved`` says whether the tables are the same.
+        copy_to: Where a copy is written from the release's tables alone, if every check holds.
+        **how: How the engine runs (``RunKeywords``).
+
+    Raises:
+        UsageError: The source has other columns.
+        EngineError: A file can't be read.
     """
     connection = how.get("connection")
     target, others = as_target(release, connection), as_targets(against, "against", connection)
@@ -226,7 +241,7 @@ def _can_check_in_place(target: Target) -> bool:
 
 
 def _check_place(target: Target, manifest: Manifest) -> list[CheckResult]:
-    """Check that a release that is a schema, or a folder, says so, and no other does."""
+    """Check that a release states whether it is a schema or a folder, and that it is one."""
     stated = "a schema" if manifest.place is not None else "a folder" if manifest.files else "a whole file"
     is_ = "a schema" if target.is_schema else "a folder" if target.path.is_dir() else "a whole file"
     if stated == is_:
@@ -246,7 +261,7 @@ def _recompute_facts(release: AttachedRelease, results: list[CheckResult], repor
 
 
 def _check_together(targets: Sequence[Target], spec: Spec | None, database: Path | None) -> list[CheckResult]:
-    """Check what several releases reveal together, with a specification also about the records in its ledger."""
+    """Check what several releases reveal together; with a specification also for the records in its ledger."""
     from privsql.releases.ledger.composition import require_ledger
 
     names = [one.path.name for one in targets]
@@ -261,7 +276,7 @@ def _check_together(targets: Sequence[Target], spec: Spec | None, database: Path
 
 
 def _check_by_record(targets: Sequence[Target], ledger: Path, last: AttachedRelease) -> list[CheckResult]:
-    """Check the records that the ledger knows; ``UsageError`` for a release that it does not know."""
+    """Check releases by the records that a ledger knows; raise ``UsageError`` if it does not know one of them."""
     from privsql.releases.ledger.book import SUBJECTS, known_values, open_for_reading, rows_of
 
     db, manifest = last.db, last.manifest
@@ -280,7 +295,7 @@ def _check_by_record(targets: Sequence[Target], ledger: Path, last: AttachedRele
 
 
 def _comparison_rule(release: AttachedRelease) -> GroupComposition[Any]:
-    """Return the rule, with checks, of several releases; ``UsageError`` where no guarantee covers several."""
+    """Return the rule for several releases; raise ``UsageError`` if no guarantee covers several."""
     composition = release.mechanism.composition
     if not isinstance(composition, GroupComposition):
         raise UsageError(f"against: no guarantee covers several releases made by {release.mechanism.kind}")

@@ -585,7 +585,7 @@ def file_pattern(name: str) -> str:
 
 
 def escape_pattern(path: str) -> str:
-    """Return the pattern that this path alone meets."""
+    """Return a glob pattern that matches exactly this path: ``*``, ``?`` and ``[`` are put into brackets."""
     return "".join(f"[{character}]" if character in "*?[" else character for character in path)
 
 

@@ -128,14 +128,14 @@ def make_symmetric(values: int, first: Ints, second: Ints, pairs: Ints) -> Matri
 
 
 def make_channel(parts: pa.Table, facts: BucketFacts) -> FakeValueChannel:
-    """Return the channel of ``privsql_channel``."""
+    """Return the channel that table ``privsql_channel`` describes."""
     return ListedPairs.read(parts, [size for size, _ in facts.sizes], facts.fake_values).make_channel(facts.real)
 
 
 def channel_facts(channel: Channel) -> BeliefFacts:
-    """Return ``mean_belief``, of all records in their own value, and ``channel``; not where values are very many.
+    """Return the mean belief of all records in their own value, and the singular values of the channel.
 
-    The belief in a listed value is its share of the list.
+    The belief in a listed value is its share of the list. More than ``LARGE`` values have no singular values.
     """
     mean = own_share(channel)
     if len(channel.records) > LARGE:
@@ -144,10 +144,11 @@ def channel_facts(channel: Channel) -> BeliefFacts:
 
 
 def find_even_shares(channel: Channel) -> Floats:
-    """Return the shares h (m,) with which buckets that hold a value or not would be as precise as these buckets.
+    """Return for each value the share h that would make simple buckets as precise as these (m,).
 
-    Such buckets have the relative variance (1 - h) (1 - f) / ((h - f) t) for a count of t. These buckets have the one
-    that ``expect_errors`` tells. Of very many values the mean belief of the records that have them is returned.
+    In simple buckets a value either has share h or does not occur. A count of t then has the relative variance (1 - h)
+    (1 - f) / ((h - f) t); the one of these buckets is that of ``expect_errors``. For more than ``LARGE`` values the
+    result is the mean belief of the records that have each value.
     """
     if len(channel.records) > LARGE:
         return np.asarray(channel.mean.diagonal(), dtype=np.float64)
@@ -186,9 +187,11 @@ FEW_VALUES, RECORDS_PER_WEIGHT = 128, 8  # beyond so many values a release must 
 
 
 def choose_weighting(sizes: Sequence[tuple[int, int]], values: int) -> Weighting:
-    """Return ``linear`` where a release of so many values holds the estimator's matrix, else ``share``.
+    """Return ``linear`` if a release with so many values can hold the estimator's matrix, else ``share``.
 
-    ``sizes``: (size, buckets) of each size.
+    Args:
+        sizes: (size, buckets) for each size of a bucket.
+        values: The number of sensitive values.
     """
     records = sum(size * buckets for size, buckets in sizes)
     fits = values**2 <= max(FEW_VALUES**2, records // RECORDS_PER_WEIGHT)
@@ -196,12 +199,20 @@ def choose_weighting(sizes: Sequence[tuple[int, int]], values: int) -> Weighting
 
 
 def find_linear_estimator(channel: Channel, facts: BucketFacts) -> LinearEstimator | None:
-    """Return the estimator of a release; None where it weighs by shares."""
+    """Return the linear estimator of a release; None if the release weighs values by their shares of the bucket."""
     return make_linear_estimator(channel.moment, facts.real) if facts.weighting == "linear" else None
 
 
 def make_linear_estimator(moment: Floats, real: Sequence[int] | None = None) -> LinearEstimator:
-    """Return the estimator by A (m, m); ``real`` (m,): how often each listed value is real, None where all are."""
+    """Return the linear estimator from the second moment A of the channel.
+
+    Args:
+        moment: A (m, m).
+        real: How often each listed value is real (m,); None if all listed values are.
+
+    Raises:
+        EngineError: The numbers do not fit together.
+    """
     listed = moment.sum(axis=0)  # by rows, in their order
     records = np.rint(listed) if real is None else np.array(real, dtype=np.float64)
     if len(records) != len(listed) or not records.any():
@@ -253,7 +264,11 @@ def _solve(system: Floats, right: Floats) -> Floats:
 
 
 def estimator_table(estimator: LinearEstimator | None) -> pa.Table:
-    """Return ``privsql_estimator`` (listed, value, weight); empty where a release weighs by shares."""
+    """Return the table ``privsql_estimator`` (listed, value, weight) of the linear estimator.
+
+    A record whose bucket lists value ``listed`` adds ``weight`` to the count of ``value``. The table is empty for None,
+    where a release weighs values by their shares of the bucket.
+    """
     weights = estimator.weights if estimator else np.zeros((0, 0))
     listed, value = np.divmod(np.arange(weights.size, dtype=np.int32), np.int32(max(1, len(weights))))
     return pa.table({"listed": listed, "value": value, "weight": weights.ravel()})

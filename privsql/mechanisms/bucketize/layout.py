@@ -413,7 +413,18 @@ def lay_out_evenly(plan: Plan, classes: list[list[int]], noise: Shuffler, line: 
 
 
 def make_block_pieces(order: Ints, share: Ints, start: int, width: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """Return a block's pieces (code, records, start, width, shift): values in order, place s in bucket s mod w."""
+    """Deal a block's records to its buckets: place s on the line of records goes to bucket s mod width.
+
+    Args:
+        order: The codes of the values in their order on the line.
+        share: How many records of each of these values the block gets.
+        start: The index of the block's first bucket.
+        width: The number of buckets in the block.
+
+    Returns:
+        An array each of code, number of records, start, width and shift; shift is the bucket of the value's first
+        record, counted from start. Values without records are left out.
+    """
     order, share = order[share > 0], share[share > 0]
     every = np.ones_like(order)
     return order, share, every * start, every * width, (np.cumsum(share) - share) % width

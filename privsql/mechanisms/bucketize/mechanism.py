@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 
 class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
-    """Bucketization: records lie in buckets, whose values are listed apart, so that no belief exceeds its bound."""
+    """Bucketization: records lie in buckets whose sensitive values are listed separately.
+
+    No belief in a value, given a record's bucket, exceeds the value's bound.
+    """
 
     kind = "bucketize"
     algorithms = ("anatomy", "one-size", "two-size", "multi-size", "optimal", "informative", "setting")
@@ -62,19 +65,19 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
         return preview.compare_algorithms(db, source, params)
 
     def predict_curve(self, db: Relations, source: Records, params: Bucketize) -> Curve:
-        """Return the predictions for multiples of the stated threshold."""
+        """Predict releases for multiples of the stated threshold."""
         from privsql.mechanisms.bucketize import preview
 
         return preview.predict_curve(db, source, params)
 
     def foresee_precision(self, params: Bucketize, bounds: Sequence[VerifiedBound], columns: int) -> Precision | None:
-        """Return the errors of counts by the linear estimator, of the worst protected value."""
+        """Return the errors of counts of the worst protected value, as the linear estimator has them."""
         from privsql.mechanisms.bucketize import precision
 
         return precision.foresee_precision(params, bounds)
 
     def publish(self, db: Relations, source: Records, params: Bucketize, key: Key) -> BucketizeFacts:
-        """Assign the records to buckets, and publish these as QIT and ST."""
+        """Assign the records to buckets, and publish records (QIT) and listed values (ST) by bucket."""
         from privsql.mechanisms.bucketize import publish
 
         return publish.publish(db, source, params, key)
@@ -111,7 +114,7 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
         return checks.source_checks(release, source, params)
 
     def measured(self, release: CheckedRelease[Bucketize, BucketizeFacts]) -> BeliefFacts:
-        """Return how far beliefs go, by ST, and how much the channel lets through."""
+        """Return the highest beliefs that ST allows, and how much of the counts the channel reveals."""
         from privsql.mechanisms.bucketize import checks
         from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
 
@@ -119,13 +122,13 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
         return BeliefFacts.join_parts(checks.list_sensitive(release).measure_beliefs(), channel_facts(channel))
 
     def bounds(self, release: CheckedRelease[Bucketize, BucketizeFacts]) -> list[VerifiedBound]:
-        """Return each group's bound, then each value's threshold and the largest share of a bucket that has it."""
+        """Return the bound of each group of values, then each value's threshold, with the largest share of a bucket."""
         from privsql.mechanisms.bucketize import checks
 
         return checks.list_bounds(release)
 
     def answers(self, db: Relations, manifest: Manifest) -> BucketizedAnswers:
-        """Return the release as one that reconstructs counts from buckets, or by a model that was fitted to them."""
+        """Return the open release, which reconstructs counts from buckets, or answers by the model fitted to them."""
         from privsql.mechanisms.bucketize.answers import BucketizedAnswers
 
         return BucketizedAnswers(db, manifest)
@@ -167,13 +170,13 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
         return (adversaries.attack_by_intersection,)
 
     def measure_learning(self, view: ReleaseView) -> Finding | None:
-        """Return what a model of the buckets believes."""
+        """Return how often a model that is fitted to the buckets guesses a record's value."""
         from privsql.mechanisms.bucketize import attacks
 
         return attacks.measure_learning(view)
 
     def promise(self, params: Bucketize) -> str:
-        """Return the threshold, with how many values have another one, and the bounds of groups."""
+        """Return the threshold, how many values have another one, and the bounds of groups, in a few words."""
         threshold = params.threshold
         number = len(threshold.values)
         exceptions = f", {number} value{'s have' if number > 1 else ' has'} another bound" if number else ""
@@ -183,7 +186,7 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
         return f"<= {threshold.default or 'as queried'}{exceptions}{''.join(set_bounds)}{absent}"
 
     def words(self, params: Bucketize) -> ReleasePromises:
-        """Return F'-privacy, in sentences."""
+        """Return what F'-privacy promises and what it does not, in sentences."""
         promised = [
             "Records lie in buckets. The release shows which records and which sensitive values a bucket has, but not "
             "which record has which value: every order within the bucket is equally likely.",

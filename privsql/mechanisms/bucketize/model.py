@@ -34,10 +34,12 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class GroupTree:
-    """A laminar family over m values, larger sets before the smaller ones inside them.
+    """A laminar family of N sets over m values: two sets are disjoint, or one holds the other.
 
-    ``parent`` (N,): the smallest larger set around each set, -1 for none; ``owner`` (m,): the smallest set that holds
-    each value, -1 for none.
+    Attributes:
+        bounds: The sets with their bounds, larger sets before the smaller ones inside them.
+        parent: The smallest set that holds each set (N,), -1 if there is none.
+        owner: The smallest set that holds each value (m,), -1 if there is none.
     """
 
     bounds: tuple[GroupBound, ...]
@@ -46,15 +48,22 @@ class GroupTree:
 
     @cached_property
     def incidence(self) -> scipy.sparse.csr_array:
-        """Which set holds which value (N, m)."""
+        """Return a matrix that is 1 where a set (row) holds a value (column), else 0 (N, m)."""
         return incidence_matrix(self.bounds, len(self.owner))
 
     def sum_sets(self, amounts: Ints) -> Ints:
-        """Sums over each set (N, ..) of amounts per value (m, ..)."""
+        """Return the sums over each set (N, ..) of amounts by value (m, ..)."""
         return np.asarray(self.incidence @ amounts)
 
     def rank(self, amounts: Ints, limits: Ints) -> Ints:
-        """The most (K,) of ``amounts`` (m, K) that the sets let through, each at most its ``limits`` (N, K)."""
+        """Return the largest total that can be taken from ``amounts`` while no set exceeds its limit (K,).
+
+        It is the rank function of the laminar matroid, computed for K cases at once.
+
+        Args:
+            amounts: The most that can be taken of each value (m, K).
+            limits: The most that can be taken of each set (N, K).
+        """
         total = np.zeros((len(self.bounds) + 1, amounts.shape[1]), dtype=np.int64)
         np.add.at(total, self.owner, amounts)  # -1, the last row: whatever is in no set
         for i in range(len(self.bounds) - 1, -1, -1):
@@ -63,7 +72,10 @@ class GroupTree:
 
     @cached_property
     def chains(self) -> Ints:
-        """The sets around each value from the outermost on, and then the value itself, as N + i; (depth + 1, m)."""
+        """Return the path from the outermost set to each value, in rows (depth + 1, m).
+
+        It lists the sets around value i, larger ones first, and then N + i, which is repeated where the path is short.
+        """
         sets = len(self.bounds)
         above: list[list[int]] = []
         for i in range(sets):
@@ -73,20 +85,24 @@ class GroupTree:
         return np.array([[*path, *[sets + i] * (depth - len(path))] for i, path in enumerate(paths)], np.int64).T
 
     def draw_line(self, noise: Shuffler) -> Ints:
-        """All values in a random order (m,) in which those of every set stand together: in the order of the tree."""
+        """Draw an order of all values (m,) at random in which the values of every set stand side by side."""
         rank = noise.permutation(len(self.bounds) + len(self.owner))
         return np.lexsort(rank[self.chains][::-1]).astype(np.int64)
 
 
 def incidence_matrix(bounds: Sequence[GroupBound], values: int) -> scipy.sparse.csr_array:
-    """Which set holds which value (N, m), as integers."""
+    """Return a matrix of integers that is 1 where a set (row) holds a value (column), else 0 (N, m)."""
     rows = np.repeat(np.arange(len(bounds)), [len(one.members) for one in bounds])
     columns = np.array([i for one in bounds for i in one.members], dtype=np.int64)
     return scipy.sparse.csr_array((np.ones(len(rows), dtype=np.int64), (rows, columns)), shape=(len(bounds), values))
 
 
 def make_families(bounds: Sequence[GroupBound], values: int) -> tuple[GroupTree, ...]:
-    """One tree, or two, that hold all sets; none if nothing is bounded. ``UsageError`` names sets that need a third."""
+    """Return one tree or two that hold all bounded sets; none if nothing is bounded.
+
+    Raises:
+        UsageError: Some sets would need a third tree; the message names them.
+    """
     binding = sorted((one for one in bounds if one.threshold < 1), key=lambda one: -len(one.members))
     if not binding:
         return ()
@@ -96,7 +112,7 @@ def make_families(bounds: Sequence[GroupBound], values: int) -> tuple[GroupTree,
 
 
 def _find_crossings(bounds: Sequence[GroupBound], values: int) -> list[list[int]]:
-    """For each set those that share some of its values, and neither holds the other."""
+    """Return for each set the others that cross it: they share values with it, and neither holds the other."""
     holds = incidence_matrix(bounds, values)
     shared = (holds @ holds.T).tocoo()
     sizes = np.array([len(one.members) for one in bounds], dtype=np.int64)

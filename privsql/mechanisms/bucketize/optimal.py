@@ -66,7 +66,7 @@ PRECISION = 2**40  # dual multipliers are rounded to 1/PRECISION
 
 @dataclass
 class Relaxation:
-    """The linear program over b / n, with the Hall cuts met so far."""
+    """The linear program over b / n, the number of buckets of each size per record, with the Hall cuts found so far."""
 
     problem: BucketProblem
     rows: list[Ints] = field(default_factory=list)  # a_kS = rho_S(X_k), shape (K,)
@@ -76,7 +76,7 @@ class Relaxation:
     lower_bound: int = 0
 
     def add_cut(self, values: Flags | NDArray[np.intp]) -> bool:
-        """Add the cut of a set of values; False if it is there already."""
+        """Add the Hall cut of a set of values; return False if the program has it already."""
         row = self.problem.room_for(values)
         need = int(self.problem.counts[values].sum())
         if any(need <= old and (row >= known).all() for known, old in zip(self.rows, self.needs, strict=True)):
@@ -87,7 +87,10 @@ class Relaxation:
         return True
 
     def __post_init__(self) -> None:
-        """Start from single values (the largest of equal staircases) and prefixes in threshold order."""
+        """Start with the cuts of single values and of prefixes in the order of thresholds.
+
+        Of single values with equal staircases the largest one is enough.
+        """
         order = self.problem.by_threshold
         staircases: set[bytes] = set()
         top = 0
@@ -118,16 +121,19 @@ class Relaxation:
                 return True
 
     def _solve_cuts(self, cost: Floats, rows: Floats, sizes: Floats) -> tuple[Floats, Floats] | None:
-        """Return x and duals of a linear program under the cuts met so far, the last of them of CC; or None."""
+        """Return the solution x and the duals of a program under the cuts found so far; None if it has no optimum.
+
+        The last row of the program is the sum of sizes, which is not a cut.
+        """
         needs = np.append(np.array(self.needs, dtype=float) / self.problem.records, 1.0)
         high = np.append(np.full(len(rows), np.inf), 1.0)
         return solve_program(load_program(cost, np.vstack([rows, sizes]), needs, high))
 
     def find_tightest(self) -> tuple[NDArray[np.intp], int] | None:
-        """Return a set of values (indices) with more records than any fractional setting has room for, and that room.
+        """Return a set of values (indices) that no fractional setting has room for, and the room of the best one.
 
-        The room is that of the closest setting, which minimises the largest shortage over all sets. The result is None
-        if some setting has no shortage.
+        The best setting is the one that minimises the largest shortage over all sets. The result is None if some
+        setting has no shortage.
         """
         sizes, n = self.problem.sizes.astype(float), self.problem.records
         while True:
@@ -145,7 +151,10 @@ class Relaxation:
         return self.sets[worst], int(float(self.rows[worst] @ share) * n + 1e-6)
 
     def _separate_cut(self, share: Floats, tolerance: float = TOLERANCE) -> Flags | None:
-        """Return a set of values that the fractional setting ``share`` = b / n violates by above ``tolerance`` * n."""
+        """Return a set of values that lacks room for more than ``tolerance`` * n records in a fractional setting.
+
+        The setting is ``share`` = b / n. The result is None if no Hall cut is violated by so much.
+        """
         problem, used = self.problem, share > 1e-12
         sizes, fixed = problem.sizes[used], np.floor(share[used] * SCALE).astype(np.int64)
         supply, demand = (problem.counts.astype(object) * SCALE // problem.records).astype(np.int64), sizes * fixed
@@ -162,13 +171,13 @@ class Relaxation:
         return None
 
     def certify_bound(self, multipliers: Floats, price: float, low: Ints, high: Ints) -> tuple[int, list[int]]:
-        """Return an exact lower bound and the reduced costs (K,), both times ``PRECISION``, from rounded duals.
+        """Return an exact lower bound of the Loss and the reduced costs (K,), both as integers times ``PRECISION``.
 
         Args:
-            multipliers: lambda (k,), of the cuts.
-            price: mu.
-            low: The least numbers of buckets (K,).
-            high: The greatest.
+            multipliers: lambda (k,), the duals of the cuts, which are rounded.
+            price: mu, the dual of the number of records.
+            low: The least number of buckets of each size (K,).
+            high: The greatest number of buckets of each size (K,).
         """
         weights = [round(max(0.0, v) * PRECISION) for v in multipliers]
         mu, sizes = round(price * PRECISION), self.problem.sizes.tolist()
@@ -182,9 +191,10 @@ class Relaxation:
 
 
 def bound_by_size(problem: BucketProblem) -> int:
-    """Return the Loss of the most buckets that sizes allow, as equal as can be: no setting has less.
+    """Return a lower bound of the Loss that follows from sizes alone: that of as many equal buckets as sizes allow.
 
-    (S - 1)^2 is convex, so that equal buckets have the least sum of as many, and more buckets have less.
+    It holds because (S - 1)^2 is convex: of a given number of buckets equal ones have the least sum, and more buckets
+    have a smaller one.
     """
     buckets = problem.records // int(problem.sizes[0])
     size, larger = divmod(problem.records, buckets)
@@ -194,7 +204,9 @@ def bound_by_size(problem: BucketProblem) -> int:
 def lower_bound(problem: BucketProblem, loss: int | None = None) -> int:
     """Return a certified lower bound of the Loss of every valid setting; 0 if the relaxation can't be solved.
 
-    ``loss`` is that of a valid setting. If it is the least that sizes allow, no relaxation is solved.
+    Args:
+        problem: The counts and bounds.
+        loss: The Loss of a known valid setting. If that is the least that sizes allow, no relaxation is solved.
     """
     if loss == bound_by_size(problem):
         return loss
@@ -217,21 +229,22 @@ TINY = 3000  # records below which branch and bound always runs: rounding can be
 
 @dataclass(frozen=True)
 class Optimum:
-    """The best setting found, and its certified lower bound: the loss of every valid setting is no less."""
+    """The best setting that was found, and a certified lower bound: no valid setting has a smaller Loss."""
 
     setting: Setting
     lower_bound: int
 
 
 def search_optimum(problem: BucketProblem, start: Setting | None, *, proving: bool = True) -> Optimum | None:
-    """Return the setting of least Loss over all usable sizes; None if none is found to exist.
+    """Return the setting of least Loss over all usable sizes, with a lower bound; None if no valid setting was found.
 
-    Nodes are counted, never seconds, so that the same problem has the same setting on any machine and at any load.
+    The search is limited by a number of nodes, never by seconds, so that the same problem has the same setting on any
+    machine and at any load.
 
     Args:
         problem: The counts and bounds.
         start: A valid setting to improve on, such as the best one of two sizes.
-        proving: If False, a setting beside the relaxation will do, if there is one and records are many.
+        proving: If False and records are many, a rounded solution of the relaxation will do in place of the optimum.
     """
     if not len(problem.sizes):
         return None
@@ -248,10 +261,10 @@ def search_optimum(problem: BucketProblem, start: Setting | None, *, proving: bo
 
 
 def _branch_and_bound(relaxation: Relaxation, best: Setting | None) -> Setting | None:
-    """Return the best setting found, from ``best`` on, and raise the lower bound of the relaxation to what is proved.
+    """Return the best setting found, starting from ``best``, and raise the relaxation's lower bound to what is proved.
 
-    The ranges of least bound come first. Their programs may lack or exceed what rows ask for, at a price: so each has a
-    solution, and the duals of one without a setting bound its Loss by more than that of ``best``.
+    Ranges with the least bound come first. The program of a range may miss or exceed its rows at a price, so it always
+    has a solution. If a range holds no valid setting, the duals give it a bound above the Loss of ``best``.
     """
     problem, records, sizes = relaxation.problem, relaxation.problem.records, relaxation.problem.sizes
     columns, price = np.arange(len(sizes) + 2, dtype=np.int32), 10.0 * float(sizes[-1]) ** 2
@@ -306,7 +319,10 @@ def _branch_and_bound(relaxation: Relaxation, best: Setting | None) -> Setting |
 
 
 def _split_range(buckets: Floats, low: Ints, high: Ints) -> list[tuple[Ints, Ints]]:
-    """Return two ranges in place of one, parted where the solution is furthest from whole numbers; none of a point."""
+    """Return the two parts of a range, split at the size whose number of buckets is furthest from whole.
+
+    The list is empty if the range is a single point.
+    """
     if not (low < high).any():
         return []
     at = int(np.argmax(np.where(low < high, np.abs(buckets - np.rint(buckets)), -1.0)))
@@ -317,11 +333,11 @@ def _split_range(buckets: Floats, low: Ints, high: Ints) -> list[tuple[Ints, Int
 
 
 def round_relaxation(relaxation: Relaxation, share: Floats) -> Setting | None:
-    """Return a valid setting beside ``share`` = b / n (K,), in a few steps; None if none of those tried is valid.
+    """Return a valid setting near ``share`` = b / n (K,), in a few steps; None if none of those tried is valid.
 
     Let C_j be the number of buckets of size S_j or larger. Hall's conditions are sum_j (a_j - a_(j-1)) C_j >= o with
-    increments >= 0, so rounding every C_j up keeps them all. Then there are too many records, sum_j (S_j - S_(j-1)) C_j
-    of them; the excess is taken off where it keeps the conditions.
+    increments >= 0, so rounding every C_j up keeps them all. Then the buckets hold sum_j (S_j - S_(j-1)) C_j records,
+    which are too many; the excess is taken off where the conditions allow it.
     """
     problem = relaxation.problem
     gaps = np.diff(problem.sizes, prepend=0)
@@ -340,7 +356,10 @@ def round_relaxation(relaxation: Relaxation, share: Floats) -> Setting | None:
 
 
 def _lower_tails(above: Ints, gaps: Ints, records: int, rows: Ints, needs: Ints, first: int) -> Ints | None:
-    """Lower tails one by one, cyclically from ``first``, where the known cuts allow it, until n is met; b (K,)."""
+    """Lower the C_j one by one, cyclically from ``first``, as the known cuts allow, until the buckets hold n records.
+
+    The result is the number of buckets of each size (K,); None if n is not met.
+    """
     buckets = above - np.append(above[1:], 0)
     excess = int(gaps @ above) - records
     slack = rows @ buckets - needs

@@ -108,14 +108,22 @@ def preview_release(
 
 @dataclass(frozen=True)
 class ReleasePreviews:
-    """Previews of releases of one source by several parameters, none of them made twice."""
+    """Previews of releases of one source under different parameters; each is computed once and kept."""
 
     db: Relations
     source: Records
     _known: dict[str, ReleasePreview] = field(default_factory=dict)
 
     def try_parameters(self, keywords: dict[str, Any]) -> ReleasePreview | str:
-        """Return what counts and a trial layout tell of parameters, or why nothing would be published by them."""
+        """Predict the release that these parameters would make.
+
+        Args:
+            keywords: The parameters of ``Bucketize``, by name.
+
+        Returns:
+            The preview, from the counts of values and a trial layout; or a sentence that says why the parameters are
+            refused: they are invalid, infeasible, or make values certain.
+        """
         try:
             params = Bucketize.model_validate(keywords)
             key = params.model_dump_json()

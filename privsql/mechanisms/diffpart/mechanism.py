@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 class DiffPart(PresenceMechanism[P, F]):
     """DiffPart: records are partitioned again and again, and parts with small noisy counts are dropped.
 
-    Chen et al. 2011. The parts make a tree. Subclasses partition item sets, or the records of a table.
+    The parts make a tree, whose leaves are published with noisy counts (Chen et al. 2011). Subclasses partition item
+    sets, or the records of a table.
     """
 
     leaves: ClassVar[str]
@@ -56,7 +57,10 @@ class ItemDiffPart(DiffPart["SetValued", ItemSetTreeFacts], ItemSetMechanism[Ite
     leaves = "item sets"
 
     def plan(self, db: Relations, source: Records, params: SetValued) -> ItemSetTreePlan:
-        """Return the taxonomy of the items, and budget and threshold of the first counts; no record is looked at."""
+        """Return the taxonomy of the items, and the budget and threshold of the first counts.
+
+        No record is looked at.
+        """
         from privsql.mechanisms.diffpart.plan import plan_sets
 
         return plan_sets(source, params)
@@ -68,7 +72,7 @@ class ItemDiffPart(DiffPart["SetValued", ItemSetTreeFacts], ItemSetMechanism[Ite
         return publish_sets(db, source, params, key)
 
     def views(self, manifest: Manifest) -> Views:
-        """Return the published sets with their counts as weights."""
+        """Return the published sets, with their noisy counts as weights."""
         return {WEIGHTED: weigh_sets(manifest, "itemsets", "count")}
 
     def checks(self, release: CheckedRelease[SetValued, ItemSetTreeFacts]) -> list[Check]:
@@ -78,7 +82,7 @@ class ItemDiffPart(DiffPart["SetValued", ItemSetTreeFacts], ItemSetMechanism[Ite
         return check_sets(release)
 
     def answers(self, db: Relations, manifest: Manifest) -> ItemSetTreeAnswers:
-        """Return the release as one that adds up the counts of its leaves."""
+        """Return the open release, which answers questions by adding up the noisy counts of the tree's leaves."""
         from privsql.mechanisms.diffpart.answers import ItemSetTreeAnswers
 
         return ItemSetTreeAnswers(db, manifest)
@@ -96,7 +100,10 @@ class ColumnDiffPart(DiffPart["Contingency", CellTreeFacts], ContingencyMechanis
     leaves = "cells"
 
     def plan(self, db: Relations, source: Records, params: Contingency) -> CellTreePlan:
-        """Return values, expansions and the budget of the first one, which the specification and its domains tell."""
+        """Return the values of each column, the expansions, and the budget of the first one.
+
+        They follow from the specification and its domains; no record is looked at.
+        """
         from privsql.mechanisms.diffpart.plan import plan_columns
 
         return plan_columns(db, source, params)
@@ -108,7 +115,7 @@ class ColumnDiffPart(DiffPart["Contingency", CellTreeFacts], ContingencyMechanis
         return publish_columns(db, source, params, key)
 
     def views(self, manifest: Manifest) -> Views:
-        """Return the published cells with their counts as weights."""
+        """Return the published cells, with their noisy counts as weights."""
         return {WEIGHTED: weigh_rows(manifest, "cells", "count")}
 
     def checks(self, release: CheckedRelease[Contingency, CellTreeFacts]) -> list[Check]:
@@ -126,7 +133,7 @@ class ColumnDiffPart(DiffPart["Contingency", CellTreeFacts], ContingencyMechanis
         return compare_taxonomies(release, source, params)
 
     def answers(self, db: Relations, manifest: Manifest) -> CellTreeAnswers:
-        """Return the release as one that adds up the counts of its leaves."""
+        """Return the open release, which answers questions by adding up the noisy counts of the tree's leaves."""
         from privsql.mechanisms.diffpart.answers import CellTreeAnswers
 
         return CellTreeAnswers(db, manifest)

@@ -508,7 +508,7 @@ class Model:
         return 1 if self.squares.is_measured(columns) else min(len(columns), 4)
 
     def independent_table(self, columns: Clique) -> Reals:
-        """Return what the tables of single columns make of some, if these are independent."""
+        """Return the table over some columns that their single-column tables imply if the columns are independent."""
         _, table = _multiply_factors([((i,), self.singles[i] / max(self.total, 1.0)) for i in columns])
         return table * self.total
 

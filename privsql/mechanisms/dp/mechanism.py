@@ -55,7 +55,7 @@ NOT = (
 
 
 class RecordBudget(BudgetComposition[Any]):
-    """The budget of a record, or of a person with several: epsilon, or (epsilon, delta) of discrete Gaussian noise."""
+    """The budget of a record, or of a person with several records: epsilon, or (epsilon, delta) with Gaussian noise."""
 
     unit = "presence"
 
@@ -69,15 +69,15 @@ class RecordBudget(BudgetComposition[Any]):
         return params.delta if find_law(params).concentrated else Fraction(0)
 
     def rho(self, params: Any) -> Fraction | None:
-        """Return the rho that (epsilon, delta) allows; None where the noise is pure."""
+        """Return the rho that (epsilon, delta) allows; None where delta is 0."""
         return person_budget(params) if find_law(params).concentrated else None
 
 
 class PrivateMechanism(Mechanism[P, F]):
     """A differentially private mechanism: what it promises and spends follows from epsilon.
 
-    Its figures depend on noise that is drawn, so plans are not compared. Its checks recompute every fact that it
-    states. No belief in a value is bounded, and no record is published beside a value.
+    Plans are not compared, because their errors depend on noise that is not yet drawn. The checks recompute every fact
+    that the release states. Beliefs in a value have no bound, and no record is published with a value.
     """
 
     composition: ClassVar[Composition] = RecordBudget()
@@ -114,7 +114,7 @@ class PrivateMechanism(Mechanism[P, F]):
         return ()
 
     def measure_learning(self, view: ReleaseView) -> Finding | None:
-        """Return None: what is learnt of everybody alike is no secret of a record."""
+        """Return None: what a release teaches about everybody is not counted as a secret of one record."""
         return None
 
     def promise(self, params: Any) -> str:
@@ -142,7 +142,7 @@ class PrivateMechanism(Mechanism[P, F]):
 
 
 class PresenceMechanism(PrivateMechanism[P, F]):
-    """A private mechanism that hides whether a record is there, and whose quick checks are the whole proof."""
+    """A private mechanism that hides whether a record is present, and whose quick checks are the whole proof."""
 
     def long_checks(self, release: CheckedRelease[P, F]) -> list[Check]:
         """Return no further checks: ``checks`` recomputes all that ``publish`` made of the noisy counts."""
@@ -157,4 +157,4 @@ class PresenceMechanism(PrivateMechanism[P, F]):
 
     @abstractmethod
     def attack_membership(self, learnt: AttackContext[AttackView]) -> list[Finding]:
-        """Return what that attacker comes to believe if all noise points the same way."""
+        """Return the belief that this attacker reaches if all noise happens to point the same way."""

@@ -48,10 +48,10 @@ NOT = (
 
 
 class ListedShape(TableShape):
-    """A table whose sensitive values are a public list, which the parameters state."""
+    """A table whose sensitive values are a public list that the parameters state."""
 
     def listed(self, params: Randomize) -> ListedValues:
-        """Return the list, with what stands for all other values."""
+        """Return the public list of values, with the code that stands for any other value."""
         return params.listed
 
 
@@ -73,7 +73,7 @@ class ValueBudget(BudgetComposition[Randomize]):
 
 
 class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
-    """Noisy tables of sensitive values, beside quasi-identifiers as they are."""
+    """Noisy tables of the sensitive values; quasi-identifiers are published unchanged."""
 
     kind = "randomize"
     algorithms = ("tables",)
@@ -91,28 +91,31 @@ class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
         return proposal.propose_tables(db, source)
 
     def plan(self, db: Relations, source: Records, params: Randomize) -> TablesPlan:
-        """Return tables, cells and noise. They follow from the quasi-identifiers; no value of a record is looked at."""
+        """Return the tables, their cells and their noise.
+
+        They follow from the quasi-identifiers; no sensitive value is read.
+        """
         from privsql.mechanisms.label_tables import plan
 
         return plan.plan_tables(db, source, params)
 
     def foresee_precision(self, params: Randomize, bounds: Sequence[VerifiedBound], columns: int) -> Precision | None:
-        """Return the noise of a count by one column, which every value has."""
+        """Return the noise of a value's count from tables by a single column, which exist for every value."""
         from privsql.mechanisms.label_tables import rule
 
         return rule.foresee_precision(params.spent_epsilon, columns)
 
     def publish(self, db: Relations, source: Records, params: Randomize, key: Key) -> TablesFacts:
-        """Publish the quasi-identifiers, the noisy tables, and weights of values that fit these."""
+        """Publish the quasi-identifiers, the noisy tables, and weights of values that fit the tables."""
         from privsql.mechanisms.label_tables import publish
 
         return publish.publish_tables(db, source, params, key)
 
     def require_columns(self, manifest: Manifest, params: Randomize) -> None:
-        """Accept the columns: their types decide nothing, and ``checks`` compares the values with the list."""
+        """Accept any columns: types do not matter, and ``checks`` compares the values with the list."""
 
     def views(self, manifest: Manifest) -> Views:
-        """Return the view of every record beside every value, by the weights."""
+        """Return the view that has a row for each record and value, with a weight."""
         return {WEIGHTED: tables.weighted_view(manifest)}
 
     def checks(self, release: TablesRelease) -> list[Check]:
@@ -128,13 +131,13 @@ class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
         return checks.refit_checks(release)
 
     def source_checks(self, release: TablesRelease, source: Records, params: Randomize) -> list[Check]:
-        """Return the check that quasi-identifiers are those of the source; of its values nothing can be checked."""
+        """Return the check that quasi-identifiers are the source's; its sensitive values can't be checked."""
         return release.list_checks(
             {"quasi-identifiers are those of the source": release.compare_people(source, tables.PEOPLE)}
         )
 
     def bounds(self, release: TablesRelease) -> list[VerifiedBound]:
-        """Return epsilon for one value that is substituted: all of the budget is spent."""
+        """Return epsilon, which bounds what a change of one record's value can show; all of the budget is spent."""
         epsilon = fraction_text(release.params.spent_epsilon)
         return [VerifiedBound("one value, substituted: epsilon", epsilon, epsilon, belief=False)]
 
@@ -167,7 +170,7 @@ class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
         return f"odds of a value times at most e^{fraction_text(params.spent_epsilon)}"
 
     def words(self, params: Randomize) -> ReleasePromises:
-        """Return the moves of belief that epsilon allows, from the declared priors, and what it does not promise."""
+        """Return how far epsilon lets beliefs move from the declared priors, and what is not promised, in sentences."""
         epsilon = params.spent_epsilon
         priors = [*params.declared_shares.values()] or TYPICAL
         ends = dict.fromkeys((min(priors), max(priors)))

@@ -130,7 +130,7 @@ class MarginalAnswers(ListedAnswers):
 
     @property
     def unlisted(self) -> list[UnlistedColumn]:
-        """Return what stands for the values that are not listed."""
+        """Return the columns that have values beside the listed ones, each with what stands for those values."""
         return [*self.known_columns.unlisted.values()]
 
     def list_values(self, name: str, most: int) -> list[str | None]:

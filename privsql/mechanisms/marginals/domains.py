@@ -303,10 +303,19 @@ UNITS = 10**6  # of a measured value: parts of the distance between the ends of 
 
 
 def read_coded_cells(db: Relations, source: Records, columns: Sequence[ContingencyColumn]) -> tuple[Ints, Ints, Ints]:
-    """Return the source's n different cells, (n, d), the records of each, and its measured values in ``UNITS``.
+    """Return the different cells of the source (combinations of coded values), with their records and measured values.
 
-    No record is outside of all cells. The measured values have one column for each measured one of the table. A value
-    that contradicts its parent's counts as one that is not listed.
+    Every record lies in some cell: a value that is not listed, or that contradicts its parent's, has the code of
+    ``other``.
+
+    Args:
+        db: Where the relations of the source are.
+        source: The records.
+        columns: The d columns of the contingency table.
+
+    Returns:
+        The codes of the n different cells (n, d), the number of records in each (n,), and the measured values in parts
+        of ``UNITS``, with a column for each measured column of the table.
     """
     keys = source.roles.sa_keys
     texts = [alias_as(exp.cast(column(key), "VARCHAR"), key) for key in keys]

@@ -29,12 +29,12 @@ class ColumnDomains(CategoricalShape[Contingency]):
     """Columns with the domains that the parameters state."""
 
     def domains(self, params: Contingency) -> Mapping[str, Universe]:
-        """Return by column where its values are listed."""
+        """Return what lists the values of each column, by its name."""
         return params.domains
 
 
 class ContingencyMechanism(PresenceMechanism[Contingency, F]):
-    """A differentially private mechanism for contingency tables."""
+    """A differentially private mechanism for contingency tables: the base class of marginals and of trees."""
 
     kind = "contingency"
     parameters = Contingency
@@ -42,7 +42,7 @@ class ContingencyMechanism(PresenceMechanism[Contingency, F]):
     advice = ("a smaller epsilon", "public lists of values: those that occur tell of records that have a rare one")
 
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
-        """Propose an epsilon of 1, and the values that occur as the domains, in bins where they are many."""
+        """Propose an epsilon of 1 and the occurring values as domains; where these are many they are put into bins."""
         from privsql.mechanisms.marginals.proposal import propose_domains
 
         return propose_domains(db, source)
@@ -61,14 +61,14 @@ class ContingencyMechanism(PresenceMechanism[Contingency, F]):
 
 
 class Marginals(ContingencyMechanism[MarginalFacts]):
-    """Noisy marginals: tables over few columns each, and weighted rows that fit all of them."""
+    """Noisy marginals: noisy tables over a few columns each, and weighted rows that fit all of them."""
 
     algorithms = ("marginals",)
     facts = MarginalFacts
     layout = TABLES
 
     def plan(self, db: Relations, source: Records, params: Contingency) -> MarginalPlan:
-        """Return tables, cells and budgets, which the specification and its domains tell."""
+        """Return the tables, their cells and their budgets, which follow from the specification and its domains."""
         from privsql.mechanisms.marginals.plan import plan_marginals
 
         return plan_marginals(db, source, params)
@@ -98,7 +98,7 @@ class Marginals(ContingencyMechanism[MarginalFacts]):
         return compare_domains(release, source, params)
 
     def answers(self, db: Relations, manifest: Manifest) -> MarginalAnswers:
-        """Return the release as one that answers from the tables and the model that fits them."""
+        """Return the open release, which answers from the noisy tables and the model that fits them."""
         from privsql.mechanisms.marginals.answers import MarginalAnswers
 
         return MarginalAnswers(db, manifest)

@@ -304,7 +304,7 @@ class Contingency(Parameters):
         return {fold_name(key): values for key, values in self.domains.items()}.get(fold_name(name))
 
     def bin_edges(self, name: str) -> tuple[Fraction, ...]:
-        """Return the edges of a column's bins, if it has any."""
+        """Return the edges of a column's bins; an empty tuple if it has none."""
         values = self.domain(name)
         return (values.bins if values is not None else None) or ()
 
@@ -314,7 +314,10 @@ class Contingency(Parameters):
         return [name for name, values in stated.items() if values is None or values.data]
 
     def is_coarse(self, name: str, kind: str) -> bool:
-        """Return whether a column is published in bins that hold more values than stand for them."""
+        """Return whether a column is published in bins that are too wide to list the values inside of them.
+
+        It is so for bins of a type that is not of whole numbers, and for a bin of more than ``WITHIN`` whole numbers.
+        """
         edges = self.bin_edges(name)
         wide = any(ceil(high) - ceil(low) > WITHIN for low, high in pairwise(edges))
         return bool(edges) and (not is_whole_type(kind) or wide)

@@ -32,13 +32,14 @@ if TYPE_CHECKING:
 
 
 def cut_cells(codes: Ints, smallest: int) -> Ints:
-    """Return the cell of every record (n,), from 0 on; cells have at least ``smallest`` records if there are so many.
+    """Put records into cells of near quasi-identifiers, and return the cell of every record (n,), numbered from 0.
 
-    Records that agree in all columns share a cell, of their own if they are enough. The others are halved, as nearly as
-    their values allow, along the column that they span most of, again and again.
+    Each cell has at least ``smallest`` records, if there are so many. Records that agree in all columns stay together;
+    they have a cell of their own if they are enough. All others are halved again and again along the column in which
+    they are spread most, as nearly in the middle as their values allow.
 
     Args:
-        codes: The ranks of the values of every quasi-identifier (n, d).
+        codes: The rank of each quasi-identifier's value (n, d).
         smallest: The fewest records of a cell.
     """
     alike = np.zeros(len(codes), dtype=np.int64)
@@ -99,10 +100,19 @@ def _rank_values(values: pa.ChunkedArray) -> Ints:
 
 
 def group_cells(db: Relations, source: Records, axis: Axis, params: Permute) -> tuple[Ints, Ints]:
-    """Return value and cell of every record (n,), by rising value.
+    """Group the records into cells for the single release that algorithm ``cells`` makes.
+
+    Args:
+        db: Where the relations of the source are.
+        source: The records.
+        axis: The sensitive values as numbers.
+        params: k and e.
+
+    Returns:
+        The rank of the value (n,) and the cell (n,) of every record, by rising value.
 
     Raises:
-        InfeasibleError: A cell is not (k, e)-anonymous.
+        InfeasibleError: A cell has fewer than k different values, or a range below e.
         UsageError: The records were released before, or take the portable order.
     """
     if source.history.releases:
@@ -124,7 +134,13 @@ def group_cells(db: Relations, source: Records, axis: Axis, params: Permute) -> 
 
 
 def find_fine(axis: Axis, cells: Ints, values: Ints) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Return which cells (c,) have k values over a range of e, from cell and value of every record."""
+    """Return which cells are (k, e)-anonymous (c,): they have k different values or more, over a range of e or more.
+
+    Args:
+        axis: The sensitive values as numbers, with k and e.
+        cells: The cell of each record (n,).
+        values: The rank of the value of each record (n,).
+    """
     number = int(cells.max(initial=-1)) + 1
     low, high = find_ends(cells, values, number)
     pairs = np.unique(cells * len(axis.units) + values)
@@ -139,10 +155,18 @@ ROUNDING = 1e-9  # a smaller error is one of doubles
 
 
 def mean_error(codes: Ints, values: Floats, groups: Ints) -> float | None:
-    """Return the error of means by quasi-identifiers, over the standard deviation of the values.
+    """Return the error of estimated means of the sensitive value, as a multiple of the values' standard deviation.
 
-    It is the root mean square over all questions that select one value of a quasi-identifier, or one of each of two,
-    and at least ``ASKED`` records; None if there are none.
+    It is the root mean square over all questions that select one value of a quasi-identifier, or one value of each of
+    two, and that select at least ``ASKED`` records.
+
+    Args:
+        codes: The rank of each quasi-identifier's value (n, d).
+        values: The sensitive value of each record (n,).
+        groups: The group of each record (n,).
+
+    Returns:
+        The error; None if there is no such question.
     """
     sums, records = np.bincount(groups, values), np.bincount(groups)
     wrong = (sums / np.maximum(records, 1))[groups] - values

@@ -64,18 +64,22 @@ REFUSED = "Whoever knows that cells were tried before, with other columns, k or 
 
 
 class PermutationChain(GroupComposition[Permute]):
-    """Releases of a growing table. Each was made with earlier ones in view, so that their groups breach nothing."""
+    """The composition of releases of a growing table.
+
+    Each release takes earlier ones into account, so that its groups combined with theirs still keep the promise.
+    """
 
     def terms(self, params: Permute) -> tuple[int, str]:
-        """Return k and e."""
+        """Return k and e, which all releases of a chain share."""
         return params.k, str(params.e)
 
     def covered(self, algorithms: Sequence[str]) -> str | None:
-        """Return what releases of the same subjects guarantee together; the first one has nothing to breach.
+        """Return in words what releases of the same subjects guarantee together; None if nothing.
 
-        ``exact`` and ``reapply-all`` look at every earlier release. ``nested`` unites groups of the last one, so its
-        differences and intersections with any earlier release are unions of those that the last one had.
-        ``reapply-last`` sees the last release alone, which is all that there is for a second one.
+        A first release has no other one with which it could be combined. ``exact`` and ``reapply-all`` look at every
+        earlier release. ``nested`` unites groups of the last one, so its differences and intersections with any earlier
+        release are unions of those that the last one had. ``reapply-last`` sees the last release alone, which is enough
+        for a second release only.
         """
         if CELLS in algorithms:
             return None
@@ -95,7 +99,7 @@ class PermutationChain(GroupComposition[Permute]):
         checks.require_comparable(names, manifests)
 
     def published(self, db: Relations, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
-        """Return the checks of every pair, in which groups are matched by what was published of them."""
+        """Return the checks of every pair of releases, whose groups are matched by their published records."""
         from privsql.mechanisms.permute import checks
 
         return checks.check_pairs(db, names, manifests)
@@ -110,7 +114,7 @@ class PermutationChain(GroupComposition[Permute]):
 
 
 class Permutation(Mechanism[Permute, PermuteFacts]):
-    """Permutation: records are grouped over k values and a range of e, and values are shuffled within groups."""
+    """Permutation: each group has at least k values over a range of e, and values are shuffled within groups."""
 
     kind = "permute"
     algorithms = ("nested", "exact", "reapply-last", "reapply-all", "cells")
@@ -125,19 +129,19 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
     )
 
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
-        """Propose k values over e, where e is half of the median or less, so that groups tell values apart."""
+        """Propose k and e; e is at most half of the median, so that groups tell low values from high ones."""
         from privsql.mechanisms.permute import plan
 
         return plan.propose_parameters(db, source)
 
     def plan(self, db: Relations, source: Records, params: Permute) -> GroupFacts:
-        """Return groups and widths of the next release; those of the static optimum if it is the first one."""
+        """Return the groups of the next release and their widths; for a first release they are the static optimum."""
         from privsql.mechanisms.permute import plan
 
         return plan.plan_release(db, source, params)
 
     def compare_algorithms(self, db: Relations, source: Records, params: Permute) -> Alternatives:
-        """Compare ``nested``, which makes the same first release as the others, with ``cells``."""
+        """Compare ``nested`` with ``cells``; the other algorithms make the same first release as ``nested``."""
         from privsql.mechanisms.permute import plan
 
         return plan.compare_algorithms(db, source, params)
@@ -153,13 +157,13 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
         return publish.publish_release(db, source, params, key)
 
     def require_columns(self, manifest: Manifest, params: Permute) -> None:
-        """Raise ``UsageError`` unless the sensitive column has a range like e."""
+        """Raise ``UsageError`` unless the sensitive column is of a type that has a range such as e."""
         from privsql.mechanisms.permute import scale
 
         scale.find_scale(manifest.sensitive, params.e)
 
     def views(self, manifest: Manifest) -> Views:
-        """Return the view of every record beside the value that the shuffle deals to it."""
+        """Return the view of every record with the value that the shuffle assigned to it."""
         return {WEIGHTED: tables.weighted_view(manifest)}
 
     def checks(self, release: PermutedRelease) -> list[Check]:
@@ -183,13 +187,13 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
         return Facts()
 
     def bounds(self, release: PermutedRelease) -> list[VerifiedBound]:
-        """Return the fewest different values of a group, and the narrowest range of one."""
+        """Return the fewest different values in any group, and the narrowest range of any group."""
         from privsql.mechanisms.permute import checks
 
         return checks.measured_bounds(release)
 
     def answers(self, db: Relations, manifest: Manifest) -> Answers:
-        """Return the release as one that shares out the records of each group over its values."""
+        """Return the open release, which spreads the records of each group evenly over its values."""
         from privsql.mechanisms.permute import answers
 
         return answers.PermuteAnswers(db, manifest)
@@ -228,7 +232,7 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
         return f"{params.k} values over {params.e}"
 
     def words(self, params: Permute) -> ReleasePromises:
-        """Return (k,e)-anonymity, in sentences."""
+        """Return what (k, e)-anonymity promises and what it does not, in sentences."""
         bound = (
             f"Every group has at least {params.k} different values, and the largest and the smallest of them are at "
             f"least {params.e} apart."

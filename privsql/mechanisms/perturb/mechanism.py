@@ -62,7 +62,7 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
     )
 
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
-        """Propose rho1 and rho2 that protect every value which is not more frequent than all others together."""
+        """Propose rho1 and rho2 that protect every value which is no more frequent than all others together."""
         from privsql.mechanisms.perturb import plan
 
         return plan.propose_parameters(source)
@@ -74,7 +74,7 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
         return plan.plan_release(source, params)
 
     def compare_algorithms(self, db: Relations, source: Records, params: Randomize) -> Alternatives:
-        """Return sub-tables, retention, bound and expected error of ``up``, ``pp`` and ``pp-paper``."""
+        """Return sub-tables, retention, error bound and expected error for ``up``, ``pp`` and ``pp-paper``."""
         from privsql.mechanisms.perturb import plan
 
         return plan.compare_algorithms(source, params)
@@ -84,7 +84,7 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
         raise UsageError(NO_CURVE)
 
     def publish(self, db: Relations, source: Records, params: Randomize, key: Key) -> RandomizeFacts:
-        """Perturb the records of each sub-table, and publish them with the public parameters."""
+        """Perturb the sensitive value of each record within its sub-table; publish records and public parameters."""
         from privsql.mechanisms.perturb import publish
 
         return publish.publish_release(db, source, params, key)
@@ -93,7 +93,7 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
         """Accept the columns: values of any type can be perturbed."""
 
     def views(self, manifest: Manifest) -> Views:
-        """Return the view of every record beside the values that it may have, with weights that undo perturbation."""
+        """Return the view of every record with each value it may have; weights correct for the perturbation."""
         return {WEIGHTED: tables.weighted_view(manifest)}
 
     def functions(self, manifest: Manifest) -> IntervalFunctions:
@@ -111,7 +111,10 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
         return []
 
     def source_checks(self, release: PerturbedRelease, source: Records, params: Randomize) -> list[Check]:
-        """Return the checks that quasi-identifiers, values and their sub-tables are those of the source."""
+        """Return the checks against the source.
+
+        Quasi-identifiers, the list of values and their sub-tables must be the source's.
+        """
         from privsql.mechanisms.perturb import checks
 
         return checks.source_checks(release, source, params)
@@ -121,13 +124,13 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
         return Facts()
 
     def bounds(self, release: PerturbedRelease) -> list[VerifiedBound]:
-        """Return for each protected value rho2, and the posterior that its sub-tables allow."""
+        """Return, for each protected value, rho2 and the highest posterior that its sub-table allows."""
         from privsql.mechanisms.perturb import checks
 
         return checks.posterior_bounds(release)
 
     def answers(self, db: Relations, manifest: Manifest) -> Answers:
-        """Return the release as one that reconstructs counts from perturbed values."""
+        """Return the open release, which reconstructs true counts from perturbed values."""
         from privsql.mechanisms.perturb import answers
 
         return answers.RandomizeAnswers(db, manifest)
@@ -159,11 +162,11 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
         return None
 
     def promise(self, params: Randomize) -> str:
-        """Return rho2, and the frequency up to which a value has it."""
+        """Return rho2, and the highest frequency (rho1) of the values that it protects, in a few words."""
         return f"<= {params.rho2} if f <= {params.rho1}"
 
     def words(self, params: Randomize) -> ReleasePromises:
-        """Return restricted (rho1, rho2)-privacy, in sentences."""
+        """Return what restricted (rho1, rho2)-privacy promises and what it does not, in sentences."""
         rho1, rho2 = map(float, params.odds_bounds)
         bound = (
             f"Take a value that at most {rho1:.3g} of the records have. An attacker who believes it of a record with "
@@ -173,7 +176,7 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
         return ReleasePromises((MADE, bound), NOT)
 
     def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
-        """Return the sub-tables: records, values, and the share of values that are kept."""
+        """Return the sub-tables as a table: records, values, and the share of records that keep their value."""
         public = tables.read_public(db)
         columns = (public.records.tolist(), public.domain_sizes.tolist(), public.retention.tolist())
         rows = [

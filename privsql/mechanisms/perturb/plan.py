@@ -106,7 +106,14 @@ class PartitionProblem:
 
 @dataclass(frozen=True)
 class SubTable:
-    """The public parameters of a sub-table: |T_j|, m_j, rho1_j and gamma_j."""
+    """The public parameters of a sub-table T_j.
+
+    Attributes:
+        records: |T_j|, the number of its records.
+        size: m_j, the number of values in its domain.
+        rho1: rho1_j, the highest frequency that a protected value may have in it.
+        gamma: gamma_j, how many times likelier a record keeps its value than it gets any given other one.
+    """
 
     records: int
     size: int
@@ -115,11 +122,22 @@ class SubTable:
 
     @property
     def weight(self) -> int:
-        """Return how many equally likely choices a record has: (m_j - 1) b + a for gamma_j = a/b, a of them to stay."""
+        """Return the number of equally likely choices of a record: (m_j - 1) b + a for gamma_j = a/b.
+
+        A record keeps its value in a of them.
+        """
         return (self.size - 1) * self.gamma.denominator + self.gamma.numerator
 
     def error_bound(self, n: int, delta: Fraction) -> float:
-        """Return (|T_j|/n) eps_j."""
+        """Return (|T_j|/n) eps_j, the part of this sub-table in the error bound of the whole partition.
+
+        It is 2 sqrt(ln(2/delta)) sqrt(|T_j|)/n (m_j/(gamma_j - 1) + 1): the bound is exceeded with a chance of delta at
+        most.
+
+        Args:
+            n: The number of all records.
+            delta: The probability, in (0, 1).
+        """
         scale = 2 * sqrt(log(2 / float(delta)))
         return scale * sqrt(self.records) / n * float(self.size / (self.gamma - 1) + 1)
 
@@ -130,7 +148,10 @@ class SubTable:
 
     @property
     def skew(self) -> Fraction:
-        """Return (m_j - 2)/(gamma_j - 1): a record adds so much more to the variance of its value than of another."""
+        """Return (m_j - 2)/(gamma_j - 1).
+
+        A record adds that much more to the variance of the count of its own value than to the count of another.
+        """
         return max(self.size - 2, 0) / (self.gamma - 1)
 
     @property

@@ -50,7 +50,7 @@ LENGTH = "length"  # the column that stands for the length of a list
 
 
 def find_named(db: Relations, condition: exp.Expr, universe: exp.Table) -> list[int]:
-    """Return the codes of the items that a condition names; ``UsageError`` for too many."""
+    """Return the codes of the items that a condition names; raise ``UsageError`` if it names too many."""
     overlaps: list[exp.Expr] = []
     for part in condition.find_all(*PARTS):
         if isinstance(part, exp.ArrayContainsAll | exp.Anonymous):  # asked in whole, named one by one
@@ -66,9 +66,13 @@ def find_named(db: Relations, condition: exp.Expr, universe: exp.Table) -> list[
 
 
 def patterns_met(db: Relations, condition: exp.Expr, items: pa.Array, lengths: Ints | None = None) -> Flags:
-    """Return which patterns of some k items meet a condition on a list of them (2^k,), in row-major order.
+    """Return which patterns of k items meet a condition on a list of them (2^k,), in row-major order.
 
-    With ``lengths`` (l,) the list has other items, too: which patterns meet it with each length (l, 2^k).
+    Args:
+        db: The engine that evaluates the condition.
+        condition: The condition.
+        items: The k items.
+        lengths: Lengths of the list (l,), if it may hold other items, too; then the result is (l, 2^k).
     """
     if lengths is not None:
         condition = condition.transform(lambda node: column(LENGTH) if isinstance(node, LENGTHS) else node)
@@ -86,7 +90,10 @@ def patterns_met(db: Relations, condition: exp.Expr, items: pa.Array, lengths: I
 
 
 def telling_lengths(condition: exp.Expr, shortest: int, longest: int) -> Ints:
-    """Return the lengths of a class that may differ in a condition, which compares them with numbers, and its ends."""
+    """Return the lengths from ``shortest`` to ``longest`` that suffice to evaluate a condition which compares lengths.
+
+    They are the two ends, and the lengths near each number in the condition, where its outcome can change.
+    """
     numbers = [float(one.name) for one in condition.find_all(exp.Literal) if one.is_number]
     near = [floor(number) + step for number in numbers for step in (-1, 0, 1, 2) if number < 2**53]
     return np.array(sorted({shortest, longest, *(one for one in near if shortest < one < longest)}), dtype=np.int64)
@@ -97,7 +104,7 @@ def telling_lengths(condition: exp.Expr, shortest: int, longest: int) -> Ints:
 
 
 class ItemAnswers(PrivateAnswers):
-    """An open release that answers count queries over items."""
+    """An open release of item sets that answers count queries: the base class for views and trees."""
 
     @cached_property
     def item_labels(self) -> tuple[str, ...]:
@@ -105,7 +112,11 @@ class ItemAnswers(PrivateAnswers):
         return read_labels(self._db, table(UNIVERSE, self._database))
 
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
-        """Return a count query; ``UsageError`` for an item outside a public universe: it was dropped, not counted."""
+        """Parse a count query.
+
+        Raises:
+            UsageError: It names an item outside of a public universe, about which the release says nothing.
+        """
         statement = parse_set_query(sql, self._roles, self._manifest.name)
         if not self._manifest.facts["universe_is_public"]:
             return statement
@@ -124,21 +135,27 @@ class ItemAnswers(PrivateAnswers):
 
     @abstractmethod
     def top_sets(self, number: int, estimator: str) -> list[tuple[tuple[int, ...], float]]:
-        """Return the item sets with most records: their codes, ascending, and estimates."""
+        """Return the ``number`` item sets with the most records: (codes in ascending order, estimated records)."""
 
     @abstractmethod
     def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
-        """Return the number of records that contain all of some items, as ``list_has_all`` gets it."""
+        """Estimate the number of records that contain all of some items, as a query with ``list_has_all`` does."""
 
     def count_items(self, labels: Sequence[str], estimator: str, confidence: float) -> list[Estimate] | None:
-        """Return the number of records with each of some items, as a question for each would be answered."""
+        """Estimate the number of records with each item of ``labels``, as a separate question for each would do."""
         code = {label: at for at, label in enumerate(self.item_labels)}
         return [self.containing([code[label]], estimator, confidence) for label in labels]
 
     def bound_errors(
         self, true: WeightedSets, questions: Mapping[str, Sequence[tuple[int, ...]]], doubt: float
     ) -> dict[str, int]:
-        """Return a bound of the error of each class of questions, where a theorem has one whatever the data."""
+        """Return a bound of the errors of each class of questions, if a theorem gives one; by default there is none.
+
+        Args:
+            true: The true item sets.
+            questions: The questions by class, each a tuple of codes.
+            doubt: The probability with which a bound may fail.
+        """
         return {}
 
     def list_frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
@@ -165,7 +182,7 @@ STRANGE = 0.025  # chance at most, of noise alone, that an item set is listed wh
 
 
 class ViewAnswers(ItemAnswers):
-    """An open release that answers count queries over items; it is read and fitted once."""
+    """An open release of views, which answers count queries over items; its tables are read and fitted once."""
 
     records = values = "privsql_sets"
     formulas: ClassVar[Mapping[str, str]] = {"baseline": BASELINE, "reconstructed": FORMULA}
@@ -189,7 +206,7 @@ class ViewAnswers(ItemAnswers):
         return fill("setvalued/counted", {"marginals": table("privsql_marginals")}), self.formulas[estimator]
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """Return the answer, one row; ``UsageError`` for what was not measured."""
+        """Return the answer as a single row; raise ``UsageError`` if it asks for what was not measured."""
         condition = all_of([*query.filters["qi"], *query.filters["sa"]])
         views = self.published_views
         codes = self._order_codes(find_named(self._db, condition, table(UNIVERSE, self._database)))
@@ -201,13 +218,16 @@ class ViewAnswers(ItemAnswers):
         return [self._estimate_patterns(codes, met, estimator, confidence)]
 
     def _order_codes(self, codes: Sequence[int]) -> list[int]:
-        """Return the measured ones by their places, then the others."""
+        """Return the codes with measured items first, by their places, and the others after them."""
         return sorted(codes, key=lambda code: (self._measured_places.get(code, len(self._measured_places)), code))
 
     def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
-        """Return the number of records that contain all of some items.
+        """Estimate the number of records that contain all of some items.
 
-        Of those without views a few are enough: no more records have all of them than have the rarest.
+        Of items without views only the ``MOST_OTHERS`` rarest are used: no more records have all items than have these.
+
+        Raises:
+            UsageError: Too many items with views are named.
         """
         ordered = self._order_codes(codes)
         measured = sum(code in self._measured_places for code in ordered)
@@ -223,7 +243,10 @@ class ViewAnswers(ItemAnswers):
     def _estimate_lengths(
         self, codes: Sequence[int], condition: exp.Expr, estimator: str, confidence: float
     ) -> Estimate:
-        """Estimate the records that meet a condition on their length, and maybe on some items, of a large universe."""
+        """Estimate the records that meet a condition on their number of items, and perhaps on some items.
+
+        It serves releases of a large universe, whose lengths are published by class.
+        """
         views = self.published_views
         if len(codes) > MOST_WITH_LENGTHS:
             raise UsageError(f"a condition on len and more than {MOST_WITH_LENGTHS} items is not supported")
@@ -239,18 +262,32 @@ class ViewAnswers(ItemAnswers):
         return self._estimate_between(codes, np.array(least).T, np.array(most).T, estimator, confidence)
 
     def _estimate_patterns(self, codes: Sequence[int], meets: Flags, estimator: str, confidence: float) -> Estimate:
-        """Estimate the records whose patterns of ``codes``, those with views first, meet a condition (2^k,)."""
+        """Estimate the records whose pattern meets a condition.
+
+        Args:
+            codes: The k items, those with views first.
+            meets: Which patterns of the items meet the condition (2^k,).
+            estimator: The estimator.
+            confidence: The confidence of the interval.
+        """
         weights = meets.astype(np.float64)[:, None]
         return self._estimate_between(codes, weights, weights, estimator, confidence)
 
     def _estimate_between(
         self, codes: Sequence[int], least: Reals, most: Reals, estimator: str, confidence: float
     ) -> Estimate:
-        """Estimate the records that meet a condition, by patterns of ``codes`` and lengths: (2^k, K), or (2^k, 1).
+        """Estimate the records that meet a condition on their pattern of items and their length.
 
-        What is known has the error of its tables. Of all else there are bounds, and the estimate takes items without
-        views, and lengths, to be independent of the others. Where a pattern has lengths that meet the condition and
-        others that don't, weights are ``least`` and ``most``; without any length it is infinite.
+        What the tables tell has their error. Everything else gets bounds, and is estimated as if lengths, and items
+        without views, were independent of all else.
+
+        Args:
+            codes: The k items, those with views first.
+            least: For each pattern and class of lengths, 1 if all records in it meet the condition, else 0; (2^k, K),
+                or (2^k, 1) without lengths. Infinite where no record can be.
+            most: The same, but 1 if any record in it can meet the condition; minus infinite where no record can be.
+            estimator: The estimator.
+            confidence: The confidence of the interval.
         """
         views, model, doubt, leaning = (
             self.published_views, self.published_views.model, 1 - confidence, estimator != "baseline",
@@ -276,10 +313,10 @@ class ViewAnswers(ItemAnswers):
         self, columns: Clique, others: Sequence[int], least: Reals, most: Reals, doubt: float, counted: Counted,
         *, leaning: bool,
     ) -> ModelAnswer:  # fmt: skip
-        """Bound a question, and estimate it as if items without views and lengths were independent of all else.
+        """Bound a question, and estimate it as if items without views, and lengths, were independent of all else.
 
-        Two bounds hold together: by every part that tables or counts tell, and by the records without any of the
-        ``others``, of which at most as many have one as their counts add up to.
+        Two bounds are combined. One follows from each part that tables or counts tell. The other follows from the
+        records with none of the ``others``: at most as many records have one of these as their counts add up to.
         """
         model, total = self.published_views.model, max(self.published_views.model.squares.total, 1.0)
         part = doubt / 3 if others else doubt
@@ -314,11 +351,11 @@ class ViewAnswers(ItemAnswers):
         return float(counts.estimates[code]), float(counts.variances[code])
 
     def _usable_counts(self, codes: Sequence[int], doubt: float) -> dict[int, tuple[float, float]]:
-        """Return what the counts of all items tell of some that have views, by their axis.
+        """Return the counts of items with views that may improve an answer, with variances, by the item's axis.
 
-        Noise helped to choose an item. That matters where its count hardly exceeds the largest one of all that were
-        not chosen: there it is not used. Farther away than an interval is wide, noise that large would be as rare as a
-        miss of the interval.
+        Noise helped to choose the items that have views. That matters if a count hardly exceeds the largest one that
+        was not chosen, so such a count is not used. Beyond the width of an interval, noise that large would be as rare
+        as a miss of the interval.
         """
         counts = self.published_views.counts
         if counts is None:
@@ -342,10 +379,10 @@ class ViewAnswers(ItemAnswers):
     # Frequent item sets ---
 
     def top_sets(self, number: int, estimator: str) -> list[tuple[tuple[int, ...], float]]:
-        """Return the item sets with most records: their codes, ascending, and estimates.
+        """Return the ``number`` item sets with the most records: (codes in ascending order, estimated records).
 
-        A set is listed if tables tell its number of records, and that is above 0 at 95 % confidence. Of items without
-        views all counts together are above 0 at that confidence.
+        A set is listed if the tables tell its number of records and that is above 0 at 95 % confidence. Single items
+        without views are listed if their counts are above 0 at that confidence, which holds for all of them together.
         """
         from scipy.special import ndtri
 
@@ -376,6 +413,6 @@ class ViewAnswers(ItemAnswers):
         return sorted(found, key=lambda one: (-one[1], len(one[0]), one[0]))[:number]
 
     def make_synthetic(self) -> pa.Table:
-        """Return synthetic records that fit the release, (record, item) in order; the empty have none."""
+        """Return synthetic records that fit the release, as rows (record, item) in order; empty records have no row."""
         rows = self.published_views.rows["sets"]
         return repeat_sets(rows["items"], rows["weight"])

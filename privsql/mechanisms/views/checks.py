@@ -44,7 +44,7 @@ def require_items(manifest: Manifest) -> None:
 
 
 def check_universe(release: CheckedRelease[SetValued, Any]) -> list[Check]:
-    """Return the check that the items are those that the parameters list, if they do."""
+    """Return the check that the items are those that the parameters list, if the parameters list any."""
 
     def wrong_items(_: CheckedRelease[SetValued, Any]) -> list[str]:
         stated = release.params.universe.items
@@ -55,7 +55,10 @@ def check_universe(release: CheckedRelease[SetValued, Any]) -> list[Check]:
 
 
 def compare_universe(release: CheckedRelease[SetValued, Any], source: Records) -> list[Check]:
-    """Return the check against the source: of its records a private release tells nothing that could be checked."""
+    """Return the check of the universe against the specification.
+
+    The records themselves can't be checked: a private release does not tell them.
+    """
 
     def other_items(_: CheckedRelease[SetValued, Any]) -> list[str]:
         stated = read_labels(release.db, release.view("universe"))
@@ -116,7 +119,7 @@ def check_views(release: ViewRelease) -> list[Check]:
 
 
 def wrong_items(params: SetValued, published: PublishedViews) -> list[str]:
-    """Return whether views are of other items than the published counts imply, or of these in another order."""
+    """Return a text if the items of views, or their order, are not what the published counts imply."""
     due = list(range(len(published.labels)))
     if published.counts is not None:
         due = choose_items(published.counts, params, named_first(declared_sets(params, published.labels)))
@@ -124,7 +127,7 @@ def wrong_items(params: SetValued, published: PublishedViews) -> list[str]:
 
 
 def wrong_population(published: PublishedViews) -> list[str]:
-    """Return whether the running totals of the sets are off those of the table that fits the published counts."""
+    """Return a text if the synthetic sets are not a rounding of the table that fits the published counts."""
     wrong = [] if (published.synthetic_sets.weights > 0).all() else ["a set has no records"]
     squares, population = published.model.squares, published.model.population
     deviation = np.abs(np.cumsum(population) - np.cumsum(fit_population(squares, population.ndim)))

@@ -27,9 +27,9 @@ Asked = tuple[int, ...]
 
 
 def top_utility(true: Sequence[tuple[Asked, float]], ranked: Sequence[tuple[Asked, float]], number: int) -> float:
-    """Return 1 - mean relative difference of the supports of the true top sets; one not found has support 0.
+    """Return 1 minus the mean relative difference between true and estimated supports of the ``number`` true top sets.
 
-    Source: Chen et al. 2011, appendix E.
+    A set that was not found has support 0 (Chen et al. 2011, appendix E).
     """
     known = dict(ranked[:number])
     missed = [abs(known.get(chosen, 0.0) - support) / support for chosen, support in true[:number]]
@@ -49,7 +49,10 @@ LARGEST = 4  # items of a random record that are asked for
 
 
 def by_length(longest: int, queries: int, items: int, draw: np.random.Generator) -> list[tuple[float, list[Asked]]]:
-    """Draw queries by class: lengths uniform in 1 .. share * longest, items uniform without repetition."""
+    """Draw queries in classes of length.
+
+    The lengths of a class are uniform in 1 .. share * ``longest``, and their items are uniform without repetition.
+    """
     result = []
     for share in SHARES:
         most = min(max(1, int(share * longest + 1e-9)), items)
@@ -59,7 +62,7 @@ def by_length(longest: int, queries: int, items: int, draw: np.random.Generator)
 
 
 def draw_queries(true: WeightedSets, queries: int, draw: np.random.Generator) -> dict[str, list[Asked]]:
-    """Draw queries by class, at most so many of each; a class of which there is none is left out."""
+    """Draw at most ``queries`` queries for each class; a class for which none can be drawn is left out."""
     items = np.arange(true.items) if true.items <= queries else np.sort(draw.choice(true.items, queries, replace=False))
     best = np.argsort(-true.item_weights, kind="stable")[: max(TOPS)]
     pairs = [draw.choice(best, 2, replace=False) for _ in range(queries)] if len(best) > 1 else []
@@ -74,7 +77,7 @@ def draw_queries(true: WeightedSets, queries: int, draw: np.random.Generator) ->
 
 
 def evaluate_sets(context: EvaluationContext) -> accuracy.Evaluated:
-    """Compare answers by class and the most frequent items and item sets with the source; or answers to a file."""
+    """Compare answers with the source, by class of questions or for those of a file, and the most frequent sets."""
     workload, sets = context.workload, context.answers
     if workload.file is not None:
         return accuracy.by_questions(context)
@@ -139,10 +142,10 @@ def write_containment(context: EvaluationContext, labels: Sequence[str]) -> Call
 def top_items(
     context: EvaluationContext, sets: ItemAnswers, true: WeightedSets, estimator: str
 ) -> dict[str, dict[str, float | None]]:
-    """Return how well the K most frequent items are found, for each K below the number of items.
+    """Return how well the release finds the K most frequent items, for several K below the number of items.
 
-    Precision is the part of them among the K with the largest estimates; chance breaks ties. Their mean error is
-    relative.
+    Precision is the share of the true top K that are among the K largest estimates, where chance breaks ties. The error
+    is the mean relative error of their counts.
     """
     smaller = [number for number in TOPS if number < true.items]
     if not smaller:

@@ -35,7 +35,7 @@ EXACT, PARTS, LONGEST = 16, 4, 1024  # lengths with a class each; classes of a d
 
 
 def length_classes(items: int) -> tuple[tuple[int, int], ...]:
-    """Return the shortest and the longest length of every class, for a universe of so many items.
+    """Return the shortest and the longest length of each class of record lengths, for a universe of so many items.
 
     >>> length_classes(21)[-3:]
     ((16, 16), (17, 20), (21, 21))
@@ -51,7 +51,7 @@ def length_classes(items: int) -> tuple[tuple[int, int], ...]:
 
 
 def count_lengths(source: WeightedSets) -> Ints:
-    """Return how many records have a length of each class."""
+    """Return the number of records in each class of lengths."""
     edges = [start for start, _ in length_classes(source.items)]
     place = np.searchsorted(edges, np.diff(source.starts), side="right") - 1
     return np.bincount(place, source.weights, len(edges)).astype(np.int64)
@@ -62,10 +62,11 @@ FARTHER = 2  # times the longest length, up to which noise may have hidden some
 
 
 def find_tail(counts: Sequence[int], classes: Sequence[tuple[int, int]], variance: Fraction) -> int:
-    """Return the number of classes of lengths up to the longest that there seem to be; the rest are noise alone.
+    """Return the number of classes up to the longest records that seem to exist; the counts beyond are noise alone.
 
-    The longest is the last one from which on a run of lengths has more records than noise explains: ``SURE``, or not
-    much ``FARTHER`` and ``LIKELY``. The noise of long lengths would count for much more than that of short ones.
+    The last such class is the last one that begins a run of lengths whose counts sum to ``SURE`` or more, by the square
+    of standard deviations. A class up to ``FARTHER`` times as far out is included if its run reaches ``LIKELY``.
+    Without this cut the noise of long lengths would weigh much more than that of short ones.
     """
 
     def is_told(first: int, square: int) -> bool:
@@ -82,7 +83,7 @@ def find_tail(counts: Sequence[int], classes: Sequence[tuple[int, int]], varianc
 
 
 def far_behind(classes: Sequence[tuple[int, int]], end: int) -> int:
-    """Return the number of classes that begin at most ``FARTHER`` times as far as the longest one before ``end``."""
+    """Return the number of classes that begin at no more than ``FARTHER`` times the longest length before ``end``."""
     longest = classes[end - 1][1] if end else 1
     return sum(start <= FARTHER * longest for start, _ in classes)
 
@@ -116,10 +117,10 @@ class ItemRule:
     """How the items of a large universe are counted.
 
     Attributes:
-        cap: At most how many items of a record are counted.
-        budget: What all counts of items spend, of epsilon or rho.
-        factor: By how much more records have an item than the ``cut`` ones say.
-        factor_variance: Of the factor, by the noise of the lengths.
+        cap: The most items of one record that are counted.
+        budget: The part of epsilon (or rho) that all counts of items spend together.
+        factor: By how much the counts over longer records, which were cut to ``cap`` items, are multiplied.
+        factor_variance: The variance of the factor that the noise of the lengths causes.
     """
 
     cap: int
@@ -129,15 +130,25 @@ class ItemRule:
 
 
 def is_sparse(lengths: NoisyTable, items: int, pair_variance: float) -> bool:
-    """Return whether views do not tell a pair of items from none: their error exceeds the item that the rule looks at.
+    """Return whether views would be too noisy to tell a pair of items from no record at all.
 
-    ``pair_variance``: of views, if items spend the largest of ``SHARES``.
+    Args:
+        lengths: The published record lengths.
+        items: The number of items.
+        pair_variance: The variance of a pair's count in views, if items spend the largest of ``SHARES``.
     """
     return Fraction(pair_variance) > LengthLaw.read(lengths, items).reference ** 2
 
 
 def choose_rule(lengths: NoisyTable, items: int, budget: Fraction, shares: Sequence[Fraction]) -> ItemRule:
-    """Return the rule for published ``lengths``, the budget of a release, and what part of it items may spend."""
+    """Return the rule by which items are counted.
+
+    Args:
+        lengths: The published record lengths.
+        items: The number of items.
+        budget: The budget of the release.
+        shares: The parts of the budget that counts of items may spend.
+    """
     law = LengthLaw.read(lengths, items)
     caps = [law.describe_cap(at) for at in range(1, max(law.end, 2))]
     for share in shares:
@@ -150,13 +161,13 @@ def choose_rule(lengths: NoisyTable, items: int, budget: Fraction, shares: Seque
 
 
 def noise_variance(law: NoiseLaw, budget: Fraction) -> Fraction:
-    """Return the variance of a count's noise, nearly, as a fraction that does not depend on the machine."""
+    """Return the variance of a count's noise as a fraction that is nearly exact and the same on every machine."""
     return Fraction(law.scale(budget)) ** 2 * (1 if law.concentrated else 2)
 
 
 @dataclass(frozen=True)
 class LengthLaw:
-    """What published lengths say: classes with their mean sizes, counts up to the ``end`` of the tail, and noise."""
+    """What published record lengths say: the mean size of classes, counts up to the ``end`` of the tail, and noise."""
 
     classes: tuple[tuple[int, int], ...]
     sizes: tuple[Fraction, ...]
@@ -218,9 +229,12 @@ class _Cap:
 
 
 def count_items_capped(source: WeightedSets, cap: int, draw: np.random.Generator) -> tuple[Ints, Ints]:
-    """Return how many records have each item: of those with at most ``cap`` items, and of the others when cut to it.
+    """Count the records that have each item, where no record counts for more than ``cap`` items.
 
-    Which items of a record stay is drawn at random, for every record by itself.
+    The items that a longer record keeps are drawn at random, independently for every record.
+
+    Returns:
+        The counts over records of at most ``cap`` items, and those over longer records after they were cut.
     """
     sizes = np.diff(source.starts)
     in_long = (sizes > cap)[source.owners]
@@ -238,14 +252,14 @@ def count_items_capped(source: WeightedSets, cap: int, draw: np.random.Generator
 
 @dataclass(frozen=True)
 class ItemCounts:
-    """The published counts of all items of a large universe, and the rule by which they were made.
+    """The published counts of all N items of a large universe, and the rule by which they were made.
 
     Attributes:
-        lengths: The tables of the classes of lengths: one, or two.
-        rule: What follows from these.
+        lengths: The one or two tables of record lengths.
+        rule: The rule, which follows from these.
         whole: The noisy counts over records of at most ``cap`` items (N,).
-        cut: Those over longer records, cut to so many.
-        law: Of the noise.
+        cut: The noisy counts over longer records, which were cut to ``cap`` items (N,).
+        law: The distribution of the noise.
     """
 
     lengths: tuple[NoisyTable, ...]
@@ -261,12 +275,15 @@ class ItemCounts:
 
     @cached_property
     def estimates(self) -> Reals:
-        """Return the estimated number of records with each item, without bias but for the factor's (N,)."""
+        """Return the estimated number of records with each item (N,): whole + factor cut.
+
+        It is unbiased except for the error of the factor.
+        """
         return np.asarray(self.whole + float(self.rule.factor) * self.cut)
 
     @cached_property
     def variances(self) -> Reals:
-        """Return the variance of every estimate (N,): of the noise, of which items were drawn, and of the factor."""
+        """Return the variance of every estimate (N,): from noise, from the draw of items, and from the factor."""
         factor, noise = float(self.rule.factor), self.law.variance(self.rule.budget / self.rule.cap)
         cut = np.maximum(self.cut, 0.0)
         off = (factor * self.spread) ** 2 + float(self.rule.factor_variance)
@@ -274,12 +291,13 @@ class ItemCounts:
 
     @cached_property
     def spread(self) -> float:
-        """Return the standard deviation of the factors of single items beside their mean.
+        """Return the standard deviation of the factors of single items around their mean.
 
-        Where an item stands more often in records of twice the length by 2^t, its factor is f(t), and so is it in
-        longer records more often than in shorter ones. How much items differ in the latter, beyond noise, tells t:
-        the mean square of (cut - r whole), beside that of r whole, with r = sum cut / sum whole. Items that nearly all
-        records have follow another law. So it is a quarter of the deviation of longer lengths at least.
+        Suppose an item occurs 2^t times as often in records of twice the length. Then its factor is a function f(t),
+        and its share in longer records grows with t. So t is estimated from how much the ratios of cut to whole differ
+        between items beyond noise: the mean square of (cut - r whole), divided by that of r whole, with r = sum cut /
+        sum whole. Items in nearly all records follow another law, so the result is at least a quarter of the deviation
+        of longer lengths.
         """
         size, count = self._sizes
         longer = size > self.rule.cap
@@ -305,7 +323,10 @@ class ItemCounts:
         return np.array(law.sizes[1:], dtype=np.float64), np.array(law.counts[1:], dtype=np.float64)
 
     def largest_items(self, number: int, without: Sequence[int] = ()) -> list[int]:
-        """Return the codes with the largest estimates, in their order; ties by code. In whole numbers, so exactly."""
+        """Return the codes of the ``number`` items with the largest estimates, best first; ties are broken by code.
+
+        The comparison is exact, in whole numbers. Items in ``without`` are left out.
+        """
         parts = self.rule.factor.numerator, self.rule.factor.denominator
         score = self.cut * np.int64(parts[0]) + self.whole * np.int64(parts[1])
         order = np.argsort(-score, kind="stable")
@@ -316,7 +337,7 @@ class ItemCounts:
 def measure_items(
     source: WeightedSets, lengths: Sequence[NoisyTable], rule: ItemRule, noise: TableNoise, draw: np.random.Generator
 ) -> ItemCounts:
-    """Return the counts of all items with noise; they spend the budget of the rule."""
+    """Return the noisy counts of all items, which spend the budget of the rule."""
     whole, cut = count_items_capped(source, rule.cap, draw)
     both = noise.add_noise(np.concatenate((whole, cut)), rule.budget / rule.cap)
     return ItemCounts(tuple(lengths), rule, both[: source.items], both[source.items :], lengths[0].law)

@@ -31,7 +31,14 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class WeightedSets:
-    """N sets: the items of set s are ``codes[starts[s]:starts[s+1]]``, of a universe of ``items``; ``weights`` (N,)."""
+    """N item sets with weights.
+
+    Attributes:
+        codes: The codes of all sets, one set after the other: set s has ``codes[starts[s]:starts[s+1]]``.
+        starts: Where each set begins, and the end of the last one (N + 1,).
+        weights: The weight of each set, such as its number of records (N,).
+        items: The number of items in the universe.
+    """
 
     starts: Ints
     codes: Ints
@@ -40,7 +47,7 @@ class WeightedSets:
 
     @staticmethod
     def from_lists(lists: pa.ChunkedArray, weights: pa.ChunkedArray, items: pa.Array) -> WeightedSets:
-        """Lists of some items with their weights; ``ValueError`` where one holds another item, or one twice."""
+        """Read lists of items with their weights; raise ``ValueError`` if a list has an unknown item, or one twice."""
         values = lists.combine_chunks()
         codes = pc.index_in(values.flatten(), value_set=items)
         if codes.null_count or values.null_count or weights.null_count:
@@ -58,35 +65,38 @@ class WeightedSets:
         return int(np.diff(self.starts).max(initial=0))
 
     def list_sets(self) -> list[tuple[int, ...]]:
-        """Return the codes of every set, ascending."""
+        """Return the codes of every set in ascending order."""
         codes = self.codes.tolist()
         return [tuple(sorted(codes[start:end])) for start, end in pairwise(self.starts.tolist())]
 
     @cached_property
     def owners(self) -> Ints:
-        """Return the set that holds each of ``codes``."""
+        """Return the index of the set to which each entry of ``codes`` belongs."""
         return np.repeat(np.arange(len(self.weights), dtype=np.int64), np.diff(self.starts))
 
     @cached_property
     def item_weights(self) -> Reals:
-        """Return the weight of every item alone, (items,)."""
+        """Return for each item the total weight of the sets that hold it (items,)."""
         return self._sum_by_item(self.codes >= 0)
 
     @cached_property
     def _sets_by_item(self) -> NDArray[np.uint8]:
-        """Return for every item the sets that hold it, as bits: (items, N/8)."""
+        """Return for each item the sets that hold it, as bits (items, N/8)."""
         result = np.zeros((self.items, (len(self.weights) + 7) // 8), dtype=np.uint8)
         owner = self.owners
         np.bitwise_or.at(result, (self.codes, owner >> 3), (128 >> (owner & 7)).astype(np.uint8))
         return result
 
     def sets_with_all(self, codes: Sequence[int]) -> Flags:
-        """Return which sets hold all of some items, (N,)."""
+        """Return which sets hold all of these items (N,)."""
         packed = np.bitwise_and.reduce(self._sets_by_item[list(codes)], axis=0)
         return np.unpackbits(packed, count=len(self.weights)).astype(bool)
 
     def count_patterns(self, chosen: Ints) -> Ints:
-        """Return the records with every pattern of some items, which has a bit for each."""
+        """Return the total weight of each pattern of the ``chosen`` items.
+
+        The index of a pattern is a number with one bit for each item.
+        """
         place = np.full(self.items, -1, dtype=np.int64)
         place[chosen] = np.arange(len(chosen))
         item_places = place[self.codes]
@@ -96,11 +106,11 @@ class WeightedSets:
         return np.bincount(pattern, self.weights, 1 << len(chosen)).astype(np.int64).reshape((2,) * len(chosen))
 
     def top_sets(self, number: int) -> list[tuple[tuple[int, ...], float]]:
-        """Return the ``number`` item sets with most weight, each with its weight; ties by size and then by codes.
+        """Return the ``number`` item sets with the most weight, each with its weight; ties by size and then by codes.
 
-        Best first: a set is extended by items after its last one, all of whose weights are had in one pass over the
-        sets that hold it. Where all weights are positive no extension weighs more than what it extends, so what comes
-        out is exact; negative weights, from noise, may put a set somewhat later.
+        The search is best-first: a set is extended by items after its last one, whose weights come from one pass over
+        the sets that hold it. Where all weights are positive, no extension weighs more than the set that it extends, so
+        the result is exact. Negative weights, from noise, may put a set somewhat later.
         """
         alone = enumerate(self.item_weights.tolist())
         queue: list[tuple[float, int, tuple[int, ...]]] = [
@@ -118,7 +128,7 @@ class WeightedSets:
         return result
 
     def _sum_by_item(self, inside: Flags) -> Reals:
-        """Add up weights by item, over some of the pairs of set and item, (items,)."""
+        """Return the weight of each item over the ``inside`` pairs of a set and an item (items,)."""
         weights = self.weights[self.owners[inside]]
         return np.bincount(self.codes[inside], weights, self.items).astype(np.float64)
 
@@ -134,7 +144,7 @@ def read_sets(source: Records) -> WeightedSets:
 
 
 def repeat_sets(lists: pa.ChunkedArray, weights: pa.ChunkedArray) -> pa.Table:
-    """Return sets as records, each as often as it weighs: (record, item) in order; the empty have none."""
+    """Return sets as records (record, item) in order, each set as often as its weight says; empty sets have no row."""
     copies = np.repeat(np.arange(len(lists)), round_copies(weights.to_numpy()))
     repeated = lists.combine_chunks().take(pa.array(copies))
     return pa.table({"record": repeated.value_parent_indices().cast(pa.int64()), "item": repeated.flatten()})

@@ -34,7 +34,7 @@ class ItemUniverse(ItemSetShape[SetValued]):
 
 
 class ItemSetMechanism(PresenceMechanism[SetValued, F]):
-    """A differentially private mechanism for item sets."""
+    """A differentially private mechanism for item sets: the base class of views and of trees."""
 
     kind = "setvalued"
     parameters = SetValued
@@ -58,7 +58,10 @@ class ItemSetMechanism(PresenceMechanism[SetValued, F]):
         require_items(manifest)
 
     def source_checks(self, release: CheckedRelease[SetValued, F], source: Records, params: SetValued) -> list[Check]:
-        """Return the check that the universe is the specification's; a private release tells no more of its source."""
+        """Return the check that the universe is the specification's.
+
+        Nothing else is checked against the source, since a private release tells no more of it.
+        """
         from privsql.mechanisms.views.checks import compare_universe
 
         return compare_universe(release, source)
@@ -71,7 +74,7 @@ class ItemSetMechanism(PresenceMechanism[SetValued, F]):
 
 
 class ItemViews(ItemSetMechanism[ViewFacts]):
-    """Noisy views of item sets: tables over few items each, and sets that fit all of them."""
+    """Noisy views of item sets: noisy tables over a few items each, and synthetic sets that fit all of them."""
 
     algorithms = ("views", "basic")
     facts = ViewFacts
@@ -100,7 +103,7 @@ class ItemViews(ItemSetMechanism[ViewFacts]):
         return check_views(release)
 
     def answers(self, db: Relations, manifest: Manifest) -> ViewAnswers:
-        """Return the release as one that answers from the tables and the population that fits them."""
+        """Return the open release, which answers questions from the noisy tables and the population that fits them."""
         from privsql.mechanisms.views.answers import ViewAnswers
 
         return ViewAnswers(db, manifest)

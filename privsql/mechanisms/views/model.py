@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 
 def count_items(items: int) -> Ints:
-    """Return the number of items in every pattern.
+    """Return how many items each pattern has, for all 2^m patterns of ``items`` = m items.
+
+    The result has m axes of length 2; index 1 on an axis means that the pattern has that item.
 
     >>> count_items(2).tolist()
     [[0, 1], [1, 2]]
@@ -44,14 +46,14 @@ def count_items(items: int) -> Ints:
 
 
 def sum_supersets(table: Reals) -> Reals:
-    """Return for every set of items the sum over the patterns that have all of them."""
+    """Return for every set of items the sum over all patterns that include the set, in the table's shape."""
     for axis in range(table.ndim):
         table = np.flip(np.cumsum(np.flip(table, axis), axis), axis)
     return table
 
 
 def sum_subsets(table: Reals) -> Reals:
-    """Return for every set of items the sum over its subsets."""
+    """Return for every set of items the sum of ``table`` over all subsets of the set, in the table's shape."""
     for axis in range(table.ndim):
         table = np.cumsum(table, axis)
     return table
@@ -75,7 +77,15 @@ OVER = 0.1  # a cell's error is weighed as if V were mu + OVER mu^2
 
 
 def fit_population(squares: LeastSquares, items: int) -> Reals:
-    """Return the population's table of all patterns of so many items, the first columns; it is non-negative."""
+    """Fit a table of all patterns of items to the noisy views: the numbers of records of a synthetic population.
+
+    Args:
+        squares: The least-squares fit to what was measured.
+        items: m, the number of measured items, whose columns come first.
+
+    Returns:
+        A table without negative entries, with m axes of length 2.
+    """
     total = max(squares.total, 0.0)
     everything = tuple(range(items))
     views = [one.columns for one in squares.tables if 0 < len(one.columns) < items and max(one.columns) < items]
@@ -97,12 +107,12 @@ def fit_population(squares: LeastSquares, items: int) -> Reals:
 
 
 def maximal_sets(sets: Sequence[Clique]) -> list[Clique]:
-    """Return the sets that are not inside another one, each once."""
+    """Return the sets that are not a proper subset of another one, each once."""
     return [one for one in dict.fromkeys(sets) if not any(set(one) < set(other) for other in sets)]
 
 
 def _possible_table(squares: LeastSquares, chosen: Clique) -> Reals:
-    """Return the nearest table without negative cells to that of least squares."""
+    """Return the nearest table without negative cells to the least-squares table of the columns ``chosen``."""
     return nearest_nonnegative(squares.estimate_table(chosen), max(squares.total, 0.0))
 
 
@@ -146,7 +156,7 @@ NOTHING: Counted = {}
 
 @dataclass(frozen=True)
 class ModelAnswer:
-    """An estimate, its standard error where it has one, and the ends of its interval."""
+    """An answer: the estimate, its standard error (None where it is not known), and the ends of its interval."""
 
     estimate: float
     error: float | None
@@ -156,7 +166,12 @@ class ModelAnswer:
 
 @dataclass(frozen=True)
 class ViewModel:
-    """Least squares and the population's table (``fit_population``), which answer together."""
+    """A model that answers questions about patterns of items from least squares and from a fitted population.
+
+    Attributes:
+        squares: The least-squares fit to the noisy tables.
+        population: The population's table of all patterns (``fit_population``).
+    """
 
     squares: LeastSquares
     population: Reals
@@ -164,11 +179,15 @@ class ViewModel:
     def answer(
         self, chosen: Clique, question: Reals, doubt: float, *, leaning: bool = True, counted: Counted = NOTHING
     ) -> ModelAnswer:
-        """Return the answer to a ``question``, the weights of all patterns of the items at ``chosen``.
+        """Return the answer to a question about some items, with an interval.
 
-        The truth lies outside of the interval with a chance of ``doubt``. Without ``leaning`` the estimate is that of
-        least squares, which has no error where tables do not tell all that is asked. ``counted``: by axis, what else is
-        known of an item.
+        Args:
+            chosen: The columns of the items.
+            question: The weight of each pattern of these items; the answer is the weighted sum of their records.
+            doubt: The probability with which the truth may lie outside of the interval.
+            leaning: Whether the estimate leans on the population. Without it the estimate is that of least squares, and
+                has no standard error where the tables do not determine it.
+            counted: Further counts of single items, with variances, by axis of the question.
         """
         from scipy.special import ndtri
 
@@ -198,10 +217,14 @@ class ViewModel:
     def bound_between(
         self, chosen: Sequence[int | None], least: Reals, most: Reals, doubt: float, counted: Counted = NOTHING
     ) -> tuple[float, float]:
-        """Bound a question that lies between two others, pattern by pattern, but for a chance of ``doubt``.
+        """Return bounds of a question whose weights are only known to lie between ``least`` and ``most``.
 
-        ``chosen``: the columns of the axes; None for an item that no table holds. ``counted``: by axis, what else is
-        known of an item.
+        Args:
+            chosen: The column of each axis; None for an item that no table has.
+            least: The least weight of each pattern.
+            most: The greatest weight of each pattern.
+            doubt: The probability with which the truth may lie outside of the bounds.
+            counted: Further counts of single items, with variances, by axis of the question.
         """
         held = [tuple(axis for axis, i in enumerate(chosen) if i in one.columns) for one in self.squares.tables]
         parts, low, high = maximal_sets(held), 0.0, np.inf
@@ -218,14 +241,20 @@ class ViewModel:
         return low, max(low, high)
 
     def answer_by_count(self, question: Reals, count: tuple[float, float], doubt: float) -> ModelAnswer:
-        """Return the answer to a question over one item that no table holds: by its count and the number of records."""
+        """Return the answer to a question over one item that no table has, from its count and the number of records.
+
+        Args:
+            question: The weights of records without the item and of records with it.
+            count: The item's noisy count, and its variance.
+            doubt: The probability with which the truth may lie outside of the interval.
+        """
         without, having = question.tolist()
         estimate = without * self.squares.total + (having - without) * count[0]
         variance = without**2 * self.squares.total_variance + (having - without) ** 2 * count[1]
         return ModelAnswer(estimate, float(np.sqrt(variance)), *self._count_interval(question, count, doubt / 2))
 
     def _count_interval(self, question: Reals, count: tuple[float, float], doubt: float) -> tuple[float, float]:
-        """Return the ends of the interval of such an answer; the truth lies beyond each with a chance of ``doubt``."""
+        """Return the interval of ``answer_by_count``; the truth lies beyond each end with probability ``doubt``."""
         without, having = question.tolist()
         estimate = without * self.squares.total + (having - without) * count[0]
         variance = without**2 * self.squares.total_variance + (having - without) ** 2 * count[1]
@@ -235,7 +264,7 @@ class ViewModel:
     def _noise_interval(
         self, chosen: Clique, question: Reals, doubt: float, counted: Counted = NOTHING
     ) -> tuple[float, float]:
-        """Return the ends of the interval of least squares; the truth lies beyond each with a chance of ``doubt``."""
+        """Return the ends of the least-squares interval; the truth lies beyond each with probability ``doubt``."""
         error = float(np.sqrt(self.squares.sum_variance(chosen, question)))
         estimate = float((self.squares.estimate_table(chosen) * question).sum())
         shift, kept = self._learn_from_counts(chosen, question, counted)
@@ -243,9 +272,9 @@ class ViewModel:
         return max(estimate + shift - far, 0.0), max(estimate + shift + far, 0.0)
 
     def _learn_from_counts(self, chosen: Clique, question: Reals, counted: Counted) -> tuple[float, float]:
-        """Return by how much other counts of items move an answer of least squares, and which part of its error stays.
+        """Return how far other counts of items move a least-squares answer, and the share of its error that remains.
 
-        The noise of these counts is none of the tables', so this is the best linear estimate (Kalman's).
+        Their noise is independent of that of the tables, so this is the best linear update (Kalman's).
         """
         error = self.squares.sum_variance(chosen, question)
         if not counted or not error:
@@ -262,10 +291,11 @@ class ViewModel:
 
     @cached_property
     def spectrum(self) -> tuple[Reals, Reals]:
-        """Return coefficients of the table of all patterns, and which part of its variance v each of them keeps.
+        """Return the estimated coefficients of the table of all patterns, and the share of its noise that each keeps.
 
-        That is 1 - (z - found)^2/v on average over the coefficients of k items. For whatever is fitted to noisy values,
-        by a projection or by the best shrinkage, what it is off and what it leaves of them add up to their noise.
+        An estimate lies between the coefficient z of least squares and that of the population. The share is 1 - (z -
+        estimate)^2/v, v the noise variance, on average over all coefficients of as many items. It holds for any
+        projection and for the best shrinkage: the squared error and the squared move add up to the noise variance.
         """
         items = self.population.ndim
         (value, precision), model = self.squares.coefficients(tuple(range(items))), transform_table(self.population)
@@ -283,13 +313,13 @@ class ViewModel:
         return model + part * (value - model), np.clip(1 - left, 0.0, 1.0)[order]
 
     def _coefficients_among(self, chosen: Clique) -> tuple[Reals, Reals]:
-        """Return the ``spectrum`` of the table of some items."""
+        """Return the ``spectrum`` for the table of the items ``chosen``."""
         items = self.population.ndim
         block = tuple(slice(None) if i in chosen else 0 for i in range(items))
         return self.spectrum[0][block] * 2.0 ** ((items - len(chosen)) / 2), self.spectrum[1][block]
 
     def superset_counts(self, *, leaning: bool = True) -> tuple[Reals, Reals, Reals]:
-        """Estimate for every set of items the records that have all of them.
+        """Estimate for every set of items how many records have all of them.
 
         Returns:
             The leaning estimates, those of least squares, and the variances of the latter. A variance is infinite where
@@ -309,7 +339,7 @@ class ViewModel:
 
     @cached_property
     def strengths(self) -> tuple[float, ...]:
-        """Return tau of sets of 3 items and of 4, by the told ones, of which ``SAMPLED`` are looked at."""
+        """Return tau for sets of three and of four items, from about ``SAMPLED`` of the sets that tables hold."""
         result = [0.0]
         for order in UNTOLD_ORDERS:
             told = {one for table in self.squares.tables for one in combinations(table.columns, order)}
@@ -328,7 +358,7 @@ class ViewModel:
         return tuple(result[1:])
 
     def _expect_table(self, chosen: Clique) -> Reals:
-        """Return the table of largest entropy with the pairs of some items."""
+        """Return the table of largest entropy over the items ``chosen`` that fits the tables of all their pairs."""
         pairs = combinations(range(len(chosen)), 2)
         tables = {axes: _possible_table(self.squares, (chosen[axes[0]], chosen[axes[1]])) for axes in pairs}
         margins = [(axes, table + POSSIBLE) for axes, table in tables.items()]
@@ -336,7 +366,7 @@ class ViewModel:
         return rake_table(start, margins, PAIR_ROUNDS)
 
     def _item_scales(self, chosen: Clique) -> Reals:
-        """Return by how much coefficients of some items can be off: n times the product of the items' deviations."""
+        """Return the scale of each coefficient of the items ``chosen``: n prod sigma / 2^(k/2) over the items in it."""
         total = max(self.squares.total, 1.0)
         result = np.array(total / 2 ** (len(chosen) / 2))
         for i in chosen:
@@ -346,17 +376,25 @@ class ViewModel:
         return result
 
     def _untold_deviations(self, chosen: Clique) -> Reals:
-        """Return how far the population's coefficients may be off, where they have three items and more."""
+        """Return how far the population's coefficients may be off where no table tells them: tau times their scale.
+
+        It matters for sets of three items or more.
+        """
         place = np.clip(count_items(len(chosen)) - UNTOLD_ORDERS[0], 0, len(self.strengths) - 1)
         return np.array(self.strengths)[place] * self._item_scales(chosen)
 
 
 def half_width(deviation: float, step: float, doubt: float) -> float:
-    """Return how far an answer may lie from the truth on one side, but for a chance of ``doubt``.
+    """Return how far the truth may lie above an answer, or below it, except with probability ``doubt``.
 
-    A sum of Laplace noise lies between one count, whose quantile is -ln(2 doubt)/sqrt(2) standard deviations, and very
-    many, whose quantile is the normal one: the larger of both, and half a step of the grid on which sums of few whole
-    numbers lie.
+    A sum of Laplace noise lies between a single draw, whose quantile is -ln(2 doubt)/sqrt(2) standard deviations, and
+    very many draws, whose quantile is the normal one. The result uses the larger quantile, and adds half a ``step``,
+    since sums of few whole numbers lie on a grid.
+
+    Args:
+        deviation: The standard deviation of the answer; for 0 the result is 0.
+        step: The distance of the grid.
+        doubt: The probability.
     """
     from scipy.special import ndtri
 
@@ -365,17 +403,19 @@ def half_width(deviation: float, step: float, doubt: float) -> float:
 
 
 def limit_distance(far: Reals | float, deviation: Reals | float) -> Reals:
-    """Return how far an estimate may lie from that of least squares, of which this is the standard ``deviation``."""
+    """Limit ``far``, an estimate's distance from least squares, to ``LIMIT`` standard ``deviation``s of the latter."""
     return np.clip(far, -LIMIT * np.asarray(deviation), LIMIT * np.asarray(deviation))
 
 
 def lean_estimate(far: float, variance: float, remaining: float) -> tuple[float, float]:
-    """Limit how far an estimate lies from that of least squares, and return that with its standard error.
+    """Return the distance of a leaning estimate from that of least squares, limited, and the estimate's standard error.
 
-    It would lie ``far`` from it.
+    Where the limit applies, the error is the root of the variance plus the square of the distance.
 
-    ``variance``: of least squares, of which ``remaining`` stays in the estimate. Where the distance has to be limited
-    nothing but the variance and the limit is known of its error.
+    Args:
+        far: The distance that the estimate would have without a limit.
+        variance: The variance of least squares.
+        remaining: The part of this variance that the leaning estimate keeps.
     """
     most = float(limit_distance(far, np.sqrt(variance)))
     if most != far:

@@ -42,7 +42,7 @@ class ViewPlan(Facts):
     tables_budgets: tuple[str, ...] = ()
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return the items, and tables or budgets."""
+        """Return the lines (name, text) for a person: the items, and the tables or the budgets."""
         if not self.items_budgets:
             return [("items", f"{self.items:,}"), ("tables", f"{self.tables:,} with {self.cells:,} counts")]
         parts = zip(self.lengths_budgets, self.items_budgets, self.tables_budgets, strict=True)
@@ -56,9 +56,19 @@ class ViewPlan(Facts):
 class ViewFacts(Facts):
     """The facts of a release of views.
 
-    ``measured``: items of which there are views; ``tables`` and ``cells`` of counts; ``sets``: different sets of
-    synthetic records. Of a large universe at most ``cap`` items of a record were counted, for ``items_budget`` and with
-    noise of scale ``items_scale``.
+    Attributes:
+        items: The number of items of the universe.
+        measured: How many items have views.
+        tables: The number of noisy tables.
+        cells: The number of noisy counts in them.
+        sets: The number of different synthetic sets.
+        cap: The most items of one record that were counted, for a large universe; 0 for a small one.
+        items_budget: The budget of the counts of all items.
+        items_scale: The scale of their noise.
+        estimated_records: The estimated number of records.
+        universe_is_public: Whether the list of items does not come from the data.
+        noise: Where the noise was drawn from.
+        opendp: The version of OpenDP.
     """
 
     title: ClassVar = "release of views"
@@ -77,7 +87,7 @@ class ViewFacts(Facts):
     opendp: Version
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return what was measured, and what is not covered."""
+        """Return the lines (name, text) for a person: what was measured, and whether the guarantee covers the items."""
         items = (
             f"{self.items:,}, each with a count; views of {self.measured:,} of them" if self.cap else f"{self.items:,}"
         )
@@ -93,7 +103,7 @@ class ViewFacts(Facts):
 
 
 def describe_universe(*, public: bool) -> tuple[str, str]:
-    """Return the line that says whether the guarantee covers the list of items."""
+    """Return the line (name, text) that says whether the guarantee covers the list of items."""
     return "universe", "public" if public else "the items that occur (not covered by the guarantee)"
 
 

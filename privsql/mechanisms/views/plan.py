@@ -39,9 +39,16 @@ MISSED = 8  # one part in so many of its records is what views may be wrong by f
 
 
 def due_lengths(params: SetValued, universe: int, place: int, first: NoisyTable | None = None) -> Layout:
-    """Return the tables of the lengths of records, a column at ``place`` behind the items of views.
+    """Return the tables of record lengths that a release measures: one, or two.
 
-    After the ``first`` one its counts say whether there is another. A publisher who declares sets wants to know them.
+    A second one is measured if the counts of the first show that views would be too noisy. A publisher who declares
+    sets wants these whatever their noise, so there is no second table then.
+
+    Args:
+        params: The parameters.
+        universe: The number of items.
+        place: The column of the lengths, which follows those of the items of views.
+        first: The first table once it is measured; None before.
     """
     budget, columns = total_budget(params), (place,)
     result: Layout = [(columns, LENGTHS * budget, None)]
@@ -54,16 +61,16 @@ def due_lengths(params: SetValued, universe: int, place: int, first: NoisyTable 
 
 
 def find_rule(lengths: Sequence[NoisyTable], params: SetValued, universe: int) -> ItemRule:
-    """Return how all items of a large universe are counted, by the published lengths of records."""
+    """Return the rule by which all items of a large universe are counted, from the published record lengths."""
     shares = SHARES if len(lengths) == 1 else (ALONE,)
     return choose_rule(lengths[-1], universe, total_budget(params), shares)
 
 
 def choose_items(counts: ItemCounts, params: SetValued, declared: Sequence[int]) -> list[int]:
-    """Return the codes of the items of views: those declared, then those with the largest published counts.
+    """Return the codes of the items that get views: the declared ones, then those with the largest published counts.
 
-    They are as many as leave each a standard error of an eighth of the last one's count at most: two at least, and
-    ``TINY_UNIVERSE`` at most.
+    There are as many as keep the standard error of a view at an eighth of the last item's count or less: at least two,
+    and at most ``TINY_UNIVERSE``.
     """
     chosen = [*declared, *counts.largest_items(TINY_UNIVERSE - len(declared), declared)]
     left = total_budget(params) - sum(one.budget for one in counts.lengths) - counts.rule.budget
@@ -85,11 +92,11 @@ STARTS = 60  # orders of the places from which a covering is built; the smallest
 
 @cache
 def covering_design(items: int, size: int) -> tuple[tuple[int, ...], ...]:
-    """Return sets of ``size`` of the places 0..items-1 that together hold every pair: a small covering design.
+    """Return a small covering design: sets of ``size`` of the places 0..items-1 that together hold every pair.
 
-    Greedy: a set grows by the place that makes most new pairs with those in it, ties by how many pairs of a place are
-    left and then by an order of the places; once for each of ``STARTS`` orders, which are fixed. The first covering
-    with the fewest sets is taken. Depends on the two numbers alone.
+    A greedy search builds it. A set grows by the place that makes the most new pairs with the places in it. Ties go to
+    the place with the most pairs left, then by a fixed order of places. The search runs once for each of ``STARTS``
+    orders, and the first covering with the fewest sets is taken. The result depends on the two numbers alone.
     """
     if items <= size:
         return (tuple(range(items)),)
@@ -100,7 +107,7 @@ def covering_design(items: int, size: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _cover_pairs(size: int, order: Reals) -> tuple[tuple[int, ...], ...]:
-    """Return one covering; ``order``: a number below 1 for each place, by which ties are broken."""
+    """Return one covering; ``order`` breaks ties by a number below 1 for each place."""
     items, result = len(order), []
     left = ~np.eye(items, dtype=bool)
     while left.any():
@@ -131,10 +138,10 @@ Layout = list[tuple["Clique", Fraction, None]]  # (places, budget, no choice)
 
 
 def lay_out_all(items: int, params: SetValued, declared: Sequence[Clique] = ()) -> Layout:
-    """Return tables over all items of a small universe; their budgets add up to epsilon.
+    """Return the tables over all items of a small universe; their budgets add up to epsilon.
 
-    ``basic`` has one table, of all 2^m patterns (paper, section 4.1). With ``declared`` sets the split of the budget is
-    the first one of the smallest mean standard error among quarters.
+    ``basic`` has one table of all 2^m patterns (Chen et al. 2011, section 4.1). For ``declared`` sets the budget is
+    split in quarters so that the mean standard error is smallest; the first such split is taken.
     """
     epsilon, own = total_budget(params), choose_own_tables(declared)
     if items <= VIEW or params.algorithm == "basic":
@@ -152,18 +159,21 @@ def lay_out_all(items: int, params: SetValued, declared: Sequence[Clique] = ()) 
 
 
 def lay_out_chosen(items: int, epsilon: Fraction, declared: Sequence[Clique] = ()) -> Layout:
-    """Return the layout over items chosen from a large universe: half for declared sets, if any, the rest for views."""
+    """Return the tables over items that were chosen from a large universe.
+
+    If sets are declared they get half of the budget, and views get the rest.
+    """
     own = choose_own_tables(declared)
     return _split_budget(items, epsilon, own, Fraction(bool(own), 2), Fraction(1))
 
 
 def choose_own_tables(declared: Sequence[Clique]) -> list[Clique]:
-    """Return the declared sets that get tables: not too long, and not inside another one."""
+    """Return the declared sets that get a table: those that are not too long and not part of another one."""
     return maximal_sets([one for one in declared if len(one) <= LARGEST_TABLE])
 
 
 def mean_error(items: int, layout: Layout, declared: Sequence[Clique], law: NoiseLaw = PURE) -> float:
-    """Return the mean standard error of the numbers of records that hold all items of each declared set."""
+    """Return the mean standard error, over the declared sets, of the number of records that hold the whole set."""
     precision: Reals = np.zeros((2,) * items)
     for places, epsilon, _ in layout:
         block = tuple(slice(None) if place in places else 0 for place in range(items))
@@ -176,7 +186,10 @@ def mean_error(items: int, layout: Layout, declared: Sequence[Clique], law: Nois
 def _split_budget(
     items: int, epsilon: Fraction, declared: Sequence[Clique], for_declared: Fraction, for_views: Fraction
 ) -> Layout:
-    """Return declared tables, views, and the table of all patterns; ``for_views`` is the share of what is left."""
+    """Return the layout for one split of the budget: tables of declared sets, views, and the table of all patterns.
+
+    ``for_declared`` is the share of epsilon for declared sets, ``for_views`` the share of the rest that views get.
+    """
     result: Layout = [(one, epsilon * for_declared / len(declared), None) for one in declared if for_declared]
     left, views = epsilon * (1 - for_declared), covering_design(items, VIEW)
     result += [(view, left * for_views / len(views), None) for view in views]
@@ -190,7 +203,7 @@ def due_tables(
     wanted: Sequence[Sequence[int]],
     counts: ItemCounts | None,
 ) -> Layout:
-    """Return the tables over the items of views; of a large universe, which has ``counts``, behind the lengths."""
+    """Return the tables of patterns that are to be measured over the items of views."""
     place = {code: at for at, code in enumerate(codes)}
     declared = [tuple(sorted(place[code] for code in one)) for one in wanted]
     if counts is None:
@@ -204,7 +217,7 @@ def due_tables(
 
 
 def declared_sets(params: SetValued, labels: Sequence[str]) -> list[tuple[int, ...]]:
-    """Return the codes of the declared sets, each ascending.
+    """Return the codes of the items of every declared set, each in ascending order.
 
     Raises:
         UsageError: A declared item is not in the universe.
@@ -230,12 +243,12 @@ def declared_sets(params: SetValued, labels: Sequence[str]) -> list[tuple[int, .
 
 
 def named_first(wanted: Sequence[Sequence[int]]) -> list[int]:
-    """Return the codes of the declared items, once each, in the order in which they are named."""
+    """Return the codes of the declared items, each once, in the order in which sets name them."""
     return list(dict.fromkeys(code for one in wanted for code in one))
 
 
 def plan_views(source: Records, params: SetValued) -> ViewPlan:
-    """Return what is known without looking at the records: what is measured, at most, and with which budgets."""
+    """Return the plan of a release: the most that is measured, and the budgets. It does not look at the records."""
     items, budget, wanted = len(source.labels), total_budget(params), declared_sets(params, source.labels)
     make_plan = partial(
         ViewPlan, epsilon=fraction_text(params.epsilon), items=items, measured_at_most=min(items, TINY_UNIVERSE)

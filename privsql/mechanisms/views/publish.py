@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of a source: ``codes`` of the items of views (m,), tables, and counts of all items, if any."""
+    """The noisy measurements: codes of the m items of views, the tables, and counts of all items, if there are any."""
 
     codes: Ints
     tables: list[NoisyTable]
@@ -64,10 +64,17 @@ def measure_views(
     noise: TableNoise,
     draw: np.random.Generator,
 ) -> Measured:
-    """Return what is measured of a source, with noise. Epsilon-differentially private.
+    """Measure the views of a source with noise, epsilon-differentially private.
 
     A record lies in one cell of each table, so a table spends its budget; the counts of items spend theirs. Layouts,
     caps and the items of views follow from public parameters and from what was published before.
+
+    Args:
+        source: The records, as item sets with their numbers.
+        params: The parameters, with the budget.
+        wanted: The codes of the declared sets.
+        noise: What draws the noise of tables.
+        draw: What draws the items that long records keep.
     """
     universe, law, counts, tables = source.items, find_law(params), None, list[NoisyTable]()
     codes: list[int] = list(range(universe))

@@ -44,12 +44,12 @@ def read_labels(db: Relations, universe: exp.Table) -> tuple[str, ...]:
 
 
 def name_columns(roles: Roles, *others: str) -> Holes:
-    """Return holes for the published names of a column of sets and of privsql's own columns."""
+    """Return holes with the published names of the column of item sets and of ``others``, which privsql adds."""
     return {"items": quoted_identifier(roles.sensitive[0].name), **roles.by_sa.alias_holes(*others)}
 
 
 def weigh_sets(manifest: Manifest, name: str, count: str) -> exp.Query:
-    """Return the release's own view: the sets of table ``name``, with its column ``count`` as weight."""
+    """Return the query of the view ``NAME_weighted``: the sets of a table, with column ``count`` as their weight."""
     roles = manifest.roles
     weight = alias_as(roles.by_sa.as_column(count, "sets"), roles.by_sa.column_name("weight"))
     holes: Holes = {"sets": table(name), "items": column(roles.sensitive[0].name, "sets"), "weight": weight}
@@ -57,7 +57,7 @@ def weigh_sets(manifest: Manifest, name: str, count: str) -> exp.Query:
 
 
 def join_lists(owners: Ints, values: pa.Array, number: int) -> pa.ListArray:
-    """Return ``number`` lists of values, each of which has an owner; owners ascend."""
+    """Return ``number`` lists of values; ``owners`` says to which list each value belongs, in ascending order."""
     offsets = np.searchsorted(owners, np.arange(number + 1)).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), values)
 
@@ -84,13 +84,13 @@ def list_chosen(codes: Ints) -> pa.Table:
 
 
 def list_counts(counts: ItemCounts | None) -> pa.Table:
-    """Return the rows of ``privsql_items``; none of a small universe."""
+    """Return the rows of ``privsql_items``; a small universe has none."""
     whole, cut = (np.zeros(0, dtype=np.int64),) * 2 if counts is None else (counts.whole, counts.cut)
     return pa.table({"code": pa.array(np.arange(len(whole)), pa.int32()), "whole": whole, "cut": cut})
 
 
 def name_lengths(names: Sequence[str]) -> str:
-    """Return the name of the column of lengths, which is that of no item.
+    """Return a name for the column of record lengths that is not the name of an item.
 
     >>> name_lengths(["ale", "length"])
     'length of the record'
@@ -102,12 +102,18 @@ def name_lengths(names: Sequence[str]) -> str:
 
 
 def column_sizes(measured: int, tables: Sequence[NoisyTable]) -> list[int]:
-    """Return how many values every column has: two of each item and, if they were counted, the classes of lengths."""
+    """Return the number of values of each column: two for an item, and the number of classes for record lengths."""
     return [2] * measured + [one.counts.size for one in tables if one.columns == (measured,)][:1]
 
 
 def list_synthetic_sets(population: Reals, codes: Ints, items: pa.Array) -> pa.Table:
-    """Return the rows of ``privsql_sets``; ``items``: the universe's, by code."""
+    """Return the rows of ``privsql_sets``, a synthetic population.
+
+    Args:
+        population: The table of all patterns of the measured items.
+        codes: The codes of these items.
+        items: All items of the universe, by code.
+    """
     records = round_copies(population.reshape(-1))
     occurring = np.flatnonzero(records)
     order = np.argsort(codes)  # a set lists its items in the order of the universe
@@ -116,7 +122,13 @@ def list_synthetic_sets(population: Reals, codes: Ints, items: pa.Array) -> pa.T
 
 
 def list_patterns(patterns: Ints, items: pa.Array, bits: Ints) -> pa.ListArray:
-    """Return the items of each pattern as a list; ``bits``: which bit of a pattern says that it has each item."""
+    """Return the items of each pattern as a list.
+
+    Args:
+        patterns: Numbers whose bits say which items a pattern has.
+        items: The items.
+        bits: The bit of each item.
+    """
     which, place = np.nonzero(patterns[:, None] >> bits & 1)
     return join_lists(which, items.take(pa.array(place)), len(patterns))
 
@@ -129,7 +141,10 @@ ORDERS = {**TABLE_ORDERS, "universe": ["code"], "items": ["code"], "chosen": ["p
 
 @dataclass(frozen=True)
 class PublishedViews:
-    """The tables of a release; ``ValueError``, ``KeyError`` where they can't be what was published."""
+    """The tables of a release of views.
+
+    Methods raise ``ValueError`` or ``KeyError`` if the tables can't be what was published.
+    """
 
     rows: Mapping[str, pa.Table]
     labels: tuple[str, ...]
@@ -143,7 +158,7 @@ class PublishedViews:
 
     @cached_property
     def codes(self) -> Ints:
-        """Return the codes of the items of views, by place."""
+        """Return the codes of the items that have views, in the order of their columns."""
         chosen = self.rows["chosen"]
         codes = pc.index_in(chosen["item"].combine_chunks(), value_set=self.items)
         if codes.null_count or not np.array_equal(chosen["place"].to_numpy(), np.arange(len(codes))):
@@ -161,7 +176,7 @@ class PublishedViews:
 
     @cached_property
     def counts(self) -> ItemCounts | None:
-        """Return the counts of all items, with the rule that the published lengths imply; None if there are few."""
+        """Return the counts of all items with the rule that published lengths imply; None for a small universe."""
         rows, universe = self.rows["items"], len(self.labels)
         due = universe if universe > TINY_UNIVERSE else 0
         codes, whole, cut = (rows[name].to_numpy() for name in ("code", "whole", "cut"))
@@ -177,20 +192,20 @@ class PublishedViews:
 
     @cached_property
     def synthetic_sets(self) -> WeightedSets:
-        """Return the published sets, of the measured items by their places."""
+        """Return the published synthetic sets; a measured item's code is its column."""
         rows = self.rows["sets"]
         return WeightedSets.from_lists(rows["items"], rows["weight"], self.items.take(self.codes))
 
     @cached_property
     def model(self) -> ViewModel:
-        """Return the model of the tables and the synthetic records."""
+        """Return the model that answers questions, from the noisy tables and the synthetic sets."""
         number = len(self.codes)
         population = self.synthetic_sets.count_patterns(np.arange(number)).astype(np.float64)
         return ViewModel(LeastSquares(self.noisy_tables, column_sizes(number, self.noisy_tables)), population)
 
 
 def read_views(db: Relations, database: str | None, params: SetValued, roles: Roles) -> PublishedViews:
-    """Return the tables of a release that lies in ``database``, with columns under their names inside."""
+    """Return the tables of a release in ``database``, with columns under their internal names."""
     rows = {}
     for name, keys in ORDERS.items():
         inside = TABLES[f"privsql_{name}"].select_inside(roles, table(f"privsql_{name}", database)).subquery("rows")
@@ -201,7 +216,7 @@ def read_views(db: Relations, database: str | None, params: SetValued, roles: Ro
 def list_facts(
     params: SetValued, fitted: LeastSquares, counts: ItemCounts | None, items: int, measured: int, sets: int
 ) -> dict[str, Any]:
-    """Return what the manifest states of views that a table was ``fitted`` to."""
+    """Return the facts that a manifest states of views, which follow from the tables."""
     return {
         "items": items,
         "measured": measured,

@@ -618,7 +618,11 @@ def restore_history(db: EngineSession, source: Records, spec: Spec, path: Path, 
 
 
 def make_publication(db: EngineSession, source: Records, request: PublicationRequest) -> Publication:
-    """Return a publication of the class that its mechanism's composition and ledger need."""
+    """Return the object that carries out a publication and records it in a ledger.
+
+    Without a ledger it is an ``UnrecordedPublication``. With one it is a ``BudgetPublication`` if releases of the
+    mechanism add up their budgets, else a ``GroupPublication``.
+    """
     if request.path is None:
         return UnrecordedPublication(db, source, request)
     private = isinstance(request.spec.implementation.composition, BudgetComposition)
