@@ -68,7 +68,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name on first use, so that the command line and its interruption do not wait for everything."""
+    """Import a public name on first use, so that a start of the command line does not wait for all modules."""
     from importlib import import_module
 
     real = _ALIASES.get(name, name)

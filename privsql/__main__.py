@@ -1,6 +1,7 @@
-"""The ``privsql`` command, and ``python -m privsql``: how the process starts, is stopped, and ends.
+"""Start, interrupt and end the process of the ``privsql`` command and of ``python -m privsql``.
 
-SIGINT (Ctrl-C), SIGTERM and SIGHUP unwind the verb, so that it cleans up, and end in one line and exit code 128 + n.
+SIGINT (Ctrl-C), SIGTERM and SIGHUP raise ``KeyboardInterrupt`` in the running command, so that it cleans up. The
+process then writes one line and ends with exit code 128 + n, where n is the number of the signal.
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ GARBAGE = 500000  # new objects between two searches for garbage: most of what a
 
 
 class StopSignals:
-    """Unwinds the verb on a signal, and ends the process in one line."""
+    """Interrupt the running command when a stop signal arrives, and end the process with a one-line message."""
 
     name = "SIGINT"
     asked_at = float("-inf")
     lost = False  # an interruption that Python has dropped comes again
 
     def handle_signals(self) -> None:
-        """Unwind on signals from now on, except on those that are ignored (nohup, or a job in the background)."""
+        """Raise ``KeyboardInterrupt`` on stop signals from now on.
+
+        Signals that the process was started to ignore (by nohup, or as a background job) stay ignored.
+        """
         import signal
 
         for number in _known_signals(*STOPS):
@@ -53,7 +57,7 @@ class StopSignals:
         raise KeyboardInterrupt
 
     def _on_unraisable(self, what: sys.UnraisableHookArgs) -> None:
-        """Repeat an interruption that Python drops, because it was raised in a destructor or a callback."""
+        """Repeat an interruption that Python drops because it was raised in a destructor or a callback."""
         import signal
 
         if not issubclass(what.exc_type, KeyboardInterrupt):
@@ -64,7 +68,7 @@ class StopSignals:
             self._interrupt_later()
 
     def _interrupt_later(self) -> None:
-        """Interrupt again from a thread, where the system has no alarms."""
+        """Interrupt the main thread again from a timer thread, on systems without alarm signals."""
         from _thread import interrupt_main
         from threading import Timer
 
@@ -73,14 +77,17 @@ class StopSignals:
 
     @staticmethod
     def ignore_signals() -> None:
-        """Ignore signals from now on: the process ends."""
+        """Ignore stop signals from now on, because the process is ending."""
         import signal
 
         for number in _known_signals(*STOPS, ALARM):
             signal.signal(number, signal.SIG_IGN)
 
     def end_process(self) -> NoReturn:
-        """Write one line, and end without waiting for the engine."""
+        """Write one line about the signal and exit at once, without waiting for the engine.
+
+        With ``--json``, an object with the error and the exit code is also written to stdout.
+        """
         import json
         import signal
         from contextlib import suppress
@@ -97,24 +104,28 @@ class StopSignals:
 
 
 def _known_signals(*names: str) -> list[Signals]:
-    """Return those of some signals that the system has."""
+    """Return the signals with these names; names that this system does not have are left out."""
     import signal
 
     return [signal.Signals[name] for name in names if name in signal.Signals.__members__]
 
 
 class WithoutPandas:
-    """Pyarrow imports pandas, if there is one, with the first array that it makes; no verb has a use for it."""
+    """Hide pandas from imports, because pyarrow would load it with its first array and no command uses it."""
 
     @staticmethod
     def find_spec(name: str, *_: object) -> None:
-        """Raise ``ModuleNotFoundError`` for pandas; return None for all others."""
+        """Refuse to find pandas; return None for any other module, so that the usual finders look for it.
+
+        Raises:
+            ModuleNotFoundError: The module is pandas.
+        """
         if name == "pandas":
             raise ModuleNotFoundError("the command line does without pandas", name=name)
 
 
 def main() -> None:
-    """Run the command line; an interruption of its imports is one like any other."""
+    """Run the command line, and end the process properly if a signal interrupts it, even during imports."""
     stop = StopSignals()
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # what is asked for and published is no other package's business
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices are small: its threads spend their time on waiting
@@ -136,9 +147,9 @@ def main() -> None:
 
 
 def run_process() -> None:
-    """Run the command line and end the process at once: Python would take apart all that it has loaded, for .2 s.
+    """Run the command line and exit at once, which saves the 0.2 s that Python takes to clean up.
 
-    It does so where threads are still there, or the output takes nothing more.
+    The process ends the usual way if other threads are running or if stdout can't be flushed.
     """
     import atexit
     from contextlib import suppress

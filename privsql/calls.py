@@ -1,6 +1,7 @@
-"""Check and convert the arguments of Python's verbs: paths, numbers, keywords; collect no garbage during an answer.
+"""Check and convert the arguments of the public Python functions: paths, numbers, names and keywords.
 
-An error is one line. A number may be a float: it means the decimal that it prints, exactly (0.1 is 1/10).
+Each error is one line. A number may be a float: it means the decimal that it prints, exactly (0.1 is 1/10). The module
+also pauses Python's garbage collection during an answer.
 """
 
 from __future__ import annotations
@@ -22,9 +23,16 @@ PathLike = str | os.PathLike[str]
 
 
 def as_path(path: PathLike, what: str = "path") -> Path:
-    """Return a path, written as a text or as any object that stands for one; ``UsageError`` for anything else.
+    """Return a path that is given as a text or as a path object.
 
-    ``~`` is the home folder, as it is in a specification.
+    ``~`` stands for the home folder, as in a specification.
+
+    Args:
+        path: The path.
+        what: What the error message calls the argument.
+
+    Raises:
+        UsageError: The value is not a path.
     """
     try:
         return at_home(Path(path))
@@ -33,12 +41,12 @@ def as_path(path: PathLike, what: str = "path") -> Path:
 
 
 def as_optional_path(path: PathLike | None, what: str) -> Path | None:
-    """Return a path, or None for None."""
+    """Return a path as ``as_path`` does, or None if None is given."""
     return None if path is None else as_path(path, what)
 
 
 def at_home(path: Path) -> Path:
-    """Return a path in which ``~`` is the home folder, if there is one."""
+    """Return a path with ``~`` replaced by the home folder; the path stays as it is if there is no home folder."""
     try:
         return path.expanduser()
     except RuntimeError:
@@ -46,7 +54,11 @@ def at_home(path: Path) -> Path:
 
 
 def as_paths(paths: Iterable[PathLike] | PathLike | None, what: str = "path") -> list[Path]:
-    """Return several paths; one may stand alone. ``UsageError`` for anything else, such as a table."""
+    """Return a list of paths; a single path becomes a list of one, and None an empty list.
+
+    Raises:
+        UsageError: A value is not a path, for example a table.
+    """
     if paths is None:
         return []
     table = isinstance(paths, Mapping) or hasattr(paths, "__arrow_c_stream__")
@@ -58,7 +70,9 @@ def as_paths(paths: Iterable[PathLike] | PathLike | None, what: str = "path") ->
 
 
 def as_printed(value: Any) -> Any:
-    """Return a float as the decimal that it prints, and numpy's whole numbers as Python's; anything else as it is.
+    """Return a float as the decimal that it prints, and a whole number of numpy as an int.
+
+    Any other value is returned as it is.
 
     >>> as_printed(0.1), as_printed(3)
     (Decimal('0.1'), 3)
@@ -71,10 +85,17 @@ def as_printed(value: Any) -> Any:
 
 
 def as_exact_data(data: Any, where: str = "specification") -> Any:
-    """Return plain data with every float as the decimal that it prints.
+    """Return nested plain data in which every float is replaced by the decimal that it prints.
 
-    Arrays, indexes and sets, in their texts' order, become lists, and whole numbers that are keys texts. Raises
-    ``UsageError``, naming the key, for floats that are no numbers.
+    Arrays, indexes and sets become lists; a set is sorted by the texts of its items. Keys that are whole numbers become
+    texts.
+
+    Args:
+        data: The data: dictionaries, lists, numbers, texts and the like.
+        where: What an error message calls this part of the data.
+
+    Raises:
+        UsageError: A float is NaN or infinite; the message names its key.
     """
     if isinstance(data, Mapping):
         return {_as_key(key): as_exact_data(value, str(key)) for key, value in data.items()}
@@ -93,13 +114,17 @@ def as_exact_data(data: Any, where: str = "specification") -> Any:
 
 
 def _as_key(key: Any) -> Any:
-    """Return a key; a whole number, which a value may be, is its text."""
+    """Return a key of a dictionary, with a whole number (a value of a column) written as text."""
     whole = isinstance(key, Integral) and not isinstance(key, bool)
     return str(int(key)) if whole else key
 
 
 def as_exact_number(value: Any, what: str) -> Fraction:
-    """Return an exact number; ``UsageError``, with what it is for, if it is none."""
+    """Return a number as an exact fraction.
+
+    Raises:
+        UsageError: The value is not a number; the message begins with ``what``.
+    """
     try:
         return as_fraction(as_printed(value))
     except ValueError as error:
@@ -107,7 +132,11 @@ def as_exact_number(value: Any, what: str) -> Fraction:
 
 
 def as_share(value: Any, what: str) -> float:
-    """Return a share of something; ``UsageError``, with what it is of, unless it lies in [0, 1]."""
+    """Return a share between 0 and 1 as a double.
+
+    Raises:
+        UsageError: The value is not a number in [0, 1]; the message begins with ``what``.
+    """
     exact = as_exact_number(value, what)
     if not 0 <= exact <= 1:
         raise UsageError(f"{what} {value} lies outside [0, 1]")
@@ -115,7 +144,11 @@ def as_share(value: Any, what: str) -> float:
 
 
 def as_whole_number(value: Any, what: str, least: int | None = 1, most: int | None = None) -> int:
-    """Return a whole number; ``UsageError``, with what it is for, if it is none or lies outside the bounds."""
+    """Return a whole number between ``least`` and ``most``; None stands for no bound.
+
+    Raises:
+        UsageError: The value is not a whole number or lies outside the bounds; the message begins with ``what``.
+    """
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise UsageError(f"{what}: {value!r} is not a whole number")
     number = int(value)
@@ -127,7 +160,12 @@ def as_whole_number(value: Any, what: str, least: int | None = 1, most: int | No
 
 
 def as_range(value: str | Sequence[Any], what: str) -> tuple[float | None, float | None]:
-    """Return the ends of a range: "100:5000", "100:", ":5000", or a pair; ``UsageError`` for anything else.
+    """Return the two ends of a range that is written "100:5000", "100:" or ":5000", or given as a pair.
+
+    An end that is not given is None.
+
+    Raises:
+        UsageError: The value is not such a range.
 
     >>> as_range("100:", "answers"), as_range((None, 0.5), "answers")
     ((100.0, None), (None, 0.5))
@@ -142,7 +180,10 @@ def as_range(value: str | Sequence[Any], what: str) -> tuple[float | None, float
 
 
 def as_names(value: str | Iterable[str], what: str) -> tuple[str, ...]:
-    """Return names, of a text with commas between them or of several texts; ``UsageError`` for anything else.
+    """Return names that are given as one text with commas between them, or as several texts.
+
+    Raises:
+        UsageError: The value is neither.
 
     >>> as_names("age, sex", "columns"), as_names(["age"], "columns")
     (('age', 'sex'), ('age',))
@@ -154,7 +195,11 @@ def as_names(value: str | Iterable[str], what: str) -> tuple[str, ...]:
 
 
 def as_confidence(confidence: float) -> float:
-    """Return a confidence; ``UsageError`` unless it lies in (0, 1)."""
+    """Return a confidence level.
+
+    Raises:
+        UsageError: The level does not lie strictly between 0 and 1.
+    """
     try:
         number = float(confidence)
     except (TypeError, ValueError) as error:
@@ -165,9 +210,14 @@ def as_confidence(confidence: float) -> float:
 
 
 def refuse_unknown_keywords(keywords: Iterable[str], names: Iterable[str], verb: str | Callable[..., Any]) -> None:
-    """Raise ``UsageError`` for a keyword that a verb does not have, with the one that is written most alike.
+    """Raise ``UsageError`` for a keyword that a public function does not have.
 
-    ``verb`` is its name, or the function itself, whose own parameters are known as well.
+    The message suggests the known keyword with the most similar spelling.
+
+    Args:
+        keywords: The keywords that were given.
+        names: The keywords that are allowed.
+        verb: The name of the public function, or the function itself, whose own parameters are then suggested too.
     """
     possible = set(names)
     for name in keywords:
@@ -187,7 +237,7 @@ def _unknown_keyword(name: str, names: set[str], verb: str | Callable[..., Any])
 
 @contextmanager
 def pause_collection() -> Iterator[None]:
-    """Collect no garbage inside: most objects that a query makes live until its answer is there."""
+    """Switch off garbage collection inside the block: most objects of a query live until its answer is there."""
     was_running = gc.isenabled()
     gc.disable()
     try:

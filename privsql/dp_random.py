@@ -1,4 +1,7 @@
-"""Draw all noise for differential privacy, by OpenDP or seeded for tests; OpenDP is loaded when noise is drawn."""
+"""Draw all noise for differential privacy, with OpenDP or, in tests, with a seeded generator.
+
+OpenDP is imported only when noise is drawn.
+"""
 
 from __future__ import annotations
 
@@ -32,32 +35,45 @@ DOUBT = 1e-9  # nearer to a step of the distribution function than this, doubles
 
 
 class TableNoise(Protocol):
-    """Integer noise for counts, and private choices of the best of several: budgets are epsilons, or rhos.
+    """Add integer noise to counts, and choose the best of several candidates privately.
 
-    Tests put an enumerating one in its place.
+    A budget is an epsilon or, under zero-concentrated privacy, a rho. Tests replace this class by one that enumerates
+    all outcomes.
     """
 
     origin: Literal["opendp", "seed"]
 
     def add_noise(self, counts: Counts, budget: Fraction, /) -> Counts:
-        """Return the counts, each with noise of its own."""
+        """Return the counts with independent noise added to each."""
 
     def choose_best(self, scores: Counts, budget: Fraction, /, *, monotonic: bool = True) -> int:
-        """Return the place of a high score; one record changes scores by at most 1.
+        """Return the index of a candidate with a high score, chosen privately.
 
-        ``monotonic``: it changes them all up or all down. Permute-and-flip: places in uniformly random order, each
-        taken with probability exp(epsilon (score - highest)), or of half that exponent where scores are not monotonic.
+        One record changes each score by at most 1. The algorithm is permute-and-flip: it visits the candidates in
+        uniformly random order and takes each with probability exp(epsilon (score - highest)). The exponent is half of
+        that if scores are not monotonic. Under zero-concentrated privacy, the exponential mechanism is used instead.
+
+        Args:
+            scores: The score of each candidate.
+            budget: The budget that the choice spends.
+            monotonic: Whether one record changes all scores in the same direction.
         """
 
 
 class SelectionNoise(TableNoise, Protocol):
-    """Noise for counts of sensitivity 1: Pr[noise = x] is proportional to exp(-epsilon * |x|)."""
+    """Add noise to counts of sensitivity 1, where Pr[noise = x] is proportional to exp(-epsilon |x|)."""
 
     def count_passing(self, empty: Counts, least: int, epsilon: Fraction) -> Counts:
-        """Draw for each number of zero counts how many of them reach ``least`` (>= 1) once they have noise."""
+        """Draw how many zero counts reach a threshold once noise is added to them.
+
+        Args:
+            empty: Numbers of zero counts; there is one draw for each entry.
+            least: The threshold, at least 1.
+            epsilon: The budget of each count.
+        """
 
     def draw_above(self, number: int, least: int, epsilon: Fraction) -> Counts:
-        """Return noisy zero counts, given that they reach ``least`` (>= 1)."""
+        """Draw the noisy values of ``number`` zero counts, given that each reaches the threshold ``least`` (>= 1)."""
 
 
 # Budgets --------------------------------------------------------------------------------------------------------------
@@ -80,22 +96,33 @@ SMOOTH = 4  # from this sigma on sums over whole numbers are integrals, to the p
 
 @dataclass(frozen=True)
 class NoiseLaw:
-    """The noise of tables that spend a budget each, and of choices among scores of sensitivity 1.
+    """Describe the distribution of the noise in tables of counts or sums, and in private choices.
 
-    ``moved``: how much of a table neighbours change, in all: a count is 1, two where one value is substituted; a sum of
-    amounts the largest of them.
+    Each table spends its own budget. In choices, one record changes each score by at most 1.
+
+    Attributes:
+        concentrated: Whether budgets are rhos (Gaussian noise) and not epsilons (Laplace noise).
+        moved: The most by which all cells of a table together can differ between neighbouring data sets. It is 1 for
+            counts where a record is added or removed, 2 where one value is substituted, and the largest amount for
+            sums.
     """
 
     concentrated: bool
     moved: int = 1
 
     def scale(self, budget: Fraction) -> float:
-        """Return the least double with which noise spends at most the budget: 1/epsilon, or 1/sqrt(2 rho)."""
+        """Return the smallest scale of noise that spends at most the budget, as a double.
+
+        For counts it is 1/epsilon (Laplace) or sigma = 1/sqrt(2 rho) (Gaussian).
+        """
         part = self.unit_budget(budget)
         return _sigma_of(part) if self.concentrated else noise_scale(part)
 
     def variance(self, budget: Fraction) -> float:
-        """Return the variance of a count's noise: sigma^2, or a little less where a Gaussian sigma is small."""
+        """Return the variance of the noise of one count.
+
+        For Gaussian noise it is sigma^2, or slightly less where sigma is small, because the noise is discrete.
+        """
         if not self.concentrated:
             return variance_of(self.unit_budget(budget))
         sigma = self.scale(budget)
@@ -106,15 +133,22 @@ class NoiseLaw:
         return float(2 * (steps**2 * weights).sum() / (1 + 2 * weights.sum()))
 
     def unit_budget(self, budget: Fraction) -> Fraction:
-        """Return the budget of noise for a change by 1 that hides one by ``moved``: epsilon / moved, rho / moved^2."""
+        """Return the budget of noise that hides a change by 1, if ``budget`` is to hide a change by ``moved``.
+
+        It is epsilon / moved, or rho / moved^2.
+        """
         return budget / (self.moved**2 if self.concentrated else self.moved)
 
     def mean_noise(self, budget: Fraction) -> Fraction:
-        """Return the mean absolute noise of a count, nearly: the scale, or sqrt(2/pi) sigma."""
+        """Return approximately the mean absolute noise of a count: the Laplace scale, or sqrt(2/pi) sigma."""
         return Fraction(self.scale(budget) * math.sqrt(2 / math.pi)) if self.concentrated else self.moved / budget
 
     def choice_epsilon(self, budget: Fraction) -> Fraction:
-        """Return the epsilon of a private choice: e^2/8 is what the exponential mechanism concentrates to."""
+        """Return the epsilon with which a private choice is made if it may spend ``budget``.
+
+        Under zero-concentrated privacy it is sqrt(8 rho), because the exponential mechanism with epsilon spends rho =
+        epsilon^2/8.
+        """
         return Fraction(math.sqrt(8 * budget)) if self.concentrated else budget
 
 
@@ -124,7 +158,7 @@ SUBSTITUTION = NoiseLaw(concentrated=False, moved=2)
 
 @cache
 def concentrated_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Return the largest rho, rounded down, with which a release is (epsilon, delta)-differentially private.
+    """Return the largest rho, rounded down, at which a release is (epsilon, delta)-differentially private.
 
     >>> float(concentrated_rho(Fraction(1), Fraction(1, 10**9)))
     0.0149730576
@@ -138,7 +172,7 @@ def concentrated_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 @cache
 def concentrated_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
-    """Return the least epsilon, rounded up, for which a rho-concentrated release is (epsilon, delta)-private."""
+    """Return the smallest epsilon, rounded up, such that rho-concentrated privacy implies (epsilon, delta)-privacy."""
     with localcontext() as context:
         context.prec = PRECISION
         least = -_best_alpha(lambda alpha: _log_terms(alpha, delta) - alpha * as_decimal(rho))
@@ -146,12 +180,15 @@ def concentrated_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
 
 
 def _log_terms(alpha: Decimal, delta: Fraction) -> Decimal:
-    """Return (ln delta + ln(alpha - 1) - alpha ln(1 - 1/alpha)) / (alpha - 1)."""
+    """Return (ln delta + ln(alpha - 1) - alpha ln(1 - 1/alpha)) / (alpha - 1), from the formula in this module."""
     return (as_decimal(delta).ln() + (alpha - 1).ln() - alpha * (1 - 1 / alpha).ln()) / (alpha - 1)
 
 
 def _best_alpha(value: Callable[[Decimal], Decimal]) -> Decimal:
-    """Return the largest value over alpha = 1 + e^t, by thirds; any alpha gives a valid one."""
+    """Return the largest value of a function of alpha > 1, found by ternary search over t in alpha = 1 + e^t.
+
+    Every alpha gives a valid bound, so an inexact search only costs precision.
+    """
     low, high = Decimal(-20), Decimal(40)
     for _ in range(SEARCH):
         third = (high - low) / 3
@@ -161,12 +198,12 @@ def _best_alpha(value: Callable[[Decimal], Decimal]) -> Decimal:
 
 
 def as_decimal(value: Fraction) -> Decimal:
-    """Return the decimal nearest to a fraction, to the digits of the context."""
+    """Return the decimal nearest to a fraction, at the precision of the current decimal context."""
     return Decimal(value.numerator) / Decimal(value.denominator)
 
 
 def _sigma_of(rho: Fraction) -> float:
-    """Return a double not below 1/sqrt(2 rho), as near as can be."""
+    """Return the smallest double that is not below 1/sqrt(2 rho), up to rounding."""
     result = math.sqrt(1 / (2 * rho))
     while Fraction(result) ** 2 * 2 * rho < 1:
         result = math.nextafter(result, math.inf)
@@ -177,18 +214,20 @@ def _sigma_of(rho: Fraction) -> float:
 
 
 def noise_scale(epsilon: Fraction) -> float:
-    """Return the least double not below 1/epsilon: noise of this scale spends at most epsilon, exactly."""
+    """Return the smallest double that is not below 1/epsilon, so that noise of this scale spends at most epsilon."""
     nearest = float(1 / epsilon)
     return nearest if Fraction(nearest) * epsilon >= 1 else math.nextafter(nearest, math.inf)
 
 
 def variance_of(budget: Fraction) -> float:
-    """Return the variance of discrete Laplace noise, 2p/(1-p)^2 with p = exp(-budget)."""
+    """Return the variance of discrete Laplace noise of scale 1/budget: 2p/(1-p)^2 with p = exp(-budget)."""
     return 1 / (2 * math.sinh(float(budget) / 2) ** 2)
 
 
 def deviation_of(scales: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return standard deviations of discrete Laplace noise, sqrt(2p)/(1-p), p = exp(-1/scale); 0 for scale 0.
+    """Return the standard deviations of discrete Laplace noise of these scales.
+
+    They are sqrt(2p)/(1-p) with p = exp(-1/scale), and 0 for scale 0.
 
     >>> deviation_of(np.array([0.0, 0.2, 100.0])).round(3).tolist()
     [0.0, 0.117, 141.421]
@@ -295,21 +334,34 @@ def _flip_scale(epsilon: Fraction, *, monotonic: bool) -> float:
 
 
 def _choice_scale(rho: Fraction, *, monotonic: bool) -> float:
-    """Return the scale of Gumbel noise: 1/epsilon or, where scores are not monotonic, 2/epsilon; epsilon^2 = 8 rho."""
+    """Return the scale of Gumbel noise of a choice that spends rho, with epsilon = sqrt(8 rho).
+
+    It is 1/epsilon, or 2/epsilon where scores are not monotonic.
+    """
     return _sigma_of(4 * rho if monotonic else rho)
 
 
 def table_noise_for(key: Key, law: NoiseLaw) -> TableNoise:
-    """Return the noise of a law, as ``noise_for``."""
+    """Return the source of noise for tables with this law; the key decides as in ``noise_for``.
+
+    Raises:
+        UsageError: The key is from a key file.
+        EngineError: OpenDP is not installed.
+    """
     if not law.concentrated:
         return noise_for(key)
     return SeededGaussian(key.random_generator("noise")) if noise_for(key).origin == "seed" else OpenDPNoise(law)
 
 
 def noise_for(key: Key) -> SelectionNoise:
-    """Return OpenDP's noise, which no key repeats; for a seed that of tests, which is not private.
+    """Return the source of noise: OpenDP's for a fresh key, or a seeded one for a seed.
 
-    Raises ``UsageError`` for a key file, ``EngineError`` where OpenDP is not installed: before a record is read.
+    OpenDP's noise can't be repeated with any key. Seeded noise is for tests and is not private. Callers get the errors
+    below before any record is read.
+
+    Raises:
+        UsageError: The key is from a key file.
+        EngineError: OpenDP is not installed.
     """
     opendp_version()
     if key.origin == "key-file":
@@ -318,9 +370,9 @@ def noise_for(key: Key) -> SelectionNoise:
 
 
 def laplace(scale: float, draws: int) -> NDArray[np.float64]:
-    """Return Laplace noise from OpenDP, in one vector call; it can't be repeated.
+    """Return ``draws`` values of Laplace noise with this scale, drawn by OpenDP; they can't be repeated.
 
-    OpenDP draws what a double allows exactly, so the draws are those of a real differentially private answer.
+    OpenDP samples exactly, up to the precision of doubles, so the draws are those of a real private answer.
     """
     dp = _import_opendp()
     domain, metric = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.l1_distance(T=float)
@@ -328,7 +380,11 @@ def laplace(scale: float, draws: int) -> NDArray[np.float64]:
 
 
 def opendp_version() -> str:
-    """Return the version of OpenDP that draws; ``EngineError`` if there is none."""
+    """Return the version of the installed OpenDP.
+
+    Raises:
+        EngineError: OpenDP is not installed.
+    """
     try:
         return version("opendp")
     except PackageNotFoundError as error:
@@ -356,10 +412,15 @@ def _make_mechanism(scale: float, *, gaussian: bool) -> Callable[[list[int]], li
 
 @cache
 def noisy_max(width: float, *, monotonic: bool, gumbel: bool = False) -> Any:
-    """Return permute-and-flip (McKenna, Sheldon, NeurIPS 2020), never worse than the exponential mechanism.
+    """Return OpenDP's mechanism that chooses the index of the highest noisy score.
 
-    For monotonic scores a scale of 1/epsilon spends epsilon, for others one of 2/epsilon. ``gumbel``: the exponential
-    mechanism itself, which of the two concentrates to epsilon^2/8.
+    It is permute-and-flip (McKenna, Sheldon, NeurIPS 2020), which is never worse than the exponential mechanism. For
+    monotonic scores a scale of 1/epsilon spends epsilon; for other scores a scale of 2/epsilon does.
+
+    Args:
+        width: The scale of the noise.
+        monotonic: Whether one record changes all scores in the same direction.
+        gumbel: Whether to use the exponential mechanism instead, which spends rho = epsilon^2/8.
     """
     dp = _import_opendp()
     domain, metric = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=monotonic)
@@ -370,13 +431,14 @@ def noisy_max(width: float, *, monotonic: bool, gumbel: bool = False) -> Any:
 def draw_binomial(trials: Counts, least: int, width: Fraction, bits: Callable[[int], Bits]) -> Counts:
     """Draw exactly how many of each number of trials have discrete Laplace noise of at least ``least``.
 
-    That is binomial with the chance p^least/(1+p), p = exp(-1/width). The distribution function is inverted.
+    The result is binomial with probability p^least/(1+p), p = exp(-1/width). It is drawn by inverting the binomial
+    distribution function at uniform random bits.
 
     Args:
-        trials: Numbers of trials.
-        least: What noise has to reach.
+        trials: The numbers of trials; there is one draw for each entry.
+        least: The threshold that the noise has to reach.
         width: The scale of the noise.
-        bits: Returns so many uniform 64-bit integers.
+        bits: A function that returns the given number of uniform 64-bit integers.
     """
     chance = math.exp(-float(least / width)) / (1 + math.exp(-float(1 / width)))
     parts = np.maximum(1, np.ceil(trials * chance / LARGEST_MEAN)).astype(np.int64)
@@ -403,10 +465,18 @@ def draw_binomial(trials: Counts, least: int, width: Fraction, bits: Callable[[i
 
 
 def _decide_exactly(trials: int, least: int, width: Fraction, drawn: int, bits: Callable[[int], Bits]) -> int:
-    """Return the binomial draw for a uniform number that begins with the bits ``drawn``, as precisely as needed."""
+    """Return the binomial draw for a uniform number, adding random bits until the draw is certain.
+
+    Args:
+        trials: The number of trials.
+        least: The threshold that the noise has to reach.
+        width: The scale of the noise.
+        drawn: The first 64 bits of the uniform number.
+        bits: A function that returns the given number of uniform 64-bit integers.
+    """
 
     def count_steps(uniform: Decimal) -> int:
-        """Return the number of steps of the distribution function at or below ``uniform``."""
+        """Return how many values of the binomial distribution function are at or below ``uniform``."""
         inverse = Decimal(width.denominator) / Decimal(width.numerator)
         chance = (-inverse * least).exp() / (1 + (-inverse).exp())
         mass = (1 - chance) ** trials

@@ -27,7 +27,10 @@ class PrivsqlError(Exception):
 
 @contextmanager
 def hide_values(hidden: bool) -> Iterator[None]:
-    """Say nothing of what an engine tells, if it may hold a value."""
+    """Replace the message of an engine's error by a fixed text if it may quote a value.
+
+    An error counts as an engine's if privsql raised it from another error. Nothing is replaced if ``hidden`` is false.
+    """
     try:
         yield
     except PrivsqlError as error:
@@ -38,7 +41,7 @@ COMPARED = 2_000  # of those that are compared letter by letter
 
 
 def closest(value: str, listed: Sequence[str]) -> str | None:
-    """Return the listed text that is most like a value; None where none is alike.
+    """Return the listed text that is spelled most like a value; None if no text is similar.
 
     >>> closest("sales", ["Craft-repair", "Sales"]), closest("Craft repair", ["Craft-repair"]), closest("x", ["Sales"])
     ('Sales', 'Craft-repair', None)
@@ -53,7 +56,7 @@ def closest(value: str, listed: Sequence[str]) -> str | None:
 
 
 def name_choices(choices: Iterable[str]) -> str:
-    """Return names of which one is to be chosen, in a sentence.
+    """Join names for a sentence, with "or" before the last one.
 
     >>> name_choices(["up", "pp", "tables"])
     'up, pp or tables'
@@ -63,7 +66,7 @@ def name_choices(choices: Iterable[str]) -> str:
 
 
 def suggest_name(wrong: str, known: Iterable[str]) -> str:
-    """Return a question that names what was probably meant; empty where nothing is near.
+    """Return the question "did you mean ..?" with the most similar known name; empty if no name is similar.
 
     >>> suggest_name("desease", ["age", "disease"])
     ", did you mean 'disease'?"
@@ -73,7 +76,10 @@ def suggest_name(wrong: str, known: Iterable[str]) -> str:
 
 
 def suggest_file(path: Path) -> str:
-    """Return what to do where a path leads to no file: a file of that folder that was probably meant, or to look."""
+    """Return the advice to append to an error about a path that leads to no file.
+
+    It names a file of the same folder with a similar name, says that the folder is missing, or asks to check the path.
+    """
     try:
         names = {one.stem: one.name for one in path.parent.iterdir()}
     except OSError:
@@ -114,4 +120,4 @@ class EngineError(PrivsqlError):
 
 
 class LateError(EngineError):
-    """The engine has not ended within the time that it was given."""
+    """The engine did not finish within its time limit, or was told to stop."""

@@ -59,7 +59,7 @@ def fraction_text(value: Fraction) -> str:
 
 
 def decimal_text(value: Fraction, digits: int) -> str:
-    """Return a rational as a decimal of so many digits after the point, which must hold it exactly.
+    """Return a rational as a decimal with ``digits`` digits after the point; the number must fit exactly.
 
     >>> decimal_text(Fraction(-1, 50), 2)
     '-0.02'
@@ -73,7 +73,9 @@ LONG_FRACTION = re.compile(r"[0-9]+/[0-9]{7,}")
 
 
 def readable_text(exact: str) -> str:
-    """Return an exact text for people: fractions of large denominators, as of sums of doubles, become decimals.
+    """Rewrite an exact text for people: a fraction with a large denominator becomes a rounded decimal.
+
+    Sums of doubles have such denominators.
 
     >>> readable_text("1452410879826985/562949953421312 seconds"), readable_text("1/3")
     ('2.58 seconds', '1/3')
@@ -83,13 +85,16 @@ def readable_text(exact: str) -> str:
 
 @dataclass(frozen=True)
 class Linear:
-    """The threshold rule f' = min(1, slope * f + intercept), f the relative frequency of a value."""
+    """The threshold rule f' = min(1, slope * f + intercept), where f is the relative frequency of a value."""
 
     slope: Fraction
     intercept: Fraction
 
     def threshold_at(self, frequency: Fraction) -> Fraction:
-        """Return F' for one relative frequency; may be <= 0, which the caller must refuse."""
+        """Return the threshold f' at one relative frequency f.
+
+        It may be zero or negative, which the caller must refuse.
+        """
         return min(Fraction(1), self.slope * frequency + self.intercept)
 
     def __str__(self) -> str:
@@ -103,7 +108,8 @@ class Linear:
 def parse_linear(expression: object) -> Linear:
     """Read a constant or an expression that is linear in ``f``, such as ``"8*f + 0.02"`` or ``"1/4"``.
 
-    Raises ``ValueError`` with the part that is not understood.
+    Raises:
+        ValueError: The expression is not linear; the message quotes the part that is not understood.
     """
     if not isinstance(expression, str):
         return Linear(Fraction(0), as_fraction(expression))

@@ -1,4 +1,4 @@
-"""Show numbers to people: an estimate with as many digits as its error justifies, what is exact in full."""
+"""Format numbers for people: an estimate gets as many digits as its error justifies, an exact number all of them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ LARGEST, MOST = 1e21, 12  # beyond which a number, or its decimals, are written 
 
 
 def is_number(value: object) -> TypeGuard[int | float | Decimal]:
-    """Return True for a value that is shown as a number; a truth value is none."""
+    """Return True for a value that is shown as a number; True and False are not numbers here."""
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
 def format_estimate(estimate: object, error: object, low: object, high: object) -> list[object]:
-    """Return an estimate, its standard error, low and high as texts; a value that is no number stays as it is.
+    """Return an estimate, its standard error and its bounds low and high as texts.
 
-    Two significant digits of the error decide how many digits all four have. Without an error, a quarter of the
-    distance between the bounds takes its place. These bounds are certain: they are rounded outwards, never beyond the
-    point. An estimate with neither has four significant digits. Exact numbers are shown in full.
+    Two significant digits of the standard error decide how many digits all four have. Without a standard error, a
+    quarter of the distance between the bounds takes its place. Such bounds are certain, so low is rounded down and high
+    is rounded up. An estimate with neither has four significant digits. Exact numbers are shown in full, and a value
+    that is no number is returned as it is.
 
     >>> format_estimate(180.73, 16.31, 149.0, 214.0), format_estimate(0.0793, 0.0061, 0.0671, 0.0915)
     (['181', '16', '149', '214'], ['0.0793', '0.0061', '0.0671', '0.0915'])
@@ -49,7 +50,7 @@ def format_estimate(estimate: object, error: object, low: object, high: object) 
 
 
 def _count_decimals(error: float) -> int:
-    """Return how many decimals show two significant digits of an error; below 0: tens, hundreds, ..
+    """Return how many decimals show two significant digits of an error; -1 stands for tens, -2 for hundreds.
 
     >>> [_count_decimals(one) for one in (16.31, 0.0996, 1630.0)]
     [0, 2, -2]
@@ -58,7 +59,10 @@ def _count_decimals(error: float) -> int:
 
 
 def _round_to(value: object, decimals: int, rounding: str = ROUND_HALF_EVEN) -> object:
-    """Return a number as text with so many decimals; any other value, and one that is not finite, as it is."""
+    """Return a number as text with ``decimals`` digits after the point.
+
+    A value that is no number, or is not finite, is returned as it is.
+    """
     if not is_number(value) or not math.isfinite(value):
         return format_exact(value)
     if abs(float(value)) >= LARGEST or decimals > MOST:
@@ -68,12 +72,14 @@ def _round_to(value: object, decimals: int, rounding: str = ROUND_HALF_EVEN) -> 
 
 
 def _drop_sign(text: str) -> str:
-    """Return a number without the sign of a zero."""
+    """Return the text of a number without the minus sign if the number is zero."""
     return text.removeprefix("-") if not text.strip("-0.,") else text
 
 
 def format_exact(value: object) -> object:
-    """Return a number that is exact in full: of a double all digits that it surely holds; anything else as it is.
+    """Return an exact number as text in full; of a double, all digits that it holds reliably.
+
+    Any other value is returned as it is.
 
     >>> format_exact(9007199254740993), format_exact(2000.8790963445092), format_exact(Decimal("12.50"))
     ('9,007,199,254,740,993', '2,000.87909634451', '12.50')
@@ -86,7 +92,9 @@ def format_exact(value: object) -> object:
 
 
 def format_key(value: object) -> object:
-    """Return a value that names a group, as it is: a year without a thousands separator, a double with all its digits.
+    """Return a value that names a group as it is, with a number as plain text.
+
+    A year gets no thousands separator, and a double keeps all its digits.
 
     >>> format_key(2023), format_key(21.55), format_key(None)
     ('2023', '21.55', None)
@@ -95,7 +103,10 @@ def format_key(value: object) -> object:
 
 
 def format_figure(value: float | Decimal | None, digits: int = 3) -> str:
-    """Return a number without a known error: whole ones in full, others with so many digits; a dash for None.
+    """Return a number without a known error as text, or a dash for None.
+
+    Whole numbers are shown in full. Other numbers have ``digits`` significant digits, but at least all digits before
+    the point.
 
     >>> format_figure(12345), format_figure(0.0123456), format_figure(1234.56), format_figure(None)
     ('12,345', '0.0123', '1,235', '–')

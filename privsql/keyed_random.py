@@ -1,4 +1,4 @@
-"""Draw every random number by a key: no other module draws, but ``privsql.dp_random`` for differential privacy."""
+"""Draw all random numbers from a key; only ``privsql.dp_random`` draws as well, for differential privacy."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ class Shuffler(Protocol):
     """Draws uniform permutations and integers for mechanisms. Tests replace it by one that enumerates."""
 
     def integers(self, low: int, high: int, size: int | None = None) -> Any:
-        """Return ``size`` independent integers, or one, uniform on low..high-1, exactly."""
+        """Return ``size`` independent integers, or one if it is None, exactly uniform on low, .., high - 1."""
 
     def permutation(self, items: int | NDArray[Any]) -> NDArray[Any]:
-        """Return ``items`` (or 0..items-1) in uniformly random order."""
+        """Return a copy of ``items`` in uniformly random order; a whole number stands for 0, .., items - 1."""
 
     def shuffle(self, items: NDArray[Any]) -> None:
         """Put ``items`` into uniformly random order in place."""
 
 
 class Chooser(Protocol):
-    """Uniform choices without replacement; a numpy ``Generator`` is one."""
+    """Choose uniformly without replacement; a numpy ``Generator`` fits this protocol."""
 
     def choice(self, number: int, size: int, *, replace: bool, shuffle: bool) -> NDArray[np.int64]:
-        """Return ``size`` different numbers below ``number``, every set of them equally likely."""
+        """Return ``size`` different numbers from 0, .., number - 1; every set of them is equally likely."""
 
 
 @dataclass(frozen=True)
 class Key:
     """A secret key and where it came from; its bytes do not show in ``repr``.
 
-    A ``fresh`` key was drawn for one use and is kept nowhere. So nothing else was or will be made with it.
+    A ``fresh`` key was drawn for a single use and is not stored, so nothing else can have been made with it.
     """
 
     origin: Origin
@@ -56,22 +56,25 @@ class Key:
 
     @property
     def reference(self) -> str:
-        """Return where the key comes from and its one-way digest, which tells keys apart in the publisher's ledger."""
+        """Return where the key comes from and a one-way digest of it.
+
+        The publisher's ledger tells keys apart by this text.
+        """
         digest = hashlib.blake2b(b"reference", key=self.secret, digest_size=8, person=b"privsql").hexdigest()
         return f"{self.origin}:{digest}"
 
     def derive_key(self, *purpose: object) -> Key:
-        """Return a key for one purpose, which reveals neither this key nor those for other purposes."""
+        """Return a key for one purpose; it reveals neither this key nor the keys for other purposes."""
         digest = hashlib.blake2b(
             _purpose_bytes(purpose), key=self.secret, digest_size=KEY_BYTES, person=b"privsql-derived"
         )
         return Key(self.origin, digest.digest())
 
     def word(self, *purpose: object, bits: int = 128) -> pa.Table:
-        """Return a table of one row whose ``word`` holds bits of the key for one purpose, for an engine that hashes.
+        """Return a table of one row and one column ``word``: a secret text for engines that compute keyed hashes.
 
-        In base 64, 128 bits have 22 characters. With them and a few numbers a text still fits into one block of
-        SHA-256.
+        The text holds ``bits`` bits derived from the key for this purpose. In base 64, 128 bits have 22 characters. A
+        text to be hashed, together with them and a few numbers, still fits into one block of SHA-256.
         """
         import pyarrow as pa
 
@@ -106,15 +109,16 @@ def random_token() -> str:
 
 
 def seed_key(seed: int) -> Key:
-    """Return a key for tests: anyone who knows the seed can repeat every random choice."""
+    """Return a key for tests; anyone who knows the seed can repeat every random choice."""
     return Key("seed", hashlib.blake2b(str(seed).encode(), digest_size=KEY_BYTES, person=b"privsql-seed").digest())
 
 
 def key_file(path: Path) -> Key:
-    """Read the key in ``path`` (64 hexadecimal digits); create it with mode 0600 if it is not there.
+    """Read the key in ``path`` (64 hexadecimal digits), or create the file with mode 0600 if it does not exist.
 
-    Raises ``UsageError`` if the file can be read by others or does not hold a key, ``EngineError`` if it
-    can't be read or written.
+    Raises:
+        UsageError: Other users can read the file, or it does not hold a key.
+        EngineError: The file can't be read or written.
     """
     if path.exists():
         return Key("key-file", _read_key(path))

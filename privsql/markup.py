@@ -1,7 +1,8 @@
-"""Render tables, interval bars and pages of HTML, for notebooks and for the pages of reports and of ``serve``.
+"""Render tables, interval bars and pages as HTML for notebooks, reports and the pages of ``serve``.
 
-Every text passes through ``clean_text`` once: it is escaped and cut, and what can't be printed is marked. There is no
-script and no colour here: a notebook's cell takes the colour of the text around it, a page has a stylesheet.
+Every text passes through ``clean_text`` once, which escapes it, cuts it, and marks characters that can't be printed.
+The HTML has no script and no colours of its own: a notebook's cell takes the colour of the text around it, and a page
+has a stylesheet.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Html(str):
 
 
 def html_cell(value: object, width: int = WIDTH) -> Html:
-    """Return a value as HTML; a dash for None."""
+    """Return a value as HTML, cut to ``width`` characters; None becomes a dash."""
     if isinstance(value, Html):
         return value
     if value is None:
@@ -47,18 +48,18 @@ def html_cell(value: object, width: int = WIDTH) -> Html:
 
 
 def clean_text(text: str, width: int) -> Html:
-    """Return a text as HTML: escaped, cut where it is long, with a mark for each character that can't be printed."""
+    """Return a text as HTML: escaped, cut to ``width`` characters, with a mark for each unprintable character."""
     return Html(escape(printable_text(text, width)))
 
 
 def printable_text(text: str, width: int) -> str:
-    """Return a text, cut where it is long, with a mark for each character that can't be printed; it is not escaped."""
+    """Return a text cut to ``width`` characters, with a mark for each unprintable character; it is not escaped."""
     short = text if len(text) <= width else text[: width - 1] + "\u2026"
     return "".join(one if one.isprintable() or one == SPACE else "\ufffd" for one in short)
 
 
 def distinct_labels(texts: Sequence[str], width: int) -> list[str]:
-    """Cut texts as ``printable_text`` does, no two alike: labels of a chart, where equal ones would be one.
+    """Cut texts as ``printable_text`` does and keep them different, because a chart merges equal labels.
 
     >>> distinct_labels(["heart, left", "heart, right", "lung"], 8)
     ['heart, \u2026', 'hea\u2026 (2)', 'lung']
@@ -86,16 +87,16 @@ def html_table(
     width: int = WIDTH,
     labelled: bool = False,
 ) -> Html:
-    """Return a table with at most ``most`` rows, and a line for the rest; an empty text without rows.
+    """Return a table with at most ``most`` rows and a line that counts the rest; an empty text if there are no rows.
 
     Args:
         head: The names of the columns.
         rows: The rows.
-        numeric: The places of columns of numbers; None for those that hold nothing else.
-        number: How many rows there are; None for those given.
-        most: How many rows are shown.
-        width: The most characters of a cell.
-        labelled: Whether every cell names its column, for a narrow page that shows cells one below the other.
+        numeric: The positions of the columns of numbers. None finds the columns that hold nothing but numbers.
+        number: How many rows there are in all; None means as many as are given.
+        most: How many rows are shown at most.
+        width: The largest number of characters in a cell.
+        labelled: Whether every cell names its column, for narrow pages that show cells below each other.
     """
     shown = rows[:most]
     if numeric is None:
@@ -120,9 +121,12 @@ def html_table(
 
 
 def html_bar(figure: tuple[object, object, object], ends: tuple[float, float], texts: Sequence[object] = ()) -> Html:
-    """Return an interval (low, estimate, high) on a line between two ends: a stroke, and a mark for the estimate.
+    """Return a bar that shows an interval as a stroke and its estimate as a mark.
 
-    ``texts`` are the three as they are read out.
+    Args:
+        figure: The interval: low, estimate, high.
+        ends: The numbers at the left and the right end of the bar.
+        texts: Low, estimate and high as a screen reader says them.
     """
     low, estimate, high = (percent_along(one, ends) for one in figure)
     texts = texts or figure
@@ -137,7 +141,7 @@ def html_bar(figure: tuple[object, object, object], ends: tuple[float, float], t
 
 
 def percent_along(value: object, ends: tuple[float, float]) -> float | None:
-    """Return where a figure lies between two ends, in percent; None if it is no number."""
+    """Return the position of a number between two ends, in percent; None if the value is no number."""
     figure = _as_finite(value)
     if figure is None or not ends[1] > ends[0]:
         return None
@@ -145,7 +149,7 @@ def percent_along(value: object, ends: tuple[float, float]) -> float | None:
 
 
 def range_of_figures(figures: Iterable[object]) -> tuple[float, float]:
-    """Return the ends of a line for figures: 0, or the least figure if that is below, and the largest."""
+    """Return the ends of a bar for these figures: the smaller of 0 and the least figure, and the largest figure."""
     known = [0.0, *(figure for value in figures if (figure := _as_finite(value)) is not None)]
     return min(known), max(known)
 
@@ -159,6 +163,6 @@ def _as_finite(value: object) -> float | None:
 
 
 def html_page(title: object, *parts: str) -> str:
-    """Return the HTML of a notebook's cell: a title over tables (``html_table``) and lines of text."""
+    """Return the HTML of a notebook's cell: a title above tables (``html_table``) and lines of text."""
     blocks = (part if isinstance(part, Html) else f"<p>{clean_text(part, LINE)}</p>" for part in parts)
     return f'<div class="privsql">{STYLE}<p><b>{html_cell(title, WIDE)}</b></p>{"".join(blocks)}</div>'

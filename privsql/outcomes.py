@@ -1,4 +1,7 @@
-"""State once what a verb returns: lines, tables and the object of --json. Terminals, notebooks and pages render it."""
+"""Describe the result of a command once, as lines, tables and a JSON object.
+
+Terminals, notebooks and pages render the same description.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from privsql.exact import fraction_text
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell that stands out; ``standing``: why, such as "promised", "left out" or "best"."""
+    """A highlighted cell of a table; ``standing`` says why, such as "promised", "left out" or "best"."""
 
     text: str
     standing: str
@@ -30,13 +33,13 @@ class Table:
     """A table for people.
 
     Attributes:
-        columns: The names of the columns. Without names a row is a name and what it stands for.
-        rows: The cells: texts, numbers, or None where there is nothing.
-        numeric: The places of columns of numbers, which stand at the right.
-        title: What the table is about, if the text around it does not say it.
-        most: How many rows are shown, if not all.
-        wide: Whether it may need more than 80 characters.
-        ruled: Whether lines part the rows.
+        columns: The names of the columns. Without names, each row is a pair of a name and its value.
+        rows: The cells: texts, numbers, or None for an empty cell.
+        numeric: The positions of the columns of numbers, which are aligned to the right.
+        title: What the table is about, if the text around it does not say so.
+        most: How many rows are shown at most; None means the default of the place that shows it.
+        wide: Whether the table may need more than 80 characters.
+        ruled: Whether lines separate the rows.
     """
 
     columns: Sequence[str]
@@ -48,7 +51,7 @@ class Table:
     ruled: bool = False
 
     def as_html(self) -> markup.Html:
-        """Return the table for a notebook."""
+        """Return the table as HTML for a notebook."""
         most = markup.ROWS if self.most is None else self.most
         width = markup.WIDTH if self.columns else markup.WIDE
         rows = [[_as_lines(one, width) for one in row] for row in self.rows[:most]]
@@ -57,7 +60,7 @@ class Table:
 
 
 def _as_lines(value: object, width: int) -> object:
-    """Return a cell of several lines as HTML, each cleaned by itself; any other as it is."""
+    """Return a text of several lines as HTML, with each line cleaned by itself; any other cell as it is."""
     if not isinstance(value, str) or "\n" not in value or isinstance(value, markup.Html):
         return value
     return markup.Html("<br>".join(markup.clean_text(line, width) for line in value.splitlines()))
@@ -67,12 +70,12 @@ Part = str | Table  # of what an outcome shows: a line, or a table
 
 
 def pairs(rows: Iterable[tuple[str, object]]) -> Table:
-    """Return a table of names and what they stand for."""
+    """Return a table without a head, whose rows are pairs of a name and its value."""
     return Table((), list(rows))
 
 
 def notebook_page(title: object, parts: Iterable[Part]) -> str:
-    """Return what a notebook shows: a title over lines and tables."""
+    """Return the HTML that a notebook shows: a title above lines and tables."""
     rendered: list[str] = []
     for part in parts:
         rendered += [part.as_html()] if isinstance(part, Table) else part.splitlines()
@@ -80,7 +83,7 @@ def notebook_page(title: object, parts: Iterable[Part]) -> str:
 
 
 class JsonObject:
-    """A dataclass that is an object of ``--json``."""
+    """A dataclass that can be written as an object in the output of ``--json``."""
 
     json_keys: ClassVar[tuple[str, ...]] = ("*",)
     """The keys of that object, in order; "*" are all fields.
@@ -90,7 +93,7 @@ class JsonObject:
     """
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object of ``--json``."""
+        """Return the object that ``--json`` prints, with the keys that ``json_keys`` lists."""
         found: dict[str, Any] = {}
         for key in self.json_keys:
             name, _, path = key.rstrip("?*").partition("=")
@@ -103,7 +106,7 @@ class JsonObject:
 
 
 def _as_plain(value: Any) -> Any:
-    """Return a value as JSON has it."""
+    """Return a value made of dictionaries, lists, texts and numbers, which JSON can hold."""
     if hasattr(value, "as_json"):
         return value.as_json()
     if hasattr(value, "model_dump"):
@@ -118,28 +121,28 @@ def _as_plain(value: Any) -> Any:
 
 
 class Outcome(JsonObject, ABC):
-    """What a verb returns. It has ``as_json``, and the command line and notebooks show it."""
+    """The result of a command, which the command line, ``--json`` and notebooks can show."""
 
     warnings: Sequence[str] = ()  # what its reader should know; the command line writes that to stderr
 
     @property
     def title(self) -> str:
-        """Return the title over it in a notebook."""
+        """Return the title that a notebook shows above the result."""
         return ""
 
     @property
     def ok(self) -> bool:
-        """Return whether everything holds that was checked."""
+        """Return whether every check passed; True where nothing was checked."""
         return True
 
     @property
     def exit_code(self) -> int:
-        """Return how a command ends that shows it."""
+        """Return the exit code of the command that shows the result: 0 if everything is fine, else 1."""
         return 0 if self.ok else 1
 
     @abstractmethod
     def show(self, *, verbose: bool = False) -> Iterable[Part]:
-        """Return lines and tables for people; ``verbose``: all of them."""
+        """Return lines and tables for people, with further details if ``verbose``."""
 
     def _repr_html_(self) -> str:
         return notebook_page(self.title, [*self.show(verbose=True), *(f"warning: {one}" for one in self.warnings)])

@@ -1,4 +1,7 @@
-"""Draw charts of what was measured, for pages and for pictures in files; altair and vl-convert are an extra."""
+"""Draw charts of measurements and releases, for pages and picture files.
+
+The charts need the packages altair and vl-convert, which the extra ``privsql[plot]`` installs.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class PlottedScore(Protocol):
-    """Answers of one estimator beside the true ones; ``summary`` has errors, in ``bands`` by size of the answer."""
+    """Hold the answers of one estimator beside the true answers.
+
+    ``summary`` returns the errors; its entry ``bands`` has them by size of the true answer.
+    """
 
     @property
     def truth(self) -> Sequence[float]: ...
@@ -66,9 +72,15 @@ ERROR = "mean error / true answer"
 
 
 def save_picture(draw: Callable[[Content], Any], content: Content, to: Path | None) -> None:
-    """Draw a chart by a function of this module and write it to a PNG or SVG file, if one is named.
+    """Draw a chart with a function of this module, and write it to a PNG or SVG file.
 
-    Raises ``EngineError`` if the file can't be written.
+    Args:
+        draw: The function that draws the chart.
+        content: What the function draws.
+        to: The file; None writes nothing.
+
+    Raises:
+        EngineError: The file can't be written.
     """
     if to is None:
         return
@@ -80,13 +92,17 @@ def save_picture(draw: Callable[[Content], Any], content: Content, to: Path | No
 
 
 def draw_picture(draw: Callable[[Content], Any], content: Content) -> Any:
-    """Return the chart, which a notebook shows and whose ``save`` writes it; ``EngineError`` without altair."""
+    """Return the chart of ``content``: a notebook shows it, and its method ``save`` writes it to a file.
+
+    Raises:
+        EngineError: altair is not installed.
+    """
     PICTURES.require_installed()
     return style_chart(draw(content), 12).properties(padding=PADDING)
 
 
 def style_chart(chart: Any, size: int = 10) -> Any:
-    """Return a chart in the colours of all charts, without a frame, with letters of ``size`` pixels."""
+    """Return a chart in privsql's common style, without a frame and with letters of ``size`` pixels."""
     text, quiet, line = INKS["text"], INKS["quiet"], INKS["line"]
     chart = chart.configure_view(stroke=None).configure_title(color=text, subtitleColor=quiet, anchor="start")
     letters = {"titleColor": text, "labelFontSize": size, "titleFontSize": size + 1}
@@ -99,7 +115,7 @@ def style_chart(chart: Any, size: int = 10) -> Any:
 
 
 def draw_evaluation(scores: Mapping[str, PlottedScore]) -> HConcatChart:
-    """Draw errors by size of the true answer, and estimates over true answers, of each estimator."""
+    """Draw two charts that compare estimators: errors by size of the true answer, and estimates over true answers."""
     alt = load_altair()
     errors = [row for name, score in scores.items() for row in _list_errors(ESTIMATORS.get(name, name), score)]
     pairs: list[Pair] = [
@@ -114,7 +130,10 @@ def draw_evaluation(scores: Mapping[str, PlottedScore]) -> HConcatChart:
 
 
 def draw_comparison(releases: Mapping[str, Mapping[str, PlottedScore]]) -> Chart:
-    """Draw errors by size of the true answer of several releases, each estimator with dashes of its own."""
+    """Draw the errors of several releases by size of the true answer.
+
+    Each release has its own colour, and each estimator its own dashes.
+    """
     alt = load_altair()
     rows = [
         row | {"estimator": ESTIMATORS.get(estimator, estimator)}
@@ -128,13 +147,22 @@ def draw_comparison(releases: Mapping[str, Mapping[str, PlottedScore]]) -> Chart
 
 
 def _list_errors(name: str, score: PlottedScore) -> list[dict[str, Any]]:
-    """Return rows for ``chart_errors``: the bands with an error that a logarithm has."""
+    """Return the rows that ``chart_errors`` draws for one score, without bands whose error is 0 or unknown.
+
+    A logarithmic axis can't show 0.
+    """
     bands = (band for band in score.summary()["bands"] if band["mean_relative_error"])
     return [{"low": band["low"], "name": name, "error": band["mean_relative_error"]} for band in bands]
 
 
 def chart_errors(rows: Iterable[dict[str, Any]], title: str, width: int = NARROW + 60) -> Chart:
-    """Draw relative errors by size of the answer, a line for each name; rows of low, name, error."""
+    """Draw relative errors by size of the answer, with one line for each name.
+
+    Args:
+        rows: Dictionaries with the keys low (the least answer of a band), name and error.
+        title: The title of the axis of errors.
+        width: The width in pixels.
+    """
     alt = load_altair()
     positive = sorted((row for row in rows if row["error"] > 0), key=lambda row: row["low"])
     data = [row | {"size": f"{row['low']:,.0f}+"} for row in positive]
@@ -149,7 +177,7 @@ def chart_errors(rows: Iterable[dict[str, Any]], title: str, width: int = NARROW
 
 
 def chart_estimates(pairs: Sequence[Pair], width: int = NARROW + 40) -> LayerChart:
-    """Draw estimates with their intervals over true answers, and the line on which they would be equal."""
+    """Draw estimates with their intervals over true answers, and the diagonal on which the two are equal."""
     alt = load_altair()
     fields = ("name", "true", "estimate", "low", "high")
     data = [dict(zip(fields, pair, strict=True)) | {"estimate": max(0.0, pair[2])} for pair in pairs]
@@ -172,7 +200,7 @@ def chart_estimates(pairs: Sequence[Pair], width: int = NARROW + 40) -> LayerCha
 
 
 def draw_attacks(attacked: Any) -> VConcatChart:
-    """Draw how sure adversaries are of their best guess, and their certainty by the number of known records."""
+    """Draw how certain adversaries are of their best guess, and how that grows with the records they know."""
     alt = load_altair()
     findings = [one for one in attacked.findings if one.mean is not None and one.unit != "columns"]
     means = "bar: on average; line: at most; circle: how often it is right; dashed: the most common value"
@@ -183,7 +211,10 @@ def draw_attacks(attacked: Any) -> VConcatChart:
 
 
 def chart_adversaries(findings: Sequence[Any], width: int) -> LayerChart:
-    """Draw how sure each adversary is of its best guess, on average and at most, and how many are right if known."""
+    """Draw the certainty of each adversary's best guess, on average and at most.
+
+    Where it is known, the chart also shows the share of guesses that are right.
+    """
     alt = load_altair()
     data = [
         {
@@ -213,7 +244,7 @@ def chart_adversaries(findings: Sequence[Any], width: int) -> LayerChart:
 
 
 def _draw_corruption(points: Sequence[dict[str, Any]]) -> LayerChart:
-    """Draw how sure an adversary is who knows other records of a bucket, in theory and as measured."""
+    """Draw how certain an adversary is who knows other records of a bucket, in theory and as measured."""
     alt = load_altair()
     base = make_chart(points, WIDE, HEIGHT // 2).properties(title="Corruption: an attacker who knows other values")
     base = base.encode(alt.X("known:Q", title="other records of the bucket that are known").axis(tickMinStep=1))
@@ -226,7 +257,10 @@ def _draw_corruption(points: Sequence[dict[str, Any]]) -> LayerChart:
 
 
 def draw_inference(inferred: Any) -> LayerChart:
-    """Draw noisy ratios by size of the query: the mean and two standard deviations, simulated and in theory."""
+    """Draw the ratios of two noisy counts y/x by the size of x: mean and two standard deviations.
+
+    Simulated values and theory are shown beside each other.
+    """
     alt = load_altair()
     ratio = inferred.queried_row.ratio
     rows = []
@@ -258,7 +292,7 @@ def draw_inference(inferred: Any) -> LayerChart:
 
 
 def chart_reached(rows: Sequence[tuple[str, str, float]]) -> LayerChart:
-    """Draw probabilities as bars with their figures: (name, kind of ``REACHED``, probability)."""
+    """Draw probabilities as labelled bars; a row is (name, a key of ``REACHED``, probability)."""
     labels = distinct_labels([name for name, *_ in rows], 34)
     bars = [
         {"name": label, "kind": kind, "length": share, "text": format_share(share)}
@@ -268,13 +302,16 @@ def chart_reached(rows: Sequence[tuple[str, str, float]]) -> LayerChart:
 
 
 def chart_count_errors(rows: Sequence[tuple[str, float, str]]) -> LayerChart:
-    """Draw errors relative to counts as bars with their figures, cut at the count itself: (size, error, figure)."""
+    """Draw the relative errors of counts as labelled bars, cut at 100 %.
+
+    A row is (size of the count, error as a share of the count, the error as text).
+    """
     bars = [{"name": size, "kind": "", "length": min(error, 1.0), "text": text} for size, error, text in rows]
     return _draw_labelled_bars(bars, {"": BLUE}, 1.0)
 
 
 def _draw_labelled_bars(bars: Sequence[dict[str, Any]], kinds: dict[str, str], longest: float) -> LayerChart:
-    """Draw bars from 0 to ``longest`` with a text behind each, so that no axis has to be read."""
+    """Draw bars on a scale from 0 to ``longest``, each followed by its text, so that nobody has to read an axis."""
     alt = load_altair()
     base = make_chart(bars, BARS, {"step": ROW})
     y = alt.Y("name:N", sort=[one["name"] for one in bars], title=None)
@@ -288,9 +325,12 @@ def _draw_labelled_bars(bars: Sequence[dict[str, Any]], kinds: dict[str, str], l
 
 
 def chart_bounds(rows: Sequence[tuple[str, float, float, float | None]]) -> LayerChart:
-    """Draw the bound and the highest belief of each value, over its share if there are many values.
+    """Draw the promised bound and the highest belief of each value.
 
-    ``rows`` are (value, bound, highest, share).
+    If there are many values, they are placed by their share of the records.
+
+    Args:
+        rows: Tuples of value, bound, highest belief, and share of the records; the share is None if it is not known.
     """
     alt = load_altair()
     rows = sorted(rows, key=lambda row: row[2], reverse=True)
@@ -315,7 +355,11 @@ def chart_bounds(rows: Sequence[tuple[str, float, float, float | None]]) -> Laye
 
 
 def chart_curve(rows: Sequence[tuple[str, Mapping[str, float | None]]]) -> LayerChart:
-    """Draw the promised and the predicted figures of thresholds: (threshold, figures by name)."""
+    """Draw the promised and predicted figures of several thresholds.
+
+    Args:
+        rows: Pairs of a threshold and its figures by key; None stands for a figure that is not known.
+    """
     alt = load_altair()
     names = {
         "highest_belief": "attacker who finds a record (promised)",
@@ -339,7 +383,7 @@ def chart_curve(rows: Sequence[tuple[str, Mapping[str, float | None]]]) -> Layer
 
 
 def chart_structure(rows: Sequence[tuple[str, float]], head: tuple[str, str]) -> Chart:
-    """Draw numbers by name as bars; ``head`` has the titles of both."""
+    """Draw a bar for each pair of a name and a number; ``head`` has the titles of names and numbers."""
     alt = load_altair()
     labels = distinct_labels([name for name, _ in rows], LABEL)
     data = [{"name": label, "number": number} for label, (_, number) in zip(labels, rows, strict=True)]
@@ -349,24 +393,24 @@ def chart_structure(rows: Sequence[tuple[str, float]], head: tuple[str, str]) ->
 
 
 def load_altair() -> Any:
-    """Return altair, which takes long to import, and is seldom needed."""
+    """Import and return altair on first use, because the import takes long and few commands need it."""
     import altair as alt
 
     return alt
 
 
 def make_chart(rows: Sequence[dict[str, Any]], width: int | None = None, height: Any = HEIGHT) -> Chart:
-    """Return a chart over rows that it holds itself."""
+    """Return an empty chart that contains these rows as its data."""
     alt = load_altair()
     plain = alt.Chart(alt.InlineData(values=list(rows)))
     return plain if width is None else plain.properties(width=width, height=height)
 
 
 def make_palette(colours: dict[str, str]) -> dict[str, list[str]]:
-    """Return a scale by which each name has its colour."""
+    """Return a colour scale in which each name has the given colour."""
     return {"domain": list(colours), "range": list(colours.values())}
 
 
 def band_label(band: dict[str, Any]) -> str:
-    """Return the range of true answers of a band."""
+    """Return the range of true answers that a band covers, as text."""
     return f"{band['low']:,}+" if band["high"] is None else f"{band['low']:,}-{band['high']:,}"

@@ -1,6 +1,6 @@
-"""The version, differences of operating systems (folders, owners of files, locks, memory), and extras.
+"""Hide differences between operating systems (folders, owners, locks, memory), and know the version and the extras.
 
-Files have owners and rights where the system knows of any; elsewhere a user's own folders are taken to be private.
+On systems whose files have no owners and rights, a user's own folders are taken to be private.
 """
 
 from __future__ import annotations
@@ -43,25 +43,35 @@ def user_folder(kind: Literal["STATE", "CACHE"]) -> Path | None:
 
 
 def open_descriptor(path: Path, flags: int) -> int:
-    """Return the descriptor of a file that is no link, and that no other program inherits. Raises ``OSError``."""
+    """Open a file and return its descriptor, which no other program inherits.
+
+    Raises:
+        OSError: The file can't be opened, or is a link.
+    """
     return os.open(path, flags | OPENED, 0o600)
 
 
 def is_users_file(status: os.stat_result) -> bool:
-    """Return True for a file of this user, or where the system does not know owners of files."""
+    """Return True if the current user owns the file, or if the system does not know owners."""
     return not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
 
 
 def for_others(mode: int) -> int:
-    """Return the rights of other users in a file's mode; none on a system whose modes do not tell."""
+    """Return the bits of a file's mode that give rights to other users; 0 on a system without such rights."""
     return mode & OTHERS if hasattr(os, "geteuid") else 0
 
 
 def locked(descriptor: int, *, alone: bool) -> bool:
-    """Lock an open file, ``alone`` or beside others, without waiting; False if another process has it.
+    """Lock an open file without waiting, and return whether that worked; False means another process holds it.
 
-    The lock ends with the descriptor, and so with the process, however that ends. Raises ``OSError`` where the file's
-    system has no locks.
+    The lock ends when the descriptor is closed, so it also ends with the process.
+
+    Args:
+        descriptor: The descriptor of the open file.
+        alone: Whether the lock is exclusive; else other processes can hold it at the same time.
+
+    Raises:
+        OSError: The file system has no locks.
     """
     import portalocker
 
@@ -76,7 +86,7 @@ def locked(descriptor: int, *, alone: bool) -> bool:
 
 
 def total_memory() -> int:
-    """Bytes of the machine's memory."""
+    """Return the machine's memory in bytes."""
     if hasattr(os, "sysconf"):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     import psutil
@@ -89,12 +99,12 @@ def total_memory() -> int:
 
 @dataclass(frozen=True)
 class Extra:
-    """The packages of ``pip install 'privsql[name]'`` that one purpose needs.
+    """A group of optional packages that one purpose needs, installed by ``pip install 'privsql[name]'``.
 
     Attributes:
         name: The name of the extra.
         modules: The modules that must be installed.
-        does: The beginning of the message about a missing one: the purpose, and what serves it.
+        does: The first words of the message about a missing package: which packages serve which purpose.
     """
 
     name: str
@@ -103,16 +113,16 @@ class Extra:
 
     @property
     def is_installed(self) -> bool:
-        """Return True if all of them are installed; import nothing."""
+        """Return True if all modules are installed, without importing any."""
         return all(find_spec(module) is not None for module in self.modules)
 
     def require_installed(self) -> None:
-        """Raise ``EngineError`` where one is missing; called before long work begins."""
+        """Raise ``EngineError`` if a module is missing; callers ask before long work begins."""
         if not self.is_installed:
             raise self.missing_error()
 
     def missing_error(self) -> EngineError:
-        """Return the error where it is missing.
+        """Return the error that says which extra to install.
 
         >>> print(SPARK.missing_error())
         tables in Spark are read by pyspark, which is not installed; run: pip install 'privsql[spark]'

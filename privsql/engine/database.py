@@ -149,12 +149,14 @@ class ViewDefinition:
 
 @dataclass(frozen=True)
 class IntervalFunctions:
-    """The functions n, low and high of a release, by which readers count rows of its weighted view; privsql calls none.
+    """The functions n, low and high of a release, with which readers count rows of its weighted view with an interval.
+
+    privsql only defines them for readers, and never calls them itself.
 
     Attributes:
-        records: All records of the release, where those of a question are drawn from them without replacement. None
-            where the errors of records are independent of each other.
-        skew: By how much the variance of a count grows with each record that it counts (sql/clients/interval.sql).
+        records: The number of records in the release, if the counted records are drawn from them without replacement.
+            None if the errors of records are independent of each other.
+        skew: How much the variance of a count grows with each record that it counts (sql/clients/interval.sql).
     """
 
     records: int | None = None
@@ -166,72 +168,94 @@ Definition = ViewDefinition | IntervalFunctions  # what a release stores beside 
 
 
 class Relations(Protocol):
-    """Named relations, made from trees of ``sql/`` or put from arrays, and read back."""
+    """Named relations that are made from queries or arrays, and can be read back."""
 
     keeps_order: bool
     """True if the rows of a relation that is made have the order of its query."""
 
     def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
-        """Materialise a query as table ``name``: temporary, or in the attached database ``into``.
+        """Store the result of a query as table ``name``: temporary, or in the attached database ``into``.
 
-        The rows keep the order of the query if ``keeps_order``. ``title`` names the step for the progress bar.
+        If ``keeps_order`` is true, the rows keep the order of the query.
+
+        Args:
+            name: The name of the table.
+            query: The query.
+            into: The attached database; None makes a temporary table.
+            title: The name of the step for the progress bar; empty for no step.
         """
 
     def create_view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
-        """Create a view: temporary, or in the attached database ``into``."""
+        """Create a view: temporary, or in the attached database ``into`` if that is not None."""
 
     def register_arrow(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
-        """Make an Arrow table readable (a stream: once) under ``name``."""
+        """Make Arrow data readable under ``name``; a stream can be read only once."""
 
     def create_from_sql(self, name: str, query: str) -> None:
-        """Materialise a SELECT of the publisher's, which reads the mounted source's neighbours, as ``name``."""
+        """Store the result of a publisher's SELECT, which can read the tables beside the source, as ``name``."""
 
     def drop(self, *names: str) -> None:
-        """Forget temporary relations."""
+        """Remove temporary relations."""
 
     def rows(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """Run a query and fetch all rows."""
+        """Run a query and return all of its rows; ``values`` are its parameters by name."""
 
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
-        """Run a query and fetch an Arrow table."""
+        """Run a query and return an Arrow table; ``values`` are its parameters by name."""
 
     def stream_batches(self, query: exp.Expr, rows: int) -> AbstractContextManager[pa.RecordBatchReader]:
-        """Yield the rows of a query in its order, so many at a time; only ``open_sibling`` works meanwhile."""
+        """Yield a stream of a query's rows in order, ``rows`` at a time.
+
+        Until it is closed, only sessions from ``open_sibling`` can run other queries.
+        """
 
     def open_sibling(self) -> AbstractContextManager[Relations]:
-        """Return a session with temporary relations of its own over the same attached databases."""
+        """Return another session with its own temporary relations and the same attached databases."""
 
     def list_fields(self, source: exp.Expr) -> list[Field]:
-        """Return columns of a table or query."""
+        """Return the columns of a table or query."""
 
     def reserve_memory(self, size: int, what: str) -> None:
-        """Leave so many bytes of the memory limit to arrays beside the engine; ``EngineError`` for too many.
+        """Reserve ``size`` bytes of the memory limit for arrays beside the engine.
 
-        Nothing where the engine does not share the process's memory.
+        Nothing happens if the engine does not share this process's memory.
+
+        Raises:
+            EngineError: Too little memory would be left; the message calls the arrays ``what``.
         """
 
     def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """Return 63 bits that stand for these texts in their order, in every version and on any engine."""
+        """Return the expression for 63 bits that stand for these texts in their order.
+
+        They are the same in every version and on every engine.
+        """
 
     def hashed(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """Return the first 60 bits of SHA-256 of these texts side by side, as an integer: the same on any engine."""
+        """Return the expression for the first 60 bits of the SHA-256 of these texts, joined, as an integer.
+
+        They are the same on every engine.
+        """
 
 
 class OrderedRelations(Relations, Protocol):
-    """An engine that keeps stored rows in their order, and numbers them."""
+    """An engine that keeps the order of stored rows, and numbers them."""
 
     def row_number(self, table: str) -> exp.Expr:
-        """Return the engine's number (0, 1, ..) of a row of ``table``, which was made here, in its order."""
+        """Return the expression for the number (0, 1, ..) of a row in ``table``, which was made in this session."""
 
     def with_bid_and_code(self, records: exp.Table, positions: exp.Table) -> exp.Query:
-        """Return the rows of a table made here with ``bid`` and ``code`` from ``positions`` (pos, bid, code)."""
+        """Return the rows of a table made here, with ``bid`` and ``code`` added from ``positions`` (pos, bid, code)."""
 
     def with_bid(self, records: exp.Table, positions: exp.Table) -> exp.Query:
-        """Return the rows of a table made here with ``bid`` from ``positions`` (pos, bid)."""
+        """Return the rows of a table made here, with column ``bid`` added from ``positions`` (pos, bid)."""
 
 
 def require_ordered(db: Relations) -> OrderedRelations:
-    """Return the engine as one in which rows have numbers; ``EngineError`` for one in which they have none."""
+    """Return the engine, which must number its rows.
+
+    Raises:
+        EngineError: The engine does not keep the order of rows.
+    """
     if not db.keeps_order:
         raise EngineError(
             "this engine does not number rows; publish with release.order = 'portable' and without source.id"
@@ -240,7 +264,7 @@ def require_ordered(db: Relations) -> OrderedRelations:
 
 
 class Warehouse(Relations, Protocol):
-    """A publisher's source. Counts and records are made from it with ``create_table``, records in canonical order."""
+    """A publisher's source, with the relations of counts and records that are made from it."""
 
     def mount(self, name: str, origin: Origin) -> None:
         """Make the publisher's table readable as ``name``."""
@@ -249,55 +273,66 @@ class Warehouse(Relations, Protocol):
         """Return the collation of each column of a relation that has one."""
 
     def publish_as(self, name: str, query: exp.Expr) -> None:
-        """Make a query readable by ``run_select`` under a name of the publisher's."""
+        """Make a query readable by ``run_select`` under a name that the publisher knows."""
 
     def run_select(self, sql: str) -> list[tuple[Any, ...]]:
-        """Run a SELECT of the publisher's own, and fetch all rows."""
+        """Run a SELECT of the publisher and return all rows."""
 
 
 class TextWarehouse(Warehouse, Protocol):
     """A warehouse that reads CSV files."""
 
     def mount_texts(self, name: str, origin: Origin) -> None:
-        """Make the values of CSV files readable as texts, as ``name``."""
+        """Make the values of CSV files readable as ``name``, every value as a text."""
 
 
 class DetachedWarehouse(Warehouse, Protocol):
-    """A warehouse that no release can be attached to: the tables of one are written as files."""
+    """A warehouse to which no release can be attached, so that the tables of a release are written as files."""
 
     def set_release_folder(self, folder: Path) -> None:
-        """Write each table of database ``release`` from now on as a folder of Parquet files in ``folder``."""
+        """Write each table of database ``release`` from now on as a folder of Parquet files inside ``folder``."""
 
     def set_release_stage(self, stage: Stage) -> None:
         """Write each table of database ``release`` from now on into a stage of the same engine."""
 
     def require_unchanged(self) -> None:
-        """Raise ``GuaranteeError`` if files of the source are no longer those that were mounted."""
+        """Raise ``GuaranteeError`` if files of the source have changed since they were mounted."""
 
     def write_parquet_files(self, origin: Origin) -> list[Path]:
-        """Return a source as Parquet files on this machine; ``EngineError`` for more than ``ONE_MACHINE`` records."""
+        """Write a source as Parquet files on this machine, and return the files.
+
+        Raises:
+            EngineError: The source has more than ``ONE_MACHINE`` records.
+        """
 
 
 class Container(OrderedRelations, Protocol):
     """Database files that are attached under a name: releases that grow, ledgers and caches."""
 
     def attach(self, path: Path, name: str, *, read_only: bool, strange: bool = False) -> None:
-        """Attach a database file under ``name``; of a ``strange`` one the statistics of columns are not believed."""
+        """Attach a database file under ``name``.
+
+        Args:
+            path: The file.
+            name: The name under which it is attached.
+            read_only: Whether nothing may be written to it.
+            strange: Whether somebody else made the file; its statistics of columns are then not believed.
+        """
 
     def distrust_statistics(self) -> None:
-        """Plan no query by what files say of their columns."""
+        """Plan queries without the statistics of columns that files state, since they may be wrong."""
 
     def create_database(self, name: str) -> None:
         """Attach a new, empty database in memory under ``name``."""
 
     def detach(self, name: str) -> None:
-        """Write everything to an attached file and let go of it."""
+        """Write all changes to an attached file and detach it."""
 
     def find_leftovers(self, name: str) -> list[str]:
         """Return a line for each part of an attached file that belongs to no row of its tables."""
 
     def attached_name(self, path: Path) -> str | None:
-        """Return the name under which a file is attached, which can be once; None for one that is not."""
+        """Return the name under which a file is attached; None if it is not attached."""
 
     def list_objects(self, database: str, schema: str | None = None) -> list[tuple[str, str, str]]:
         """Return all objects of an attached database or of one ``schema``: (kind, name, definition), sorted.
@@ -306,19 +341,32 @@ class Container(OrderedRelations, Protocol):
         """
 
     def find_schema(self, database: str, name: str) -> str | None:
-        """Return the schema of an attached database that the engine takes ``name`` for; None if there is none."""
+        """Return the schema of an attached database that the engine finds under ``name``; None if there is none.
+
+        The result is spelled as in the database.
+        """
 
     def require_schema(self, database: str, name: str, having: str | None = None) -> str:
-        """Return that schema; ``UsageError`` if there is none, or it has no table ``having``."""
+        """Return the schema that ``find_schema`` finds.
+
+        Raises:
+            UsageError: There is no such schema, or it has no table ``having``.
+        """
 
     def create_schema(self, name: str, *, into: str) -> None:
-        """Create a schema in an attached database, if there is none of that name."""
+        """Create a schema in an attached database, unless it exists."""
 
     def create_view(self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None) -> None:
-        """Create a view: temporary, or in the attached database ``into``, in its first schema or another."""
+        """Create a view: temporary if ``into`` is None, else in that attached database.
+
+        Without ``schema`` it is made in the first schema of the database.
+        """
 
     def define_objects(self, definitions: Sequence[Definition], *, into: str, schema: str | None = None) -> None:
-        """Create views with their comments, and functions, in an attached database, in its first schema or another."""
+        """Create views with their comments, and functions, in an attached database.
+
+        Without ``schema`` they are made in its first schema.
+        """
 
     def replace_tables(
         self,
@@ -330,52 +378,58 @@ class Container(OrderedRelations, Protocol):
         schema: str,
         former: Sequence[tuple[str, str]] = (),
     ) -> AbstractContextManager[None]:
-        """Copy tables of database ``database`` into a schema, with views and functions, as a whole or not at all.
+        """Copy tables of ``database`` into a schema and define views and functions there, as a whole or not at all.
 
-        Nothing of it happens if an error is raised inside.
+        If an error is raised inside the block, nothing is changed.
 
         Args:
             database: The database to copy from.
             tables: The tables to copy.
-            definitions: The views and functions to make there.
+            definitions: The views and functions to define.
             into: The database to copy to.
             schema: The schema to copy to.
-            former: The objects (kind, name) that are dropped first.
+            former: The objects (kind, name) of an earlier release, which are dropped first.
 
         Raises:
             UsageError: The schema holds any other object.
         """
 
     def list_relations(self, database: str) -> list[tuple[str, str, str, str]]:
-        """Return tables and views of an attached database: (kind, schema, name, definition), by schema and name."""
+        """Return the tables and views of an attached database: (kind, schema, name, definition), by schema and name."""
 
     def append_rows(self, name: str, query: exp.Expr, *, into: str) -> None:
-        """Add the rows of a query to a table of the attached database ``into``."""
+        """Append the rows of a query to a table in the attached database ``into``."""
 
     def define_table(self, name: str, columns: Sequence[Field], *, into: str, schema: str | None = None) -> None:
         """Create an empty table in an attached database."""
 
     def scan_files(self, paths: Sequence[Path], kind: str) -> exp.Select:
-        """Return the rows of Parquet or CSV files with the same columns, one after the other."""
+        """Return the query for the rows of Parquet or CSV files with the same columns, one file after another."""
 
     def list_statistics(self, paths: Sequence[Path]) -> list[tuple[str | None, str]]:
-        """Return (column, text) of each bound of texts in the footers of Parquet files, (None, text) of the rest."""
+        """Return the texts that the footers of Parquet files state as statistics.
+
+        Each is (column, text) for a bound of a column of texts, and (None, text) for any other entry.
+        """
 
     def export_parquet(self, source: exp.Table, path: Path) -> None:
         """Write a table to a Parquet file, rows in order."""
 
     def in_transaction(self) -> AbstractContextManager[None]:
-        """Make all changes inside in one database, or none of them."""
+        """Make all changes to one database inside the block together; if an error is raised, none of them is made."""
 
     def engine_version(self) -> str:
-        """Return the version of the engine that writes the file."""
+        """Return the version of the engine that writes database files."""
 
 
 class Sink(Protocol):
-    """A database that takes releases as schemas, each in one transaction, its manifest last, or not at all."""
+    """A database that takes releases as schemas.
+
+    Each release is written in one transaction, with its manifest last, or not at all.
+    """
 
     def open_for_writing(self) -> AbstractContextManager[tuple[Container, str]]:
-        """Yield a session, and the name under which the database is attached to it."""
+        """Yield a session, and the name under which the database is attached in it."""
 
 
 class ReleaseDatabase(Sink, Protocol):
@@ -394,17 +448,20 @@ class ReleaseDatabase(Sink, Protocol):
     counts: bool
 
     def renew(self) -> Self:
-        """Return the database without the copies that were made of it."""
+        """Return the database without the copies that were made so far, so that it is read again."""
 
     def copy_schema(self, name: str, having: str, read: ReadContents) -> tuple[Path, list[tuple[str, str, str]]]:
-        """Return a copy of the tables of a schema, made at the first call, and (kind, name, definition) of all objects.
+        """Copy the tables of a schema into a file, or return the copy that an earlier call made.
 
-        The file goes with this object.
+        The file is removed together with this object.
 
         Args:
             name: The schema.
-            having: A table that it must have.
-            read: Reads the manifest in table ``having`` of the copy, which states the types and views of the copy.
+            having: The table with the manifest, which the schema must have.
+            read: Reads the manifest from the copy, and returns the tables and views that the copy is to have.
+
+        Returns:
+            The file, and (kind, name, definition) of all objects in the schema.
 
         Raises:
             UsageError: There is no such schema or table.
@@ -415,23 +472,23 @@ class Stage(Relations, Protocol):
     """A private schema in which the tables of a release are made and checked, as those of database ``release``."""
 
     def commit(self, definitions: Sequence[Definition], former: Sequence[tuple[str, str]]) -> None:
-        """Let the tables and views become the release, the last table at last, in place of ``former``.
+        """Publish the staged tables and views in place of the objects ``former``; the last table is published last.
 
-        A failure leaves nothing that opens as a release, or the old release.
+        If this fails, the target holds nothing that opens as a release, or it holds the former release.
 
         Raises:
-            UsageError: The target holds anything else.
+            UsageError: The target holds other objects.
         """
 
 
 class CountingDatabase(ReleaseDatabase, Protocol):
-    """A database whose engine makes the tables of releases, and checks and counts them where they lie."""
+    """A database whose engine makes the tables of releases, and checks and counts them without copying."""
 
     def without_rows(self) -> Self:
-        """Return the database; its copies have rows in the manifest alone."""
+        """Return the same database, but its copies contain the rows of the manifest only."""
 
     def open_tables(self, schema: str) -> AbstractContextManager[tuple[Relations, list[str]]]:
-        """Yield the tables of a schema as those of database ``release``, and their names."""
+        """Yield the tables of a schema, which appear as those of database ``release``, and their names."""
 
     def open_stage(self, schema: str, last: str, owner: Path) -> AbstractContextManager[Stage]:
         """Yield a stage for a schema.
@@ -446,17 +503,21 @@ class CountingDatabase(ReleaseDatabase, Protocol):
         """
 
     def sweep_stage(self, schema: str, last: str) -> None:
-        """Remove what a killed publication into a schema has left; ``UsageError`` while one is at work there."""
+        """Remove what a killed publication into a schema has left behind.
+
+        Raises:
+            UsageError: Another publication is running there.
+        """
 
     def is_large(self, schema: str) -> bool:
-        """Return whether a table has more rows than should be copied for a few questions."""
+        """Return whether any table has too many rows to be copied for a few questions."""
 
 
 class EngineSession(Warehouse, Container, Protocol):
-    """A session for the time of a verb; a context manager that forgets all that is temporary."""
+    """A session for the duration of one command; leaving it as a context manager removes all temporary relations."""
 
     def let_go(self) -> None:
-        """Close the publisher's database file; relations that were made of it stay."""
+        """Detach the publisher's database file; relations that were made from it stay."""
 
     def close(self) -> None:
         """End the session."""
@@ -469,35 +530,47 @@ class EngineSession(Warehouse, Container, Protocol):
 
 
 class LockedSession(Container, Protocol):
-    """Files that others made, attached read-only to a session that can reach nothing else and changes no setting.
+    """A session for files that other people made, which are attached read-only.
 
-    A tree's tables that name no database are those of the database that the session was opened for.
+    It can read nothing else and can't change any setting. Tables in a query that name no database belong to the
+    database for which the session was opened.
     """
 
     def describe_select(self, sql: str) -> list[Field]:
-        """Return the columns of a text's result; ``UsageError`` unless it is one SELECT that the engine would run."""
+        """Return the columns of the result of a SELECT.
+
+        Raises:
+            UsageError: The text is not one SELECT that the engine would run.
+        """
 
     def parse_select(self, sql: str) -> dict[str, Any]:
-        """Return the engine's own tree of a text; ``UsageError`` unless it is one SELECT."""
+        """Return the engine's own syntax tree of a SELECT.
+
+        Raises:
+            UsageError: The text is not exactly one SELECT.
+        """
 
     def write_select(self, tree: dict[str, Any]) -> str:
-        """Return the text of such a tree."""
+        """Return the SQL text of a tree from ``parse_select``."""
 
     def list_functions(self) -> Sequence[tuple[str, str, str, str, str]]:
-        """Return name, kind, stability, returned type and the tree of a macro's body of the engine's functions."""
+        """Return the engine's functions as (name, kind, stability, returned type, tree of a macro's body)."""
 
     def run_select(self, sql: str) -> list[tuple[Any, ...]]:
-        """Return the rows of a SELECT that was examined before."""
+        """Return the rows of a SELECT, which the caller must have examined before."""
 
     def stand_in(self, names: Sequence[str], query: exp.Expr) -> None:
-        """Let an analyst's SQL find a query under a name: [[database,] schema,] table."""
+        """Let an analyst's SQL read a query under a table's name, given as [[database,] schema,] table."""
 
     def limit_time(self, seconds: float | None = None, stop: Event | None = None) -> AbstractContextManager[None]:
-        """Raise ``LateError`` if the statements inside take too long, or once ``stop`` is set.
+        """Stop the statements in the block if they take too long, or once ``stop`` is set.
 
         Args:
-            seconds: The limit; None for the limit of a stranger's view, which may never end.
-            stop: Set by another thread to end the statements.
+            seconds: The limit; None for the default limit of views that other people wrote, which might never end.
+            stop: Set by another thread to stop the statements.
+
+        Raises:
+            LateError: The statements were stopped.
         """
 
 
@@ -507,25 +580,25 @@ READING, COMPARING = "Reading the source", "Comparing with earlier releases"  # 
 
 
 class Reporter:
-    """Receives the titles of steps and how far they are. This one ignores them; ``watched`` tells whether one looks.
+    """Receive the steps of a command and their progress; this base class ignores them.
 
-    ``traces`` tells whether it takes note of every statement.
+    ``watched`` tells whether anybody sees the progress, and ``traces`` whether every statement is recorded.
     """
 
     watched = False
     traces = False
 
     def start_step(self, title: str) -> None:
-        """Begin a step with a time of its own."""
+        """Begin a step, whose progress starts at zero."""
 
     def update(self, percent: float) -> None:
-        """Take note that the step is ``percent`` done, as counted; until the next step no statement moves it."""
+        """Record that the step is ``percent`` done; progress of statements is then ignored until the next step."""
 
     def update_statement(self, percent: float) -> None:
-        """Take note that a statement of the step is ``percent`` done; negative if unknown."""
+        """Record that the running statement of the step is ``percent`` done; a negative number means unknown."""
 
     def note_statement(self, statement: TracedStatement) -> None:
-        """Take note of a statement that has run."""
+        """Record a statement that has run."""
 
 
 @dataclass(frozen=True)
@@ -533,11 +606,11 @@ class TracedStatement(JsonObject):
     """A statement that an engine has run.
 
     Attributes:
-        step: The step of the verb.
-        relation: The table or view that it makes; empty where its rows are read.
-        file: The file of ``sql/`` that it is made of; empty if it has none.
-        rows: How many rows it made or read; None of a view, or of rows that are streamed.
-        seconds: How long it took.
+        step: The step of the command.
+        relation: The table or view that the statement made; empty if its rows were read.
+        file: The file of ``sql/`` that it was made from; empty if there is none.
+        rows: The number of rows that it made or read; None for a view or a stream.
+        seconds: Its duration.
     """
 
     json_keys = ("step", "relation", "file", "rows", "seconds")
@@ -554,7 +627,10 @@ SILENT = Reporter()
 
 @dataclass(frozen=True)
 class Options:
-    """How a verb runs, not what it does. ``session``: one of Spark's, in place of one of privsql's own."""
+    """Settings of how a command runs, which do not change its result.
+
+    ``session`` is a session of Spark that is used in place of a new one.
+    """
 
     memory_limit: str | None = None
     threads: int | None = None
@@ -562,17 +638,20 @@ class Options:
     session: object | None = None
 
     def engine_settings(self, spill: Path) -> dict[str, str]:
-        """Return them as settings of DuckDB, which spills to ``spill``."""
+        """Return the options as settings of DuckDB.
+
+        What does not fit into memory is written to the folder ``spill``.
+        """
         chosen = {"temp_directory": spill, "memory_limit": self.memory_limit, "threads": self.threads}
         return {name: str(value) for name, value in chosen.items() if value}
 
 
 class RunKeywords(TypedDict, total=False):
-    """Keywords of every verb that works for a while: ``options``, or what they consist of.
+    """The keywords of every public function that works for a while: ``options``, or their parts.
 
-    ``memory_limit``: how much memory may be taken, such as "2GB"; ``threads``: the engine's; ``progress``: a bar on
-    stderr for whatever takes over a second; ``connection``: an open one of DuckDB's, or a session of Spark, through
-    which its databases are reached.
+    ``memory_limit`` is the largest amount of memory, such as "2GB", and ``threads`` the number of the engine's threads.
+    ``progress`` shows a bar on stderr for work of more than a second. ``connection`` is an open connection to DuckDB or
+    a session of Spark, through which its databases are reached.
     """
 
     options: Options | None
@@ -592,7 +671,15 @@ def is_spark_session(connection: object) -> bool:
 
 @contextmanager
 def options_from(keywords: Mapping[str, Any], verb: str | Callable[..., Any]) -> Iterator[Options]:
-    """Yield the options that the keywords of a verb say; ``UsageError`` for keywords that it does not have."""
+    """Yield the options that the keywords of a public function state.
+
+    Args:
+        keywords: The keywords that were given.
+        verb: The function, or its name, for messages.
+
+    Raises:
+        UsageError: A keyword is unknown or has a value that can't be used.
+    """
     refuse_unknown_keywords(keywords, RUNNING, verb)
     options = keywords.get("options") or Options()
     limit, threads = keywords.get("memory_limit"), keywords.get("threads")
@@ -612,7 +699,7 @@ def options_from(keywords: Mapping[str, Any], verb: str | Callable[..., Any]) ->
 
 
 class PartReporter(Reporter):
-    """Reports one of several parts of a piece of work, with its name before the titles of its steps."""
+    """Report the steps of one part of a larger task, with the name of the part before their titles."""
 
     def __init__(self, whole: Reporter, name: str) -> None:
         self._whole, self._name, self.watched = whole, name, whole.watched
@@ -628,7 +715,7 @@ class PartReporter(Reporter):
 
 
 class TraceReporter(Reporter):
-    """Collects the statements that run, and hands steps on to another reporter."""
+    """Record the statements that run, and pass steps on to another reporter."""
 
     traces = True
 
@@ -651,7 +738,7 @@ class TraceReporter(Reporter):
 
 
 class BarReporter(Reporter):
-    """One rich progress bar that shows the current step."""
+    """Show the current step as a progress bar."""
 
     watched = True
 
@@ -676,7 +763,7 @@ class BarReporter(Reporter):
 
 
 def report_steps(report: Reporter, items: Iterable[Item], number: int) -> Iterator[Item]:
-    """Yield ``number`` items, and report how many are finished."""
+    """Yield the ``number`` items, and report how many of them are finished."""
     report.update(0)
     for done, item in enumerate(items):
         yield item
@@ -685,9 +772,10 @@ def report_steps(report: Reporter, items: Iterable[Item], number: int) -> Iterat
 
 @contextmanager
 def open_reporter(*, enabled: bool | None = None) -> Iterator[Reporter]:
-    """Yield a bar on stderr if that is a terminal (or ``enabled`` says so), else silence.
+    """Yield a progress bar on stderr, or a reporter that shows nothing.
 
-    It appears after ``PATIENCE`` seconds, whatever the verb does then.
+    ``enabled`` says whether to use the bar; if it is None, the bar is used where stderr is a terminal. The bar appears
+    after ``PATIENCE`` seconds.
     """
     if not (sys.stderr.isatty() if enabled is None else enabled):
         yield SILENT

@@ -55,13 +55,13 @@ LEVEL = re.compile(r"([^/\\=]+)=([^/\\=]*)")  # a folder of partitions: column=v
 
 
 def url_scheme(name: str) -> str:
-    """Return the scheme of an address in small letters; empty for a path."""
+    """Return the scheme of an address in lower case, such as s3; empty for a path."""
     match = ADDRESS.match(name)
     return match[1].lower() if match else ""
 
 
 def redact_secrets(text: str) -> str:
-    """Return a text without the secrets of addresses in it: user, password and query.
+    """Return a text in which addresses are shown without user, password and query part.
 
     >>> redact_secrets("no answer from 'https://me:secret@host/a.csv?token=1'")
     "no answer from 'https://host/a.csv'"
@@ -70,7 +70,9 @@ def redact_secrets(text: str) -> str:
 
 
 def kind_of(name: str) -> str | None:
-    """Return ``parquet`` or ``csv`` by the ending, ``parquet`` for none (a folder); None for another one.
+    """Return ``parquet`` or ``csv`` by the ending of a name; None for any other ending.
+
+    A name without an ending is taken for a folder of Parquet files.
 
     >>> kind_of("a.csv.gz"), kind_of("s3://b/c/*.parquet"), kind_of("people/"), kind_of("a.xlsx")
     ('csv', 'parquet', 'parquet', None)
@@ -84,14 +86,14 @@ def kind_of(name: str) -> str | None:
 
 
 def is_files(name: str) -> bool:
-    """Return True for the name of files, and not of a database."""
+    """Return True if a name stands for data files or a folder of them, and not for a database."""
     if url_scheme(name) or (WILD.search(name) and not Path(name).is_file()):
         return True
     return (bool(_file_endings(name)) or Path(name).is_dir()) and kind_of(name) is not None
 
 
 def default_release_name(name: str) -> str:
-    """Return the default name of a release of a file or pattern: that of the file, or of its folder.
+    """Return the default name of a release whose source is this file or pattern: the name of the file or its folder.
 
     >>> default_release_name("data/people.csv.gz"), default_release_name("data/ward/year=*/*.parquet"), default_release_name("s3://b/stays_*.parquet?x=1")
     ('people', 'ward', 'stays')
@@ -108,18 +110,21 @@ def default_release_name(name: str) -> str:
 
 
 def _address_path(name: str) -> str:
-    """Return the path of an address; a path as it is."""
+    """Return the path inside an address; a path is returned as it is."""
     return redact_secrets(name).partition("://")[2] if url_scheme(name) else name
 
 
 def _file_endings(name: str) -> list[str]:
-    """Return the endings of the last part of a path, in small letters."""
+    """Return the endings of the last part of a path in lower case, such as [".csv", ".gz"]."""
     last = re.split(r"[/\\]", _address_path(name))[-1]
     return [] if WILD.match(last) and "." not in last else [one.lower() for one in Path(last).suffixes]
 
 
 def explain_disguise(file: Path, kind: str, compression: str | None) -> str:
-    """Return why a file can't be read as ``kind``: the system's error, or how it begins; an empty text if it can."""
+    """Return why a file can't be read as ``kind``: the system's error, or what kind it seems to be.
+
+    The result is empty if nothing speaks against the kind.
+    """
     try:
         file.open("rb").close()
     except OSError as error:
@@ -132,7 +137,10 @@ def explain_disguise(file: Path, kind: str, compression: str | None) -> str:
 
 
 def sniff_kind(file: Path) -> str:
-    """Return the kind of a file by its first bytes (``MAGIC``); empty if none fits or it can't be read."""
+    """Return the kind of a file by its first bytes (``MAGIC``).
+
+    The result is empty if no kind fits or the file can't be read.
+    """
     try:
         with file.open("rb") as opened:
             begun = opened.read(16)
@@ -145,10 +153,12 @@ def sniff_kind(file: Path) -> str:
 
 
 def find_files(names: Sequence[str]) -> list[Path]:
-    """Return the files of this machine that names mean, each once; a file's own name is no pattern.
+    """Return the files on this machine that names and patterns stand for.
+
+    A name that is also the name of an existing file is not a pattern.
 
     Raises:
-        EngineError: A name means no file, or two names mean the same file.
+        EngineError: A name stands for no file, or two names stand for the same file.
     """
     files = [file for name in names for file in _files_of(name)]
     places: dict[str, Path] = {}
@@ -160,7 +170,7 @@ def find_files(names: Sequence[str]) -> list[Path]:
 
 
 def is_unicode_path(path: str) -> bool:
-    """Return whether a path is text: bytes that are not UTF-8 are surrogates in Python."""
+    """Return whether a path is valid text; bytes that are not UTF-8 become surrogates in Python."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -193,7 +203,7 @@ def _files_of(name: str) -> list[Path]:
 
 
 def _find_pattern(folder: Path) -> str:
-    """Return a pattern of the other files that a folder holds, or those below it."""
+    """Return a pattern for the CSV files in a folder or below it, as advice in a message."""
     for pattern in ("*", "**/*"):
         names = [one.name for one in sorted(folder.glob(pattern)) if one.is_file() and kind_of(one.name) == "csv"]
         if names:
@@ -202,7 +212,13 @@ def _find_pattern(folder: Path) -> str:
 
 
 def _walk_parquet(folder: Path) -> Iterator[Path]:
-    """Yield the Parquet files below a folder, except names that begin with a dot or ``_``; follow no links."""
+    """Yield the Parquet files below a folder, without following links.
+
+    Names that begin with a dot or ``_`` are left out.
+
+    Raises:
+        EngineError: A folder can't be read, or holds a table of Delta or Iceberg.
+    """
 
     def refused(error: OSError) -> None:
         raise EngineError(f"{error.filename}: {error.strerror}")
@@ -221,7 +237,7 @@ def _walk_parquet(folder: Path) -> Iterator[Path]:
 
 
 def partition_values(file: str) -> dict[str, str]:
-    """Return the columns that the folders of a file tell, with their values.
+    """Return the columns and values that the folders of a file state, as in ``year=2020``.
 
     >>> partition_values("data/year=2020/city=S%C3%A3o/a=b.parquet")
     {'year': '2020', 'city': 'São'}
@@ -231,7 +247,7 @@ def partition_values(file: str) -> dict[str, str]:
 
 
 def find_text_partitions(files: Iterable[str]) -> list[str]:
-    """Return the columns of folders that must stay texts: a value such as ``01`` would be another as a number."""
+    """Return the columns stated by folders that must stay texts, because a value such as ``01`` is no plain number."""
     pairs = {pair for file in files for pair in partition_values(file).items()}
     return sorted({key for key, value in pairs if re.fullmatch(r"[+-]?\d+", value) and str(int(value)) != value})
 
@@ -249,7 +265,10 @@ TRIES = 100  # another process may sweep a folder in the moment between its maki
 
 
 class _Mask:
-    """The process's umask, stricter while anybody is inside: threads come and go in any order."""
+    """A context manager that tightens the process's umask while any thread is inside it.
+
+    Threads may enter and leave it in any order.
+    """
 
     def __init__(self) -> None:
         self._lock, self._inside, self._before = threading.Lock(), 0, 0
@@ -267,7 +286,7 @@ class _Mask:
                 os.umask(self._before)
 
     def spare_rights(self, rights: int) -> int:
-        """Return those of some rights that the process's umask leaves."""
+        """Return ``rights`` without those that the process's usual umask takes away."""
         with self._lock:
             if self._inside:
                 return rights & ~self._before
@@ -280,10 +299,22 @@ private = _Mask()  # whatever file is made inside, by the engine too, can be rea
 
 
 class Folder:
-    """A folder of this process's own; ``path`` is its place. ``with`` gives that, and removes the folder at the end."""
+    """A locked folder that belongs to this process; its place is ``path``.
+
+    ``with`` gives the path, and removes the folder at the end.
+    """
 
     def __init__(self, prefix: str, parent: Path, *, masked: bool = True) -> None:
-        """Make the folder; if ``masked``, new files are private while it exists. ``OSError`` if it can't be made."""
+        """Make the folder.
+
+        Args:
+            prefix: The first letters of its name.
+            parent: The folder in which it is made.
+            masked: Whether all new files of the process are private while the folder exists.
+
+        Raises:
+            OSError: The folder can't be made or locked.
+        """
         self._held = ExitStack()
         for _ in range(TRIES):
             self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
@@ -304,7 +335,7 @@ class Folder:
         self.remove()
 
     def let_go(self) -> None:
-        """Release the lock, so that another process removes the folder."""
+        """Release the lock, so that another process may remove the folder."""
         self._held.close()
 
     def remove(self) -> None:
@@ -316,9 +347,14 @@ class Folder:
 
 
 def sweep_folders(prefix: str, parent: Path, first: Callable[[Path], object] = bool) -> None:
-    """Remove this user's folders whose processes are gone, unless ``first`` fails for one.
+    """Remove this user's folders in ``parent`` that processes left behind when they ended.
 
     Folders of other users, and links to folders, are not opened.
+
+    Args:
+        prefix: The first letters of the folders' names.
+        parent: The folder to look in.
+        first: Called with each such folder before it is removed; the folder stays if this fails.
     """
     folders = []
     with suppress(OSError), os.scandir(parent) as entries:
@@ -343,9 +379,12 @@ def sweep_folders(prefix: str, parent: Path, first: Callable[[Path], object] = b
 
 @contextmanager
 def temporary_folder(*, masked: bool = True) -> Iterator[Path]:
-    """Yield a folder among the temporary files of the system, and remove it at the end.
+    """Yield a new folder among the system's temporary files, and remove it at the end.
 
-    ``masked`` makes all new files of the process private meanwhile. Raises ``EngineError`` if the folder can't be made.
+    If ``masked`` is true, all new files of the process are private in the meantime.
+
+    Raises:
+        EngineError: The folder can't be made.
     """
     parent = Path(tempfile.gettempdir())
     sweep_folders(ROOM, parent)
@@ -358,7 +397,10 @@ def temporary_folder(*, masked: bool = True) -> Iterator[Path]:
 
 
 def _taken(folder: Path, flags: int = 0) -> int | None:
-    """Lock a folder and return the lock's descriptor; None if another process has it, or removed the folder."""
+    """Lock a folder and return the descriptor of the lock.
+
+    The result is None if another process holds the lock or has removed the folder.
+    """
     lock = folder / LOCK
     try:
         descriptor = system.open_descriptor(lock, os.O_RDWR | flags)
@@ -380,13 +422,13 @@ UPPER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 
 def label_value(parts: Sequence[object]) -> str:
-    """Return the text of a sensitive value, as SQL prints it, in brackets if it has several parts."""
+    """Return the text of a sensitive value as SQL prints it; several parts are put in brackets."""
     texts = ["NULL" if part is None else str(part) for part in parts]
     return texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
 
 
 def unused_name(name: str, others: Iterable[str]) -> str:
-    """Return a name for a column of privsql that no other column has: with underscores where one has it.
+    """Return a name for a column that privsql adds; underscores are appended until no other column has it.
 
     >>> unused_name("code", ["age"]), unused_name("code", ["Code", "code_"])
     ('code', 'code__')
@@ -398,7 +440,7 @@ def unused_name(name: str, others: Iterable[str]) -> str:
 
 
 def fold_name(name: str) -> str:
-    """Return a name for comparison. SQL engines ignore the case of ASCII letters, and of no others."""
+    """Return a name in the form in which SQL engines compare names: without regard to the case of ASCII letters."""
     return name.translate(UPPER)
 
 
@@ -421,7 +463,13 @@ INDEX, PAGE_VALUES, PAGE_BYTES = 200, 20_000, 2**19
 
 
 def find_hidden_parts(path: Path) -> list[str]:
-    """Return a line for each part of a Parquet file that its footer does not name, or that no reader knows."""
+    """Return a line for each part of a Parquet file that its readers would not see.
+
+    Such a part is not named by the footer, or is of no known kind; it could hold values that nobody meant to publish.
+
+    Raises:
+        EngineError: The file can't be read.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -459,7 +507,7 @@ def find_hidden_parts(path: Path) -> list[str]:
 
 
 def _describes_columns(text: bytes, names: Sequence[str]) -> bool:
-    """Return whether a text is Spark's description of columns of these names, in order, and nothing else."""
+    """Return whether a text is exactly Spark's description of columns with these names, in this order."""
     try:
         fields = json.loads(text)["fields"]
         types = [one["type"] for one in fields]

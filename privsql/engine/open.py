@@ -1,6 +1,6 @@
-"""Open engines: all other rooms get their sessions here, by the protocols of ``privsql.engine.database``.
+"""Open sessions of all engines; other packages use them by the protocols in ``privsql.engine.database``.
 
-A further engine is a module beside ``spark.py``, and its line here, which imports it where it is asked for.
+To add an engine, write a module beside ``spark.py`` and import it here inside the function that needs it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["log_of", "translate_errors", "unique_name"]  # beside the functions 
 
 
 def open_engine(spill: Path, options: Options) -> EngineSession:
-    """Return an empty session that spills to ``spill``."""
+    """Return an empty session that writes what does not fit into memory to the folder ``spill``."""
 
     def write_parquet(origin: Origin) -> list[Path]:
         with open_spark(spill, options, origin) as there:
@@ -48,19 +48,19 @@ def open_engine(spill: Path, options: Options) -> EngineSession:
 
 
 def open_scratch() -> EngineSession:
-    """Return an empty session for small things."""
+    """Return an empty session for small tasks."""
     return DuckSession(Connection())
 
 
 class FileSink:
-    """A database file as a ``Sink``; it is made if it is missing."""
+    """A database file that takes releases as schemas; it is created if it does not exist."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     @contextmanager
     def open_for_writing(self) -> Iterator[tuple[Container, str]]:
-        """Yield a session to which the file is attached; it is written out at the end."""
+        """Yield a session with the file attached, and the name of the attached database; it is written at the end."""
         with open_scratch() as db:
             db.attach(self._file, "house", read_only=False)
             yield db, "house"
@@ -68,12 +68,12 @@ class FileSink:
 
 
 def find_open_database(caller: object, file: Path | None = None) -> ReleaseDatabase | None:
-    """Return the current database of a connection, or a file that it has open; None if it does not have the file open.
+    """Return the current database of a caller's connection, or the database ``file`` if the connection has it open.
 
-    A session of Spark gives its catalog, and no file.
+    The result is None if the connection does not have ``file`` open. A session of Spark gives its catalog, and no file.
 
     Raises:
-        UsageError: The object is no open connection, or can't be trusted.
+        UsageError: The object is not an open connection, or its settings can't be trusted.
     """
     if not is_spark_session(caller):
         return find_duck_database(caller, file)
@@ -81,15 +81,25 @@ def find_open_database(caller: object, file: Path | None = None) -> ReleaseDatab
 
 
 def find_folder(address: str, session: object | None) -> ReleaseDatabase:
-    """Return the database at the address of a folder; without a session of Spark this machine's own is started."""
+    """Return the release database at the address of a folder.
+
+    Args:
+        address: The address.
+        session: A session of Spark; None starts one on this machine.
+    """
     folder: ReleaseDatabase = _load_spark("spark_release").find_catalog(session, address)
     return folder
 
 
 def find_server_database(address: str, label: str) -> ReleaseDatabase:
-    """Return a Postgres database that takes releases as schemas; messages call it ``label``.
+    """Return the Postgres database at an address, which takes releases as schemas.
 
-    Raises ``EngineError`` where the extra is missing.
+    Args:
+        address: The address, which may hold a password.
+        label: What messages call the database.
+
+    Raises:
+        EngineError: The extra ``privsql[postgres]`` is not installed.
     """
     try:
         from privsql.engine.postgres import PostgresDatabase
@@ -102,14 +112,14 @@ def find_server_database(address: str, label: str) -> ReleaseDatabase:
 def open_locked(
     attached: Mapping[str, Path | None], readable: Sequence[Path] = (), *, home: str, options: Options | None = None
 ) -> Iterator[LockedSession]:
-    """Yield a session for files that others made.
+    """Yield a locked session for files that other people made.
 
     Args:
-        attached: Database files by the names under which they are attached, read-only; None for an empty database in
-            memory.
-        readable: Further files that may be attached or scanned.
-        home: The database of tables that name none.
-        options: How the verb runs.
+        attached: Database files by the names under which they are attached, read-only. None stands for an empty
+            database in memory.
+        readable: Further files that queries may read.
+        home: The database in which tables without a database name are looked up.
+        options: How the command runs.
 
     Raises:
         EngineError: A file can't be read.
@@ -123,16 +133,19 @@ def open_locked(
 
 @contextmanager
 def open_spark(spill: Path, options: Options, origin: Origin | None = None) -> Iterator[DetachedWarehouse]:
-    """Yield Spark for a source: the session of a DataFrame, one of the options, at an address, or on this machine.
+    """Yield a warehouse in Spark for a source.
+
+    The session is that of the source's DataFrame, or that of the options, or a new one at the source's address or on
+    this machine.
 
     Args:
         spill: A folder for stored relations, used if the session's workers see the files of this machine.
-        options: How the verb runs.
+        options: How the command runs.
         origin: The source; None for no source.
 
     Raises:
         EngineError: pyspark or Java is missing.
-        UsageError: The session can't be trusted.
+        UsageError: The session's settings can't be trusted.
     """
     session = options.session if origin is None or origin.data is None else origin.data.sparkSession
     address = None if origin is None or session is not None else origin.address
@@ -162,9 +175,15 @@ def list_tables(path: Path) -> list[str]:
 
 @contextmanager
 def open_release_tables(session: object, tables: Mapping[str, Sequence[Path]]) -> Iterator[Relations]:
-    """Yield the tables of a release, by name the Parquet files of each, in a session of Spark's.
+    """Yield the tables of a release in a session of Spark.
 
-    Raises ``EngineError`` where pyspark is missing and ``UsageError`` for a session that can't be trusted.
+    Args:
+        session: The session.
+        tables: The Parquet files of each table, by its name.
+
+    Raises:
+        EngineError: pyspark is missing.
+        UsageError: The session's settings can't be trusted.
     """
     with _load_spark("spark_release").open_spark_release(session, tables) as relations:
         yield relations
@@ -180,5 +199,5 @@ def _load_spark(name: str = "spark") -> ModuleType:
 
 
 def is_database(path: Path) -> bool:
-    """Return True for a file that begins as a database of the engine that releases are made with."""
+    """Return True for a file whose first bytes are those of a DuckDB database."""
     return sniff_kind(path) == "duckdb"

@@ -1,4 +1,4 @@
-"""Postgres 15 or later, through ADBC (the extra ``privsql[postgres]``): its dialect, relations, and releases in it."""
+"""Read sources and write releases in Postgres 15 or later, through ADBC (the extra ``privsql[postgres]``)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ ENGINE = RemoteDialect("Postgres", POSTGRES, frozenset({"Bracket", "Collate"}), 
 
 
 def read_fields(schema: pa.Schema) -> list[Field]:
-    """Return columns, with privsql's names of types, or the server's where there is none."""
+    """Return the columns of an Arrow schema with privsql's names of their types.
+
+    A type that privsql has no name for keeps the server's name.
+    """
     known = TYPES | {f"_{kind}": f"{name}[]" for kind, name in TYPES.items()}
     fields = []
     for one in schema:
@@ -60,7 +63,10 @@ EARLIEST = {32: (pa.int32(), -2_440_588), 64: (pa.int64(), -2_440_588 * 24 * 60 
 
 
 class PostgresServer:
-    """One session, with texts in UTC. If it is ``private``, values do not show in messages and are not refused."""
+    """A session with a Postgres server, with time zone UTC.
+
+    If ``private`` is true, no error message shows a value, and values that can't be read become NULL instead of errors.
+    """
 
     private = False
 
@@ -69,8 +75,11 @@ class PostgresServer:
 
         Args:
             address: The address, which may hold a password.
-            label: The name of the address in messages.
-            begin: Statements that are run first.
+            label: What messages call the address.
+            begin: Statements to run first.
+
+        Raises:
+            EngineError: The server does not answer or refuses the connection.
         """
         try:
             self._connection = dbapi.connect(address, autocommit=True)
@@ -85,18 +94,23 @@ class PostgresServer:
             raise
 
     def close(self) -> None:
-        """End the session, and with it all that is temporary."""
+        """End the session, which also removes its temporary tables."""
         with suppress(RuntimeError, EngineError), translate_postgres_errors():  # an unread stream, or no server
             self._connection.close()
 
     def run_statement(self, sql: str) -> None:
-        """Run a statement that yields nothing."""
+        """Run a statement that returns no rows."""
         with translate_postgres_errors(), self._connection.cursor() as cursor:
             cursor.execute(sql)
 
     @contextmanager
     def in_transaction(self, mode: str = "", end: str = "COMMIT") -> Iterator[None]:
-        """Make all changes inside, or none; ``mode`` is the transaction's, and ``end`` may be ROLLBACK to make none."""
+        """Run the block in a transaction, which is rolled back if an error is raised.
+
+        Args:
+            mode: The options of the transaction, as BEGIN takes them.
+            end: The statement at the end; ROLLBACK undoes all changes.
+        """
         self.run_statement(f"BEGIN {mode}")
         try:
             yield
@@ -109,9 +123,13 @@ class PostgresServer:
     def ingest_table(
         self, name: str, data: pa.Table | pa.RecordBatchReader, place: str, schema: str | None = None
     ) -> None:
-        """Make a table ``name``, which SQL writes as ``place``; decimals keep their width.
+        """Create a table from Arrow data; decimal columns keep their precision and scale.
 
-        It is made in ``schema``, or is temporary without one.
+        Args:
+            name: The name of the table.
+            data: The rows.
+            place: The name of the table as SQL writes it, with its schema.
+            schema: The schema; None makes a temporary table.
         """
         fields = data.schema
         with translate_postgres_errors(), self._connection.cursor() as cursor:
@@ -122,20 +140,21 @@ class PostgresServer:
                     cursor.execute(f"ALTER TABLE {place} ALTER {column} TYPE numeric({kind.precision}, {kind.scale})")
 
     def fetch_schema(self, sql: str) -> pa.Schema:
-        """Return the schema of a query's result."""
+        """Return the Arrow schema of a query's result without running the query."""
         with translate_postgres_errors(), self._connection.cursor() as cursor:
             return cursor.adbc_execute_schema(sql)
 
     def arrow(self, sql: str) -> pa.Table:
-        """Run a query and fetch all."""
+        """Run a query and return all rows as an Arrow table."""
         with self.stream_batches(sql) as batches:
             return batches.read_all()
 
     @contextmanager
     def stream_batches(self, sql: str, rows: int = BATCH) -> Iterator[pa.RecordBatchReader]:
-        """Run a query and yield its rows, at most so many at a time; a type that Arrow lacks comes as it is stored.
+        """Run a query and yield a stream of its rows, in batches of at most ``rows`` rows.
 
-        Nothing else can run here meanwhile.
+        A column of a type that Arrow lacks has the type in which ADBC stores it. No other statement can run in this
+        session until the stream is closed.
         """
         with translate_postgres_errors(discreet=self.private), self._connection.cursor() as cursor:
             cursor.execute(sql)
@@ -159,9 +178,13 @@ class PostgresServer:
 
 
 def _read_finite(field: pa.Field, values: pa.Array, *, private: bool) -> pa.Array:
-    """Return values without infinity and times beyond Arrow's, which the driver reads as times too early.
+    """Return the values of a column, if necessary without infinities and without times that Arrow can't hold.
 
-    In a ``private`` source they are NULL, else ``UsageError`` is raised.
+    The driver would read such times wrongly, as times that are too early. In a ``private`` source these values become
+    NULL.
+
+    Raises:
+        UsageError: The source is not private and has such a value.
     """
     if not pa.types.is_temporal(field.type) or pa.types.is_time(field.type):
         return values
@@ -177,7 +200,7 @@ def _read_finite(field: pa.Field, values: pa.Array, *, private: bool) -> pa.Arra
 
 @contextmanager
 def translate_postgres_errors(*, discreet: bool = False) -> Iterator[None]:
-    """Raise ADBC's errors as privsql's, one line each; if ``discreet``, without the server's text."""
+    """Turn errors of ADBC into privsql's, one line each; if ``discreet``, without the server's text."""
     try:
         yield
     except MISTAKES as error:
@@ -187,7 +210,7 @@ def translate_postgres_errors(*, discreet: bool = False) -> Iterator[None]:
 
 
 def _error_line(error: BaseException) -> str:
-    """Return the server's message, without the statement."""
+    """Return the server's message without the statement that caused it."""
     return "Postgres: " + str(error).split("\n\nQuery was:")[0].rpartition("ERROR:")[2].strip().splitlines()[0]
 
 
@@ -196,10 +219,10 @@ def _error_line(error: BaseException) -> str:
 
 
 class PostgresSource:
-    """Relation ``source`` of one session, which reads the server as it was at one moment, and writes nothing."""
+    """The relation ``source`` in a session that reads a server's data as of one moment and writes nothing."""
 
     def __init__(self, server: PostgresServer, source: str) -> None:
-        """Use a session; ``source`` is the SELECT of the relation."""
+        """Use an open session; ``source`` is the SELECT that defines the relation."""
         self._server, self._source = server, source
 
     def close(self) -> None:
@@ -207,15 +230,19 @@ class PostgresSource:
         self._server.close()
 
     def with_source(self, query: str) -> PostgresSource:
-        """Return another relation of this session, by a SELECT of the publisher's."""
+        """Return another relation in the same session, defined by a publisher's SELECT."""
         return PostgresSource(self._server, one_select(query, POSTGRES))
 
     def list_fields(self, query: exp.Expr) -> list[Field]:
-        """Return the columns of a query; ``EngineError`` for one outside the portable subset."""
+        """Return the columns of a query's result.
+
+        Raises:
+            EngineError: The query is outside the portable subset.
+        """
         return read_fields(self._server.fetch_schema(self._render_sql(query)))
 
     def stream_batches(self, query: exp.Expr, rows: int) -> AbstractContextManager[pa.RecordBatchReader]:
-        """Yield the rows of a query in its order, so many at a time at most, decimals as text."""
+        """Yield a stream of a query's rows in order, at most ``rows`` in a batch, with decimals as text."""
         return self._server.stream_batches(self._render_sql(query), rows)
 
     def _render_sql(self, query: exp.Expr) -> str:
@@ -224,7 +251,14 @@ class PostgresSource:
 
 
 def open_postgres(address: str, relation: str | None, query: str | None, *, private: bool = False) -> PostgresSource:
-    """Return a publisher's table or view by its dotted name, or the rows of a SELECT, in a session of its own."""
+    """Open a session of its own, and return the publisher's relation in it.
+
+    Args:
+        address: The address of the server.
+        relation: The dotted name of a table or view.
+        query: A SELECT, in place of a relation.
+        private: Whether the release is private, so that no value may change messages or cause errors.
+    """
     named = all_rows(exp.to_table(relation, dialect=POSTGRES)).sql(POSTGRES) if relation else ""
     source = named or one_select(query or "", POSTGRES)
     server = PostgresServer(address, SOURCE_URI, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")  # of one moment
@@ -278,7 +312,7 @@ NANOSECONDS = "TIMESTAMP_NS"
 
 
 class PostgresSchemas(RemoteSchemas):
-    """A session of DuckDB beside one of a server, whose schemas are those of database ``STAGE``."""
+    """A session of DuckDB beside one of a Postgres server, whose schemas appear as those of database ``STAGE``."""
 
     def __init__(self, server: PostgresServer) -> None:
         super().__init__()
@@ -352,7 +386,7 @@ class PostgresSchemas(RemoteSchemas):
             self.server.run_statement(f"DROP ROUTINE IF EXISTS {_write_name(routine, schema)}")
 
     def _copy_table(self, rows: exp.Table, *, into: str, schema: str) -> None:
-        """Copy a table into a schema of the server, and read it again."""
+        """Copy a table into a schema of the server, and fetch the copy back into database ``into``."""
         name, columns, written = rows.name, self.list_fields(rows), _write_name(rows.name, schema)
         _require_short([name, *(one.name for one in columns)])
         if any(NANOSECONDS in one.type for one in columns):
@@ -391,7 +425,10 @@ class PostgresSchemas(RemoteSchemas):
         return read_fields(self.server.fetch_schema(all_rows(exp.table_(name, schema, quoted=True)).sql(POSTGRES)))
 
     def _define_functions(self, functions: IntervalFunctions, schema: str) -> None:
-        """Create aggregate functions of the server's own transition functions, which are fast and run in parallel."""
+        """Create the release's functions as aggregates over the server's built-in transition functions.
+
+        Those are fast and run in parallel.
+        """
         self.server.run_statement(
             f"CREATE AGGREGATE {_write_name('n', schema)} (weight float8) "
             "(SFUNC = float8pl, COMBINEFUNC = float8pl, STYPE = float8, INITCOND = 0, PARALLEL = SAFE)"
@@ -415,7 +452,10 @@ class PostgresSchemas(RemoteSchemas):
         return str(as_tuples(self.server.arrow(query.sql(POSTGRES)))[0][0])
 
     def state_definition(self, schema: str, stated: Definition) -> dict[tuple[str, str], str]:
-        """Return the objects as the server writes them down, in a transaction that is rolled back."""
+        """Return the objects of a view or of functions as the server writes their definitions.
+
+        They are created as temporary objects, in a transaction that the caller rolls back.
+        """
         if isinstance(stated, IntervalFunctions):
             self._define_functions(stated, TEMPORARY)
             holder = exp.select("CAST(nspname AS TEXT)").from_("pg_namespace").where("oid = pg_my_temp_schema()")
@@ -429,7 +469,7 @@ class PostgresSchemas(RemoteSchemas):
 
 
 class PostgresDatabase(CopiedSchemas):
-    """A database of a server; each call connects on its own."""
+    """A database of a Postgres server; each call opens its own connection."""
 
     file: Path | None = None
 
@@ -447,7 +487,7 @@ class PostgresDatabase(CopiedSchemas):
 
 
 def _require_short(names: Iterable[str]) -> None:
-    """Raise ``UsageError`` for a name that the server would cut."""
+    """Raise ``UsageError`` for a name that is too long, because the server would cut it silently."""
     for name in names:
         if len(name.encode()) > LONGEST_NAME:
             raise UsageError(f"Postgres takes names of at most {LONGEST_NAME} bytes, and {name!r} is longer")
@@ -458,7 +498,7 @@ def _write_name(name: str, schema: str) -> str:
 
 
 def _send_column(one: Field) -> exp.Expr:
-    """Return a column in a type of the server's."""
+    """Return a column, cast to a type that Postgres has if its own type is not one."""
     kind = one.type.removesuffix("[]")
     stored = STORED.get(kind, kind) + one.type[len(kind) :]
     return column(one.name) if stored == one.type else cast_as(column(one.name), Field(one.name, stored))

@@ -1,4 +1,4 @@
-"""Code that engines other than DuckDB share: rendering, streams of positions, Arrow tables."""
+"""Share code between engines other than DuckDB: rendering of queries, streams of positions, Arrow tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(
 
 
 def widen_types(data: pa.Table) -> pa.Table:
-    """Return the values in types of all engines: unsigned integers wider, times in microseconds, NULLs as text.
+    """Return an Arrow table in types that every engine has.
+
+    Unsigned integers become wider, times get microseconds, and columns of NULL alone become texts.
 
     >>> widen_types(pa.table({"a": pa.array([255], pa.uint8())})).schema.field("a").type
     DataType(int16)
@@ -53,7 +55,7 @@ BATCH = 2**20  # rows that are handed over at a time, so that nothing of n rows 
 
 
 def stream_positions(*numbers: NDArray[Any]) -> pa.RecordBatchReader:
-    """Return (pos, bid), or (pos, bid, code), of every position, as a stream."""
+    """Return a stream of rows (pos, bid) or (pos, bid, code), one for each record, with pos counted from 0."""
     schema = pa.schema(list(POSITIONS)[: 1 + len(numbers)])
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -75,13 +77,13 @@ ALIKE = frozenset(
 
 @dataclass(frozen=True)
 class RemoteDialect:
-    """The SQL of an engine other than DuckDB.
+    """The SQL dialect of an engine other than DuckDB.
 
     Attributes:
         name: The engine's name in messages.
-        dialect: Its dialect by sqlglot's name.
-        allowed: Its own functions and kinds of nodes.
-        collation: The collation by which texts compare as their bytes do.
+        dialect: The name of its dialect in sqlglot.
+        allowed: The engine's own functions and kinds of nodes that queries may use, beside the portable ones.
+        collation: The collation in which texts compare byte by byte.
     """
 
     name: str
@@ -90,15 +92,15 @@ class RemoteDialect:
     collation: exp.Expr
 
     def render_sql(self, tree: exp.Expr, place: Callable[[exp.Table], str | None] | None = None) -> str:
-        """Return the SQL of a tree.
+        """Return a query in the SQL of this engine.
 
         Args:
-            tree: The tree.
-            place: Returns the name of a table in that engine, or None for the table's own name. Without it all tables
-                have their own names.
+            tree: The query.
+            place: Returns the name of a table in that engine, or None to keep its name. Without it, all tables keep
+                their names.
 
         Raises:
-            EngineError: The tree is outside the portable subset.
+            EngineError: The query is outside the portable subset.
         """
         foreign = foreign_nodes(tree, TRANSLATED | ALIKE | self.allowed) | unordered_windows(tree)
         if foreign:
@@ -119,7 +121,7 @@ class RemoteDialect:
             raise EngineError(f"{self.name}: {error}") from error
 
     def translate_node(self, node: exp.Expr) -> exp.Expr:
-        """Return a node as the engine writes it."""
+        """Return a node in the form in which the engine writes it."""
         match node:
             case exp.DataType(this=exp.DType.INT128):
                 return exp.DataType.build("DECIMAL(38, 0)")
@@ -132,7 +134,7 @@ class RemoteDialect:
         return node
 
     def write_view(self, view: ViewDefinition, schema: str) -> str:
-        """Return the SELECT of a view over the tables of a schema."""
+        """Return the SELECT of a view, with its tables taken from a schema."""
         query = qualify_tables(view.query, schema)
         for one in query.find_all(exp.Table):
             if one.catalog:
@@ -142,15 +144,15 @@ class RemoteDialect:
 
 
 def temporary_name(table: exp.Table) -> str | None:
-    """Return the name of a temporary relation that privsql made, without the prefix; None for any other table."""
+    """Return the name of a temporary relation that privsql made, without its prefix; None for any other table."""
     return table.name.removeprefix(PREFIX) if "temp" in (table.catalog, table.db) else None
 
 
 def call_function(name: str, *arguments: exp.Expr) -> exp.Anonymous:
-    """Return a function of an engine's own."""
+    """Return a call of one of the engine's own functions."""
     return exp.Anonymous(this=name, expressions=list(arguments))
 
 
 def as_tuples(data: pa.Table) -> list[tuple[Any, ...]]:
-    """Return the rows of a table, as Python's values."""
+    """Return the rows of an Arrow table as tuples of Python's values."""
     return list(zip(*(column.to_pylist() for column in data.columns), strict=True))

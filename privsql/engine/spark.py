@@ -1,7 +1,7 @@
-"""Spark: sessions that privsql can trust, its dialect, relations, sources, and releases that Spark writes and reads.
+"""Run privsql in Spark: sessions that it can trust, its dialect, relations, and sources.
 
-pyspark 4 or later and Java 17 (the extra ``privsql[spark]``); tables cross the border as Arrow and never as pandas,
-which would turn NULL into NaN.
+It needs pyspark 4 or later and Java 17 (the extra ``privsql[spark]``). Tables are exchanged as Arrow and never as
+pandas, which would turn NULL into NaN.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ MISSING = (exp.DType.UUID, exp.DType.TIME, exp.DType.UTINYINT, exp.DType.USMALLI
 
 
 class SparkDialect(RemoteDialect):
-    """Spark's SQL."""
+    """Translate queries to Spark's SQL."""
 
     def translate_node(self, node: exp.Expr) -> exp.Expr:
         match node:
@@ -90,7 +90,7 @@ ENGINE = SparkDialect("Spark", SPARK, HASH_FUNCTIONS, exp.var(PLAIN))
 
 
 def type_name(kind: spark.DataType) -> str:
-    """Return a type by its name in ``privsql.engine.sqlfiles``, or Spark's own name without one.
+    """Return the name of a Spark type in ``privsql.engine.sqlfiles``, or Spark's own name if it has none.
 
     >>> type_name(spark.DecimalType(10, 2)), type_name(spark.ArrayType(spark.IntegerType()))
     ('DECIMAL(10,2)', 'INTEGER[]')
@@ -103,7 +103,11 @@ def type_name(kind: spark.DataType) -> str:
 
 
 def as_spark_types(data: pa.Table) -> pa.Table:
-    """Return an Arrow table in types that Spark has; ``EngineError`` names a column whose type it lacks."""
+    """Return an Arrow table with its columns converted to types that Spark has.
+
+    Raises:
+        EngineError: A column has a type without a counterpart in Spark; the message names the column.
+    """
     for field in data.schema:
         if pa.types.is_time(field.type):
             raise EngineError(f"Spark has no type for column {field.name!r}: {field.type}")
@@ -138,10 +142,17 @@ warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", F
 
 
 def start_session(options: Options, settings: dict[str, str] | None = None) -> SparkSession:
-    """Return a session of this machine's own; Java is started once per process and ends with it.
+    """Return a session that runs on this machine.
 
-    ``settings`` hold for the first session of a process only, as do memory and threads of ``options``.
-    Raises ``EngineError`` where Java 17 is missing.
+    Java is started once per process and ends with it. So memory, threads and ``settings`` only take effect for the
+    first session of a process.
+
+    Args:
+        options: How the command runs: memory, threads and progress.
+        settings: Further settings of Spark.
+
+    Raises:
+        EngineError: Java 17 is missing.
     """
     cores = options.threads or os.cpu_count() or 1
     chosen = STARTED | DEMANDED
@@ -163,8 +174,8 @@ def start_session(options: Options, settings: dict[str, str] | None = None) -> S
 def _java_folder() -> Path:
     """Return a private folder for Java's temporary files; it is removed when the process ends.
 
-    Spark makes a folder for tables of its own, too, which would stand wherever privsql is called. The room lies where
-    other temporary folders of privsql's do, and is swept with them.
+    It lies where privsql has its other temporary folders, so that it is cleaned up with them. Spark's own folder for
+    tables goes there as well; otherwise it would appear in the working directory.
     """
     folder = Folder(ROOM, Path(tempfile.gettempdir()), masked=False)
     atexit.register(folder.remove)
@@ -173,13 +184,13 @@ def _java_folder() -> Path:
 
 @contextmanager
 def connect_session(address: str) -> Iterator[SparkSession]:
-    """Yield a session of one's own at a Spark Connect address, ``sc://host:port``; what follows may be secret.
+    """Yield a new session at a Spark Connect address ``sc://host:port``; the rest of the address may be secret.
 
-    The session is given back to the server at the end. pyspark would try that when the process ends, for ten minutes if
-    the server is gone.
+    The session is released at the end. Without that, pyspark would try to release it when the process ends, for ten
+    minutes if the server is gone.
 
     Raises:
-        EngineError: The server does not answer for a quarter of a minute.
+        EngineError: The server does not answer within 15 seconds.
     """
     place = address.partition("/;")[0]
     try:
@@ -206,7 +217,11 @@ def connect_session(address: str) -> Iterator[SparkSession]:
 
 
 def require_trusted_session(session: object) -> SparkSession:
-    """Return a session of somebody else; ``UsageError`` unless ANSI mode is on and texts are in UTC."""
+    """Return a session that a caller opened, after checks of its settings.
+
+    Raises:
+        UsageError: ANSI mode is off, or texts of times are not in UTC.
+    """
     if not all(hasattr(session, name) for name in ("sql", "conf", "createDataFrame", "catalog")):
         raise UsageError(f"{type(session).__name__} is not a Spark session")
     known = cast("SparkSession", session)  # Spark Connect's class is another one
@@ -219,7 +234,11 @@ def require_trusted_session(session: object) -> SparkSession:
 
 
 def require_ansi_mode(session: SparkSession) -> SparkSession:
-    """Return the session if a failed cast raises an error in it; ``EngineError`` otherwise."""
+    """Return the session if a failed cast raises an error in it (ANSI mode).
+
+    Raises:
+        EngineError: ANSI mode is off.
+    """
     try:
         session.range(1).selectExpr("CAST('x' AS INT) AS number").toArrow()
     except NumberFormatException:
@@ -228,9 +247,9 @@ def require_ansi_mode(session: SparkSession) -> SparkSession:
 
 
 def shares_files(session: SparkSession, folder: Path) -> bool:
-    """Return True if this machine sees the files that the session's workers write into a folder; they try it.
+    """Return True if this machine sees the files that the session's workers write into a folder.
 
-    Workers that do not see the folder, or may not write into it, leave files out, or fail.
+    This is tried out. Workers that do not see the folder, or may not write into it, leave out files or fail.
     """
     if is_local(session):
         return True
@@ -245,7 +264,7 @@ def shares_files(session: SparkSession, folder: Path) -> bool:
 
 
 def is_local(session: SparkSession) -> bool:
-    """Return True if the session's workers are threads of this machine."""
+    """Return True if the session's workers are threads on this machine."""
     try:
         return str(session.sparkContext.master).startswith("local[")
     except (PySparkException, AttributeError):  # Spark Connect has no context
@@ -253,14 +272,17 @@ def is_local(session: SparkSession) -> bool:
 
 
 def count_written(folder: Path) -> int:
-    """Return the rows of the files of a written folder that this machine sees."""
+    """Return the number of rows in the Parquet files of a folder, as far as this machine sees them."""
     return sum(int(pq.read_metadata(part).num_rows) for part in folder.glob("part-*.parquet"))
 
 
 def write_counted(frame: DataFrame, folder: Path, **options: str) -> None:
-    """Write rows as a folder of Parquet; ``EngineError`` unless this machine sees all rows that workers have written.
+    """Write rows as a folder of Parquet files, and check that this machine sees all of them.
 
-    A worker that joins late may not see the folder. Its rows would be missing.
+    A worker that joins later may not see the folder, and its rows would be missing.
+
+    Raises:
+        EngineError: Rows are missing.
     """
     if is_local(frame.sparkSession):
         frame.write.options(**options).parquet(file_address(folder))
@@ -274,7 +296,7 @@ def write_counted(frame: DataFrame, folder: Path, **options: str) -> None:
 
 
 def file_address(path: Path) -> str:
-    """Return the address of a file or folder, which Spark would look for in its default file system otherwise."""
+    """Return the ``file://`` address of a path; without it Spark would look in its default file system."""
     return f"file://{path.absolute()}"
 
 
@@ -286,7 +308,7 @@ def _configure_session(session: SparkSession) -> SparkSession:
 
 @contextmanager
 def translate_spark_errors() -> Iterator[None]:
-    """Raise Spark's errors as privsql's, one line each."""
+    """Turn Spark's errors into privsql's, one line each."""
     logging.getLogger(TALKER).disabled = True
     try:
         yield
@@ -305,7 +327,7 @@ def translate_spark_errors() -> Iterator[None]:
 
 
 def _error_line(error: BaseException) -> str:
-    """Return the first line of an error, without Spark's class before it and state behind it."""
+    """Return the first line of an error, without the name of Spark's error class and the SQL state."""
     text = str(error).strip()
     called = CALLED.search(text)  # by another process
     lines = [called[1]] if called else text.splitlines() or [""]
@@ -325,7 +347,7 @@ _NUMBERS = itertools.count()  # of what stores relations in this process: severa
 
 
 class SparkRelations:
-    """Relations of one session; ``spill`` is a folder that the workers see, or None."""
+    """Relations in one session of Spark; ``spill`` is a folder that its workers share, or None if there is none."""
 
     keeps_order = False
     tables: Collection[str] = ()  # those of a release that are meant where no database is named
@@ -338,7 +360,7 @@ class SparkRelations:
         self._made: dict[str, Path | None] = {}  # names, and the folders in which they lie
 
     def close(self) -> None:
-        """Drop all relations; the session goes on."""
+        """Drop all relations; the session stays open."""
         self.drop(*reversed(self._made))
 
     def __enter__(self) -> Self:
@@ -348,7 +370,10 @@ class SparkRelations:
         self.close()
 
     def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """Return 63 bits of the MD5 of texts as DuckDB does: the upper half of a number in little-endian order."""
+        """Return the expression for 63 bits of the MD5 digest of texts, equal to DuckDB's result.
+
+        They are the upper bits of a number in little-endian order.
+        """
         hexadecimal = call_function("md5", concat_texts(texts))
         numbers = [exp.Literal.number(place) for place in range(31, 16, -2)]
         turned = call_function(
@@ -372,7 +397,7 @@ class SparkRelations:
 
     @contextmanager
     def stream_batches(self, query: exp.Expr, rows: int) -> Iterator[pa.RecordBatchReader]:
-        """Yield the rows of a query in its order, so many at a time; without a spill folder they are in memory."""
+        """Yield a stream of a query's rows in order; without a spill folder all rows are held in memory."""
         with translate_spark_errors():
             frame = self._frame(query)
             if self.spill is None:
@@ -401,16 +426,19 @@ class SparkRelations:
         return [Field(field.name, type_name(field.dataType)) for field in schema]
 
     def reserve_memory(self, size: int, what: str) -> None:
-        """Do nothing: the memory is another process's."""
+        """Do nothing, because Spark does not use the memory of this process."""
 
     # Making ---
 
     def _session_name(self, name: str) -> str:
-        """Return the name under which a relation stands in the session."""
+        """Return the name that a relation of privsql has in the session."""
         return f"privsql_{self.number}_{name}"
 
     def _name_relation(self, one: exp.Table) -> str | None:
-        """Return the relation of privsql's own, temporary or of a release, that a table is; None for others."""
+        """Return the name of privsql's own relation that a table refers to; None for any other table.
+
+        Such a relation is temporary or belongs to a release.
+        """
         is_released = one.catalog == RELEASE or (not one.db and one.name in self.tables)
         return f"{INSIDE}{one.name}" if is_released else temporary_name(one)
 
@@ -429,7 +457,7 @@ class SparkRelations:
             self._store_frame(name, self._frame(query))
 
     def create_from_sql(self, name: str, query: str) -> None:
-        """Materialise a SELECT of the publisher's, in Spark's SQL, as a temporary table."""
+        """Store the result of a publisher's SELECT, in Spark's SQL, as a temporary table."""
         with translate_spark_errors():
             self._store_frame(name, self.session.sql(one_select(query, SPARK)))
 
@@ -439,7 +467,7 @@ class SparkRelations:
             self._register_view(name, self._frame(query), None)
 
     def register_arrow(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
-        """Make an Arrow table readable under ``name``; a stream is read at once."""
+        """Make an Arrow table readable under ``name``; a stream is read completely first."""
         table = as_spark_types(data.read_all() if isinstance(data, pa.RecordBatchReader) else data)
         with translate_spark_errors():
             frame = self.session.createDataFrame(table, schema=from_arrow_schema(table.schema))
@@ -460,11 +488,11 @@ class SparkRelations:
         self._register_view(name, self._read_folder(folder, frame), folder)
 
     def _read_folder(self, folder: Path, frame: DataFrame) -> DataFrame:
-        """Return the rows of a folder to which those of ``frame`` were written."""
+        """Return the rows of a folder that were written from ``frame``, with its column types."""
         return self.session.read.schema(frame.schema).parquet(file_address(folder))
 
     def _write_frame(self, frame: DataFrame, spill: Path) -> Path:
-        """Return the folder to which the rows were written: its files lie in their order."""
+        """Write rows to a new folder and return it; its files, sorted by name, hold the rows in order."""
         folder = spill / f"spark-{self.number}-{next(self._folders)}"
         write_counted(frame, folder)
         return folder
@@ -495,10 +523,10 @@ WRITTEN = {"compression": "zstd"}
 
 
 class SparkWarehouse(SparkRelations):
-    """Relations beside a publisher's table."""
+    """The publisher's source in Spark, and relations made from it."""
 
     def __init__(self, session: SparkSession, here: Path, options: Options | None = None) -> None:
-        """Use a session; folder ``here`` takes fetched files, and stored relations if the workers see it."""
+        """Use a session; ``here`` is a folder for fetched files, and for stored relations if the workers share it."""
         super().__init__(session, here if shares_files(session, here) else None, options)
         self._here = here
         self._write: Callable[[str, DataFrame], DataFrame] | None = None  # of a table of the release
@@ -506,7 +534,10 @@ class SparkWarehouse(SparkRelations):
         self._files: dict[Path, set[tuple[str, int, int]]] = {}  # of the source, as they were when it was mounted
 
     def mount(self, name: str, origin: Origin) -> None:
-        """Make the publisher's table readable as ``name``; all but files is stored, since it might change meanwhile."""
+        """Make the publisher's table readable as ``name``.
+
+        Anything but files is stored, because it might change in the meantime.
+        """
         frame = self._open_origin(origin)
         with translate_spark_errors():
             if origin.path is not None and origin.query is None:
@@ -537,7 +568,7 @@ class SparkWarehouse(SparkRelations):
                 raise GuaranteeError(f"{changed[0]} changed while it was read; nothing written")
 
     def close(self) -> None:
-        """Drop all relations and names."""
+        """Drop all relations and the names that were added to the session."""
         for name in self._shown:
             with translate_spark_errors():
                 self.session.catalog.dropTempView(name)
@@ -545,7 +576,7 @@ class SparkWarehouse(SparkRelations):
         super().close()
 
     def list_collations(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
-        """Return the collations of columns that do not compare texts by their bytes."""
+        """Return the collations of the columns that do not compare texts byte by byte."""
         with translate_spark_errors():
             schema = self._frame(all_rows(source)).schema
         collations = {field.name: getattr(field.dataType, "collation", PLAIN) for field in schema}
@@ -571,7 +602,7 @@ class SparkWarehouse(SparkRelations):
         self._write = cast("Any", stage).write_table
 
     def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
-        """Materialise a query as a temporary table, or as a table of the release, rows in its order."""
+        """Store the result of a query as a temporary table or as a table of the release, with rows in order."""
         if into != RELEASE or self._write is None:
             super().create_table(name, query, into=into, title=title)
             return
@@ -581,7 +612,7 @@ class SparkWarehouse(SparkRelations):
             self._register_view(f"{INSIDE}{name}", self._write(name, self._frame(query)), None)
 
     def _write_folder(self, folder: Path, name: str, frame: DataFrame) -> DataFrame:
-        """Write a table of the release as a folder of Parquet in ``folder``; return it as it lies there."""
+        """Write a table of the release as a folder of Parquet files inside ``folder``, and return its rows."""
         target = folder / f"{name}.parquet"
         if self.spill is None:
             frame = frame.localCheckpoint()
@@ -597,9 +628,9 @@ class SparkWarehouse(SparkRelations):
         return sorted(folder.iterdir())
 
     def _write_parts(self, frame: DataFrame, folder: Path) -> None:
-        """Write rows, in their order, as a folder of Parquet files of this machine's.
+        """Write rows in order as a folder of Parquet files on this machine.
 
-        Where workers do not see it, the rows come over as Arrow, all at once.
+        If the workers do not share the folder, all rows pass through this process as one Arrow table.
         """
         if self.spill is not None:
             written = self.spill / f"written-{self.number}-{next(self._folders)}"
@@ -613,7 +644,14 @@ class SparkWarehouse(SparkRelations):
 
 
 def refuse_more(what: str, frame: DataFrame, most: int, why: str = COPIED) -> None:
-    """Raise ``EngineError`` for more than ``most`` rows, before anything is made of them."""
+    """Raise ``EngineError`` if a result has more than ``most`` rows, before it is copied.
+
+    Args:
+        what: What the message calls the result.
+        frame: The result.
+        most: The largest number of rows.
+        why: The clause of the message that says what limits the number.
+    """
     with translate_spark_errors():
         rows = frame.count()
     if rows > most:
@@ -621,7 +659,11 @@ def refuse_more(what: str, frame: DataFrame, most: int, why: str = COPIED) -> No
 
 
 def list_files(path: Path) -> set[tuple[str, int, int]]:
-    """Return the name, size and time of a file, or of all files in a folder; ``EngineError`` if there is none."""
+    """Return the name, size and modification time of a file, or of all files below a folder.
+
+    Raises:
+        EngineError: The path does not exist.
+    """
     if not path.exists():
         raise EngineError(f"{path}: no such file")
     stats = [(one, one.stat()) for one in (path.rglob("*") if path.is_dir() else (path,)) if one.is_file()]
@@ -629,7 +671,10 @@ def list_files(path: Path) -> set[tuple[str, int, int]]:
 
 
 def only_parts(folder: Path) -> None:
-    """Leave nothing in a written folder but its parts, under names that say their order and nothing else."""
+    """Delete everything in a written folder but its data files, and rename these in their order.
+
+    The new names are ``part-00000.parquet`` and so on, so that they reveal nothing but the order.
+    """
     parts = sorted(folder.glob("part-*.parquet"))
     for entry in folder.iterdir():
         if entry not in parts:
@@ -642,7 +687,14 @@ def only_parts(folder: Path) -> None:
 def open_warehouse(
     spill: Path, options: Options, session: object | None, remote: str | None
 ) -> Iterator[SparkWarehouse]:
-    """Yield a warehouse in a session that is given, at an address, or of this machine's own."""
+    """Yield a warehouse in a given session, in a new session at an address, or in one on this machine.
+
+    Args:
+        spill: A folder for stored relations.
+        options: How the command runs.
+        session: A session that a caller has open; None if there is none.
+        remote: The address of a Spark Connect server; None for this machine.
+    """
     with (
         connect_session(remote) if remote and session is None else nullcontext(session) as there,
         SparkWarehouse(

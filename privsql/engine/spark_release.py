@@ -1,4 +1,4 @@
-"""Releases in Spark: tables that are counted where they lie, and schemas of its catalog that take releases."""
+"""Check and query releases in Spark, and write releases to schemas of its catalog."""
 
 from __future__ import annotations
 
@@ -48,14 +48,21 @@ PLACES = {"privsql: file": "_metadata.file_name", "privsql: row": "_metadata.row
 
 
 class SparkRelease(SparkRelations):
-    """The tables of a release, and relations beside them. A table without a database is the release's.
+    """The tables of a release in Spark, and temporary relations beside them.
 
-    Relations that are made stay in Spark's memory. Rows have the order of their files and of their places in these.
-    Views of one table have that order as well. Windows that count rows as they are stored use it.
+    A table name without a database refers to the release. Rows have the order of the release's files and of the rows in
+    each file; views of a single table keep that order. Window functions that depend on the stored order use it.
+    Relations that are made stay in Spark's memory if there is no spill folder.
     """
 
     def __init__(self, session: SparkSession, tables: Mapping[str, DataFrame], spill: Path | None = None) -> None:
-        """Read the tables, each of files of Parquet."""
+        """Use a session.
+
+        Args:
+            session: The session.
+            tables: The rows of each table by its name, read from Parquet files.
+            spill: A folder that the workers share; None keeps relations in Spark's memory.
+        """
         super().__init__(session, spill)
         self.tables: frozenset[str] = frozenset()
         self._placed: set[str] = set()  # relations whose rows have places
@@ -89,7 +96,12 @@ class SparkRelease(SparkRelations):
 
 
 def open_spark_release(session: object, tables: Mapping[str, Sequence[Path]]) -> SparkRelease:
-    """Return the tables of a release, by name the Parquet files of each, in a session whose workers see them."""
+    """Return the tables of a release in a session whose workers see its files.
+
+    Args:
+        session: A session that a caller opened.
+        tables: The Parquet files of each table, by its name.
+    """
     there = require_trusted_session(session)
     with translate_spark_errors():
         frames = {name: there.read.parquet(*map(file_address, parts)) for name, parts in tables.items()}
@@ -111,20 +123,20 @@ HIVE = "[transient_lastDdlTime="  # a property that each table of a Hive metasto
 
 
 class SparkSchemas(RemoteSchemas):
-    """A session of Spark, whose schemas are those of database ``STAGE``, beside one of DuckDB."""
+    """A session of DuckDB beside one of Spark, whose schemas appear as those of database ``STAGE``."""
 
     def __init__(self, session: SparkSession, *, rows: bool = True) -> None:
-        """Use a session; ``rows`` tells whether copies have the rows of all tables, or only those of the manifest."""
+        """Use a session; if ``rows`` is false, copies hold the rows of the manifest only, and no others."""
         super().__init__()
         self.session, self._rows = session, rows
 
     def run_statement(self, sql: str) -> list[tuple[Any, ...]]:
-        """Run a statement and fetch its rows."""
+        """Run a statement in Spark's SQL and return its rows."""
         with translate_spark_errors():
             return [tuple(row) for row in self.session.sql(sql).collect()]
 
     def write_frame(self, schema: str, name: str, frame: DataFrame) -> DataFrame:
-        """Write rows, in their order, as a new table."""
+        """Write rows in order as a new table, and return the rows of that table."""
         with translate_spark_errors():
             frame.write.format("parquet").options(**WRITTEN).saveAsTable(_write_name(schema, name))
         return self.read_table(schema, name)
@@ -135,11 +147,11 @@ class SparkSchemas(RemoteSchemas):
             return self.session.table(_write_name(schema, name))
 
     def name_stage(self, schema: str) -> str:
-        """Return the name of the stage of a schema."""
+        """Return the name of the schema in which the tables for ``schema`` are staged."""
         return f"{DRAFT}{schema}"
 
     def make_schema(self, schema: str, comment: str | None = None) -> None:
-        """Make a schema, which may exist unless it gets a comment."""
+        """Create a schema. With a comment it must be new; without one it may exist already."""
         if comment is None:
             self.run_statement(f"CREATE SCHEMA IF NOT EXISTS {_write_name(schema)}")
         else:
@@ -150,11 +162,14 @@ class SparkSchemas(RemoteSchemas):
         return dict(self.run_statement(f"DESCRIBE SCHEMA EXTENDED {_write_name(schema)}")).get("Comment") or ""
 
     def mark_switch(self, schema: str) -> None:
-        """Note in a stage that its tables are being renamed; a Hive metastore changes no comment."""
+        """Create a marker table in a stage, which says that the renaming of tables has begun.
+
+        The comment of the stage can't hold the mark, because a Hive metastore does not let a comment change.
+        """
         self.run_statement(f"CREATE TABLE {_write_name(schema, SWITCHING)} (a INT) USING parquet")
 
     def has_switched(self, schema: str) -> bool:
-        """Return whether that is noted."""
+        """Return whether ``mark_switch`` has marked a stage."""
         return SWITCHING in self.list_tables(schema)
 
     def drop_schema(self, schema: str) -> None:
@@ -170,7 +185,7 @@ class SparkSchemas(RemoteSchemas):
         self.run_statement(f"ALTER TABLE {_write_name(schema, before)} RENAME TO {_write_name(schema, after)}")
 
     def make_view(self, schema: str, view: ViewDefinition) -> None:
-        """Make a view with its comment."""
+        """Create a view with its comment."""
         defined = f"COMMENT {_write_text(view.comment)} AS {ENGINE.write_view(view, schema)}"
         self.run_statement(f"CREATE VIEW {_write_name(schema, view.name)} {defined}")
 
@@ -183,12 +198,12 @@ class SparkSchemas(RemoteSchemas):
         return [*(("user function", name, "") for (name,) in functions), *described]
 
     def list_tables(self, schema: str) -> list[str]:
-        """Return the tables and views of a schema."""
+        """Return the names of the tables and views in a schema, without temporary ones."""
         listed = self.run_statement(f"SHOW TABLES IN {_write_name(schema)}")
         return [name for _, name, is_temporary in listed if not is_temporary]
 
     def _describe_table(self, schema: str, name: str) -> Objects:
-        """Return a table or view with its comments and properties."""
+        """Return a table or view, its comments and its properties, each as (kind, name, text)."""
         rows = self.run_statement(f"DESCRIBE TABLE EXTENDED {_write_name(schema, name)}")
         begin = max(place for place, row in enumerate(rows) if row[0] == DETAILS)
         details = {key: text for key, text, _ in rows[begin:]}
@@ -207,7 +222,10 @@ class SparkSchemas(RemoteSchemas):
         return [Field(one.name, type_name(one.dataType)) for one in self.read_table(schema, name).schema]
 
     def state_definition(self, schema: str, stated: Definition) -> dict[tuple[str, str], str]:
-        """Return a view as it is written down there; Spark's SQL makes no aggregate functions."""
+        """Return the text of a view as this catalog would hold it; nothing for functions.
+
+        Spark's SQL can't define aggregate functions.
+        """
         if self.has_views and isinstance(stated, ViewDefinition):
             return {("view", stated.name): ENGINE.write_view(stated, schema)}
         return {}
@@ -257,12 +275,24 @@ class SparkSchemas(RemoteSchemas):
 
 
 class SparkFolders(SparkSchemas):
-    """Folders of Parquet where Hadoop's file systems reach: one by its address stands for a schema, without views."""
+    """Folders of Parquet in a file system that Hadoop reaches.
+
+    A folder stands for a schema and is named by its address. It can't hold views.
+    """
 
     has_views = False
 
     def __init__(self, session: SparkSession, place: str, *, rows: bool = True) -> None:
-        """Raise ``EngineError`` where no file system of the session's reaches ``place``."""
+        """Use a place in a file system of the session.
+
+        Args:
+            session: The session.
+            place: The address of the folder.
+            rows: Whether copies hold the rows of all tables; else only those of the manifest.
+
+        Raises:
+            EngineError: The session has no file system that reaches ``place``.
+        """
         super().__init__(session, rows=rows)
         self._place, virtual = place, getattr(session, "_jvm", None)
         if virtual is None:
@@ -340,7 +370,7 @@ class SparkFolders(SparkSchemas):
         return SWITCHING in self._list_names(schema)
 
     def _write_text(self, schema: str, name: str, comment: str) -> None:
-        """Write a new file."""
+        """Write a text into a new file of a folder."""
         with translate_spark_errors():
             stream = self._system.create(self._path(schema, name), False)
             stream.write(bytearray(comment.encode()))
@@ -356,7 +386,7 @@ class SparkFolders(SparkSchemas):
         self._rename(f"{schema}/{before}{ENDING}", f"{schema}/{after}{ENDING}")
 
     def make_view(self, schema: str, view: ViewDefinition) -> None:
-        """Do nothing: whoever opens the folder makes the views."""
+        """Do nothing: whoever opens the folder creates the views."""
 
     def _rename(self, before: str, after: str) -> None:
         with translate_spark_errors():
@@ -370,16 +400,19 @@ class SparkFolders(SparkSchemas):
 
 
 class SparkStage(SparkRelease):
-    """A schema in which a release is staged, with its tables as those of database ``release``."""
+    """A schema in which a release is prepared before it replaces the target.
+
+    Its tables appear as those of database ``release``.
+    """
 
     def __init__(self, schemas: SparkSchemas, target: str, last: str, owner: Path) -> None:
-        """Prepare a stage.
+        """Prepare a stage without creating its schema.
 
         Args:
             schemas: The schemas of the catalog.
             target: The schema that becomes the release.
-            last: The table that makes it a release, which comes last.
-            owner: A folder that goes with this process.
+            last: The manifest table, which is published last and makes the schema a release.
+            owner: A folder that disappears when this process ends, by which other processes see whether it is alive.
         """
         super().__init__(schemas.session, {})
         self._schemas, self._target, self._last, self.schema = schemas, target, last, schemas.name_stage(target)
@@ -387,7 +420,7 @@ class SparkStage(SparkRelease):
         self._written: list[str] = []
 
     def __enter__(self) -> Self:
-        """Make the schema."""
+        """Remove what a killed publication left, and create the schema of the stage."""
         self.sweep()
         self._schemas.make_schema(self.schema, self._owner)
         return self
@@ -398,7 +431,11 @@ class SparkStage(SparkRelease):
             self._schemas.drop_schema(self.schema)
 
     def sweep(self) -> None:
-        """Remove the stage of a killed publication; ``UsageError`` while another one is at work there."""
+        """Remove the stage that a killed publication has left, if there is one.
+
+        Raises:
+            UsageError: Another publication into the same target is running, or was killed on another machine.
+        """
         if self._schemas.find_schema(STAGE, self.schema) is None:
             return
         host, _, folder = self._schemas.read_comment(self.schema).partition(" ")
@@ -410,7 +447,10 @@ class SparkStage(SparkRelease):
         self._schemas.drop_schema(self.schema)
 
     def _clear_target(self, *, switching: bool) -> None:
-        """Remove copied tables that were not renamed; if the last table is missing, remove the renamed ones as well."""
+        """Remove copied tables that were not renamed yet from the target.
+
+        If renaming had begun (``switching``) and the last table is missing, the renamed tables are removed as well.
+        """
         present = {name: kind for kind, name, _ in self._schemas.list_objects(STAGE, self._target) if kind != "comment"}
         staged = self._schemas.list_tables(self.schema)
         names = [f"{NEW}{name}" for name in staged] + (staged if switching and self._last not in present else [])
@@ -418,7 +458,7 @@ class SparkStage(SparkRelease):
             self._schemas.drop_object(self._target, present[name], name)
 
     def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
-        """Materialise a query as a temporary table, or as a table of the release, rows in its order."""
+        """Store the result of a query as a temporary table or as a table of the release, with rows in order."""
         if into != RELEASE:
             super().create_table(name, query, into=into, title=title)
         else:
@@ -461,7 +501,11 @@ class SparkStage(SparkRelease):
             raise
 
     def _copy_table(self, name: str) -> None:
-        """Copy a table into the target under another name; ``GuaranteeError`` if the copy has other rows."""
+        """Copy a table from the stage into the target under a provisional name.
+
+        Raises:
+            GuaranteeError: The copy does not hold the same rows as the table that was checked.
+        """
         names = [one.name for one in self._schemas.list_columns(self.schema, name)]
         rows = exp.select(*map(column, names)).from_(table(name, RELEASE)).order_by(*map(column, PLACES))
         copy = self._schemas.write_frame(self._target, f"{NEW}{name}", self._frame(rows))
@@ -473,13 +517,19 @@ class SparkStage(SparkRelease):
 
 
 class SparkCatalog(CopiedSchemas):
-    """The catalog of a caller's session, or with ``folder`` the release in that folder."""
+    """The catalog of a caller's session or, if ``folder`` is given, the release in that folder."""
 
     file: Path | None = None
     label, counts = SPARK, True
 
     def __init__(self, session: SparkSession | None, folder: str | None = None, *, rows: bool = True) -> None:
-        """Use the catalog of a session; None starts one of this machine's own when it is needed."""
+        """Use the catalog of a session.
+
+        Args:
+            session: The session; None starts one on this machine when it is first needed.
+            folder: The address of a folder that holds one release; None for the catalog.
+            rows: Whether copies hold the rows of all tables; else only those of the manifest.
+        """
         super().__init__()
         self._given, self._folder, self._rows = session, folder, rows
 
@@ -524,7 +574,15 @@ class SparkCatalog(CopiedSchemas):
 
 
 def find_catalog(session: object, folder: str | None = None) -> SparkCatalog:
-    """Return the catalog of a session, or a folder by its address; ``UsageError`` for one that can't be trusted."""
+    """Return the catalog of a session, or the release database of a folder.
+
+    Args:
+        session: The session; None starts one on this machine.
+        folder: The address of the folder; None for the catalog.
+
+    Raises:
+        UsageError: The session's settings can't be trusted.
+    """
     return SparkCatalog(None if session is None else require_trusted_session(session), folder)
 
 
@@ -533,5 +591,5 @@ def _write_text(text: str) -> str:
 
 
 def _write_name(schema: str, name: str | None = None) -> str:
-    """Return the name of a schema, or of a table in it, as Spark's SQL has it."""
+    """Return the name of a schema, or of a table in it, quoted for Spark's SQL."""
     return exp.table_(schema if name is None else name, None if name is None else schema, quoted=True).sql(SPARK)

@@ -1,7 +1,8 @@
-"""The only reader of ``sql/``: one file is one SELECT in DuckDB's dialect, with holes filled on the syntax tree.
+"""Read the files of ``sql/``: each is one SELECT in DuckDB's dialect, with holes that are filled on its syntax tree.
 
-Files outside ``sql/duckdb/`` hold only portable nodes, which are checked against an allowlist after filling. What means
-the same on every engine is here as well: columns by role, and texts of values.
+No other module reads these files. Files outside ``sql/duckdb/`` may use only portable kinds of nodes, which are checked
+against an allowlist after filling. The module also holds what means the same on every engine: columns by role, and
+texts of values.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ BY_PLACE = (exp.RowNumber, exp.Lag)  # window functions that say nothing where n
 
 
 def list_nodes(tree: exp.Expr) -> list[exp.Expr]:
-    """Return the nodes of a tree, from its top down; ``walk`` takes twice as long."""
+    """Return the nodes of a tree from its top down; sqlglot's ``walk`` takes twice as long."""
     nodes = [tree]
     for node in nodes:  # those that are added are visited, too
         for value in node.args.values():
@@ -57,7 +58,9 @@ def list_nodes(tree: exp.Expr) -> list[exp.Expr]:
 
 
 def foreign_nodes(tree: exp.Expr, known: frozenset[str] = frozenset()) -> set[str]:
-    """Return the parts of a tree outside the portable subset, except ``known`` kinds and functions, in lower case.
+    """Return the names of the parts of a tree that are not in the portable subset of SQL.
+
+    Kinds of nodes and functions in ``known`` (names of functions in lower case) are allowed as well.
 
     >>> import sqlglot
     >>> sorted(foreign_nodes(sqlglot.parse_one("SELECT hash(a), b // 2 FROM t POSITIONAL JOIN u", dialect="duckdb")))
@@ -74,10 +77,10 @@ def foreign_nodes(tree: exp.Expr, known: frozenset[str] = frozenset()) -> set[st
 
 
 def unfit_nodes(filling: exp.Expr) -> set[str]:
-    """Return the nodes of a filling that no hole of a portable file may have: clauses that choose rows.
+    """Return the kinds of nodes in a filling that are forbidden in portable files, such as clauses that choose rows.
 
-    Scalar expressions are allowed: an analyst's, and those that an engine has for texts and digests. They mean what the
-    engine at hand takes them for. Another engine checks the whole tree again.
+    Scalar expressions are allowed, including an analyst's and an engine's own functions for texts and digests. They
+    mean what the engine in use understands. Any other engine checks the whole tree again.
     """
     kinds = set()
     for node in list_nodes(filling):
@@ -89,7 +92,10 @@ def unfit_nodes(filling: exp.Expr) -> set[str]:
 
 
 def unordered_windows(tree: exp.Expr) -> set[str]:
-    """Return the windows that number or compare rows as they lie; only an engine that keeps their order has them."""
+    """Return the windows that number or compare rows in their stored order, without an ORDER BY.
+
+    Only an engine that keeps the order of stored rows can run them.
+    """
     return {
         f"{type(node.this).__name__} without ORDER BY"
         for node in tree.find_all(exp.Window)
@@ -98,7 +104,11 @@ def unordered_windows(tree: exp.Expr) -> set[str]:
 
 
 def one_select(query: str, dialect: str) -> str:
-    """Return the text of a publisher's query that is exactly one SELECT; ``UsageError`` for anything else."""
+    """Return the text of a publisher's query without a semicolon at its end.
+
+    Raises:
+        UsageError: The text is not exactly one SELECT.
+    """
     try:
         statements = sqlglot.parse(query, dialect=dialect)
     except SqlglotError as error:
@@ -109,7 +119,7 @@ def one_select(query: str, dialect: str) -> str:
 
 
 def _foreign_arguments(node: exp.Expr) -> Iterator[str]:
-    """Yield the arguments of a portable node that other engines do not know, or read otherwise."""
+    """Yield the clauses of a portable node that other engines do not know, or understand differently."""
     match node:
         case exp.Join() if (
             node.method or node.kind not in ("", "INNER", "CROSS") or node.side not in ("", "LEFT", "FULL")
@@ -163,13 +173,17 @@ def text(name: str) -> str:
 
 
 def parse_file(name: str) -> exp.Select | exp.Query:
-    """Return the syntax tree of a file; raise ``ValueError`` if it is not one portable SELECT."""
+    """Return the syntax tree of a file.
+
+    Raises:
+        ValueError: The file is not one portable SELECT.
+    """
     return _parse_content(name, text(name))
 
 
 @lru_cache(maxsize=256)
 def _parse_content(name: str, content: str) -> exp.Select | exp.Query:
-    """Parse the text of a file, once per file: every query fills several."""
+    """Parse the text of a file; the result is kept, because every query fills several files."""
     statements = sqlglot.parse(content, dialect=DIALECT)
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise ValueError(f"sql/{name}.sql is not one SELECT")
@@ -182,9 +196,17 @@ def _parse_content(name: str, content: str) -> exp.Select | exp.Query:
 
 
 def fill(name: str, holes: Mapping[str, Hole]) -> exp.Query:
-    """Return the tree of a file with every hole filled; an unknown or unfilled hole is a ``ValueError``.
+    """Return the syntax tree of a file with every hole filled.
 
-    A list hole stands where a list may stand (SELECT, GROUP BY, ORDER BY) and may be empty. Fillings are checked, too.
+    A hole that takes a list must stand where SQL has a list (SELECT, GROUP BY, ORDER BY); the list may be empty.
+    Fillings are checked for portability as well.
+
+    Args:
+        name: The path of the file in ``sql/``, without its ending.
+        holes: The filling of each hole.
+
+    Raises:
+        ValueError: A hole is not filled, or the file has no such hole.
     """
     tree = parse_file(name).copy()
     for hole, filling in () if name.startswith("duckdb/") else holes.items():
@@ -212,18 +234,25 @@ def fill(name: str, holes: Mapping[str, Hole]) -> exp.Query:
 
 
 def find_file(tree: exp.Expr) -> str:
-    """Return the file that a tree is made of, the outermost one if there are several; empty if there is none."""
+    """Return the name of the SQL file that a tree was made from; empty if there is none.
+
+    If the tree was made from several files, it is the outermost one.
+    """
     return next((str(node.meta[FILE]) for node in tree.walk() if FILE in node.meta), "")
 
 
 def list_holes(name: str) -> set[str]:
-    """Return the names of the holes of a file that hold tables, predicates and expressions."""
+    """Return the names of a file's holes for tables, predicates and expressions."""
     names = (node.name for node in parse_file(name).find_all(exp.Table, exp.Column))
     return {one.strip("_") for one in names if one.startswith("__") and one.endswith("__")}
 
 
 def _hole_key(hole: str, name: str, holes: Mapping[str, Hole]) -> str | None:
-    """Return the key of a hole; None if the name is no hole, ``ValueError`` if nothing fills it."""
+    """Return the name of a hole without its underscores; None if the name is not that of a hole.
+
+    Raises:
+        ValueError: ``holes`` has nothing to fill the hole with.
+    """
     if not (hole.startswith("__") and hole.endswith("__")):
         return None
     key = hole.strip("_")
@@ -254,12 +283,15 @@ def _fill_hole(tree: exp.Expr, node: exp.Expr, filling: Hole) -> None:
 
 
 def render_sql(tree: exp.Expr) -> str:
-    """Return DuckDB SQL of a tree, on several lines. The tree is not copied, which would take longer than the rest."""
+    """Return a tree as DuckDB SQL on several lines.
+
+    The tree is not copied first, because the copy would take most of the time.
+    """
     return tree.sql(dialect=DIALECT, pretty=True, comments=False, copy=False)
 
 
 def plain_sql(query: exp.Expr, *, pretty: bool = False) -> str:
-    """Return DuckDB SQL for people: names that need no quotes have none.
+    """Return a query as DuckDB SQL for people, with quotes only around names that need them.
 
     >>> plain_sql(exp.select(column("age"), column("if"), column("Age")))
     'SELECT age, "if", "Age"'
@@ -272,7 +304,7 @@ def plain_sql(query: exp.Expr, *, pretty: bool = False) -> str:
 
 @lru_cache(maxsize=1024)
 def _is_plain(name: str) -> bool:
-    """Return whether a name is one word in small letters that has no other meaning."""
+    """Return whether a name is one word in lower case that is no keyword of SQL."""
     tokens = sqlglot.tokenize(name, dialect=DIALECT) if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else []
     return len(tokens) == 1 and tokens[0].token_type == sqlglot.TokenType.VAR and name != "if"  # taken for a call
 
@@ -301,12 +333,12 @@ def table(name: str, database: str | None = None, schema: str | None = None) -> 
 
 
 def temp_table(name: str) -> exp.Table:
-    """Return a temporary relation of privsql's own; the prefix keeps it apart from tables of the publisher's."""
+    """Return a temporary relation that privsql makes; a prefix keeps its name apart from the publisher's tables."""
     return table(PREFIX + name, "temp")
 
 
 def qualify_tables(query: exp.Expr, database: str) -> exp.Expr:
-    """Return the query with every table that names no database taken from ``database``.
+    """Return the query with ``database`` added to every table that names no database.
 
     >>> qualify_tables(sqlglot.parse_one("WITH q AS (SELECT * FROM st) SELECT * FROM q, temp_table.t"), "release").sql()
     'WITH q AS (SELECT * FROM "release"."main".st) SELECT * FROM q, temp_table.t'
@@ -328,22 +360,24 @@ def all_rows(source: exp.Table | exp.Subquery) -> exp.Select:
 
 
 def union_all(queries: Sequence[exp.Query]) -> exp.Query:
-    """Return the query for the rows of several queries, one after the other."""
+    """Return the query for the rows of several queries, one after another, with duplicates."""
     return reduce(lambda whole, part: exp.union(whole, part, distinct=False, copy=False), queries)
 
 
 def write_intervals(
     records: int | None, skew: float, *, weight: exp.Expr, variance: exp.Expr, number: exp.Expr, alike: exp.Expr
 ) -> dict[str, exp.Expr]:
-    """Return the functions n, low and high by name, as expressions over an engine's own aggregate functions.
+    """Return the expressions of the functions n, low and high, by name.
+
+    They use sums that the engine's own aggregate functions compute.
 
     Args:
-        records: As of ``IntervalFunctions``.
-        skew: As of ``IntervalFunctions``.
-        weight: The sum of the weights of the rows that are counted, NULL where there is no row.
-        variance: The sum of their variances.
-        number: How many rows these are.
-        alike: Whether all of them have one variance.
+        records: The number of records in the release, as in ``IntervalFunctions``; None if errors are independent.
+        skew: The growth of a count's variance with each counted record, as in ``IntervalFunctions``.
+        weight: The sum of the weights of the counted rows; NULL if there is no row.
+        variance: The sum of the variances of the counted rows.
+        number: The number of counted rows.
+        alike: Whether all counted rows have the same variance.
     """
     left: exp.Expr = exp.Literal.number(1)
     if records is not None:
@@ -355,17 +389,17 @@ def write_intervals(
 
 
 def all_of(conditions: Sequence[exp.Expr]) -> exp.Expr:
-    """Return the conjunction of conditions; TRUE for none."""
+    """Return the conjunction of conditions; TRUE if there are none."""
     return _join_evenly(exp.and_, conditions) if conditions else exp.true()
 
 
 def any_of(conditions: Sequence[exp.Expr]) -> exp.Expr:
-    """Return the disjunction of conditions; FALSE for none."""
+    """Return the disjunction of conditions; FALSE if there are none."""
     return _join_evenly(exp.or_, conditions) if conditions else exp.false()
 
 
 def _join_evenly(join: Callable[..., exp.Expr], conditions: Sequence[exp.Expr]) -> exp.Expr:
-    """Join conditions as a balanced tree, so that a thousand of them are not too deep for an engine."""
+    """Join conditions in a balanced tree, so that a thousand conditions are not nested too deeply for an engine."""
     if len(conditions) <= SIDE_BY_SIDE:
         return join(*conditions)
     middle = len(conditions) // 2
@@ -373,7 +407,7 @@ def _join_evenly(join: Callable[..., exp.Expr], conditions: Sequence[exp.Expr]) 
 
 
 def same_columns(left: str, right: str, columns: Sequence[str]) -> exp.Expr:
-    """Return the NULL-safe equality of the same columns of two tables."""
+    """Return the condition that two tables have equal values in these columns; NULL equals NULL."""
     return all_of([exp.NullSafeEQ(this=column(name, left), expression=column(name, right)) for name in columns])
 
 
@@ -403,7 +437,9 @@ NUMBER_TEXT = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,15})?")
 
 
 def infer_type(texts: Iterable[str]) -> str:
-    """Return the narrowest type that holds all of these texts as they are written: one with a leading zero is a text.
+    """Return the narrowest SQL type that holds all of these texts exactly as written.
+
+    A number with a leading zero, such as a code, is a text.
 
     >>> infer_type(["1", "2.5"]), infer_type(["01", "02"]), infer_type(["2020-01-31"]), infer_type([])
     ('DOUBLE', 'VARCHAR', 'DATE', 'VARCHAR')
@@ -425,11 +461,11 @@ def infer_type(texts: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Field:
-    """A column: its own name, and its type by privsql's name.
+    """A column: its own name, and the name of its type in privsql.
 
-    A type that can be published is ``SCALAR`` or a list of these: names of standard SQL in DuckDB's spelling, which
-    stand in every manifest. Another engine translates its own types to these names. A type without such a name stays as
-    the engine calls it, and can't be published.
+    A type can be published if it is in ``SCALAR`` or is a list of such a type. Type names are those of standard SQL in
+    DuckDB's spelling, and every manifest uses them. Other engines translate their types to these names. A type without
+    such a name keeps the engine's name and can't be published.
     """
 
     name: str
@@ -437,12 +473,12 @@ class Field:
 
     @property
     def is_scalar(self) -> bool:
-        """Return True for a type that is published, and nothing but a type."""
+        """Return True if the type is one of ``SCALAR``."""
         return SCALAR.fullmatch(self.type) is not None
 
     @property
     def is_number(self) -> bool:
-        """Return True for numbers and points in time."""
+        """Return True for numbers, and for points in time, which are treated alike."""
         return NUMBER.match(self.type) is not None and not self.type.endswith("]")
 
     @property
@@ -451,7 +487,7 @@ class Field:
         return self.type.endswith("[]") and SCALAR.fullmatch(self.type[:-2]) is not None
 
     def suggest_cast(self) -> str:
-        """Return what to do about a type that is not published."""
+        """Return the advice to a publisher whose column has a type that can't be published."""
         name = exp.to_identifier(self.name).sql(dialect=DIALECT)
         return f"cast it in source.query: CAST({name} AS {CASTS.get(self.type, 'VARCHAR')}) AS {name}"
 
@@ -463,27 +499,28 @@ class Field:
 
 @dataclass(frozen=True)
 class ReservedColumns:
-    """The columns of privsql's own in a published table that also holds ``fields`` of the publisher's.
+    """The columns that privsql adds to a published table, beside the publisher's own columns ``fields``.
 
-    A column of privsql's whose name the publisher has is renamed there (``unused_name``). Inside it keeps its name.
+    If the publisher has a column of the same name, the added column gets another name in the table (``unused_name``).
+    Queries inside privsql keep the original name.
     """
 
     fields: tuple[Field, ...]
 
     def column_name(self, name: str) -> str:
-        """Return the name of a column in the table."""
+        """Return the name that the column ``name`` has in the published table."""
         return unused_name(name, (field.name for field in self.fields))
 
     def as_column(self, name: str, table: str | None = None) -> exp.Column:
-        """Return a column as it lies in the table."""
+        """Return a reference to the column under its name in the published table."""
         return column(self.column_name(name), table)
 
     def select_columns(self, *names: str) -> list[exp.Expr]:
-        """Return columns under their names inside: "bid_" AS "bid", .."""
+        """Return columns of the published table, each renamed to its name inside privsql: "bid_" AS "bid", .."""
         return [alias_as(self.as_column(name), name) for name in names]
 
     def alias_holes(self, *names: str) -> dict[str, exp.Identifier]:
-        """Return holes behind AS: the published name of each column by its name inside."""
+        """Return the fillings of holes behind AS: the published name of each column, by its name inside privsql."""
         return {name: quoted_identifier(self.column_name(name)) for name in names}
 
 
@@ -491,7 +528,7 @@ class ReservedColumns:
 class Roles:
     """Quasi-identifiers and sensitive columns, in the order of the specification.
 
-    ``orders`` has by column the labels of a type with an order of its own, in that order.
+    ``orders`` maps a column to its labels in order, for columns whose type (such as ENUM) defines an order of its own.
     """
 
     quasi_identifiers: tuple[Field, ...]
@@ -517,27 +554,27 @@ class Roles:
 
     @property
     def columns(self) -> tuple[Field, ...]:
-        """Return all of them."""
+        """Return all columns: the quasi-identifiers, then the sensitive columns."""
         return (*self.quasi_identifiers, *self.sensitive)
 
     @property
     def hold_sets(self) -> bool:
-        """Return True if the table has one column of item sets in place of quasi-identifiers and sensitive columns."""
+        """Return True if the table has one column of item sets instead of quasi-identifiers and sensitive columns."""
         return any(field.is_list for field in self.sensitive)
 
     @property
     def by_qi(self) -> ReservedColumns:
-        """Return the reserved columns of a table that holds the quasi-identifiers."""
+        """Return the added columns of a table that holds the quasi-identifiers."""
         return ReservedColumns(self.quasi_identifiers)
 
     @property
     def by_sa(self) -> ReservedColumns:
-        """Return the reserved columns of a table that holds the sensitive columns."""
+        """Return the added columns of a table that holds the sensitive columns."""
         return ReservedColumns(self.sensitive)
 
     @property
     def by_all(self) -> ReservedColumns:
-        """Return the reserved columns of a table that holds both."""
+        """Return the added columns of a table that holds quasi-identifiers and sensitive columns."""
         return ReservedColumns(self.columns)
 
     @property
@@ -551,35 +588,35 @@ class Roles:
         return tuple(f"s{i}" for i in range(len(self.sensitive)))
 
     def qi_columns(self, table: str | None = None) -> list[exp.Expr]:
-        """Return the quasi-identifiers by their internal names: q0, q1, .."""
+        """Return references to the quasi-identifiers under their internal names: q0, q1, .."""
         return [column(key, table) for key in self.qi_keys]
 
     def sa_columns(self, table: str | None = None) -> list[exp.Expr]:
-        """Return the sensitive columns by their internal names: s0, s1, .."""
+        """Return references to the sensitive columns under their internal names: s0, s1, .."""
         return [column(key, table) for key in self.sa_keys]
 
     def qi_out(self, table: str | None = None) -> list[exp.Expr]:
-        """Return the quasi-identifiers under their names outside: q0 AS "age", .."""
+        """Return the quasi-identifiers, renamed from internal to published names: q0 AS "age", .."""
         return [alias_as(column(k, table), f.name) for k, f in zip(self.qi_keys, self.quasi_identifiers, strict=True)]
 
     def sa_out(self, table: str | None = None) -> list[exp.Expr]:
-        """Return s0 AS "occupation", .."""
+        """Return the sensitive columns, renamed from internal to published names: s0 AS "occupation", .."""
         return [alias_as(column(k, table), f.name) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
 
     def qi_typed(self, table: str | None = None) -> list[exp.Expr]:
-        """Return CAST(q0 AS UUID) AS "id", .."""
+        """Return the quasi-identifiers, cast to their types and under published names: CAST(q0 AS UUID) AS "id", .."""
         return [cast_as(column(k, table), f) for k, f in zip(self.qi_keys, self.quasi_identifiers, strict=True)]
 
     def sa_typed(self, table: str | None = None) -> list[exp.Expr]:
-        """Return CAST(s0 AS DATE) AS "since", .."""
+        """Return the sensitive columns, cast to their types and under published names: CAST(s0 AS DATE) AS "day", .."""
         return [cast_as(column(k, table), f) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
 
     def qi_in(self) -> list[exp.Expr]:
-        """Return quasi-identifiers under internal names: "age" AS q0, .."""
+        """Return the quasi-identifiers, renamed from published to internal names: "age" AS q0, .."""
         return [alias_as(column(f.name), k) for k, f in zip(self.qi_keys, self.quasi_identifiers, strict=True)]
 
     def sa_in(self) -> list[exp.Expr]:
-        """Return sensitive columns under internal names: "occupation" AS s0, .."""
+        """Return the sensitive columns, renamed from published to internal names: "occupation" AS s0, .."""
         return [alias_as(column(f.name), k) for k, f in zip(self.sa_keys, self.sensitive, strict=True)]
 
 
@@ -589,11 +626,11 @@ def cast_as(value: exp.Expr, field: Field) -> exp.Expr:
 
 
 def canonical_value(value: exp.Expr, kind: str) -> exp.Expr:
-    """Return the value in the form that is published, in which equal values are identical.
+    """Return the expression for a value in the form that is published, in which equal values are identical.
 
-    Equal values with different forms could show the order of the source, in which a record's sensitive value stands.
-    Text is encoded and decoded: a collation of the source would merge values, and has an order of its own. Doubles have
-    two zeros and many NaN.
+    Equal values in different forms could reveal the order of the source, and so a record's sensitive value. Text is
+    encoded and decoded again, because a collation of the source would merge values and has its own order. Doubles have
+    two zeros and many NaN, which become one each.
     """
     if kind == "VARCHAR":
         encoded = exp.Anonymous(this="encode", expressions=[exp.cast(value, "VARCHAR")])
@@ -605,9 +642,10 @@ def canonical_value(value: exp.Expr, kind: str) -> exp.Expr:
 
 
 def comparable_text(value: exp.Expr, kind: str) -> exp.Expr:
-    """Return a text that is equal for equal values of different types: 1, 1.0 and '1', or a date and its midnight.
+    """Return an expression for a text that equal values of different types share.
 
-    By this text the ledger finds records again that come from another file or table. NULL is the empty text.
+    Examples are 1, 1.0 and '1', or a date and its midnight. By this text the ledger recognizes records that come from
+    another file or table. NULL becomes the empty text.
     """
     text: exp.Expr = exp.cast(value, "VARCHAR")
     if kind == "VARCHAR":
@@ -624,7 +662,10 @@ NAME_FORMS = {f"^[{{]?{UUID_TEXT}[}}]?$": "\\1\\2\\3\\4\\5", "^[+]?0*([0-9]+)([.
 
 
 def normal_name(name: exp.Expr) -> exp.Expr:
-    """Return the form in which names are compared: 1, 001 and 1.0 are one name, and so are A-1 and a-1."""
+    """Return the expression for the form in which names of records and persons are compared.
+
+    Case and leading zeros do not matter: 1, 001 and 1.0 are one name, and so are A-1 and a-1.
+    """
     text: exp.Expr = exp.Lower(this=exp.Trim(this=name))
     for pattern, replacement in NAME_FORMS.items():
         text = _replace_pattern(text, pattern, replacement)
@@ -645,9 +686,16 @@ ZONED = "TIMESTAMP WITH TIME ZONE"
 
 
 def injective_texts(fields: Mapping[str, Field], table: str) -> list[exp.Expr]:
-    """Return texts of the columns of ``table``, by their names inside; records that differ have different texts.
+    """Return expressions for the texts of the columns of ``table``; different records have different texts.
 
-    They are the same on every engine; ``UsageError`` for doubles, whose texts engines do not share.
+    The texts are the same on every engine.
+
+    Args:
+        fields: The columns by their internal names.
+        table: The name or alias of the table.
+
+    Raises:
+        UsageError: A column holds doubles, whose texts differ between engines.
     """
     for each_field in fields.values():
         if each_field.type in FLOATS:
@@ -659,17 +707,17 @@ def injective_texts(fields: Mapping[str, Field], table: str) -> list[exp.Expr]:
 
 
 def concat_texts(texts: Sequence[exp.Expr]) -> exp.Expr:
-    """Join texts, none of which is NULL, to one."""
+    """Return the expression that joins texts with a separator; none of them may be NULL."""
     return exp.Anonymous(this="concat_ws", expressions=[exp.Literal.string(BETWEEN), *texts])
 
 
 def first_characters(text: exp.Expr, characters: int) -> exp.Expr:
-    """Return the beginning of a text."""
+    """Return the expression for the first ``characters`` characters of a text."""
     return exp.Substring(this=text, start=exp.Literal.number(1), length=exp.Literal.number(characters))
 
 
 def injective_text(value: exp.Expr, kind: str) -> exp.Expr:
-    """Return text of a value of a type; values that differ have different ones, NULL and an empty text among them."""
+    """Return the expression for a text of a value; different values of the type, and NULL, have different texts."""
     written: exp.Expr = exp.cast(value, "VARCHAR")
     if kind == ZONED:  # sessions are in UTC
         written = exp.cast(exp.cast(value, "TIMESTAMP"), "VARCHAR")

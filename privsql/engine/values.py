@@ -1,6 +1,6 @@
-"""Read Arrow columns value by value: what an engine would fail at becomes NULL, or U+FFFD in a text.
+"""Clean Arrow columns for engines: a value that an engine can't read becomes NULL, or U+FFFD inside a text.
 
-A column keeps its type, whatever it holds; points in time have microseconds, categories are their labels.
+A column keeps its type. Points in time get microseconds, and categories are replaced by their labels.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def fit_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def numeric_digits(field: pa.Field) -> tuple[int, int] | None:
-    """Return precision and scale of a ``numeric(p, s)`` of Postgres, as ADBC states them; None without such."""
+    """Return precision and scale of a Postgres column ``numeric(p, s)`` as ADBC states them; None for other columns."""
     precision, scale = divmod(int((field.metadata or {}).get(b"POSTGRESQL:typmod", -1)) - TYPMOD, 2**16)
     return (precision, scale) if scale <= precision <= MOST_DIGITS else None
 
 
 def decode_text(value: bytes | None) -> str | None:
-    """Return bytes as text, U+FFFD where they are none."""
+    """Return bytes as text, with U+FFFD for bytes that are not UTF-8; None stays None."""
     return None if value is None else value.decode(errors="replace")
 
 
@@ -70,7 +70,10 @@ def _fit(values: Any) -> Any:
 
 
 def _keep(values: Any, most: int, *, least: int | None = None) -> Any:
-    """Return points in time, with NULL for those above ``most`` or below ``least`` (by default -``most``)."""
+    """Return points in time, with NULL for those above ``most`` or below ``least``.
+
+    If ``least`` is None, it is ``-most``.
+    """
     import pyarrow.compute as pc
 
     numbers = values.cast(pa.int64())

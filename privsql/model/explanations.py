@@ -1,4 +1,4 @@
-"""What a reader who knows nothing of a mechanism is told of a release: sentences, and what it is made of."""
+"""Explain a release to readers who know nothing of its mechanism: promises in sentences, and its parts as tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEVERAL = "An attacker can combine several releases of the same people."
 
 @dataclass(frozen=True)
 class ReleasePromises(JsonObject):
-    """Promises of a release and their limits, in whole sentences."""
+    """The promises of a release and their limits, in complete sentences."""
 
     promised: tuple[str, ...]
     not_promised: tuple[str, ...]
@@ -94,9 +94,9 @@ def by_range(numbers: list[int], parts: int = 8) -> list[tuple[str, int]]:
 
 @dataclass(frozen=True)
 class MissingRecords:
-    """Records that are missing because of their sensitive value.
+    """Records that are missing from a release because of their sensitive value.
 
-    ``why`` says for what reason, ``tells`` what somebody learns who sees that they are missing.
+    ``why`` gives the reason, and ``tells`` says what somebody learns who sees that they are missing.
     """
 
     records: int
@@ -123,7 +123,7 @@ def list_missing(manifest: Manifest) -> list[MissingRecords]:
 
 
 def explain_absence(manifest: Manifest) -> list[str]:
-    """Return a sentence for each reason why records are missing, with what that tells of them."""
+    """Return a sentence for each reason why records are missing, with what their absence reveals."""
     return [
         f"{one.records:,} records are missing because {one.why}: {one.tells}; no promise covers them"
         for one in list_missing(manifest)

@@ -1,4 +1,4 @@
-"""Keyed hashes of records, by the texts of their values, and keys that serve some records alone."""
+"""Compute keyed hashes of records from the texts of their values, and derive keys that are for certain records only."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ PURPOSE = "values"
 
 
 def scatter_bits(numbers: Hashes) -> Hashes:
-    """Return s of every number, a bijection in which each bit depends on all bits (Appleby, MurmurHash3: fmix64)."""
+    """Return s(x) of every number x: a bijection in which each bit depends on all bits of x.
+
+    It is fmix64 of MurmurHash3 (Appleby).
+    """
     mixed = numbers.copy()
     for shift, factor in ROUNDS:
         mixed ^= mixed >> np.uint64(shift)
@@ -73,7 +76,10 @@ def place_hashes(values: Hashes, place: int) -> Hashes:
 
 
 def hash_texts(texts: Iterable[str], word: str) -> Hashes:
-    """Return H of texts under a secret ``word``: 63 bits of an MD5 digest, as ``keyed_digest`` gets them in SQL."""
+    """Return H of texts under a secret ``word``: 63 bits of an MD5 digest.
+
+    ``keyed_digest`` computes the same bits in SQL.
+    """
     digests = (hashlib.md5(f"{word}{BETWEEN}{text}".encode(), usedforsecurity=False).digest() for text in texts)
     return np.array([int.from_bytes(one, "little") >> 65 for one in digests], dtype=np.uint64)
 
@@ -252,7 +258,7 @@ def _xor(one: exp.Expr, other: exp.Expr) -> exp.Expr:
 
 
 def upper_bits(low: exp.Expr) -> exp.Expr:
-    """Return the expression for a half without its last bit."""
+    """Return the expression for one half of a 64-bit number, shifted right by one bit; its last bit is dropped."""
     return _shift_right(low, 1)
 
 
@@ -271,13 +277,20 @@ def hash_records(
     fields: Mapping[str, Field],
     key: Key,
 ) -> exp.Query:
-    """Return a query for ``columns`` (of r) of the records and ``h``, 60 bits of a keyed SHA-256 of their texts.
+    """Return a query for the records with ``columns`` and ``h``, 60 bits of a keyed SHA-256 digest of their texts.
 
-    The subkey is in relation ``secret``, so it is never part of a statement's text. Hashes are the same on every
+    The subkey is in relation ``secret``, so it is never part of a statement's text. The hashes are the same on every
     engine.
 
+    Args:
+        db: The engine that holds the records.
+        records: The query for the records, whose alias is r.
+        columns: The columns of r to return.
+        fields: The columns that are hashed, by their internal names.
+        key: The key.
+
     Raises:
-        UsageError: A column has a type whose values have no text.
+        UsageError: A column has a type whose values have no text that is the same on every engine.
     """
     db.register_arrow("secret", key.word(BOUND))
     texts = [column("word", "k"), *injective_texts(fields, "r")]

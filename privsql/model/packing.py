@@ -1,7 +1,8 @@
-"""Pack every record into one integer: the ranks of its values in each column, side by side in bits.
+"""Pack every record into one integer: the ranks of its values in all columns, side by side in its bits.
 
-Integers of 64 bits are sorted twenty times as fast as rows of columns, and in the same order. Ranks are not values: a
-table with every age one year higher has the same ones. So whatever depends on the values is made of their texts.
+Integers of 64 bits are sorted twenty times as fast as rows of columns, and in the same order. But ranks are not values:
+a table in which every age is one year higher has the same ranks. So anything that has to depend on the values is made
+from their texts.
 """
 
 from __future__ import annotations
@@ -54,8 +55,9 @@ class PackedColumn:
 
     Attributes:
         values: The values (k,).
-        texts: The texts of the values, one list for each of the publisher's columns that it holds.
-        exact_texts: Texts that are different for different values.
+        texts: The texts of the values, one tuple for each of the publisher's columns; the sensitive columns share
+            ranks. Equal values of different types have equal texts.
+        exact_texts: The same, with texts that differ for different values.
         records: How many records have each value (k,).
         shift: The place of the rank in a record's integer: the number of bits to its right.
     """
@@ -72,7 +74,11 @@ class PackedColumn:
         return _count_bits(len(self.values))
 
     def place_values(self, values: pa.Array) -> Hashes:
-        """Return the ranks of values, shifted to their place; raise ``GuaranteeError`` for a value that is new."""
+        """Return the ranks of values, shifted to their place in a record's integer.
+
+        Raises:
+            GuaranteeError: A value is not among those of the column, so the source has changed.
+        """
         if self._placed is None or values.null_count:
             import pyarrow.compute as pc
 
@@ -91,9 +97,9 @@ class PackedColumn:
 
     @cached_property
     def _placed(self) -> tuple[int, Hashes] | None:
-        """Return the smallest value, and a table of shifted ranks by the distance from it.
+        """Return the smallest value, and a table of shifted ranks whose index is the distance from that value.
 
-        The result is None if the values are not integers, or if the table would be long.
+        The result is None if the values are not integers, or if the table would be too long.
         """
         if not pa.types.is_integer(self.values.type):
             return None
@@ -108,9 +114,9 @@ class PackedColumn:
 
 @dataclass(frozen=True)
 class RankedRecords:
-    """Records of columns with few different values, unsorted.
+    """Records whose columns have few different values, unsorted and not packed.
 
-    ``coded`` has a row for each record: the columns q0.. and the rank of the sensitive value.
+    ``coded`` is the query for their rows: the columns q0.. and the rank of the sensitive value.
     """
 
     db: Relations
@@ -118,7 +124,13 @@ class RankedRecords:
     coded: exp.Query
 
     def hash_records(self, key: Key, places: Sequence[int] | None = None, *, exact: bool = False) -> Iterator[Hashes]:
-        """Yield the hashes of the records, in any order, as ``hash_columns`` makes them with columns at ``places``."""
+        """Yield the hashes of the records in any order, equal to those of ``hash_columns``.
+
+        Args:
+            key: The key.
+            places: The position of each column in the hashed record; None for their own order.
+            exact: Whether different values of a type always have different texts, as for ``hash_columns``.
+        """
         tables = list(_hash_ranks(self.columns, key_word(key), places, exact=exact))
         with self.db.stream_batches(self.coded, BATCH) as batches:
             for batch in batches:
@@ -131,7 +143,7 @@ class RankedRecords:
 def _hash_ranks(
     columns: Iterable[PackedColumn], word: str, places: Sequence[int] | None, *, exact: bool
 ) -> Iterator[Hashes]:
-    """Yield for each column the hashes of its ranks (2^bits,)."""
+    """Yield for each column the hashes of its values by rank (2^bits,); a rank without a value has 0."""
     following = iter(count() if places is None else places)
     for one in columns:
         by_rank = np.zeros(2**one.bits, dtype=np.uint64)
@@ -144,14 +156,20 @@ def _hash_ranks(
 class PackedRecords:
     """Records as n integers in canonical, ascending order.
 
-    The rank of the sensitive value has the highest bits; those of q0, q1, .. follow.
+    The rank of the sensitive value takes the highest bits; below it follow those of q0, q1, ..
     """
 
     columns: tuple[PackedColumn, ...]  # q0.., and last the sensitive values, by their rank
     words: NDArray[np.uint64]
 
     def hash_records(self, key: Key, places: Sequence[int] | None = None, *, exact: bool = False) -> Iterator[Hashes]:
-        """Yield the hashes of the records, in any order, as ``hash_columns`` makes them with columns at ``places``."""
+        """Yield the hashes of the records in any order, equal to those of ``hash_columns``.
+
+        Args:
+            key: The key.
+            places: The position of each column in the hashed record; None for their own order.
+            exact: Whether different values of a type always have different texts, as for ``hash_columns``.
+        """
         hashed = zip(self.columns, _hash_ranks(self.columns, key_word(key), places, exact=exact), strict=True)
         by_shift = sorted(((one.shift, by_rank) for one, by_rank in hashed), key=lambda one: one[0])
         tables = list(_join_tables(iter(by_shift)))
@@ -227,7 +245,13 @@ class PackedRecords:
 def _stream_words(
     words: NDArray[np.uint64], columns: Mapping[str, tuple[int, int, pa.Array | None]]
 ) -> pa.RecordBatchReader:
-    """Return columns by name: each is read from some bits of the words, or from values whose ranks these bits are."""
+    """Return a stream of columns that are read from the bits of integers.
+
+    Args:
+        words: The integers (n,).
+        columns: For each column by name: the shift of its rank, the number of bits of the rank, and the values by rank.
+            If the values are None, the ranks themselves are the column.
+    """
     numbers = {name: _as_numbers(values) for name, (*_, values) in columns.items()}
     kinds = [
         pa.int32() if one is None else one.type if numbers[name] is not None else pa.dictionary(pa.int32(), one.type)
@@ -260,7 +284,10 @@ def _as_numbers(values: pa.Array | None) -> NDArray[Any] | None:
 
 
 def _join_tables(tables: Iterator[tuple[int, Hashes]]) -> Iterator[tuple[int, Hashes]]:
-    """Join tables of neighbouring columns, (shift, hashes), as long as they have at most ``JOINT`` entries."""
+    """Join the tables of neighbouring columns, each (shift, hashes), while a joint table has at most ``JOINT`` entries.
+
+    One look-up in a joint table replaces several.
+    """
     shift, joint = next(tables)
     for begin, table in tables:
         if len(joint) * len(table) <= JOINT:
@@ -272,7 +299,13 @@ def _join_tables(tables: Iterator[tuple[int, Hashes]]) -> Iterator[tuple[int, Ha
 
 
 def extract_bits(words: NDArray[np.uint64], shift: int, numbers: int) -> NDArray[np.int64]:
-    """Return numbers below ``numbers``, a power of 2, that lie in the bits of words from ``shift`` on."""
+    """Return the numbers that lie in the bits of integers from ``shift`` on.
+
+    Args:
+        words: The integers (n,).
+        shift: The number of bits to the right of the numbers.
+        numbers: A power of 2 above all of these numbers.
+    """
     ranks = words >> np.uint64(shift)
     ranks &= np.uint64(numbers - 1)
     return ranks.view(np.int64)
@@ -284,7 +317,14 @@ def _count_bits(values: int) -> int:
 
 @dataclass(frozen=True)
 class CountedSource:
-    """A relation whose records are packed, those that ``keep`` chooses; ``counts`` (m,): of the sensitive values."""
+    """A relation whose records are to be packed.
+
+    Attributes:
+        db: The engine that holds the relation.
+        records: The relation.
+        keep: The condition for the records to be packed.
+        counts: The number of records with each of the m sensitive values.
+    """
 
     db: Relations
     records: exp.Table
@@ -292,14 +332,17 @@ class CountedSource:
     counts: Sequence[int]
 
     def estimate_distinct(self, values: Sequence[exp.Expr]) -> list[int]:
-        """Return about how many different values columns have in some of the records, off by less than half."""
+        """Return approximate numbers of different values in columns, off by less than half.
+
+        Only a limited number of records is looked at.
+        """
         counts = [alias_as(exp.ApproxDistinct(this=column(one.alias)), one.alias) for one in values]
         holes: Holes = {"source": self.records, "values": values, "counts": counts, "keep": self.keep}
         holes["most"] = exp.Literal.number(4 * MOST_VALUES)
         return [int(one) for one in self.db.rows(fill("duckdb/distinct", holes))[0]] if values else []
 
     def read_column(self, value: exp.Expr, kind: str) -> PackedColumn:
-        """Count the values of a column."""
+        """Return a quasi-identifier as ranks; its different values are counted in the engine."""
         text, exact = (write(column("value"), kind) for write in (comparable_text, injective_text))
         holes: Holes = {"source": self.records, "value": value, "text": text, "exact": exact, "keep": self.keep}
         rows = self.db.arrow(fill("core/counted_values", holes)).combine_chunks()
@@ -308,7 +351,7 @@ class CountedSource:
         return PackedColumn(values, texts, exact_texts, rows["records"].to_numpy())
 
     def rank_sensitive(self, roles: Roles) -> PackedColumn:
-        """Return the sensitive values by their ranks, with the texts of each column."""
+        """Return the sensitive values by their ranks, with the texts of each sensitive column."""
         pairs = list(zip(roles.sa_keys, roles.sensitive, strict=True))
         labels = [write(column(key), one.type) for write in (comparable_text, injective_text) for key, one in pairs]
         named = [alias_as(label, f"t{i}") for i, label in enumerate(labels)]
@@ -319,17 +362,24 @@ class CountedSource:
 
 
 def fits_word(distinct: Sequence[int]) -> bool:
-    """Return whether so many different values of each column fit into an integer."""
+    """Return whether the ranks of columns with these numbers of different values fit into one integer together."""
     return sum(map(_count_bits, distinct)) <= BITS
 
 
 def pack_records(
     source: CountedSource, roles: Roles, values: Sequence[exp.Expr], coded: exp.Query
 ) -> PackedRecords | RankedRecords | None:
-    """Pack the rows of ``coded`` (q0.., rank of the sensitive value) and sort them.
+    """Pack the rows of ``coded`` into integers and sort these.
 
-    ``values``: the quasi-identifiers over the source. ``RankedRecords`` where records are too long for an integer or
-    too many for memory; None where a column has too many values.
+    Args:
+        source: The records.
+        roles: Their columns.
+        values: The expressions of the quasi-identifiers over the source.
+        coded: The query for (q0.., rank of the sensitive value).
+
+    Returns:
+        The packed records. ``RankedRecords`` if a record does not fit into an integer, or all records do not fit into
+        memory. None if a column has too many values or a type that can't be ranked.
     """
     kinds, records = [one.type for one in roles.quasi_identifiers], sum(source.counts)
     if len(kinds) > BITS or any(kind in UNPACKED for kind in kinds):

@@ -56,7 +56,7 @@ class History:
 
 
 class StaleSettingError(GuaranteeError):
-    """The setting that a ledger holds of a request does not fit the records of the same request."""
+    """The setting that a ledger keeps for a request does not fit the records or thresholds of the same request."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -219,9 +219,9 @@ class Records(Protocol):
     def bind_key(self, key: Key) -> Key:
         """Return a key that is derived for these records alone.
 
-        A key that is kept for several releases can so not correlate what it makes of two tables. Where the order is
-        ``portable``, this also makes relation ``hashed``: columns q0.., ``code``, a keyed hash ``h`` of the whole
-        record, and, where records have ids, their number ``pos``.
+        A publisher may keep one key for several releases; the derivation prevents that the random choices in two tables
+        are correlated. Where the order is ``portable``, this also makes relation ``hashed``. It has the columns q0..,
+        ``code``, a keyed hash ``h`` of the whole record and, where records have ids, their number ``pos``.
         """
 
     @property

@@ -1,4 +1,4 @@
-"""Build specifications from a source or a file, and what callers set beside it: options and keywords."""
+"""Build a specification from a file or a source, together with options of the command line or keywords of Python."""
 
 from __future__ import annotations
 
@@ -68,17 +68,18 @@ SETTING = re.compile(rf"\s*({PART}(?:\.{PART})*)\s*=(.*)", re.DOTALL)
 
 
 def spec_from_options(source: str, options: Mapping[str, Any]) -> Spec:
-    """Return the specification that a command line asks for.
+    """Return the specification that the arguments of a command ask for.
 
     Args:
         source: The path of a specification (.toml), or the source itself.
-        options: The texts of the named options, and those of ``--set``. None and empty lists are not given.
+        options: The texts of the named options, and a list of those of ``--set``. None and empty lists mean that an
+            option is not given.
     """
     return _make_spec(source, _collect(pair for name, text in options.items() for pair in _read_option(name, text)))
 
 
 def _read_option(name: str, given: Any) -> Iterable[tuple[tuple[str, ...], Any]]:
-    """Yield what an option sets, as pairs of path and value."""
+    """Yield what an option sets, as pairs of a path (section, key, ..) and a value."""
     if name == "set":
         yield from map(parse_setting, given or ())
     elif name == "bins":
@@ -94,7 +95,7 @@ def _read_option(name: str, given: Any) -> Iterable[tuple[tuple[str, ...], Any]]
 
 
 def parse_setting(text: str) -> tuple[tuple[str, ...], Any]:
-    """Return the path and the value of a setting.
+    """Return the path and the value of a setting, as an option ``--set`` has it.
 
     >>> parse_setting("mechanism.k=3"), parse_setting("columns.nulls.'zip code'=suppress")
     ((('mechanism', 'k'), 3), (('columns', 'nulls', 'zip code'), 'suppress'))
@@ -108,7 +109,7 @@ def parse_setting(text: str) -> tuple[tuple[str, ...], Any]:
 
 
 def parse_toml_value(text: str) -> Any:
-    """Return the value that a text has in TOML, or the text where it is no value.
+    """Return the value that a text has in TOML, or the text itself if it is not such a value.
 
     >>> parse_toml_value("0.02"), parse_toml_value("8*f + 0.02"), parse_toml_value("nan")
     (Decimal('0.02'), '8*f + 0.02', 'nan')
@@ -122,7 +123,7 @@ def parse_toml_value(text: str) -> Any:
 
 
 def nest_settings(texts: Iterable[str]) -> dict[str, Any]:
-    """Return the tables that settings of the command line make, as Python's ``set`` takes them.
+    """Return the nested dictionary that settings of the command line make, as Python's keyword ``set`` takes it.
 
     >>> nest_settings(["source.table=people", "columns.categorical=true"])
     {'source': {'table': 'people'}, 'columns': {'categorical': True}}
@@ -134,7 +135,7 @@ def nest_settings(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def suggest_setting(option: str) -> str:
-    """Return how to set the key that has the name of an unknown option; empty where there is none.
+    """Return how to set the key that is called like an unknown option; empty if there is no such key.
 
     >>> suggest_setting("--rho1")
     'no such option: --rho1; set this key with --set mechanism.rho1=..'
@@ -145,7 +146,11 @@ def suggest_setting(option: str) -> str:
 
 
 def _collect(pairs: Iterable[tuple[tuple[str, ...], Any]]) -> Changes:
-    """Return new values by path; ``UsageError`` for a key that is set twice."""
+    """Return new values by path.
+
+    Raises:
+        UsageError: A key is set twice.
+    """
     changes: dict[tuple[str, ...], Any] = {}
     for path, value in pairs:
         if path in changes:
@@ -159,7 +164,7 @@ def _collect(pairs: Iterable[tuple[tuple[str, ...], Any]]) -> Changes:
 
 
 class ArrowStream(Protocol):
-    """A table of pandas, Polars, DuckDB, PyArrow or any other library with Arrow streams."""
+    """A table of pandas, Polars, DuckDB, PyArrow or any other library that offers Arrow streams."""
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Return the rows as a stream."""
@@ -171,7 +176,7 @@ ROLES = {"items", "record", "item", "categories", "sensitive", "quasi_identifier
 
 
 def split_keywords(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the keywords of a specification, and those of how a verb runs."""
+    """Split keywords into those of a specification and those that say how a command runs."""
     rest = {name: value for name, value in keywords.items() if name in RUNNING}
     return {name: value for name, value in keywords.items() if name not in rest}, rest
 
@@ -183,11 +188,19 @@ def as_spec(
     verb: str = "a specification",
     connection: object | None = None,
 ) -> Spec:
-    """Return the specification that a caller of Python hands over.
+    """Return the specification that a caller of Python gives.
 
-    A TOML path, plain data and a ``Spec`` are whole, and ``keywords`` change their keys. Any other path and a table are
-    a source, and ``keywords`` say the rest; without a source it is a table or a query of the open ``connection``.
-    Raises ``UsageError`` for keywords that are unknown, missing or of another mechanism.
+    A path of a TOML file, plain data and a ``Spec`` are complete specifications, in which ``keywords`` change keys. Any
+    other path, and a table, is a source, and ``keywords`` give the rest.
+
+    Args:
+        source: The specification or the source; None for a table or query of the open ``connection``.
+        keywords: The keywords that were given; None for none.
+        verb: What messages call the function that was called.
+        connection: An open connection to DuckDB, or a session of Spark.
+
+    Raises:
+        UsageError: A keyword is unknown, missing, or belongs to another mechanism.
     """
     given = keywords or {}
     refuse_unknown_keywords([name for name in given if given[name] is not None], SETTINGS, verb)
@@ -195,12 +208,12 @@ def as_spec(
 
 
 def read_keywords(given: Mapping[str, Any]) -> Changes:
-    """Return what keywords set; None is not given."""
+    """Return the values that keywords set, by path; a keyword that is None is ignored."""
     return _collect(pair for name, value in given.items() if value is not None for pair in _read_keyword(name, value))
 
 
 def _read_keyword(name: str, value: Any) -> Iterable[tuple[tuple[str, ...], Any]]:
-    """Yield what a keyword sets, as pairs of path and value."""
+    """Yield what a keyword sets, as pairs of a path (section, key, ..) and a value."""
     if name == "set" and not isinstance(value, Mapping):
         raise UsageError(f"set: {type(value).__name__} is not a table of sections, such as {{'release': {{..}}}}")
     if name == "set":
@@ -218,7 +231,7 @@ def _read_keyword(name: str, value: Any) -> Iterable[tuple[tuple[str, ...], Any]
 def _make_spec(
     source: SpecLike | None, changes: Changes, verb: str = "a specification", connection: object | None = None
 ) -> Spec:
-    """Return the specification of a source, a file or data, with what is set beside it."""
+    """Return the specification for a source, a file or plain data, with the changes applied."""
     if source is None:
         spec = _spec_of_connection(changes, verb, connection)
     elif isinstance(source, Spec):
@@ -239,7 +252,7 @@ def _make_spec(
 
 
 def _spec_of_connection(changes: Changes, verb: str, connection: object | None) -> Spec:
-    """Return the specification of a table or query of an open connection."""
+    """Return the specification for a table or query of an open connection."""
     there = {path[1]: value for path, value in changes.items() if path in (("source", "table"), ("source", "query"))}
     if connection is None or not there:
         raise UsageError(
@@ -255,7 +268,13 @@ def _spec_of_connection(changes: Changes, verb: str, connection: object | None) 
 
 
 def _spec_of_source(source: Mapping[str, Any], called: str, changes: Changes) -> Spec:
-    """Return the specification of a source, which messages call ``called``, by what is set alone."""
+    """Return the specification for a source, with all other keys from ``changes``.
+
+    Args:
+        source: The section ``[source]``.
+        called: What messages call the source.
+        changes: The values that are set, by path.
+    """
     if "database" in source and not {("source", "table"), ("source", "query")} & set(changes):
         from privsql.engine.open import list_tables
 
@@ -271,7 +290,7 @@ def _spec_of_source(source: Mapping[str, Any], called: str, changes: Changes) ->
 
 
 def _find_missing(changes: Changes) -> str | None:
-    """Return the first key that is not set and without which nothing can be published."""
+    """Return the first required key that is not set; None if nothing is missing, or if the mechanism is unknown."""
     mechanism = {path[1]: value for path, value in changes.items() if len(path) == 2 and path[0] == "mechanism"}
     kind, *others = find_kinds(mechanism)
     if kind not in KINDS or others:
@@ -286,7 +305,10 @@ def _find_missing(changes: Changes) -> str | None:
 
 
 def _refuse_missing(name: str, called: str) -> None:
-    """Raise ``EngineError`` for a missing file, or a pattern without a match; an address is looked up later."""
+    """Raise ``EngineError`` for a file that does not exist or a pattern without a match.
+
+    Addresses are not looked up here.
+    """
     place = at_home(Path(name))
     if url_scheme(name) or place.exists():
         return
@@ -297,9 +319,14 @@ def _refuse_missing(name: str, called: str) -> None:
 
 
 def spec_from_manifest(spec_or_source: SpecLike, manifest: Manifest, connection: object | None = None) -> Spec:
-    """Return the specification of a release's source; a table alone has the roles that the release states.
+    """Return the specification for the source of a release.
 
-    ``connection``: open in this process; may have the database of the source open.
+    If only a table or a file is given, its columns get the roles that the release states.
+
+    Args:
+        spec_or_source: The specification or the source.
+        manifest: The manifest of the release.
+        connection: An open connection, which may have the source's database open.
     """
     spec = _spec_from_manifest(spec_or_source, manifest)
     if connection is not None and spec.source.database is not None:
@@ -339,7 +366,7 @@ def _spec_from_manifest(spec_or_source: SpecLike, manifest: Manifest) -> Spec:
 
 
 def _stated_columns(manifest: Manifest) -> dict[str, Any]:
-    """Return the roles of columns that a release states."""
+    """Return the section ``[columns]`` with the roles that a release states."""
     named = [one.name for one in manifest.sensitive]
     if manifest.roles.hold_sets:
         return {"items": named[0]}

@@ -79,17 +79,17 @@ class Column:
 
     @property
     def is_unique(self) -> bool:
-        """Return whether no two records share a value."""
+        """Return whether no two records have the same value."""
         return self.filled > 1 and self.different == self.filled
 
     @cached_property
     def numbers(self) -> Reals:
-        """Return the numbers behind ``values`` (different,), with NaN and infinities."""
+        """Return the values of a column of numbers as doubles (different,), with NaN and infinities kept."""
         return np.asarray(self.values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
 
     @cached_property
     def sorted_numbers(self) -> Reals:
-        """Return the finite numbers of all records (filled,) in ascending order."""
+        """Return the finite numbers of all records in ascending order (filled,), without NULL."""
         numbers = np.repeat(self.numbers, self.counts[1:])
         return np.sort(numbers[np.isfinite(numbers)])
 
@@ -104,7 +104,7 @@ class Column:
 
     @property
     def most_frequent(self) -> tuple[str | None, float]:
-        """Return the most frequent value, None for NULL, and the share of records that have it."""
+        """Return the most frequent value as text (None for NULL), and the share of records that have it."""
         if not self.records:
             return None, 0.0
         code = int(np.argmax(self.counts))
@@ -112,7 +112,7 @@ class Column:
 
     @cached_property
     def classes(self) -> Ints:
-        """Return each record's class (n,): its value, or the part of 24 equal ones in which a number of many lies."""
+        """Return a class for each record (n,): its value or, for a column of many numbers, one of 24 equal parts."""
         if not self.is_number or self.different <= PARTS:
             return self.codes
         edges = np.unique([self.quantile(k / PARTS) for k in range(1, PARTS)])
@@ -153,10 +153,11 @@ def count_pairs(first: Ints, second: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def follows_from(column: Column, other: Column) -> bool:
-    """Return whether a value follows from that of another column, beyond what chance does.
+    """Return whether a value follows from the value of another column, more reliably than chance explains.
 
-    It follows if each value of ``other`` occurs with one value only. Records that share a value of ``other`` would
-    disagree now and then by chance; at least 20 such disagreements must be missing.
+    It follows if each value of ``other`` occurs with one value only. Records that share a value of ``other`` would by
+    chance disagree now and then. At least 20 such disagreements must be expected, so that their absence means
+    something.
     """
     if other.different >= other.filled or column.different > other.different + 1:
         return False
@@ -171,13 +172,16 @@ def follows_from(column: Column, other: Column) -> bool:
 
 
 def guess_share(column: Ints, given: Ints) -> tuple[float, float]:
-    """Return how often a value is guessed right by the commonest value of its class, and without the class.
+    """Return how often a value is guessed right, by the most common value of its class and without the class.
 
-    Each record is guessed from the other records, so a class of one record is no knowledge.
+    Each record is guessed from the other records, so a class of a single record tells nothing.
 
     Args:
         column: The codes that are guessed (n,).
         given: The class of each record (n,).
+
+    Returns:
+        Two shares of the records: guessed right with the class, and without it.
     """
     base = float(np.bincount(column).max(initial=0)) / max(1, len(column))
     classes, _, counts = count_pairs(given, column)
@@ -216,7 +220,7 @@ def agree_within(group: Ints, column: Column) -> float:
 
 
 def coarsen_codes(column: Column, bins: Mapping[str, Any] | str | None) -> Ints:
-    """Return each record's code (n,) once the column is in bins, as ``init`` proposes them; 0 for NULL."""
+    """Return each record's code (n,) after the column is put into bins as ``init`` proposes them; 0 for NULL."""
     if bins is None or not column.different:
         return column.codes
     if isinstance(bins, str):
@@ -233,7 +237,7 @@ def coarsen_codes(column: Column, bins: Mapping[str, Any] | str | None) -> Ints:
 
 
 def share_alone(columns: Sequence[Column], bins: Mapping[str, Any]) -> float:
-    """Return the share of the records that no other one equals in all of these columns, which may be in bins."""
+    """Return the share of records whose values in these columns, perhaps put into bins, no other record has."""
     together: Ints | None = None
     for one in columns:
         codes = coarsen_codes(one, bins.get(one.name))
@@ -243,7 +247,7 @@ def share_alone(columns: Sequence[Column], bins: Mapping[str, Any]) -> float:
 
 
 def signature(column: Column) -> bytes:
-    """Return what two columns share if each value of one stands for one value of the other, NULL for NULL."""
+    """Return bytes that are equal for two columns whose values correspond one to one, with NULL for NULL."""
     firsts = np.full(column.different + 1, -1, dtype=np.int64)
     codes, index = np.unique(column.codes, return_index=True)
     firsts[codes] = index

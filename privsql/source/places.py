@@ -1,4 +1,4 @@
-"""Where records and releases lie: databases, files, servers or tables in Python, and their addresses."""
+"""Describe where records and releases lie: databases, files, servers or tables in Python, and their addresses."""
 
 from __future__ import annotations
 
@@ -151,13 +151,17 @@ class Frame:
         return list(self.table.columns if self.in_spark else self.table.column_names)
 
     def list_remarks(self, names: Iterable[str], *, queried: bool) -> list[str]:
-        """Return the warnings on columns that are published; if ``queried``, on all, which a query may read."""
+        """Return the warnings about columns that are published; if ``queried``, about all, which a query may read."""
         wanted = set(map(fold_name, names))
         remarks = [text for name, text in self.remarks if queried or name is None or fold_name(name) in wanted]
         return [*remarks, *(f"column {name!r} {why}; it is left out" for name, why in self.left_out.items())]
 
     def by_value(self, items: str | None) -> Frame:
-        """Return the table with column types that follow from no value; ``items`` names the column of lists."""
+        """Return the table with types of columns that do not depend on any value.
+
+        Args:
+            items: The column that holds lists of items; None if there is none.
+        """
         if self.in_spark:
             return self
         if items in self._read:
@@ -192,7 +196,7 @@ class Frame:
 
 
 def is_table(value: object) -> bool:
-    """Return whether a value is a table: it has Arrow's interface, or is of a library of tables."""
+    """Return whether a value is a table: it has Arrow's interface, or belongs to a known library of tables."""
     if isinstance(value, type | Frame):
         return isinstance(value, Frame)
     home = type(value).__module__.partition(".")[0]
@@ -200,17 +204,23 @@ def is_table(value: object) -> bool:
 
 
 def is_of_spark(value: object) -> bool:
-    """Return whether a value is a DataFrame of pyspark, which has an Arrow stream too: of all rows, to the driver."""
+    """Return whether a value is a DataFrame of pyspark.
+
+    It must be told apart, because its Arrow stream would bring all rows to the driver.
+    """
     return type(value).__module__.startswith("pyspark.sql.") and type(value).__name__ == "DataFrame"
 
 
 def as_frame(value: Any, *, discreet: bool = False) -> Frame:
-    """Read a table; ``UsageError`` if it is no table, or has columns whose names SQL can't distinguish.
+    """Read a table that a caller gives.
 
     Args:
         value: The table.
-        discreet: Whether a release is private: the table may have no rows, and no message quotes an error of the
-            library that yields the rows, because it may hold a value.
+        discreet: Whether the release is private. The table may then be empty, and no message quotes an error of the
+            library that yields the rows, because the error may show a value.
+
+    Raises:
+        UsageError: The value is not a table, or SQL can't tell its column names apart.
     """
     if isinstance(value, Frame):
         return value
@@ -268,7 +278,10 @@ def _frame_from_arrow(value: Any, kind: str, *, discreet: bool) -> Frame:
 
 
 def _read_stream(value: Any) -> pa.Table:
-    """Return the rows of a stream: those beyond ``HELD`` bytes lie on disk, mapped into memory."""
+    """Return the rows of an Arrow stream.
+
+    Rows beyond ``HELD`` bytes are stored in a file that is mapped into memory.
+    """
     import pyarrow as pa
 
     if isinstance(value, pa.Table) or type(value).__module__.startswith("polars."):  # in memory already
@@ -293,7 +306,7 @@ def _read_stream(value: Any) -> pa.Table:
 
 
 def _is_numeric(kind: pa.DataType) -> bool:
-    """Return whether a type is ``numeric`` as ADBC's driver for Postgres names it."""
+    """Return whether a type is Postgres's ``numeric`` as its ADBC driver describes it."""
     return getattr(kind, "extension_name", "") == "arrow.opaque" and kind.type_name == "numeric"
 
 
@@ -336,7 +349,7 @@ def _frame_from_pandas(df: pd.DataFrame) -> Frame:
 
 
 def _require_distinct_names(names: Sequence[Any]) -> None:
-    """Raise ``UsageError`` unless every column has its own name, which is a text."""
+    """Raise ``UsageError`` unless every column has a name of its own, and the name is a text."""
     by_name: dict[str, str] = {}
     for name in names:
         if isinstance(name, tuple):
@@ -378,9 +391,9 @@ def _make_frame(
 
 
 def _normalize_column(column: Any) -> Any:
-    """Convert what only Arrow has: short floats, nanoseconds that are microseconds, columns of NULL alone.
+    """Convert a column whose type only Arrow has: short floats, whole microseconds in nanoseconds, or NULL alone.
 
-    The engine reads the texts of a dictionary as they are; Arrow can't decode all of them.
+    A dictionary of texts stays as it is: the engine reads it, and Arrow can't decode all of them.
     """
     import pyarrow as pa
 
@@ -403,7 +416,7 @@ def _normalize_column(column: Any) -> Any:
 
 
 def _is_readable(kind: pa.DataType) -> bool:
-    """Return whether the engine reads columns of a type."""
+    """Return whether the engine can read columns of a type."""
     import pyarrow as pa
 
     if pa.types.is_nested(kind):
@@ -430,18 +443,18 @@ class SpecPart(BaseModel):
 
     @property
     def opened(self) -> ReleaseDatabase | None:
-        """Return its database, if a caller has it open in this process."""
+        """Return the database that a caller has open in this process, if the section lies in it; None otherwise."""
         return self._opened
 
     def with_open_database(self, opened: ReleaseDatabase | None) -> Self:
-        """Return the section with its database, which a caller has open."""
+        """Return the section with a database that a caller has open, or without one if it is None."""
         copy = self.model_copy()
         copy._opened = opened
         return copy
 
 
 def optional_key(description: str, **more: Any) -> Any:
-    """Return the field of an optional key of a specification."""
+    """Return the pydantic field for an optional key of a specification."""
     return Field(default=None, description=description, **more)
 
 
@@ -519,7 +532,7 @@ class Source(SpecPart):
 
     @property
     def chooses_records(self) -> bool:
-        """Return whether only one record of each person, or some, are published."""
+        """Return whether only one or some records of each person are published."""
         return self.persons in ("one", "first", "some")
 
     @field_validator("file", mode="before")
@@ -570,7 +583,7 @@ class Source(SpecPart):
         return self
 
     def _require_one_kind(self) -> None:
-        """Raise ``ValueError`` unless all files are of one kind that the other keys fit."""
+        """Raise ``ValueError`` unless all files are of one kind and the other keys fit that kind."""
         for name in self.files:
             label = files.redact_secrets(name)
             start = files.url_scheme(name)
@@ -598,7 +611,7 @@ class Source(SpecPart):
 
     @property
     def path(self) -> Path:
-        """Return the one file that holds the records; an empty path where they lie elsewhere, or in several."""
+        """Return the only file that holds the records; an empty path if they lie elsewhere or in several files."""
         if self.database is not None:
             return self.database
         alone = len(self.files) == 1 and not files.url_scheme(self.files[0])
@@ -606,7 +619,7 @@ class Source(SpecPart):
 
     @property
     def kind(self) -> str:
-        """Return ``duckdb`` (a database file), ``parquet``, ``csv``, .. or the engine that holds the records."""
+        """Return what holds the records: ``duckdb`` (a database file), ``parquet``, ``csv``, .. or an engine."""
         if self.spark is not None or self.engine != HERE or (self.frame is not None and self.frame.in_spark):
             return SPARK
         for kind in (*SERVERS, FRAME):
@@ -616,17 +629,17 @@ class Source(SpecPart):
 
     @property
     def traits(self) -> EngineTraits:
-        """Return what its engine can do."""
+        """Return what the engine that holds the source can do."""
         return TRAITS.get(self.kind, EngineTraits())
 
     @property
     def relation(self) -> str | None:
-        """Return the table or view, wherever it lies."""
+        """Return the name of the table or view that holds the records; None if there is none."""
         return (self.external_relation or self).table
 
     @property
     def default_name(self) -> str:
-        """Return the name of a release without one: that of the table, or of the file."""
+        """Return the default name of a release of this source: the name of the table or the file."""
         if self.relation:
             return self.relation.split(".")[-1].strip('"`')
         if self.frame is not None:
@@ -640,7 +653,7 @@ class Source(SpecPart):
 
     @property
     def origin(self) -> Origin:
-        """Return where the records lie, for an engine."""
+        """Return the description of the source that an engine needs to read it."""
         there = self.external_relation
         if there is not None:
             address = there.uri.get_secret_value() if isinstance(there, ServerRelation) else there.remote

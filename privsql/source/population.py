@@ -1,4 +1,4 @@
-"""Name the population that a table is about: the same population is the same people to the ledger."""
+"""Name the population of a table; the ledger takes tables of the same population for tables of the same people."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ SAYS_NOTHING = {
 
 
 def name_population(source: Source) -> tuple[str, ...]:
-    """Return the names of the population of a source; none if nothing says whom its table is about.
+    """Return the names of a source's population; empty if nothing says who is in the table.
 
-    It is the publisher's name for it. Otherwise it is the folder and file without dates and endings, for each of
-    several files, or catalog.schema.table, for each table that a query reads. Two sources with one name in common have
-    the same population.
+    If the publisher names the population, this name is the only one. Otherwise each file gives a name: its folder and
+    file name without dates and endings. Each table that a query reads gives one as well: catalog.schema.table. Two
+    sources that share a name have the same population.
     """
     if source.population is not None:
         return (source.population,)
@@ -52,7 +52,11 @@ def name_population(source: Source) -> tuple[str, ...]:
 
 
 def require_population(source: Source) -> tuple[str, ...]:
-    """Return the names of the population of a source; ``UsageError`` where there are none."""
+    """Return the names of a source's population.
+
+    Raises:
+        UsageError: Nothing says who is in the table.
+    """
     names = name_population(source)
     if not names:
         read, file = source.origin.query or source.relation, str(source.files[0] if source.files else source.path)
@@ -66,7 +70,7 @@ def require_population(source: Source) -> tuple[str, ...]:
 
 
 def is_same_population(names: Iterable[str], others: Iterable[str]) -> bool:
-    """Return whether two populations have a name in common, in capital or small letters.
+    """Return whether two populations share a name, whatever its case.
 
     >>> is_same_population(["clinic"], ["Clinic", "office.staff"]), is_same_population([], [])
     (True, False)
@@ -84,7 +88,7 @@ def strip_dates(name: str) -> str:
 
 
 def _says_whom(name: str) -> bool:
-    """Return whether a name may say whom a table is about: ``data_2``, ``export`` and ``part-0001`` do not."""
+    """Return whether a name may describe people; ``data_2``, ``export`` and ``part-0001`` do not."""
     words = re.findall(r"[^\W\d_]+", fold_name(name))
     return not PART.match(name) and not SAYS_NOTHING.issuperset(words)
 
@@ -93,7 +97,7 @@ def _says_whom(name: str) -> bool:
 
 
 def _name_file(path: str) -> str | None:
-    """Return folder and file without dates and endings; None where the last name says nothing.
+    """Return the folder and name of a file without dates and endings; None if the name describes no people.
 
     >>> _name_file("/srv/Ward 3/visits_2024-05.csv.gz"), _name_file("/srv/visits/2024/5.csv"), _name_file("/data.csv")
     ('Ward 3/visits', 'srv/visits', None)
@@ -106,7 +110,10 @@ def _name_file(path: str) -> str | None:
 
 
 def _list_places(names: Iterable[str]) -> set[str]:
-    """Return every file by its place, a folder and its files, and an address without what may be secret."""
+    """Return the absolute places of files, and addresses without secrets.
+
+    A folder is listed together with its files.
+    """
     places: set[str] = set()
     for name in names:
         if files.url_scheme(name):
@@ -125,9 +132,9 @@ def _list_places(names: Iterable[str]) -> set[str]:
 
 
 def _name_tables(source: Source) -> list[str]:
-    """Return the tables that are read of a database as catalog.schema.table, without default schemas.
+    """Return the database tables that a source reads as catalog.schema.table, without default schemas.
 
-    The catalog is a database's file, or the kind of a server, whose address may hold secrets.
+    The catalog is the file of a database. For a server it is only its kind, because the address may hold secrets.
     """
     import sqlglot
     from sqlglot import exp

@@ -1,4 +1,4 @@
-"""Profile a source's columns for ``init`` and propose their roles, by the shape of the records."""
+"""Profile the columns of a source for ``init``, and propose roles that fit the shape of the records."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MOST_QI = 1000  # values of a quasi-identifier beyond which it is left for the p
 
 
 def profile_columns(db: Warehouse, source: exp.Table, fields: Sequence[Field], report: Reporter) -> list[Profile]:
-    """Return the profile of each column, with progress."""
+    """Return the profile of each column, and report the progress."""
     report.start_step(f"Looking at {len(fields)} columns")
     profiles = []
     for field in report_steps(report, fields, len(fields)):
@@ -55,10 +55,10 @@ def profile_columns(db: Warehouse, source: exp.Table, fields: Sequence[Field], r
 
 @dataclass(frozen=True)
 class ChosenRoles:
-    """The roles of the columns, as the table ``[columns]`` of a specification.
+    """The roles of the columns, in the form of section ``[columns]`` of a specification.
 
-    ``id``: the column that names records, if there is one; ``person``: the one that names persons, if any of them has
-    several records.
+    ``id`` is the column that identifies records, if there is one. ``person`` is the column that names persons, if any
+    person has several records.
     """
 
     columns: dict[str, Any]
@@ -70,7 +70,10 @@ class ChosenRoles:
 
 
 def find_missing_markers(db: Warehouse, source: exp.Table) -> dict[str, tuple[str, ...]]:
-    """Return the texts that stand for a missing value (``MISSING``), of each text column that has any."""
+    """Return, for each column of texts, those of its texts that stand for a missing value (``MISSING``).
+
+    Columns without such a text are left out.
+    """
     names = [field.name for field in db.list_fields(source) if field.type == "VARCHAR"]
     if not names:
         return {}
@@ -129,7 +132,14 @@ def find_numeric_kind() -> str:
 def choose_noisy_roles(
     db: Warehouse, source: exp.Table, kind: str, wanted: str | None, report: Reporter
 ) -> ChosenRoles:
-    """Return roles for item sets, or for a table of categories, as the mechanism of this kind needs.
+    """Return roles for item sets or for a table of categories, as the mechanism of this kind needs.
+
+    Args:
+        db: The engine that reads the source.
+        source: The relation with the records.
+        kind: The kind of the mechanism.
+        wanted: The column that the publisher named; None for none.
+        report: Receives the progress.
 
     Raises:
         UsageError: No columns can have these roles.
@@ -147,7 +157,7 @@ def choose_noisy_roles(
 
 
 def _choose_list(fields: Iterable[Field], wanted: str | None) -> ChosenRoles:
-    """Return the wanted list column, or the only one."""
+    """Return roles with the wanted list column, or with the only list column if none is wanted."""
     lists = [field.name for field in fields if field.is_list]
     chosen = [name for name in lists if wanted is None or fold_name(name) == fold_name(wanted)]
     if len(chosen) != 1:
@@ -159,7 +169,7 @@ def _choose_list(fields: Iterable[Field], wanted: str | None) -> ChosenRoles:
 
 
 def _choose_categories(profiles: list[Profile]) -> ChosenRoles:
-    """Return all columns with few values."""
+    """Return roles in which all columns with few values are categories."""
     chosen = [p for p in profiles if 1 < p.different <= MOST_QI and not _is_identifying(p)]
     if not chosen:
         raise UsageError(f"no column has 2 to {MOST_QI} values")
@@ -180,7 +190,7 @@ def _is_identifying(profile: Profile) -> bool:
 
 
 def _has_identifying_name(profile: Profile) -> bool:
-    """Return whether a column names people or records, by its own name."""
+    """Return whether the name of a column suggests that it names people or records."""
     from privsql.source.roles import split_name
 
     few = profile.different < FEWEST
@@ -188,7 +198,7 @@ def _has_identifying_name(profile: Profile) -> bool:
 
 
 def is_identifying_name(name: str) -> bool:
-    """Return whether a name says that a column names people or records."""
+    """Return whether a name suggests that a column names people or records."""
     from privsql.source.roles import split_name
 
     words = split_name(name)
@@ -203,6 +213,9 @@ def _names_person(name: str) -> bool:
 
 
 def _find_person(profiles: Iterable[Profile]) -> str | None:
-    """Return the column that names persons of whom some have several records, the one with the most persons."""
+    """Return the column that names persons, if some of them have several records; None if there is no such column.
+
+    If several columns qualify, it is the one with the most different values.
+    """
     several = [p for p in profiles if p.different >= FEWEST and p.most > 1 and _names_person(p.name)]
     return max(several, key=lambda p: p.different).name if several else None

@@ -1,4 +1,4 @@
-"""Prepare the records that a specification asks for: mounted, with roles, chosen by person, and counted."""
+"""Prepare the records that a specification asks for: mount them, resolve roles, choose by person, and count."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def prepare_table(
         db: The engine that reads the source.
         source: The source.
         columns: The roles of its columns.
-        choice: Which record of each person is taken; None chooses by a fresh key.
-        types: Finds the types of columns that no record may decide.
+        choice: How the published records of each person are chosen; None chooses by a fresh key.
+        types: Finds the types of columns that no record may decide; None lets records decide.
         listed: The public list of sensitive values; None if the records determine them.
 
     Raises:
@@ -152,7 +152,10 @@ def prepare_table(
 def _resolve_roles(
     db: Warehouse, columns: Columns, mounted: exp.Table, listed: ListedValues | None
 ) -> tuple[Roles, dict[str, exp.Expr], list[Coarse]]:
-    """Return the columns by role under their true names, how each is read, and those that are made coarser."""
+    """Return the columns by role, how each is read, and the columns that are put into bins or groups.
+
+    Columns have the names that the source spells.
+    """
     available = index_names(db.list_fields(mounted))
     reading: dict[str, exp.Expr] = {}
     misfits: list[Coarse] = []
@@ -181,7 +184,11 @@ def _resolve_roles(
 
 
 def _count_records(db: Warehouse, columns: Columns, roles: Roles, keep: exp.Expr) -> tuple[int, int]:
-    """Return how many records the source has, and how many the NULL policy keeps; refuse NULL by the column's name."""
+    """Return the number of records in the source, and the number that the NULL policy keeps.
+
+    Raises:
+        UsageError: A column that refuses NULL has one; the message names the column.
+    """
     refused = [f.name for f in roles.columns if columns.null_policy(f.name) == "refuse"]
     missing = [is_null(column(name)) for name in refused]
 
@@ -202,7 +209,7 @@ def _count_records(db: Warehouse, columns: Columns, roles: Roles, keep: exp.Expr
 
 
 def _refuse_folders(source: Source, names: Sequence[str], known: Mapping[str, Field]) -> None:
-    """Raise ``UsageError`` for a column that only the folders of files state, unless these are read as columns."""
+    """Raise ``UsageError`` for a column that only the names of folders state, unless these are read as columns."""
     if source.hive_partitioning or source.kind not in ("csv", "parquet"):
         return
     files = [*source.files, *map(str, find_files([name for name in source.files if not url_scheme(name)]))]
@@ -218,10 +225,11 @@ def _refuse_folders(source: Source, names: Sequence[str], known: Mapping[str, Fi
 
 @dataclass(frozen=True)
 class SetRecords:
-    """Item sets, mounted and counted.
+    """Records that are item sets, mounted and counted.
 
-    Relations ``universe``(code, item) and ``baskets``(basket, items, records): the different sets, in canonical order;
-    once sorted ``contents``(basket, code) as well. How many records there are is private.
+    Relation ``universe`` (code, item) lists the items. Relation ``baskets`` (basket, items, records) lists the
+    different sets in canonical order, with the number of records that have each. After sorting, ``contents`` (basket,
+    code) has a row for each item of each set. The number of records is private.
     """
 
     db: Warehouse
@@ -239,21 +247,21 @@ class SetRecords:
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """Return the number of records with every item."""
+        """Return the number of records that contain each item."""
         holes: Holes = {name: temp_table(name) for name in ("baskets", "apart", "universe")}
         return tuple(int(row[0]) for row in self.db.rows(fill("sets/counts", holes)))
 
     @property
     def records(self) -> int:
-        """Return the number of published records, with those without items."""
+        """Return the number of published records, including those without items."""
         return self.source_records - self.suppressed
 
     def bind_key(self, key: Key) -> Key:
-        """Return the key: noise is fresh, whatever the records are."""
+        """Return the key unchanged: noise is fresh whatever the records are, so the key need not depend on them."""
         return key
 
     def sort_records(self) -> None:
-        """Make ``contents``: every set, item by item."""
+        """Make relation ``contents``, with a row for each item of each set."""
         if "contents" in self._built_relations:
             return
         holes: Holes = {"apart": temp_table("apart"), "universe": temp_table("universe")}
@@ -261,15 +269,18 @@ class SetRecords:
         self._built_relations.add("contents")
 
     def coded_records(self, *, ordered: bool) -> exp.Query:
-        """Sets have no value each; ``TypeError``."""
+        """Raise ``TypeError``, because an item set has no single sensitive value."""
         raise TypeError("sets are not records with a value each")
 
     def query_names(self, *, follow: bool, values: bool) -> exp.Query:
-        """Return the names of all records and persons."""
+        """Return the query for the identifiers of all records and persons; both arguments are ignored."""
         return query_source_names(self.known_by, exp.true())
 
     def hash_records(self, key: Key) -> Iterator[HashedRecords]:
-        """Yield the hashes of the different sets; sets are sets, whatever their column is called."""
+        """Yield the hashes of the different sets, with their numbers of records.
+
+        They do not depend on the name of the column.
+        """
         self.db.register_arrow(SECRET, secret_word(key))
         text = keyed_digest(self.db, exp.cast(column("items", "b"), "VARCHAR"))
         sets = self.db.arrow(fill("ledger/sets", {"baskets": temp_table("baskets"), "hash": text}))
@@ -279,21 +290,21 @@ class SetRecords:
 
     @property
     def keep_predicate(self) -> exp.Expr:
-        """Return every row of relation ``source``."""
+        """Return the condition TRUE, because every row of relation ``source`` is kept."""
         return exp.true()
 
     @property
     def published_values(self) -> list[tuple[exp.Expr, str]]:
-        """Return no values, since a set is no single value."""
+        """Return an empty list, since a set is not a single value."""
         return []
 
     def drop_relations(self) -> None:
-        """Forget the sets."""
+        """Drop the relations of the sets, but not the universe."""
         self.db.drop("contents", "apart", "baskets")
         self._built_relations.discard("contents")
 
     def expose_as(self, name: str) -> None:
-        """Make the records' sets readable as ``name``, under the publisher's own column name."""
+        """Make the sets of all records readable as ``name``, with the publisher's own column name."""
         renamed = alias_as(column("items"), self.roles.sensitive[0].name)
         records = fill("duckdb/records", {"baskets": temp_table("baskets")})
         self.db.publish_as(name, exp.select(renamed).from_(records.subquery("records")))
@@ -309,16 +320,16 @@ def prepare_sets(
 ) -> SetRecords:
     """Mount the source, apply the NULL policy, find the universe and count the sets.
 
-    Items outside the universe are dropped, as NULL is. An item that stands twice in a list counts once. So no record is
-    refused.
+    Items outside the universe are dropped, and so is NULL. An item that occurs twice in a list counts once. So no
+    record is refused.
 
     Args:
         db: The engine that reads the source.
         source: The source.
         columns_: The columns of the item sets.
         universe: The items that may be published.
-        choice: Which record of each person is taken; None if the source names no persons.
-        types: Finds the types of columns that no record may decide.
+        choice: How the published records of each person are chosen; None if all are published.
+        types: Finds the types of columns that no record may decide; None lets records decide.
 
     Raises:
         UsageError: A column is unknown, or its type can't be published.
@@ -356,7 +367,10 @@ def prepare_sets(
 
 
 def _item_type(column_: Field, *, is_list: bool) -> str:
-    """Return the type of an item as it is published; an ENUM would carry the names of items that do not occur."""
+    """Return the type under which an item is published.
+
+    An ENUM becomes text, since its type would reveal the names of items that do not occur.
+    """
     kind = column_.type.removesuffix("[]") if is_list else column_.type
     if is_list and not column_.type.endswith("[]"):
         raise UsageError(f"column {column_.name!r} is {kind}, not a list; name columns record and item instead")
@@ -375,13 +389,13 @@ def _item_type(column_: Field, *, is_list: bool) -> str:
 def prepare_records(
     db: Warehouse, spec: Spec, *, for_ledger: bool = False, choice: PersonChoice | None = None
 ) -> Records:
-    """Mount and count the source of a specification.
+    """Mount and count the source of a specification, whatever the shape of its records is.
 
     Args:
         db: The engine that reads the source.
         spec: The specification.
-        for_ledger: Whether to add the names by which a ledger knows records and persons.
-        choice: Which record of each person is taken; None chooses by a fresh key.
+        for_ledger: Whether to add the identifiers by which a ledger knows records and persons.
+        choice: How the published records of each person are chosen; None chooses by a fresh key.
 
     Raises:
         UsageError: A column is unknown or can't be published, or NULL is refused in it.
@@ -420,10 +434,11 @@ def prepare_records(
 
 
 def determine_types(spec: Spec) -> FindTypes | None:
-    """Return what determines the types of a private release's columns from its specification; None for other releases.
+    """Return the function that finds the column types of a private release; None for any other release.
 
-    Otherwise one record could decide the type: in a file of texts, in a column of pandas without a type, and in whole
-    numbers that pandas holds as floats because one is missing.
+    The types must follow from the specification. Otherwise a single record could decide the type of a column: in a file
+    of texts, in a column of pandas without a type, or in whole numbers that pandas holds as floats because one is
+    missing.
     """
     mechanism = spec.implementation
     if not spec.is_private:

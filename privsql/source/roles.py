@@ -1,7 +1,8 @@
-"""Propose a role for every column of a source, from its values; its name only breaks ties.
+"""Propose a role for every column of a source from its values; the name of a column only decides doubtful cases.
 
-What outsiders are known to know is published as a quasi-identifier. What may harm by itself, and what nobody can tell
-from values alone, is asked. The rest is left out, each column with a reason.
+A column that outsiders are likely to know becomes a quasi-identifier. The publisher is asked about columns that may do
+harm by themselves, and about those whose role the values do not show. All other columns are left out, each with a
+reason.
 """
 
 from __future__ import annotations
@@ -101,17 +102,17 @@ LIKE_A_PERSON = _words(
 
 
 def split_name(name: str) -> str:
-    """Return the words of a column's name, with underscores between them."""
+    """Return the words of a column's name, joined by underscores."""
     return BETWEEN.sub("_", name)
 
 
 def is_weight_name(name: str) -> bool:
-    """Return whether a name says that a column holds weights of a survey, or of bodies."""
+    """Return whether a name says that a column holds the weights of a survey, or of bodies."""
     return bool(WEIGHT.search(split_name(name)))
 
 
 def names_records_or_people(name: str) -> bool:
-    """Return whether a name says that a column names records or people."""
+    """Return whether a name suggests that a column names records or people."""
     words = split_name(name)
     return bool(NAMES_RECORD.search(words) or NAMES_PEOPLE.search(words))
 
@@ -166,14 +167,14 @@ class Roles:
 def propose_roles(
     columns: Sequence[Column], sensitive: str, persons: Mapping[str, Sequence[Column]], person: str | None = None
 ) -> Roles:
-    """Return the roles of the columns of a table, of which one is sensitive.
+    """Return the roles of the columns of a table with one sensitive column.
 
     Args:
         columns: All columns that can be published, in the order of the source.
-        sensitive: The name of the sensitive one, as the source spells it.
-        persons: By the name of a column whose values are unique in the sample but not in the table, all columns as
-            whole groups of records with its values show them.
-        person: The column that names persons, where the publisher says so.
+        sensitive: The name of the sensitive column, as the source spells it.
+        persons: For each column whose values are unique in the sample but not in the table: all columns, read from
+            another sample that holds whole groups of records with the same value in it.
+        person: The column that names persons, if the publisher says so; else None.
     """
     roles = Roles(sensitive=sensitive)
     secret = next(one for one in columns if one.name == sensitive)
@@ -210,7 +211,7 @@ def propose_roles(
 
 
 def _name_records(columns: Iterable[Column], roles: Roles, persons: Mapping[str, Sequence[Column]]) -> list[Column]:
-    """Find the id, and leave out what else names records or people; return the other columns."""
+    """Find the id, leave out other columns that name records or people, and return the remaining columns."""
     rest = []
     for one in columns:
         words = split_name(one.name)
@@ -237,7 +238,10 @@ def _name_records(columns: Iterable[Column], roles: Roles, persons: Mapping[str,
 
 
 def _is_id(one: Column) -> bool:
-    """Return whether each record has its own whole number of a sequence, UUID, or text of one word or one length."""
+    """Return whether each record has its own id: a whole number of a sequence, a UUID, or a short text.
+
+    Such texts have one word or one length.
+    """
     if not one.is_unique or one.nulls or one.records < NAMED_FROM:
         return False
     if one.is_whole:
@@ -283,14 +287,17 @@ def _find_person(
 
 
 def _take_person(name: str, roles: Roles, looked_at: Sequence[Column]) -> None:
-    """Take a column for that of persons, and find the columns whose value changes within one."""
+    """Record a column as the one that names persons, and find the columns whose value changes within a person."""
     roles.person = name
     group = next(other for other in looked_at if other.name == name)
     roles.changing = [other.name for other in looked_at if agree_within(group.codes, other) < SAME]
 
 
 def find_basket(columns: Iterable[Column], sensitive: str) -> str | None:
-    """Return the column with the most values of those that have several records each, such as baskets of items."""
+    """Return the column that groups records, such as the number of a basket of items; None if there is none.
+
+    It is the column with the most values among those whose values have several records each.
+    """
     fitting = [one for one in columns if one.name != sensitive and (one.is_whole or one.is_text) and not one.nulls]
     fitting = [one for one in fitting if one.different >= NAMED_FROM and one.filled >= MANY * one.different]
     fitting = [one for one in fitting if one.different > one.records / MOST_EACH]
@@ -298,9 +305,10 @@ def find_basket(columns: Iterable[Column], sensitive: str) -> str | None:
 
 
 def find_order(columns: Iterable[Column], roles: Roles) -> str | None:
-    """Return the column by which a person's records have an order: a date, or the number of a visit or wave.
+    """Return the column by which the records of a person are ordered; None if there is none.
 
-    It changes within persons, nearly every record has it, and it does not give the sensitive value away.
+    It is a date, or the number of a visit or wave. Its value changes within persons, nearly every record has one, and
+    it does not reveal the sensitive value.
     """
     changing = [one for one in columns if one.name in roles.changing and one.name != roles.sensitive]
     changing = [one for one in changing if not roles.left_out.get(one.name, "").startswith("gives ")]
@@ -327,7 +335,7 @@ def _say_nothing(one: Column) -> str:
 
 
 def _give_away(one: Column, secret: Column) -> str:
-    """Return why a column must not be published beside the sensitive one; empty where it may."""
+    """Return why a column must not be published beside the sensitive column; empty if it may be."""
     guessed = secret.classes if is_amount(secret, categorical=False) else secret.codes
     right, base = max(guess_share(guessed, one.codes), guess_share(guessed, one.classes))
     if right >= GUESSED and right - base >= LIFT * (1 - base):
@@ -336,7 +344,10 @@ def _give_away(one: Column, secret: Column) -> str:
 
 
 def _leave_out_repeated(columns: Sequence[Column], roles: Roles) -> list[Column]:
-    """Leave out columns that say the same as an earlier one, or follow from it; known ones come first."""
+    """Leave out columns that repeat another column or follow from one, and return the others.
+
+    Of several equal columns, one that outsiders are known to know is kept.
+    """
     kept: list[Column] = []
     seen: dict[bytes, str] = {}
     for one in columns:
@@ -374,7 +385,7 @@ def _is_known(one: Column) -> bool:
 
 
 def _is_measure(one: Column) -> bool:
-    """Return whether it is a number of many values over a wide range."""
+    """Return whether a column is a number with many values over a wide range."""
     if not one.is_number or one.different <= FEW:
         return False
     if one.is_whole or np.all(one.numbers == np.floor(one.numbers)):
@@ -384,7 +395,7 @@ def _is_measure(one: Column) -> bool:
 
 
 def _judge(one: Column, *, first_date: bool) -> tuple[str, Any]:
-    """Return the role of one column that could be published, or the question about it, and its bins if any."""
+    """Return the role of one column or the kind of question to ask about it, and its bins; None means no bins."""
     words = split_name(one.name)
     harmful = bool(HARMFUL.search(words))
     if one.is_date:
@@ -416,7 +427,7 @@ def _looks_like_weight(one: Column) -> bool:
 
 
 def _shorten_code(one: Column) -> Any:
-    """Return the bins of a postal code: its first three characters, or the hundreds of a number of five digits."""
+    """Return the bins of a postal code: its first three characters or, for a number of five digits, its hundreds."""
     if one.is_text:
         return {"prefix": 3} if max(map(len, one.texts), default=0) > 3 else None
     wide = one.is_whole and one.quantile(1) - one.quantile(0) > WIDTH
@@ -424,7 +435,10 @@ def _shorten_code(one: Column) -> Any:
 
 
 def _round(one: Column) -> Any:
-    """Return how a number is rounded: to 1, 2 or 5 times a power of ten, of which 20 to 50 occur; its ends are cut."""
+    """Return how a number is rounded and cut at its ends.
+
+    The step is 1, 2 or 5 times a power of ten, chosen so that 20 to 50 rounded values occur.
+    """
     low, high = one.quantile(CUT), one.quantile(1 - CUT)
     if not high > low:
         return None
@@ -437,7 +451,7 @@ def _round(one: Column) -> Any:
 
 
 def _as_plain(number: Decimal) -> int | float:
-    """Return a number as TOML writes it."""
+    """Return a decimal as the number that TOML writes: whole if it has no fraction."""
     return int(number) if number == int(number) else float(number)
 
 
@@ -452,14 +466,20 @@ AMOUNTS, COMMONEST = 60, 0.1
 
 
 def is_harmless(value: str, secret: Column) -> bool:
-    """Return whether a word marks a value as one that harms nobody; NULL is one beside at most two values."""
+    """Return whether a word in a sensitive value says that it harms nobody, such as "none".
+
+    NULL counts as harmless if the column has at most two other values.
+    """
     if value == "NULL":
         return secret.different <= 2
     return bool(HARMLESS.fullmatch(value.strip()))
 
 
 def is_amount(secret: Column, *, categorical: bool) -> bool:
-    """Return whether a sensitive column is published as it is: many numbers or moments, of which none is common."""
+    """Return whether a sensitive column is published as numbers and not as categories.
+
+    It then holds many different numbers or points in time. If they are whole numbers or points in time, none is common.
+    """
     if categorical or not (secret.is_number or secret.is_date) or secret.different <= AMOUNTS:
         return False
     most = float(secret.counts[1:].max(initial=0)) / max(1, secret.filled)
@@ -467,7 +487,7 @@ def is_amount(secret: Column, *, categorical: bool) -> bool:
 
 
 def list_likely_sensitive(columns: Iterable[Column]) -> list[str]:
-    """Return the columns that may be sensitive: those whose name says that they may harm, then other categories."""
+    """Return the columns that may be sensitive: first those whose name suggests harm, then other categories."""
     fitting = [one for one in columns if one.different > 1 and not names_records_or_people(one.name)]
     fitting = [one for one in fitting if one.is_number or not one.is_unique]
     harmful = [one for one in fitting if HARMFUL.search(split_name(one.name))]

@@ -158,12 +158,16 @@ class Columns(SpecPart):
         return self
 
     def get_coarsening(self, name: str) -> tuple[Bins | None, dict[str, str], str | None]:
-        """Return the bins of a column, the groups of its values, and the group of all other values."""
+        """Return the bins of a column, the groups of its values, and the group of all other values.
+
+        The bins are None if the column has none, the groups are then empty, and the last is None if there is no such
+        group.
+        """
         return _look_up(self.bins, name), _look_up(self.levels, name) or {}, _look_up(self.others, name)
 
     @property
     def set_columns(self) -> tuple[str, ...]:
-        """Return the columns of item sets: the list, or record and item; none in a table of another kind."""
+        """Return the columns of item sets: the list column, or record and item; empty for a table of another shape."""
         return tuple(name for name in (self.items, self.record, self.item) if name is not None)
 
     @property
@@ -173,11 +177,11 @@ class Columns(SpecPart):
 
     @property
     def shape(self) -> type[Shape]:
-        """Return the shape of the records."""
+        """Return the shape of the records: a table, item sets or categories."""
         return ItemSetShape if self.set_columns else CategoricalShape if self.categories else TableShape
 
     def null_policy(self, name: str) -> NullPolicy:
-        """Return the NULL policy of a column."""
+        """Return what happens to NULL in a column: ``value``, ``suppress`` or ``refuse``."""
         default: NullPolicy = "refuse" if fold_name(name) in map(fold_name, self.sensitive) else "value"
         return _look_up(self.nulls, name) or default
 
@@ -242,18 +246,18 @@ class ReleaseSection(SpecPart):
 
     @property
     def base(self) -> Path:
-        """Return the folder of the default target."""
+        """Return the folder in which a release without a stated target is made."""
         return self._base
 
     def with_base(self, base: Path) -> ReleaseSection:
-        """Return the section with the folder of its default target."""
+        """Return the section with another folder for a release without a stated target."""
         section = self.model_copy()
         section._base = base
         return section
 
     @property
     def wording(self) -> dict[Wording, str]:
-        """Return what is stated for the report, by its key."""
+        """Return the texts that the publisher stated for the report, by their keys."""
         names: tuple[Wording, ...] = get_args(Wording)
         return {name: text for name in names if (text := getattr(self, name))}
 
@@ -338,7 +342,11 @@ class Spec(SpecPart):
 
     @model_validator(mode="after")
     def _require_total(self) -> Spec:
-        """Return the specification; ``ValueError`` where a release of listed values would depend on a value."""
+        """Return the specification, with NULL as a value of the sensitive columns if their values are listed publicly.
+
+        Raises:
+            ValueError: Whether a record is published would depend on its sensitive value.
+        """
         shape, columns = self.implementation.shape, self.columns
         if not isinstance(shape, TableShape) or shape.listed(self.mechanism) is None:
             return self
@@ -415,14 +423,14 @@ class Spec(SpecPart):
 
     @property
     def gathers_persons(self) -> bool:
-        """Return whether each record is the set of items of one person, as declared."""
+        """Return whether each record is the set of all items of one person, as the publisher declares."""
         record, person = self.columns.record, self.source.person
         named = record is not None and person is not None and fold_name(record) == fold_name(person)
         return named and self.source.persons in (None, "refuse")
 
     @property
     def record_limit(self) -> int:
-        """Return how many records of a person are published at most, where some are chosen."""
+        """Return how many records of each person are published at most; only used if records are chosen."""
         return int(getattr(self.mechanism, "max_records", 1))
 
     @model_validator(mode="after")
@@ -439,7 +447,13 @@ class Spec(SpecPart):
     @model_validator(mode="wrap")
     @classmethod
     def _raise_in_one_line(cls, value: Any, handler: Any) -> Any:
-        """Raise ``UsageError`` in place of pydantic's error; the last validator, so that it catches those of all."""
+        """Return the validated specification.
+
+        This validator comes last, so that it catches the errors of all others.
+
+        Raises:
+            UsageError: The specification is invalid; the message is pydantic's first error in one line.
+        """
         try:
             return handler(value)
         except ValidationError as error:
@@ -458,7 +472,7 @@ class Spec(SpecPart):
 
     @property
     def order(self) -> Order:
-        """Return the order of records, by default one that the source's engine can do."""
+        """Return the order in which records are placed; by default one that the source's engine supports."""
         return self.release.order or ("portable" if self.source.traits.assigns else "stream")
 
     @property
@@ -476,26 +490,32 @@ class Spec(SpecPart):
 
     @property
     def is_private(self) -> bool:
-        """Return whether the release spends a budget, so that no record may change messages, types or exit codes."""
+        """Return whether the release spends a privacy budget.
+
+        No record may then change messages, types or exit codes.
+        """
         return isinstance(self.implementation.composition, BudgetComposition)
 
     @property
     def frame(self) -> Frame | None:
-        """Return the table in Python, as it is read: of a private release value by value."""
+        """Return the source if it is a table in Python, else None; for a private release it is read value by value."""
         frame = self.source.frame
         return frame if frame is None or not self.is_private else frame.by_value(self.columns.items)
 
     @property
     def implementation(self) -> Mechanism[Any, Facts]:
-        """Return the mechanism whose parameters ``mechanism`` holds."""
+        """Return the mechanism that the section ``[mechanism]`` selects."""
         return get_mechanism(self.mechanism.kind, self.mechanism.algorithm)
 
 
 def bind_connection(spec: Spec, connection: object | None) -> Spec:
-    """Return the specification with what of it lies in a database that a caller has open: its source, its release.
+    """Return the specification with its source and release connected to a database that a caller has open.
 
-    A release in a schema lies in the connection's current database, unless ``release.to`` names another one that it has
-    open. ``UsageError`` for a connection that has neither open.
+    A release in a schema lies in the current database of the connection, unless ``release.to`` names another database
+    that the connection has open. Without a connection the specification stays as it is.
+
+    Raises:
+        UsageError: The connection has neither the source nor the release open.
     """
     if connection is None:
         return spec
@@ -518,7 +538,7 @@ NEEDED_TYPES = {
 
 
 def _first_error(error: ValidationError) -> str:
-    """Return the first error, as ``key: what``."""
+    """Return the first validation error as ``key: what is wrong``."""
     listed = error.errors(include_url=False)
     first = next((one for one in listed if one["type"] in ("extra_forbidden", "kind")), listed[0])
     where = ".".join(map(str, first["loc"]))
@@ -539,7 +559,10 @@ def _first_error(error: ValidationError) -> str:
 
 
 def _explain_unknown_key(place: list[str]) -> str:
-    """Return that a key does not exist, with the nearest one that does, or the section that has a key of this name."""
+    """Return the message for an unknown key.
+
+    It suggests the key with the most similar spelling, or the section that has a key of this name.
+    """
     *section, name = place
     known = list_keys()
     kinds = [kind for kind in KINDS if section == ["mechanism"] and name in get_parameters(kind).model_fields]
@@ -552,7 +575,10 @@ def _explain_unknown_key(place: list[str]) -> str:
 
 
 def list_keys() -> dict[str, set[str]]:
-    """Return the keys of every section and of the tables in it; those of ``[mechanism]`` are of all mechanisms."""
+    """Return the keys of every section and of the tables in it.
+
+    For ``[mechanism]`` these are the keys of all mechanisms together.
+    """
     known: dict[str, set[str]] = {}
 
     def add(place: str, model: type[BaseModel]) -> None:
@@ -588,16 +614,21 @@ Changes = Mapping[tuple[str, ...], Any]  # new values by the path of their key: 
 def load(path: PathLike, *, source: object | None = None) -> Spec:
     """Read a specification from a TOML file.
 
-    ``source`` replaces the file that it names, such as by a table in Python; the keys id, person, persons, population
-    and query of ``[source]`` stay. Raises ``EngineError`` for an unreadable file and ``UsageError``, naming the
-    key, for an invalid one.
+    Args:
+        path: The file.
+        source: A table in Python, a file or the like that replaces the source in the file. The keys id, person,
+            persons, population and query of ``[source]`` stay. None keeps the source.
+
+    Raises:
+        EngineError: The file can't be read.
+        UsageError: The specification is invalid; the message names the key.
     """
     path = as_path(path)
     return build(read_toml(path), base=path.parent, origin=str(path), source=source)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return what a TOML file says, with numbers as they are written."""
+    """Return the content of a TOML file, with numbers exactly as they are written."""
     try:
         content = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
@@ -616,11 +647,19 @@ def read_toml(path: Path) -> dict[str, Any]:
 def build(
     raw: Mapping[str, Any], *, base: PathLike = HERE, origin: str = "specification", source: object | None = None
 ) -> Spec:
-    """Return a validated specification from plain data, as TOML gives it.
+    """Return a validated specification from plain data, in the form that TOML gives.
 
-    Relative paths are taken from ``base``; ``~`` is the home folder. A float means the decimal that it prints.
-    ``source``, here or as the key of that name, may be a table in Python or the name of a file. Raises ``UsageError``,
-    naming the key, for invalid data.
+    A float means the decimal that it prints.
+
+    Args:
+        raw: The sections.
+        base: The folder from which relative paths are taken; ``~`` is the home folder.
+        origin: What messages call the specification.
+        source: A table in Python or the name of a file, also accepted as the key of that name. None for the source in
+            ``raw``.
+
+    Raises:
+        UsageError: The data are invalid; the message names the key.
     """
     if not isinstance(raw, Mapping):
         raise UsageError(f"{origin}: {type(raw).__name__} is not a table of keys and values")
@@ -637,7 +676,7 @@ UNDECIDED = "decide"  # the section in which ``init`` asks what it can't tell fr
 
 
 def describe_undecided(asked: object) -> str:
-    """Return the line that says what to do about a section ``[decide]``."""
+    """Return the message that says what to do about a section ``[decide]``, which holds open questions of ``init``."""
     names = list(asked) if isinstance(asked, Mapping) else []
     move = "values to [mechanism], " if "values" in names else ""
     what = f" asks about {', '.join(names)}" if names else " is there"
@@ -650,13 +689,17 @@ def describe_undecided(asked: object) -> str:
 def build_changed(
     raw: Mapping[str, Any], changes: Changes, *, base: Path = HERE, origin: str = "specification"
 ) -> Spec:
-    """Return a validated specification from plain data and what a caller sets beside it.
+    """Return a validated specification from plain data and changes by the caller.
 
     Args:
-        raw: The sections, as TOML gives them; a section may be one that was validated before.
-        changes: New values. Their paths are relative to the working directory, those of ``raw`` to ``base``.
-        base: The folder of the specification, and of a release without a target.
-        origin: What messages call the specification; nothing where there is none but what is set.
+        raw: The sections, as TOML gives them; a section may already be validated.
+        changes: New values by path. Relative file names in them are taken from the working directory, those in ``raw``
+            from ``base``.
+        base: The folder of the specification, and of a release without a stated target.
+        origin: What messages call the specification; empty if there are only changes.
+
+    Raises:
+        UsageError: The data are invalid; the message names the key.
     """
     if UNDECIDED in raw:
         raise UsageError(f"{origin}: {describe_undecided(raw[UNDECIDED])}")
@@ -676,7 +719,7 @@ def build_changed(
 
 
 def change_spec(spec: Spec, changes: Changes) -> Spec:
-    """Return a specification with other values for some keys, validated as a whole."""
+    """Return a specification with other values for some keys; it is validated again as a whole."""
     if not changes:
         return spec
     changed = build_changed(dict(spec), changes, base=spec.release.base, origin="")
@@ -687,10 +730,10 @@ def change_spec(spec: Spec, changes: Changes) -> Spec:
 
 
 def _change(data: dict[str, Any], changes: Changes, base: Path) -> dict[str, Any]:
-    """Return the data with other values.
+    """Return the data with the changes applied.
 
-    Another mechanism starts without parameters, and a release without a ledger has none of the ledger's other keys. The
-    file of a release gets the ending of another format.
+    If the mechanism changes, its former parameters are dropped. If the ledger is switched off, its other keys are
+    dropped. If the format changes, the file of the release gets the ending of the new format.
     """
     data = join_paths(data, base)
     kind, stated, to = changes.get(("mechanism", "kind")), data.get("mechanism"), _get(data, "release", "to")
@@ -708,27 +751,27 @@ def _change(data: dict[str, Any], changes: Changes, base: Path) -> dict[str, Any
 
 
 def _get(data: Mapping[str, Any], section: str, key: str) -> Any:
-    """Return the value of a key of a section, which may be validated; None where there is none."""
+    """Return the value of a key in a section, which may already be validated; None if there is none."""
     part = data.get(section)
     return part.get(key) if isinstance(part, Mapping) else getattr(part, key, None)
 
 
 def assign(data: Any, path: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """Return a table with another value at the end of a path; it makes the tables on the way that do not exist."""
+    """Return a copy of nested tables with a value set at a path; missing tables on the way are created."""
     table = _dump_stated(data) if isinstance(data, BaseModel) else dict(data) if isinstance(data, Mapping) else {}
     first, *rest = path
     return {**table, first: assign(table.get(first), tuple(rest), value) if rest else value}
 
 
 def _dump_stated(part: BaseModel) -> dict[str, Any]:
-    """Return the keys of a section that its publisher wrote; what a file can't hold is as it is."""
+    """Return the keys of a section that its publisher wrote; values that no file can hold are left as they are."""
     stated = part.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
     kept = {key: getattr(part, key, None) for key in ("uri", "frame", "to")}
     return stated | {key: value for key, value in kept.items() if value is not None}
 
 
 def join_paths(data: dict[str, Any], base: Path) -> dict[str, Any]:
-    """Return the data with paths taken from a folder; ``~`` is the home folder."""
+    """Return the data with relative paths joined to a folder; ``~`` is the home folder."""
     for section, key in (("source", "database"), ("source", "file"), ("release", "to"), ("ledger", "database")):
         part = data.get(section)
         if isinstance(part, Mapping) and key in part:
@@ -742,7 +785,7 @@ def join_paths(data: dict[str, Any], base: Path) -> dict[str, Any]:
 
 
 def _join_path(base: Path, place: Any) -> Any:
-    """Return a path, or several, taken from a folder; an address, and what is no path, as it is."""
+    """Return a path, or several, joined to a folder; an address, or anything that is no path, stays as it is."""
     if isinstance(place, list | tuple):
         return [_join_path(base, one) for one in place]
     if not isinstance(place, str | os.PathLike) or not os.fspath(place) or url_scheme(os.fspath(place)):
@@ -751,7 +794,11 @@ def _join_path(base: Path, place: Any) -> Any:
 
 
 def find_kinds(mechanism: object) -> list[str]:
-    """Return the kind that a section ``[mechanism]`` names, or all others than the default that have its algorithm."""
+    """Return the kinds of mechanism that a section ``[mechanism]`` can mean.
+
+    It is the kind that the section names. Otherwise it is the default kind, or all kinds with the stated algorithm if
+    the default kind does not have it.
+    """
     if isinstance(mechanism, Parameters):
         return [mechanism.kind]
     stated = mechanism if isinstance(mechanism, Mapping) else {}
@@ -763,7 +810,10 @@ def find_kinds(mechanism: object) -> list[str]:
 
 
 def _is_private(mechanism: object) -> bool:
-    """Return whether a request spends a budget, as far as its mechanism can be told before it is validated."""
+    """Return whether a section ``[mechanism]`` that is not validated yet asks for a release that spends a budget.
+
+    An unknown kind counts as private.
+    """
     stated = mechanism if isinstance(mechanism, Mapping) else {}
     kind = find_kinds(stated)[0]
     if kind not in KINDS:
@@ -773,7 +823,7 @@ def _is_private(mechanism: object) -> bool:
 
 
 def _read_levels(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the data with the groups that files of ``columns.levels`` hold in place of their names."""
+    """Return the data with each file name in ``columns.levels`` replaced by the groups that the file holds."""
     columns = data.get("columns")
     levels = columns.get("levels") if isinstance(columns, Mapping) else None
     if not isinstance(columns, Mapping) or not isinstance(levels, Mapping):
@@ -786,7 +836,7 @@ def _read_levels(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_hierarchy(path: Path, key: str) -> dict[str, str]:
-    """Return the group of each value in a CSV file; further columns, such as the groups of groups, are not read."""
+    """Return the group of each value from a CSV file of two columns; further columns are ignored."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -808,7 +858,9 @@ def _read_hierarchy(path: Path, key: str) -> dict[str, str]:
 
 
 def as_source_table(value: object) -> Any:
-    """Return the section ``[source]`` for a table in Python or the path of a file; anything else as it is.
+    """Return the section ``[source]`` for a table in Python or for the path of a file.
+
+    Any other value is returned as it is.
 
     >>> as_source_table("people.parquet")
     {'file': 'people.parquet'}

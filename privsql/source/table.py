@@ -1,4 +1,4 @@
-"""Prepare a table of records: roles, NULL policy, persons, bins, counts, digests, and the key bound to them."""
+"""Prepare a table of records: roles, NULL policy, persons, bins, counts, digests, and its derived key."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ MORE = 2  # digits that are needed on the way to a bin
 
 @dataclass(frozen=True)
 class Coarse:
-    """How a column is read in bins or groups.
+    """How a column is read if its values are put into bins or groups.
 
     Attributes:
         name: The column.
         value: The SQL expression of the bin or group.
-        misfit: The predicate of values that have none; None if all have one.
+        misfit: The condition for values that have no bin or group; None if all values have one.
         why: What these values are and what would help, for a message.
     """
 
@@ -76,7 +76,11 @@ class Coarse:
 
 
 def coarsen_column(field: Field, columns: Columns, value: exp.Expr) -> Coarse | None:
-    """Return how a column with bins or levels is read, None for others; ``UsageError`` if its type can't have them."""
+    """Return how a column with bins or groups is read; None for a column without them.
+
+    Raises:
+        UsageError: The type of the column can't have them.
+    """
     bins, levels, other = columns.get_coarsening(field.name)
     if levels:
         return _group_values(field, value, levels, other)
@@ -84,7 +88,11 @@ def coarsen_column(field: Field, columns: Columns, value: exp.Expr) -> Coarse | 
 
 
 def in_bins(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
-    """Return the first value of the bin of a column's value; ``UsageError`` if its type can't have these bins."""
+    """Return how a column is read in bins: a value is replaced by the value that stands for its bin.
+
+    Raises:
+        UsageError: The type of the column can't have these bins.
+    """
     if not fits_type(bins, field.type):
         raise UsageError(f"columns.bins: column {field.name!r} is {field.type}; {_suggest_remedy(field, bins)}")
     if bins.unit is not None:
@@ -103,7 +111,7 @@ def in_bins(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
 
 
 def describe_coarsening(quasi_identifiers: Iterable[Field], columns: Columns) -> dict[str, Any]:
-    """Return ``bins`` by column, and the columns whose values are ``groups``."""
+    """Return what a manifest states of coarser columns: ``bins`` by column, and the columns with ``groups``."""
     coarse = {one.name: columns.get_coarsening(one.name) for one in quasi_identifiers}
     bins = {name: stated for name, (stated, *_) in coarse.items() if stated is not None}
     return {"bins": bins, "groups": [name for name, (_, levels, _) in coarse.items() if levels and name not in bins]}
@@ -131,7 +139,7 @@ def _suggest_remedy(field: Field, bins: Bins) -> str:
 
 
 def _cut_ends(field: Field, value: exp.Expr, bins: Bins) -> exp.Expr:
-    """Return a number, or the end that it lies beyond."""
+    """Return the expression for a number that is replaced by an end of the range if it lies beyond it."""
     case = exp.Case()
     if bins.top is not None:
         top = _number_literal(bins.top, field.type)
@@ -143,10 +151,10 @@ def _cut_ends(field: Field, value: exp.Expr, bins: Bins) -> exp.Expr:
 
 
 def _bin_doubles(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
-    """Return the bin of a double: floor((x - o) / w) w + o, or the one above if x is not below it.
+    """Return the bin of a double x for width w and origin o: floor((x - o) / w) w + o, or the next bin if x reaches it.
 
-    Only -, +, *, / and floor are used, which IEEE 754 determines. A number at which a bin begins stands for its bin,
-    whatever the division was rounded to. Rounded numbers have their bins half a step lower.
+    Only -, +, *, / and floor are used, whose results IEEE 754 determines. A number at which a bin begins always belongs
+    to that bin, however the division is rounded. Bins of rounded numbers begin half a step lower.
     """
     step = bins.width if bins.round is None else bins.round
     width, origin = (_number_literal(Fraction(one), "DOUBLE") for one in (step or 1, bins.origin))
@@ -163,9 +171,9 @@ def _bin_doubles(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
 
 
 def _bin_by_width(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
-    """Return x - ((x - origin) mod width), with a remainder that is never negative; rounded: half a width more.
+    """Return the bin of an exact number x: x - ((x - origin) mod width), with a remainder that is never negative.
 
-    No intermediate result is larger than x or 2 width.
+    For rounded numbers half a width is added. No intermediate result is larger than x or 2 width.
     """
     least, most, scale = number_range(field.type)
     width, origin = Fraction(bins.round or bins.width or 1), Fraction(bins.origin) - bins.half
@@ -198,7 +206,7 @@ def _bin_by_width(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
 
 
 def _bin_by_edges(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
-    """Return the largest edge that is not above the value."""
+    """Return how a column is read in bins between edges: the largest edge that is not above the value."""
     edges = [_number_literal(Fraction(edge), field.type) for edge in bins.edges]
     case = exp.Case().when(is_null(value.copy()), exp.cast(exp.null(), field.type, dialect=DIALECT))
     for begin, end in pairwise(edges):
@@ -212,7 +220,7 @@ def _bin_by_edges(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
 
 
 def _group_values(field: Field, value: exp.Expr, levels: dict[str, str], other: str | None) -> Coarse:
-    """Return the group of each value."""
+    """Return how a column is read in groups: each value is replaced by the name of its group."""
     if field.type != "VARCHAR":
         how = "'month', 'quarter' or 'year'" if field.type in ("DATE", "TIMESTAMP") else "{ round = N } or a width"
         raise UsageError(
@@ -233,7 +241,11 @@ def _group_values(field: Field, value: exp.Expr, levels: dict[str, str], other: 
 
 
 def read_listed(field: Field, value: exp.Expr, listed: ListedValues) -> exp.Expr:
-    """Return how a column of listed values is read: one more value of the column's type stands for all others."""
+    """Return the expression for a column whose values are publicly listed.
+
+    A single further value of the column's type stands for all values that are not listed; NULL does so if there is
+    none.
+    """
     other = find_unlisted(field.type, listed.values)
     stands = exp.null() if other is None else exp.Literal.string(other)
     is_listed = exp.cast(value.copy(), "VARCHAR").isin(*map(exp.Literal.string, listed.values))
@@ -242,7 +254,7 @@ def read_listed(field: Field, value: exp.Expr, listed: ListedValues) -> exp.Expr
 
 
 def _number_literal(number: Fraction | Decimal, kind: str) -> exp.Expr:
-    """Return a number as a constant of a type, which holds it exactly (``fits_type``)."""
+    """Return a number as an SQL constant of a type; the type must hold it exactly (``fits_type``)."""
     exact, digits = Fraction(number), 0
     while (exact * 10**digits).denominator != 1:
         digits += 1
@@ -257,14 +269,22 @@ AS_TEXT = ("ENUM", "JSON")  # an ENUM would carry the names of values that are n
 
 
 def index_names(columns: Iterable[Field]) -> dict[str, Field]:
-    """Return columns by their names as SQL compares them."""
+    """Return columns by their folded names, since SQL ignores the case of names."""
     return {fold_name(one.name): one for one in columns}
 
 
 def find_column(columns: Mapping[str, Field], name: str, where: str = "") -> Field:
-    """Return a column of ``index_names``; ``UsageError`` if it is not there, which begins with ``where``.
+    """Return the column with this name from the result of ``index_names``.
 
-    A single column may be those of a CSV file, unseparated.
+    If there is only one column, the message asks whether it is several of a CSV file that were not separated.
+
+    Args:
+        columns: The columns.
+        name: The name that is looked for.
+        where: The beginning of the error message.
+
+    Raises:
+        UsageError: There is no such column.
 
     >>> find_column(index_names([Field("sex;height", "VARCHAR")]), "age")
     Traceback (most recent call last):
@@ -281,7 +301,7 @@ source.options = { delimiter = ';' } tells them apart
 
 
 def read_as(kind: str) -> str:
-    """Return the type as which columns of a type are read and published.
+    """Return the type in which columns of a type are read and published; an ENUM becomes a text.
 
     >>> read_as("ENUM('a', 'b')"), read_as("DATE")
     ('VARCHAR', 'DATE')
@@ -290,7 +310,7 @@ def read_as(kind: str) -> str:
 
 
 def labels_of(kind: str) -> tuple[str, ...]:
-    """Return the labels of an ENUM, in its order.
+    """Return the labels of an ENUM in their order; empty for any other type.
 
     >>> labels_of("ENUM('low', 'it''s high')")
     ('low', "it's high")
@@ -299,13 +319,16 @@ def labels_of(kind: str) -> tuple[str, ...]:
 
 
 def is_publishable(field: Field) -> bool:
-    """Return whether a type can be published: scalars whose text and order are the same everywhere."""
+    """Return whether a column can be published.
+
+    Its type must be a scalar, with the same texts and order on every engine, or a type that is read as text.
+    """
     return field.is_scalar or (field.type.split("(")[0] in AS_TEXT and not field.type.endswith("]"))
 
 
 @dataclass(frozen=True)
 class TableRecords:
-    """The source, mounted and counted: relation ``domain``, and what Python needs to know."""
+    """The records of a table, mounted and counted; relation ``domain`` lists the sensitive values."""
 
     db: Warehouse
     roles: Roles
@@ -323,13 +346,15 @@ class TableRecords:
 
     @property
     def records(self) -> int:
-        """Records that are published, n."""
+        """Return the number of records that are published, n."""
         return sum(self.counts)
 
     def sort_records(self) -> None:
-        """Make relation ``records``: value by value, each in canonical order.
+        """Make relation ``records``, sorted by sensitive value and then in canonical order.
 
-        Raises ``GuaranteeError`` if the values are not those that were counted: a layout is matched by position.
+        Raises:
+            GuaranteeError: The values are no longer those that were counted; a layout is matched to records by
+                position.
         """
         if "records" in self._built_relations:
             return
@@ -353,7 +378,10 @@ class TableRecords:
         self._built_relations.add("records")
 
     def coded_records(self, *, ordered: bool) -> exp.Query:
-        """Return quasi-identifiers and rank of the sensitive value of every record, sorted if ``ordered``."""
+        """Return the query for quasi-identifiers and rank of the sensitive value of each record.
+
+        The records are sorted if ``ordered``: by rank, and then in canonical order.
+        """
         coded = self._coded_query(self.roles.qi_columns("r"))
         if not ordered:
             return coded
@@ -361,7 +389,10 @@ class TableRecords:
         return exp.select("*").from_(coded.subquery("coded")).order_by(*order)
 
     def _coded_query(self, columns: list[exp.Expr]) -> exp.Query:
-        """Return some columns of every record, read from relation ``records`` if it is made, else from the source."""
+        """Return the query for some columns of every record.
+
+        It reads relation ``records`` if that exists, and the source otherwise.
+        """
         roles, sorted_ = self.roles, "records" in self._built_relations
         position = [alias_as(require_ordered(self.db).row_number(temp_table("records").name), "pos")] if sorted_ else []
         holes: Holes = {
@@ -376,7 +407,7 @@ class TableRecords:
         return fill("core/coded", holes)
 
     def bind_key(self, key: Key) -> Key:
-        """Return the key for these records alone, which follows from their hashes by a publisher's key."""
+        """Return a key for these records alone, derived from the publisher's key and keyed hashes of the records."""
         roles, columns = self.roles, self.roles.qi_columns("r")
         if self.order != "portable":
             if self._ranked is not None:
@@ -395,15 +426,15 @@ class TableRecords:
 
     @property
     def keep_predicate(self) -> exp.Expr:
-        """Return the predicate of the NULL policy over relation ``source``."""
+        """Return the condition over relation ``source`` for the records that the NULL policy keeps."""
         return self.reading.keep
 
     def query_names(self, *, follow: bool, values: bool) -> exp.Query:
-        """Return the query for the names of records and persons.
+        """Return the query for the identifiers of records and persons.
 
         Args:
-            follow: Whether to add a digest of each published record, by which it is followed.
-            values: Whether to add its sensitive value.
+            follow: Whether to add a digest of each published record, by which the ledger follows the record.
+            values: Whether to add the sensitive value.
         """
         roles = self.roles
         fields = dict(zip((*roles.qi_keys, *roles.sa_keys), roles.columns, strict=True))
@@ -417,7 +448,7 @@ class TableRecords:
         return fill("ledger/traces", holes | {"value": value, "person": person})
 
     def hash_records(self, key: Key) -> Iterator[HashedRecords]:
-        """Yield keyed hashes of the published columns of all records, whatever the order of these columns."""
+        """Yield keyed hashes of the published columns of all records; the order of columns does not matter."""
         read = [self._values[one.name] for one in self.roles.columns]
         is_plain = [value for value, _ in read] == [one.this for one in (*self.reading.qi, *self.reading.sa)]
         if is_plain and self._ranked is not None:  # not of bins and groups
@@ -429,12 +460,15 @@ class TableRecords:
 
     @property
     def packed(self) -> PackedRecords | None:
-        """Return the records as integers, in canonical order; None if they do not fit into integers."""
+        """Return the records as integers in canonical order; None if they do not fit into integers."""
         return self._ranked if isinstance(self._ranked, PackedRecords) else None
 
     @cached_property
     def _ranked(self) -> PackedRecords | RankedRecords | None:
-        """Return the records by the ranks of their values; None if a column has too many values."""
+        """Return the records by the ranks of their values.
+
+        The result is None if a column has too many values, or if the engine or the order of records does not allow it.
+        """
         if self.order != "stream" or not self.db.keeps_order:
             return None
         source = CountedSource(self.db, temp_table("source"), self.keep_predicate, self.counts)
@@ -442,7 +476,7 @@ class TableRecords:
 
     @property
     def published_values(self) -> list[tuple[exp.Expr, str]]:
-        """Return the published columns as relation ``source`` has them, with their types, in the order of names."""
+        """Return the published columns as expressions over relation ``source`` with their types, sorted by name."""
         return [self._values[name] for name in sorted(self._values, key=fold_name)]
 
     @cached_property
@@ -452,19 +486,25 @@ class TableRecords:
         return {name: (canonical_value(column(name), kind), kind) for name, kind in kinds.items()}
 
     def drop_relations(self) -> None:
-        """Forget relation ``records`` and the packed records."""
+        """Drop relation ``records`` and the packed records."""
         vars(self).pop("_ranked", None)
         self.db.drop("records")
         self._built_relations.discard("records")
 
     def expose_as(self, name: str) -> None:
-        """Make the sorted records readable as ``name``, under the publisher's own column names."""
+        """Make the sorted records readable as ``name``, with the publisher's own column names."""
         self.db.publish_as(name, exp.select(*self.roles.qi_out(), *self.roles.sa_out()).from_(temp_table("records")))
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How the columns are read from ``source`` under internal names, and which records are kept."""
+    """How the columns are read from ``source`` under internal names, and which records are kept.
+
+    Attributes:
+        qi: The expressions of the quasi-identifiers.
+        sa: The expressions of the sensitive columns.
+        keep: The condition for the records that are kept.
+    """
 
     qi: list[exp.Expr]
     sa: list[exp.Expr]
@@ -482,10 +522,16 @@ Published = tuple[exp.Expr, str]  # how a column that is published is read, and 
 
 @dataclass(frozen=True)
 class PersonChoice:
-    """How ``limit`` records of each person are chosen: a key, and (id, trace) of records in ``earlier`` releases.
+    """How at most ``limit`` records of each person are chosen.
 
-    The key follows from nothing that is published, and from no record. An attacker who could compute it would learn
-    from the published record what the others are.
+    The key follows from nothing that is published, and from no record. Otherwise an attacker who computes it could
+    learn from the published record what the others are.
+
+    Attributes:
+        key: The key by which records are chosen.
+        called: The name of the release.
+        earlier: The records (id, trace) of earlier releases, which are preferred; None if there are none.
+        limit: The largest number of records of each person.
     """
 
     key: Key
@@ -495,19 +541,28 @@ class PersonChoice:
 
     @classmethod
     def from_key(cls, key: Key, called: str, earlier: pa.Table | None = None) -> PersonChoice:
-        """Return the choice by a publisher's key, for a release of this name."""
+        """Return the choice that a publisher's key makes for a release of this name."""
         return cls(key.derive_key(CHOICE_PURPOSE), called, earlier)
 
     @property
     def reference(self) -> str:
-        """Return a one-way digest of the key, which differs between releases of different names."""
+        """Return a one-way digest of the key; it differs between releases of different names."""
         return self.key.derive_key("reference", self.called).reference
 
 
 def mount_persons(db: Warehouse, source: Source, types: FindTypes | None = None) -> exp.Table:
-    """Make the publisher's table readable, and return it: ``source``, or all records that ``reduce_persons`` reads.
+    """Make the publisher's table readable, and return the relation that holds it.
 
-    ``types`` finds the types of columns that no record may decide.
+    This is ``source``. If only some records of each person are published, it is the relation of all records, from which
+    ``reduce_persons`` makes ``source``.
+
+    Args:
+        db: The engine that reads the source.
+        source: The source.
+        types: Finds the types of columns that no record may decide; None lets records decide.
+
+    Raises:
+        UsageError: Records of persons are to be chosen, and the engine can't do so.
     """
     if source.chooses_records and source.traits.counts:
         raise UsageError(f"source.persons = '{source.persons}' needs DuckDB, and the source lies in {source.kind}")
@@ -516,15 +571,18 @@ def mount_persons(db: Warehouse, source: Source, types: FindTypes | None = None)
 
 
 def query_source_names(known_by: Mapping[str, exp.Expr], keep: exp.Expr) -> exp.Query:
-    """Return the query for the names of records and persons in relation ``source``; NULL where nothing names them."""
+    """Return the query for the identifiers of records and persons in relation ``source``; NULL where there are none."""
     names = {key: known_by.get(key, exp.cast(exp.null(), "VARCHAR")) for key in ("id", "person")}
     return fill("ledger/names", {"source": temp_table("source"), "keep": keep, **names})
 
 
 def name_records(db: Relations, source: Source, records: exp.Table) -> dict[str, exp.Expr]:
-    """Return texts that name a record (``id``) and its person (``person``) in a relation, as a ledger compares them.
+    """Return expressions for texts that identify a record (``id``) and its person (``person``) in a ledger.
 
-    NULL stays NULL. ``UsageError`` for columns that the source has not.
+    NULL stays NULL. A key is missing if the source names no such column.
+
+    Raises:
+        UsageError: The source does not have the column that it names.
     """
     fields = index_names(db.list_fields(records))
     texts: dict[str, exp.Expr] = {}
@@ -540,10 +598,10 @@ def name_records(db: Relations, source: Source, records: exp.Table) -> dict[str,
 def count_persons(
     db: Warehouse, source: Source, records: exp.Table, keep: exp.Expr, choice: PersonChoice | None = None
 ) -> Persons | None:
-    """Return the figures on persons that a release states; None if no column names persons.
+    """Return the figures about persons that a release states; None if no column names persons.
 
     Raises:
-        UsageError: A record names no person, or a person has several records and these are refused.
+        UsageError: A record names no person, or a person has several records and the source refuses that.
     """
     if source.person is None:
         return None
@@ -573,13 +631,24 @@ def reduce_persons(
     keep: exp.Expr,
     choice: PersonChoice,
 ) -> None:
-    """Make relation ``source`` of the records that ``choice`` takes of every person.
+    """Make relation ``source`` from the records that ``choice`` takes of each person.
 
-    Records that are suppressed are taken only from a person with no others. Records that an earlier release holds come
-    first, then those with the smallest hashes by the choice's key. Where ``source.order`` is given, its smallest value
-    comes first instead; ``published`` and ``keep`` are then about quasi-identifiers alone, so that no sensitive value
-    is looked at. The key stands in a relation, never in a statement's text. Raises ``GuaranteeError`` if a person has
-    more records afterwards than ``choice`` allows.
+    Records that the NULL policy leaves out are taken only if their person has no others. Records that an earlier
+    release holds come first. The next are those with the smallest hashes under the key of the choice. If
+    ``source.order`` is given, the smallest value in that column comes first instead; ``published`` and ``keep`` then
+    concern quasi-identifiers alone, so that no sensitive value is looked at. The key is stored in a relation, never in
+    the text of a statement.
+
+    Args:
+        db: The engine that holds the records.
+        source: The source.
+        records: The relation of all records.
+        published: How the published columns are read, with their types.
+        keep: The condition for records that the NULL policy keeps.
+        choice: How records are chosen.
+
+    Raises:
+        GuaranteeError: A person still has more records than the choice allows.
     """
     names, fields = name_records(db, source, records), db.list_fields(records)
     person, name = names["person"], names.get("id")
@@ -617,7 +686,7 @@ def reduce_persons(
 
 
 def name_people(db: Warehouse, source: Source, reading: Reading, relations: Mapping[str, exp.Table]) -> None:
-    """Make views of relations of records, each with the person that a record is of (``sql/core/people.sql``)."""
+    """Make a view for each relation of records, which adds the person of each record (``sql/core/people.sql``)."""
     for name, records in relations.items():
         holes: Holes = {
             "source": records,
@@ -629,9 +698,11 @@ def name_people(db: Warehouse, source: Source, reading: Reading, relations: Mapp
 
 
 def _rank_earlier(db: Warehouse, name: exp.Expr, published: Sequence[Published]) -> exp.Expr:
-    """Return 0 for a record that stood unchanged in an earlier release, 1 for another one of its name, 2 for others.
+    """Return the expression that ranks records by whether an earlier release held them.
 
-    Where ids are those of persons, each of a person's records has that name, and what is published tells them apart.
+    It is 0 for a record that an earlier release held unchanged, 1 for another record with the same id, and 2 for any
+    other. Where ids identify persons, all records of a person share the id, and only the published values tell them
+    apart.
     """
     trace = db.digest([comparable_text(value.copy(), kind) for value, kind in published])
     chosen = exp.alias_(temp_table("chosen"), "e", table=True)

@@ -1,4 +1,4 @@
-"""Where releases lie: files, folders, and schemas of databases."""
+"""Say where releases lie: in files, folders, or schemas of databases."""
 
 from __future__ import annotations
 
@@ -65,7 +65,10 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address | None:
-        """Return the address that a text is, None for any other text; ``UsageError`` for a broken one.
+        """Return the address that a text is; None for a text that is no address.
+
+        Raises:
+            UsageError: The address is incomplete or malformed.
 
         >>> str(Address.parse("postgres://me:word@host/db?sslmode=require")), Address.parse("people.duckdb")
         ('postgresql://me@host/db', None)
@@ -105,7 +108,7 @@ class Address:
 
 @dataclass(frozen=True)
 class Target:
-    """A file or folder, or a schema of a database file, that is a release or becomes one."""
+    """A place for a release: a file, a folder, or a schema of a database."""
 
     file: Path
     schema: str | None = None
@@ -132,7 +135,7 @@ class Target:
         return self.file.with_name(f"{self.file.name}{MARK}{self.schema}")
 
     def resolve(self) -> Target:
-        """Return the target without links and relative parts."""
+        """Return the target with an absolute path, without links."""
         return self if self.has_no_file else replace(self, file=self.file.resolve())
 
     @property
@@ -149,12 +152,12 @@ class Target:
 
     @property
     def is_schema(self) -> bool:
-        """Return whether the target is a schema of a database; a folder with an address is none."""
+        """Return whether the target is a schema of a database; a folder at an address is not."""
         return self.schema is not None and not (self.address is not None and self.address.is_folder)
 
     @property
     def catalog(self) -> CountingDatabase | None:
-        """Return the database that the schema belongs to if its engine counts releases where they lie."""
+        """Return the database of the schema if its engine can count releases without copying them; None otherwise."""
         return cast("CountingDatabase", self.opened) if self.opened is not None and self.opened.counts else None
 
     def __str__(self) -> str:
@@ -166,12 +169,15 @@ class Target:
 
 
 def as_target(release: PathLike, connection: object | None = None) -> Target:
-    """Return the target of a release that a caller hands over; ``UsageError`` for what is no path.
+    """Return the target of a release that a caller names.
 
     Args:
         release: A path, an open release, or ``ADDRESS::SCHEMA`` for a schema of a server.
-        connection: A connection that is open in this process, or a session of Spark. The release is then a schema of
-            its database or catalog, by its name or ``FILE::SCHEMA``.
+        connection: An open connection, or a session of Spark. The release is then a schema of its database or catalog,
+            given by its name or as ``FILE::SCHEMA``. None for no connection.
+
+    Raises:
+        UsageError: The value does not name a release.
     """
     if isinstance(release, Target):
         return release
@@ -205,26 +211,29 @@ def _text_of(place: object) -> str:
 def as_targets(
     releases: Iterable[PathLike] | PathLike | None, what: str, connection: object | None = None
 ) -> list[Target]:
-    """Return the targets of several releases, as ``as_target`` does; one may stand alone."""
+    """Return the targets of several releases, as ``as_target`` does; a single release may stand alone."""
     as_paths(releases, what)
     several = (releases,) if isinstance(releases, str | os.PathLike) else releases or ()
     return [as_target(one, connection) for one in several]
 
 
 def open_database(connection: object, file: Path | None = None) -> ReleaseDatabase | None:
-    """Return the current database of a connection, or a file that it has open; None if it does not have that one."""
+    """Return the current database of a connection, or the database ``file`` if the connection has it open.
+
+    The result is None if the connection does not have ``file`` open.
+    """
     from privsql.engine.open import find_open_database
 
     return find_open_database(connection, file)
 
 
 def target_in(opened: ReleaseDatabase, schema: str) -> Target:
-    """Return the schema of a database that a caller has open."""
+    """Return the target for a schema of a database that a caller has open."""
     return Target(opened.file or Path(opened.label), schema, opened)
 
 
 def refuse_address(place: object, what: str) -> None:
-    """Raise ``UsageError`` for an address, which would be taken for a file of that name; it may hold a password."""
+    """Raise ``UsageError`` for an address, because it would be taken for a file name and may hold a password."""
     text = _text_of(place)
     if ADDRESS.match(text):
         raise UsageError(f"{what}: privsql can't keep a release at {text.partition(':')[0]}://; {PLACES}")
@@ -254,7 +263,7 @@ def require_file_name(place: Any) -> Any:
 
 
 def overlaps_source(source: Source, target: Target) -> bool:
-    """Return whether a release would be among the files of its source, or replace one of them."""
+    """Return whether a release would lie among the files of its source, or replace one of them."""
     if source.external_relation is not None or source.frame is not None or target.schema is not None:
         return False  # a schema replaces nothing but a release, whatever else its file holds
     place = os.path.realpath(target.file)
@@ -271,7 +280,7 @@ def _is_within(place: str, folder: str) -> bool:
 
 
 def _list_places(names: Sequence[str]) -> set[str]:
-    """Return every file of this machine by its place, a folder by its own."""
+    """Return the absolute places of files on this machine; a folder counts as one place."""
     places: set[str] = set()
     for name in names:
         if not files.url_scheme(name):

@@ -296,9 +296,9 @@ def _read_numbers(
 
 
 def _cast_in_query(name: str, *, filled: bool = False) -> str:
-    """Return a query over a file in which a column holds numbers, and NULL for any other text.
+    """Return a publisher's query over a file in which a column holds numbers, and NULL for any other text.
 
-    With ``filled`` the query leaves out the rows whose text is no number.
+    If ``filled`` is true, the query leaves out the rows whose text is no number.
     """
     number = exp.TryCast(this=column(name), to=exp.DataType.build("DOUBLE"))
     query = exp.select(exp.Star(replace=[alias_as(number, name)])).from_("source")

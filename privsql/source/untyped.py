@@ -1,7 +1,8 @@
-"""Read a table in Python value by value, for releases in which no value decides how others are read.
+"""Read a table in Python value by value, so that no value decides how others are read.
 
-A column of pandas without a type of its own (object, category) is a text, as in a file of texts: what it holds is cast
-to the type that the specification determines, value by value. Bytes, and what has no text, are NULL.
+Private releases need this. A column of pandas without a type of its own (object, category) is treated as text, as in a
+text file. Each value is then cast by itself to the type that the specification determines. Bytes, and objects without a
+text, become NULL.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 
 def read_untyped(values: Any, *, as_lists: bool) -> pa.Array:
-    """Return a column of pandas, or one of Arrow without a type, as texts or as lists of texts."""
+    """Return a column without a type, of pandas or Arrow, as texts; with ``as_lists`` each value is a list of texts."""
     if isinstance(values, pa.ChunkedArray):
         return values.cast(pa.string())
     import pandas as pd
@@ -29,7 +30,7 @@ def read_untyped(values: Any, *, as_lists: bool) -> pa.Array:
 
 
 def read_decimals(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    """Return texts as numbers of a type; NULL for those that it does not have."""
+    """Return texts as numbers of a type; a text that the type can't hold becomes NULL."""
 
     def read(text: str | None) -> Any:
         with suppress(pa.ArrowInvalid):

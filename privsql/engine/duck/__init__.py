@@ -1,1 +1,1 @@
-"""DuckDB: no other package calls it. ``privsql.engine.open`` opens its sessions."""
+"""DuckDB's engine. Other packages open its sessions through ``privsql.engine.open``."""

@@ -78,7 +78,7 @@ REMEDIES = {
 
 
 def find_remedy(text: str) -> str:
-    """Return the line for an error whose remedy is known; empty for others."""
+    """Return the message for an error of DuckDB that has a known remedy; empty for any other error."""
     for pattern, remedy in REMEDIES.items():
         match = re.search(pattern, text)
         if match:
@@ -88,7 +88,10 @@ def find_remedy(text: str) -> str:
 
 
 def _csv_facts(text: str) -> dict[str, str]:
-    """Return the line that an error of CSV names, the encoding that the file seems to have, and the reason."""
+    """Return what the message about an error in a CSV file mentions.
+
+    These are the line, the advice about the encoding that the file seems to have, and the reason of the error.
+    """
     found, file = re.search(r"CSV Error on Line: (\d+)", text), re.search(r"(?m)^ *file = (.*)$", text)
     lines = text[found.end() :].strip().split("\n") if found else []
     reason = next((one for one in lines if one and not one.startswith("Original Line")), "can't be read")
@@ -109,7 +112,7 @@ def _csv_facts(text: str) -> dict[str, str]:
 
 
 def _is_unicode(beginning: bytes) -> bool:
-    """Return whether bytes are UTF-8, but for a character that their end cuts."""
+    """Return whether the beginning of a file is UTF-8; its last character may be cut off."""
     try:
         beginning.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -138,7 +141,7 @@ VERSION = duckdb.__version__
 
 
 class Connection:
-    """A connection to a DuckDB of its own, in memory; if it is ``discreet``, no error of it shows a value."""
+    """A connection to an instance of DuckDB in memory; if ``discreet`` is true, no error message shows a value."""
 
     discreet = False
 
@@ -149,7 +152,13 @@ class Connection:
         *,
         ducks: tuple[duckdb.DuckDBPyConnection, ...] = (),
     ) -> None:
-        """Connect; ``ducks`` are a connection that is already open, and others that are interrupted with it."""
+        """Connect to DuckDB.
+
+        Args:
+            settings: Settings of a new instance.
+            report: Receives the progress of statements.
+            ducks: A connection that is open already, which is then used, and others that are interrupted with it.
+        """
         self._report = report
         with translate_duck_errors():
             self._ducks = ducks or (duckdb.connect(config=HARDENED | (settings or {})),)
@@ -159,12 +168,12 @@ class Connection:
         self.run("SET TimeZone = 'UTC'")
 
     def open_sibling(self) -> Connection:
-        """Return a further connection to the same instance; both are interrupted together."""
+        """Return another connection to the same instance; an interruption stops both."""
         with translate_duck_errors():
             return Connection(report=self._report, ducks=(self._duck.cursor(), *self._ducks))
 
     def close(self) -> None:
-        """Close the connection and forget all that is temporary."""
+        """Close the connection, which removes its temporary tables."""
         with suppress(duckdb.Error):  # an interrupted statement may still be ending
             self._duck.close()
 
@@ -174,11 +183,18 @@ class Connection:
 
     @property
     def traces(self) -> bool:
-        """Return whether somebody wants to know which statements run."""
+        """Return whether the reporter takes note of statements."""
         return self._report.traces
 
     def note_statement(self, relation: str, file: str, rows: int | None, begun: float) -> None:
-        """Report a statement that was begun at a time of ``time.perf_counter``."""
+        """Report a statement that has run.
+
+        Args:
+            relation: The table or view that it made; empty if its rows were read.
+            file: The SQL file that it was made from; empty for none.
+            rows: The number of rows; None if it is not known.
+            begun: The time of ``time.perf_counter`` at which it began.
+        """
         self._report.note_statement(TracedStatement("", relation, file, rows, time.perf_counter() - begun))
 
     def run(self, sql: str, values: Mapping[str, Any] | None = None) -> None:
@@ -198,7 +214,13 @@ class Connection:
             return self._duck.fetchall()
 
     def refusal_of(self, sql: str) -> str:
-        """Return the whole text by which the engine refuses a statement; it is put apart from any transaction."""
+        """Return the complete message with which DuckDB refuses a statement.
+
+        The statement runs on a separate cursor, so that the current transaction is not affected.
+
+        Raises:
+            EngineError: DuckDB does not refuse the statement.
+        """
         with self._duck.cursor() as apart:
             try:
                 apart.execute(sql)
@@ -214,14 +236,17 @@ class Connection:
 
     @contextmanager
     def stream_batches(self, sql: str, rows: int) -> Iterator[pa.RecordBatchReader]:
-        """Run one query and hand its rows over so many at a time, in order; nothing else can run here meanwhile."""
+        """Run a query and yield a stream of its rows in order, ``rows`` at a time.
+
+        No other statement can run on this connection until the stream is closed.
+        """
         with translate_duck_errors(discreet=self.discreet), interrupt_on_signal(*self._ducks):
             reader = self._duck.sql(sql).to_arrow_reader(rows)
         with reader:
             yield reader
 
     def register_table(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
-        """Make an Arrow table readable under a name, without a copy."""
+        """Make an Arrow table readable under a name, without copying it."""
         with translate_duck_errors():
             self._duck.register(name, data)
 
@@ -232,7 +257,11 @@ class Connection:
 
     @contextmanager
     def limit_time(self, seconds: float, stop: threading.Event | None = None) -> Iterator[None]:
-        """Raise ``LateError`` if the statements inside take longer, together, or once ``stop`` is set."""
+        """Stop the statements in the block if together they take too long, or once ``stop`` is set.
+
+        Raises:
+            LateError: The statements were stopped.
+        """
         end = time.monotonic() + seconds
 
         def is_over() -> bool:
@@ -255,7 +284,7 @@ class Connection:
             self._limits.remove(is_over)
 
     def _raise_if_late(self) -> None:
-        """Raise ``KeyboardInterrupt``, as from a statement that is interrupted, once it is too late."""
+        """Raise ``KeyboardInterrupt`` if the time is over, as an interrupted statement does."""
         if any(is_over() for is_over in self._limits):
             raise KeyboardInterrupt
 
@@ -266,7 +295,7 @@ class Connection:
 
 @contextmanager
 def call_meanwhile(act: Callable[[], None]) -> Iterator[None]:
-    """Call a function from a thread every ``POLL`` seconds, while the statements inside run."""
+    """Call a function every ``POLL`` seconds from another thread while the block runs."""
     ended = threading.Event()
 
     def watch() -> None:
@@ -284,7 +313,11 @@ def call_meanwhile(act: Callable[[], None]) -> Iterator[None]:
 
 
 def one_select(query: str) -> str:
-    """Return the text of a query that is exactly one SELECT; ``UsageError`` for anything else."""
+    """Return the text of a query.
+
+    Raises:
+        UsageError: The text is not exactly one SELECT.
+    """
     try:
         statements = duckdb.extract_statements(query)
     except duckdb.Error as error:
@@ -296,10 +329,10 @@ def one_select(query: str) -> str:
 
 @contextmanager
 def interrupt_on_signal(*ducks: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """End statements of the main thread when it unwinds.
+    """Interrupt running statements when a signal handler raises an error in the main thread.
 
-    DuckDB's binding looks for signals in between, but then waits, without telling the engine, for what other threads
-    have begun: a task that takes for ever was waited for that long. Handlers that raise nothing let the statement run.
+    Between tasks DuckDB's binding notices signals. But then it waits, without telling the engine, for the tasks of its
+    other threads, however long they take. If the handler raises nothing, the statement goes on.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -328,7 +361,7 @@ def interrupt_on_signal(*ducks: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 @contextmanager
 def translate_duck_errors(*, discreet: bool = False) -> Iterator[None]:
-    """Raise DuckDB's errors as privsql's, one line each; if ``discreet``, without the value that is wrong."""
+    """Turn DuckDB's errors into privsql's, one line each; if ``discreet``, without the offending value."""
     try:
         yield
     except duckdb.InterruptException as error:
@@ -348,7 +381,13 @@ def translate_duck_errors(*, discreet: bool = False) -> Iterator[None]:
 
 @contextmanager
 def name_file_in_errors(path: Path | str, *, query: bool = False, whole: bool = False) -> Iterator[None]:
-    """Name the file in errors, and say what a lock means; if ``whole``, any error is the file's."""
+    """Add the name of a file to errors that are raised in the block, and explain a lock on it.
+
+    Args:
+        path: The file, or what messages call it.
+        query: Whether the block runs the publisher's query, which messages then mention.
+        whole: Whether every error in the block is about the file; each is then an ``EngineError``.
+    """
     try:
         yield
     except EngineError as error:

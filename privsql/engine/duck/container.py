@@ -1,4 +1,4 @@
-"""DuckDB's relations, attached database files, and locked sessions for files that others made."""
+"""Run relations, attached database files, and locked sessions in DuckDB."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ UNITS = {unit: 1024**power for power, unit in enumerate(("bytes", "KiB", "MiB", 
 
 
 class DuckRelations:
-    """Relations of one connection."""
+    """Relations in one connection to DuckDB."""
 
     keeps_order = True
 
@@ -116,7 +116,13 @@ class DuckRelations:
         return [Field(row[0], row[1]) for row in self.connection.rows(f"DESCRIBE {sql}")]
 
     def reserve_memory(self, size: int, what: str) -> None:
-        """Leave memory to arrays; without a limit, the engine's own holds: four fifths of the machine's memory."""
+        """Lower DuckDB's memory limit so that arrays of ``size`` bytes fit beside it.
+
+        If no limit was set, DuckDB's default counts, which is four fifths of the machine's memory.
+
+        Raises:
+            EngineError: Too little memory would be left; the message calls the arrays ``what``.
+        """
         if self._limit is None:
             number, unit = self.rows(fill("duckdb/memory", {}))[0][0].split()
             self._limit = int(float(number) * UNITS[unit])
@@ -139,7 +145,10 @@ class DuckRelations:
         return all_rows(temp_table("matched"))
 
     def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """Return 63 bits of the MD5 of texts, which no version changes, unlike the engine's own hash."""
+        """Return the expression for 63 bits of the MD5 digest of texts.
+
+        MD5 never changes, unlike DuckDB's own hash, which differs between versions.
+        """
         number = exp.Anonymous(this="md5_number", expressions=[concat_texts(texts)])
         return exp.cast(exp.BitwiseRightShift(this=number, expression=exp.Literal.number(65)), "BIGINT")
 
@@ -175,7 +184,16 @@ class DuckRelations:
         schema: str | None = None,
         title: str = "",
     ) -> None:
-        """Store rows as a table, in the types of ``columns``, or as they are."""
+        """Store a stream of rows as a table.
+
+        Args:
+            name: The name of the table.
+            rows: The rows.
+            columns: The names and types of the stored columns; empty stores the columns of the stream as they are.
+            into: The attached database; None makes a temporary table.
+            schema: The schema in that database; None for the first one.
+            title: The name of the step for the progress bar; empty for no step.
+        """
         self.register_arrow("fetched", rows)
         values = [cast_as(column(one.name), one) for one in columns] or [exp.Star()]
         typed = exp.select(*values).from_(temp_table("fetched"))
@@ -206,7 +224,10 @@ class DuckRelations:
         self._registered.add(name)
 
     def _note_fault(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """Yield the batches, and keep an error of privsql's own or a Ctrl-C: the engine turns them into texts."""
+        """Yield the batches of a stream, and remember an error that it raises.
+
+        DuckDB would turn an error of privsql or a Ctrl-C into a mere text.
+        """
         try:
             yield from stream
         except GeneratorExit:  # nobody reads on
@@ -224,12 +245,15 @@ class DuckRelations:
                 self.connection.run(f"DROP TABLE IF EXISTS {render_sql(temp_table(name))}")
 
     def _render_query(self, query: exp.Expr) -> str:
-        """Return the text of a tree, as it is run here."""
+        """Return the SQL text of a query as this session runs it."""
         return render_sql(query)
 
     @contextmanager
     def _use_database(self, database: str, schema: str | None = None) -> Iterator[None]:
-        """Let names without a database mean those of ``database`` inside; outside they mean the session's own."""
+        """Let names without a database refer to ``database`` inside the block.
+
+        Afterwards they refer to the session's own database again.
+        """
         self.connection.run(f"USE {quote_identifier(database)}" + (f".{quote_identifier(schema)}" if schema else ""))
         try:
             yield
@@ -272,7 +296,7 @@ Objects = list[tuple[str, str, str]]  # (kind, name, definition)
 
 
 class DuckContainer(DuckRelations):
-    """Files that the session has attached."""
+    """A session of DuckDB with attached database files."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
@@ -360,7 +384,7 @@ class DuckContainer(DuckRelations):
         return objects
 
     def list_schemas(self, database: str) -> list[str]:
-        """Return the schemas of an attached database but its first, main."""
+        """Return the schemas of an attached database, without its first schema, main."""
         objects = self.rows(fill("duckdb/objects", {"database": exp.Literal.string(database)}))
         return [name for kind, name, *_ in objects if kind == "schema"]
 
@@ -413,14 +437,14 @@ class DuckContainer(DuckRelations):
             yield
 
     def _replacing(self, schema: str) -> AbstractContextManager[None]:
-        """Make all changes inside in a schema, or none of them."""
+        """Run the block in a transaction that changes a schema as a whole or not at all."""
         return self.in_transaction()
 
     def _drop_object(self, kind: str, name: str, *, into: str, schema: str) -> None:
         self.connection.run(f"DROP {kind} {render_sql(table(name, into, schema))}")
 
     def _copy_table(self, rows: exp.Table, *, into: str, schema: str) -> None:
-        """Copy a table into a schema of another database."""
+        """Copy a table into a schema of another attached database."""
         self.create_table(rows.name, all_rows(rows), into=into, schema=schema)
 
     def list_relations(self, database: str) -> list[tuple[str, str, str, str]]:
@@ -445,9 +469,10 @@ STAGE = "server"  # the database of such a session for what was read again
 
 
 class RemoteSchemas(DuckContainer, ABC):
-    """A session beside a database elsewhere, whose schemas appear as those of database ``STAGE``.
+    """A session of DuckDB beside another database, whose schemas appear as those of database ``STAGE``.
 
-    ``has_views`` tells whether these schemas can hold views. If not, a copy has the stated views all the same.
+    ``has_views`` tells whether the other database can hold views. If it can't, copies get the stated views all the
+    same.
     """
 
     has_views = True
@@ -458,26 +483,29 @@ class RemoteSchemas(DuckContainer, ABC):
 
     @abstractmethod
     def name_schemas(self) -> list[str]:
-        """Return all schemas there."""
+        """Return the names of all schemas in the other database."""
 
     @abstractmethod
     def describe_schema(self, schema: str) -> Objects:
-        """Return everything that lies in a schema there."""
+        """Return every object in a schema of the other database, as (kind, name, definition)."""
 
     @abstractmethod
     def list_columns(self, schema: str, name: str) -> list[Field]:
-        """Return the columns of a table there."""
+        """Return the columns of a table in the other database."""
 
     @abstractmethod
     def fetch_table(self, schema: str, name: str, columns: Sequence[Field], *, into: str) -> None:
-        """Copy a table from there into the same schema of an attached database, in these types."""
+        """Copy a table of the other database into the same schema of an attached database, with these column types."""
 
     @abstractmethod
     def state_definition(self, schema: str, stated: Definition) -> dict[tuple[str, str], str]:
-        """Return the objects of a view or functions as the database writes them down; none if it can't hold any."""
+        """Return the texts that the other database would store for a view or for functions, by (kind, name).
+
+        The result is empty if the other database can't hold the objects.
+        """
 
     def at_one_moment(self) -> AbstractContextManager[None]:
-        """Read everything inside as it is now, where the database can do so."""
+        """Read everything inside the block as of one moment, if the database supports that."""
         return nullcontext()
 
     def list_schemas(self, database: str) -> list[str]:
@@ -489,9 +517,19 @@ class RemoteSchemas(DuckContainer, ABC):
         return sorted(self.describe_schema(schema))
 
     def copy_release(self, database: str, schema: str, having: str, read: ReadContents, into: str) -> Objects:
-        """Copy the stated tables of a schema, and its views and functions if they are as stated; return all objects.
+        """Copy a release out of the other database: the tables that its manifest states, and its views and functions.
 
-        Copied objects have the definitions of the copy.
+        A view or function is copied only if its definition there is as stated.
+
+        Args:
+            database: The name of the database in this session.
+            schema: The schema of the release.
+            having: The table with the manifest.
+            read: Reads the manifest from the copy, and returns the stated tables and definitions.
+            into: The attached database to copy to.
+
+        Returns:
+            All objects of the schema as (kind, name, definition); copied objects have the definitions of the copy.
         """
         present = {(kind, name): text for kind, name, text in self.list_objects(database, schema)}
         columns = self.list_columns(schema, having)
@@ -516,7 +554,7 @@ class RemoteSchemas(DuckContainer, ABC):
 
 
 class CopiedSchemas(ABC):
-    """Schemas of a database that is no file of its own, each copied once."""
+    """A database without a file of its own, whose schemas are read through copies; each schema is copied once."""
 
     label, counts = "memory", False
 
@@ -540,38 +578,50 @@ class CopiedSchemas(ABC):
 
     @abstractmethod
     def open_for_writing(self) -> AbstractContextManager[tuple[Any, str]]:
-        """Open the sink as ``Sink`` does; the session also copies releases (``at_one_moment``, ``copy_release``)."""
+        """Open the database as a ``Sink`` does, with a session that can also copy releases (``copy_release``)."""
 
 
 NUMBERS = itertools.count(1)
 
 
 def unique_name(what: str) -> str:
-    """Return a name for a database beside those of a caller, which no other session in this process takes."""
+    """Return a database name that contains ``what`` and that no other session in this process uses."""
     return f"{PREFIX}{what}_{next(NUMBERS)}"
 
 
 def log_of(path: Path) -> Path:
-    """Return the write-ahead file of a database file, as DuckDB names it: what follows a ``?`` stays at the end."""
+    """Return the path of DuckDB's write-ahead log of a database file.
+
+    Whatever follows a ``?`` in the name stays at the end.
+    """
     head, mark, tail = str(path).partition("?")
     return Path(f"{head}.wal{mark}{tail}")
 
 
 def reader_call(kind: str, *paths: Path | str, hive_partitioning: bool = False, **options: Any) -> str:
-    """Return a call that reads exactly these files: names are no patterns, folders are no columns."""
+    """Return the SQL call that reads exactly these files.
+
+    Special characters in names are not patterns, and folders called column=value are not columns by default.
+
+    Args:
+        kind: The kind of the files: parquet or csv.
+        paths: The files.
+        hive_partitioning: Whether folders called column=value are columns.
+        options: Further options of DuckDB's reader.
+    """
     names = ", ".join(quote_text(file_pattern(str(path))) for path in paths)
     options = {"hive_partitioning": hive_partitioning, **options}
     return call_with_options(READERS[kind], f"[{names}]", options)
 
 
 def call_with_options(function: str, argument: str, options: Mapping[str, Any]) -> str:
-    """Return the call of a function with options by their names."""
+    """Return the SQL call of a function with one argument, written as SQL, and named options."""
     named = (f"{name} = {_as_constant(value)}" for name, value in options.items())
     return f"{function}({', '.join([argument, *named])})"
 
 
 def _as_constant(value: Any) -> str:
-    """Return a value as a constant of SQL."""
+    """Return a value of Python as a constant in SQL."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{quote_text(key)}: {_as_constant(one)}" for key, one in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -580,7 +630,7 @@ def _as_constant(value: Any) -> str:
 
 
 def file_pattern(name: str) -> str:
-    """Return the argument by which a reader reads one file; an address is no pattern, and may have a query part."""
+    """Return the pattern that matches exactly one file; an address stays as it is, with its query part."""
     return name if url_scheme(name) else escape_pattern(name)
 
 
@@ -603,7 +653,7 @@ SECONDS = 30.0  # that a copy of what may be a view may take
 
 
 class DuckLockedSession(DuckContainer):
-    """Files of others. Tables of a tree that name no database are those of database ``home``."""
+    """A session for files of other people; tables without a database name are looked up in database ``home``."""
 
     def __init__(self, connection: Connection, home: str) -> None:
         super().__init__(connection)
@@ -647,7 +697,10 @@ class DuckLockedSession(DuckContainer):
 
 @cache
 def list_engine_functions() -> list[tuple[str, str, str, str, str]]:
-    """Return the functions that DuckDB has before anything is attached; listing them takes some 60 ms."""
+    """Return DuckDB's built-in functions, before any file is attached.
+
+    Each is (name, kind, stability, returned type, tree of a macro's body). The listing takes about 60 ms.
+    """
     with closing(Connection()) as connection:
         rows = connection.rows(render_sql(fill("duckdb/functions", {})))
     return [(name, kind, stability, returned, body) for name, kind, stability, returned, body in rows]
@@ -656,7 +709,15 @@ def list_engine_functions() -> list[tuple[str, str, str, str, str]]:
 def open_locked_session(
     attached: Mapping[str, Path | None], readable: Sequence[Path], home: str, spill: Path, options: Options
 ) -> DuckLockedSession:
-    """Open a locked session: files attached by name (None: an empty database in memory), and files to read."""
+    """Open a locked session, which can read the given files and nothing else.
+
+    Args:
+        attached: Database files by the names under which they are attached; None is an empty database in memory.
+        readable: Further files that queries may read.
+        home: The database in which tables without a database name are looked up.
+        spill: A folder for what does not fit into memory.
+        options: How the command runs.
+    """
     files = [path for path in (*attached.values(), *readable) if path is not None]
     size = 0
     for path in files:

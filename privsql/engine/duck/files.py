@@ -1,4 +1,4 @@
-"""Read a publisher's files in DuckDB: CSV and Parquet as one table, SQLite, and what extensions read."""
+"""Read a publisher's files in DuckDB: CSV and Parquet as one table, SQLite, and formats that need extensions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,17 @@ TABLES = {"delta": "delta_scan", "iceberg": "iceberg_scan"}  # kinds of files th
 def load_extension(
     connection: Connection, name: str, what: str, instead: str = "copy the rows into a Parquet file"
 ) -> None:
-    """Load an extension; ``EngineError`` that says how it is installed, where it is not."""
+    """Load an extension of DuckDB.
+
+    Args:
+        connection: The connection that needs it.
+        name: The name of the extension.
+        what: What needs the extension, for the message.
+        instead: What the publisher can do without the extension, for the message.
+
+    Raises:
+        EngineError: The extension is not installed; the message says how to install it.
+    """
     try:
         connection.run(f"LOAD {name}")
     except PrivsqlError as error:
@@ -61,14 +71,14 @@ def load_extension(
 
 
 def load_for_address(connection: Connection, name: str) -> None:
-    """Load the extension that an address needs; a path needs none."""
+    """Load the extension that an address needs, such as one for https or S3; a path needs none."""
     start = url_scheme(name)
     if start:
         load_extension(connection, REMOTE[start], redact_secrets(name), "copy the file to this machine")
 
 
 def attach_server(connection: Connection, kind: str, address: str, name: str) -> None:
-    """Attach a server or a catalogue to be read; errors do not show its address."""
+    """Attach a server or a catalogue for reading; error messages do not show its address, which may hold secrets."""
     load_extension(connection, kind, f"source.{kind}")
     target = f"ducklake:{address.removeprefix('ducklake:')}" if kind == "ducklake" else address
     options = "READ_ONLY" if kind == "ducklake" else f"TYPE {kind}, READ_ONLY"
@@ -95,9 +105,10 @@ Columns = dict[str, tuple[str, str]]  # by folded name the name and the type
 
 
 def scan_call(connection: Connection, kind: str, scan: Scan) -> str:
-    """Return the call that reads the files of a publisher as one table.
+    """Return the SQL call that reads the publisher's files as one table.
 
-    Raises ``EngineError`` for files that are not there, can't be read, or have other columns than the first.
+    Raises:
+        EngineError: A file does not exist, can't be read, or has other columns than the first file.
     """
     if kind in TABLES:
         load_for_address(connection, scan.files[0])
@@ -145,9 +156,9 @@ def _looked_up(connection: Connection, scan: Scan) -> list[str]:
 
 
 def _require_kind(file: str, kind: str, options: dict[str, Any]) -> None:
-    """Raise ``EngineError`` for a file of this machine that is of another kind, or is packed and damaged.
+    """Raise ``EngineError`` for a file on this machine that is of another kind, or is compressed and damaged.
 
-    Of a packed file that is cut off DuckDB would read the part before.
+    Without this check DuckDB would silently read the first part of a compressed file that is cut off.
     """
     if url_scheme(file):
         return
@@ -170,7 +181,10 @@ def _require_kind(file: str, kind: str, options: dict[str, Any]) -> None:
 
 
 def _require_whole_csv(connection: Connection, file: str, options: dict[str, Any]) -> None:
-    """Raise ``EngineError`` if DuckDB would leave out the first lines of a CSV file, or rename columns of one name."""
+    """Raise ``EngineError`` for a CSV file that DuckDB would read only in part or under changed column names.
+
+    DuckDB might leave out the first lines or comments, take the header for a record, or rename columns of one name.
+    """
     try:
         sniffed = connection.rows(_select_all(call_with_options("sniff_csv", quote_text(file_pattern(file)), options)))
     except PrivsqlError as error:
@@ -210,9 +224,10 @@ def _require_whole_csv(connection: Connection, file: str, options: dict[str, Any
 
 
 def _find_ragged(connection: Connection, file: str, options: dict[str, Any]) -> str:
-    """Return what is wrong with a CSV file of this machine whose lines have not all as many fields as its header.
+    """Return what is wrong with a CSV file whose lines do not all have as many fields as its header.
 
-    Only its beginning is looked at, from which the engine guesses how it is written.
+    Only the beginning of the file is examined, from which DuckDB guesses the format. The result is empty if nothing is
+    wrong there, or if the file can't be examined.
     """
     encoding, packing, quote = options.get("encoding", ENCODINGS[0]), options.get("compression"), options.get("quote")
     if url_scheme(file) or encoding not in ENCODINGS:
@@ -254,7 +269,7 @@ def _find_ragged(connection: Connection, file: str, options: dict[str, Any]) -> 
 
 
 def _refuse_repeated(names: Sequence[str]) -> None:
-    """Raise ``EngineError`` if two columns of a CSV file have one name."""
+    """Raise ``EngineError`` if two columns of a CSV file have the same name."""
     folded = list(map(fold_name, names))
     twice = next((name for name in names if folded.count(fold_name(name)) > 1), None)
     if twice is not None:
@@ -264,12 +279,12 @@ def _refuse_repeated(names: Sequence[str]) -> None:
 
 
 def parse_table(call: str) -> exp.Table:
-    """Return a call that yields rows as a part of SQL."""
+    """Return an SQL call that yields rows, parsed as a table."""
     return sqlglot.parse_one(call, into=exp.Table, dialect=DIALECT)
 
 
 def _select_all(call: str, rows: int | None = None) -> str:
-    """Return SQL for the rows that a call yields, or for the first of them."""
+    """Return the SQL that selects all rows that a call yields, or the first ``rows`` of them."""
     query = all_rows(parse_table(call))
     return render_sql(query if rows is None else query.limit(rows))
 
@@ -277,7 +292,10 @@ def _select_all(call: str, rows: int | None = None) -> str:
 def _require_alike(
     connection: Connection, kind: str, files: Sequence[str], known: Sequence[Columns], options: dict[str, Any]
 ) -> None:
-    """Raise ``EngineError`` naming two files whose columns differ; a CSV file without a line says nothing of types."""
+    """Raise ``EngineError`` naming two files whose columns differ.
+
+    The types in a CSV file without records do not count.
+    """
     first = 0
     for number, columns in enumerate(known):
         wrong = _find_difference(known[first], columns)
@@ -312,7 +330,7 @@ def _is_empty(connection: Connection, file: str, options: dict[str, Any]) -> boo
 
 
 def _require_partition_columns(files: Sequence[str], known: Sequence[Columns]) -> None:
-    """Raise ``EngineError`` if files have a column of their folder, or their folders have other columns."""
+    """Raise ``EngineError`` if a column is both in a file and in its path, or if folders state different columns."""
     keys = [list(partition_values(file)) for file in files]
     for file, columns, here in zip(files, known, keys, strict=True):
         both = next((key for key in here if fold_name(key) in columns), None)
@@ -352,9 +370,12 @@ WHOLE_NUMBER = r"\s*[+-]?[0-9]+(\.0*)?\s*"
 
 
 def scan_texts(connection: Connection, scan: Scan, room: Path) -> str:
-    """Return the SELECT of all columns of CSV files as text; ``EngineError`` as ``scan_call`` raises it.
+    """Return the SELECT that reads all columns of CSV files as text.
 
-    Files that are not UTF-8 are written anew to folder ``room``, which must exist until the SELECT has run.
+    Files that are not UTF-8 are converted into the folder ``room``, which must exist until the SELECT has run.
+
+    Raises:
+        EngineError: A file does not exist or can't be read, or the files have different columns.
     """
     files, options = _looked_up(connection, scan), dict(scan.options)
     headers = [_read_header(connection, file, options) for file in files]
@@ -381,10 +402,10 @@ def scan_texts(connection: Connection, scan: Scan, room: Path) -> str:
 
 
 def _write_unicode(file: str, options: dict[str, Any], room: Path) -> str:
-    """Return a CSV file in UTF-8: the file itself, or a copy in ``room`` with U+FFFD for bytes that are no text.
+    """Return a CSV file in UTF-8: the file itself, or a converted copy in ``room``.
 
-    A packed file is unpacked, since DuckDB takes memory for the longest line of one. A file at an address, or in an
-    encoding that needs an extension, is not copied.
+    In the copy, U+FFFD replaces bytes that are no text. A compressed file is unpacked, since DuckDB would need memory
+    for its longest line. A file at an address, or in an encoding that needs an extension, is not copied.
     """
     encoding, packing = options.get("encoding", ENCODINGS[0]), options.get("compression", "detect")
     if url_scheme(file) or encoding not in ENCODINGS:
@@ -408,7 +429,10 @@ def _write_unicode(file: str, options: dict[str, Any], room: Path) -> str:
 
 
 def _read_header(connection: Connection, file: str, options: dict[str, Any]) -> tuple[tuple[str, ...], str]:
-    """Return the names of a CSV file's columns and their separator, from its first line or the options."""
+    """Return the names of the columns of a CSV file, and the separator between them.
+
+    They come from the options or from the first line.
+    """
     _require_kind(file, "csv", options)
     names = tuple(options.get("names") or ())
     if not options.get("header", not names):
@@ -428,7 +452,7 @@ def _read_header(connection: Connection, file: str, options: dict[str, Any]) -> 
 
 
 def _read_first_line(connection: Connection, file: str, options: dict[str, Any]) -> str:
-    """Return the first line of a CSV file that is neither skipped nor a comment."""
+    """Return the first line of a CSV file, after skipped lines and comments."""
     if url_scheme(file):
         line_options = {key: options[key] for key in OF_LINES if key in options}
         first = connection.rows(_select_all(reader_call("csv", file, **LINE, **line_options), 1))
@@ -470,17 +494,18 @@ def type_columns(
     options: Mapping[str, Any],
     texts: Container[str] | None = None,
 ) -> exp.Select:
-    """Return the query for the rows of a table of texts in their types: those of the options, of ``types``, or text.
+    """Return the query that casts the rows of a table of texts to the types of their columns.
 
-    What does not fit its type is NULL.
+    A type comes from the options, or else from ``types``; a column without one stays text. A value that does not fit
+    its type becomes NULL.
 
     Args:
         db: The engine that has the table.
         rows: The table.
-        types: The types of columns by folded name; None for the type that all values of the column have.
+        types: The types of columns by folded name; None for a column whose type all of its values decide.
         options: The options of a CSV file.
-        texts: The folded names of the columns that are texts; None for all. Of other columns only numbers are cast,
-            since pandas holds whole numbers as floats where one is missing.
+        texts: The folded names of the columns that are texts; None for all. Other columns are only cast between types
+            of numbers, since pandas holds whole numbers as floats where one is missing.
     """
     stated = {fold_name(name): kind for name, kind in (options.get("types") or {}).items()}
     wanted = {} if options.get("all_varchar") else types
@@ -499,7 +524,10 @@ def type_columns(
 
 
 def cast_text(value: exp.Expr, kind: str, options: Mapping[str, Any]) -> exp.Expr:
-    """Return the cast of a text to a type, as the options of a CSV file write it; NULL where it does not fit."""
+    """Return the cast of a text to a type, which follows the formats in the options of a CSV file.
+
+    It yields NULL for a text that does not fit the type.
+    """
     wanted = exp.DataType.build(kind, dialect=DIALECT)
     if wanted.this in exp.DataType.TEXT_TYPES:
         return value
@@ -523,9 +551,10 @@ def cast_text(value: exp.Expr, kind: str, options: Mapping[str, Any]) -> exp.Exp
 
 
 def fit_parquet(connection: Connection, scan: Scan, call: str, room: Path) -> str:
-    """Return the call that reads Parquet files: ``call`` if it can read every value, or one for copies in ``room``.
+    """Return the SQL call that reads Parquet files so that every value can be read.
 
-    The columns keep their types. Files at an address are not copied.
+    This is ``call`` itself if DuckDB can read all values. Otherwise copies are written to the folder ``room``, in which
+    other values are replaced. Columns keep their types. Files at an address are not copied.
     """
     columns = [(row[0], row[1]) for row in connection.rows(f"DESCRIBE {_select_all(call)}")]
     if any(map(url_scheme, scan.files)) or _reads_values(connection, call, columns):
@@ -544,9 +573,9 @@ def fit_parquet(connection: Connection, scan: Scan, call: str, room: Path) -> st
 
 
 def _reads_values(connection: Connection, call: str, columns: Sequence[tuple[str, str]]) -> bool:
-    """Return whether DuckDB can read each value of the columns of texts and points in time.
+    """Return whether DuckDB can read every value in the columns of texts and points in time.
 
-    A hash reads every value. Other functions may be answered from the file's statistics.
+    The test hashes the values, because other functions may be answered from the file's statistics.
     """
     names = [name for name, kind in columns if "VARCHAR" in kind or "TIME" in kind]
     read: list[exp.Expr] = [exp.Max(this=exp.func("hash", column(name))) for name in names]
@@ -596,10 +625,14 @@ TYPES = {
 
 
 class SQLiteFile:
-    """A SQLite file as it was at one moment; nothing is written to it."""
+    """A SQLite file, read as it was at one moment; nothing is written to it."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file; ``EngineError`` if it can't be."""
+        """Open the file.
+
+        Raises:
+            EngineError: The file can't be opened.
+        """
         with _translate_sqlite_errors():
             place = f"{path.resolve().as_uri()}?mode=ro"
             self._file = sqlite3.connect(place, uri=True, isolation_level=None, check_same_thread=False)
@@ -617,7 +650,7 @@ class SQLiteFile:
         return [name for name in names if not name.startswith("sqlite_")]
 
     def table_query(self, name: str) -> str:
-        """Return the query for a table or view by its dotted name."""
+        """Return the query for all rows of a table or view, given by its dotted name."""
         try:
             parsed = exp.to_table(name, dialect=SQLITE)
         except SqlglotError as error:
@@ -625,7 +658,7 @@ class SQLiteFile:
         return all_rows(table(parsed.name, schema=parsed.db)).sql(SQLITE)
 
     def stream_rows(self, query: str, *, as_text: bool = False) -> pa.RecordBatchReader:
-        """Return the rows of a SELECT, every value as a text if ``as_text``.
+        """Return a stream of the rows of a SELECT; if ``as_text`` is true, every value is a text.
 
         Raises:
             UsageError: A column holds values of several types, or bytes.
@@ -679,7 +712,7 @@ def _as_array(values: tuple[Any, ...], field: pa.Field) -> pa.Array:
 
 @contextmanager
 def _translate_sqlite_errors() -> Iterator[None]:
-    """Raise SQLite's errors as privsql's, one line each."""
+    """Turn SQLite's errors into privsql's, one line each."""
     try:
         yield
     except sqlite3.OperationalError as error:

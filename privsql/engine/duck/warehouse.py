@@ -1,4 +1,4 @@
-"""A publisher's source in DuckDB, files or a server's table by way of it, and databases that callers have open."""
+"""Read a publisher's source in DuckDB (files, or a server's tables), and databases that callers have open."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ ROWS = 2**17  # that a server sends at a time
 
 
 class DuckSession(DuckContainer):
-    """A publisher's source, here or in a server, beside the releases that are made of it."""
+    """A session with a publisher's source, in DuckDB or on a server, and the releases that are made from it."""
 
     def __init__(self, connection: Connection, write_parquet: Callable[[Origin], list[Path]] | None = None) -> None:
-        """Use a connection; ``write_parquet`` writes a table of Spark as Parquet files on this machine."""
+        """Use a connection; ``write_parquet`` writes a source in Spark as Parquet files on this machine."""
         super().__init__(connection)
         self._write_parquet = write_parquet
         self._sqlite: SQLiteFile | None = None
@@ -139,7 +139,7 @@ class DuckSession(DuckContainer):
                 self.create_view(name, all_rows(table(parsed.name, *place)))
 
     def create_from_sql(self, name: str, query: str) -> None:
-        """Materialise a SELECT in the SQL of where the source lies."""
+        """Store the result of a SELECT, written in the SQL of the database that holds the source."""
         if self._server is not None:
             self.create_table(name, self._fetch_query(self._server.with_source(query), all_rows(temp_table(SOURCE))))
         elif self._sqlite is not None:
@@ -148,13 +148,18 @@ class DuckSession(DuckContainer):
             super().create_from_sql(name, query)
 
     def _create_source(self, call: str) -> None:
-        """Let a publisher's query call files ``source``."""
+        """Create the view ``source``, by which a publisher's query reads files."""
         self.connection.run(f"CREATE TEMP VIEW source AS SELECT * FROM {call}")
 
     def _open_files(self, scan: Scan, origin: Origin, call: str = "") -> None:
-        """Make files readable as ``source``. CSV is stored: a view would parse only the columns of a query.
+        """Make files readable as the view ``source``.
 
-        ``call`` reads the files, if it is known already.
+        CSV files are stored as a table, because a view would only parse the columns that a query needs.
+
+        Args:
+            scan: The files.
+            origin: The source.
+            call: The SQL call that reads the files; empty if it has to be found.
         """
         private = origin.types is not None
         typed = origin.kind == "csv" and private
@@ -183,7 +188,7 @@ class DuckSession(DuckContainer):
             self.connection.run(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM {call}")
 
     def _in_types(self, rows: exp.Table, origin: Origin) -> exp.Subquery:
-        """Return the query for the rows of a source in the types that its specification determines."""
+        """Return the query for the rows of a source, cast to the types that its specification determines."""
         if origin.types is None:
             return all_rows(rows).subquery()
         options = origin.scan.options if origin.scan is not None else {}
@@ -191,9 +196,10 @@ class DuckSession(DuckContainer):
         return type_columns(self, rows, origin.types(self), options, texts).subquery()
 
     def list_collations(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
-        """Return collations by column from the text of a table, as no type names them.
+        """Return the collation of each column that has one.
 
-        A server's are left out: they are deterministic, so that different texts stay different.
+        They are read from the definition of a table made for this purpose, because DuckDB's type names do not show
+        them. The collations of a server are left out: they keep different texts different.
         """
         if self._server is not None:
             return {}
@@ -219,7 +225,7 @@ class DuckSession(DuckContainer):
     # are made here: no key leaves this machine.
 
     def create_view(self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None) -> None:
-        """Create a view; over a server's rows create a table."""
+        """Create a view, or a table if the query reads rows of a server."""
         if into is None and self._reads_server(query):
             self.create_table(name, query)
         else:
@@ -244,7 +250,10 @@ class DuckSession(DuckContainer):
         return self._server is not None and any(map(_is_source, query.find_all(exp.Table)))
 
     def _fetch_query(self, server: PostgresSource, query: exp.Expr) -> exp.Select:
-        """Run a query there; return a query for its rows, which can be read once, in their order and types."""
+        """Start a query on the server, and return a local query for its rows.
+
+        The rows have the server's order and types, and can be read only once.
+        """
         columns, name = server.list_fields(query), f"far_{next(self._numbers)}"
         self._stream.close()
         rows = self._stream.enter_context(server.stream_batches(query, ROWS))
@@ -262,7 +271,10 @@ class DuckSession(DuckContainer):
         return exp.select(*outputs).from_(temp_table(name))
 
     def _copy_columns(self, server: PostgresSource, query: exp.Expr) -> exp.Expr:
-        """Return the query over a copy of the columns of the source that it names; each copy is made once."""
+        """Return a query that reads a local copy of the columns it names, instead of the server's table.
+
+        Each set of columns is copied once.
+        """
         known = server.list_fields(all_rows(temp_table(SOURCE)))
         named = {one.name for one in query.find_all(exp.Column)}
         whole = any(isinstance(one, exp.Select) and one.is_star for one in query.find_all(exp.Select))
@@ -281,7 +293,7 @@ class DuckSession(DuckContainer):
 
 
 def _source_label(origin: Origin) -> str:
-    """Return the name of the source in messages."""
+    """Return what error messages call the source."""
     if origin.scan is not None:
         others = len(origin.scan.files) - 1
         return redact_secrets(origin.scan.files[0]) + (f" and {others} more" if others else "")
@@ -311,7 +323,7 @@ def _is_source(one: exp.Table) -> bool:
 
 
 class DuckBorrowed(DuckContainer):
-    """A session in the instance of a caller, with a database of its own that goes with it."""
+    """A session in a caller's instance of DuckDB, with its own database, which is removed at the end."""
 
     def __init__(self, caller: duckdb.DuckDBPyConnection) -> None:
         with translate_duck_errors():
@@ -323,11 +335,11 @@ class DuckBorrowed(DuckContainer):
         self.connection.run(f"USE {quote_identifier(self._home_database)}")
 
     def at_one_moment(self) -> AbstractContextManager[None]:
-        """Read everything inside as it is now."""
+        """Read everything inside the block as of one moment."""
         return self.in_transaction()
 
     def copy_release(self, database: str, schema: str, having: str, read: ReadContents, into: str) -> Objects:
-        """Copy the tables of a schema of the caller's; return all of its objects."""
+        """Copy the tables of a schema in the caller's database, and return all objects of the schema."""
         objects = self.list_objects(database, schema)
         for name in [name for kind, name, _ in objects if kind == "table"]:
             self._copy_table(table(name, database, schema), into=into, schema=schema)
@@ -343,7 +355,10 @@ class DuckBorrowed(DuckContainer):
 
 
 class DuckOpenDatabase(CopiedSchemas):
-    """A database of a caller's connection; a name without a schema is looked up in ``schema`` first."""
+    """A database that a caller's connection has open.
+
+    A table name without a schema is looked up in ``schema`` first.
+    """
 
     def __init__(self, caller: duckdb.DuckDBPyConnection, name: str, file: Path | None, schema: str) -> None:
         super().__init__()
@@ -359,7 +374,7 @@ class DuckOpenDatabase(CopiedSchemas):
 
     @contextmanager
     def stream_rows(self, origin: Origin) -> Iterator[tuple[pa.RecordBatchReader, list[Field]]]:
-        """Yield the rows of a table or query, and its columns; a type that Arrow lacks comes as text."""
+        """Yield a stream of the rows of a table or query, and its columns; a type that Arrow lacks becomes text."""
         rows = one_select(origin.query) if origin.query else render_sql(all_rows(_parse_name(origin.relation)))
         with DuckBorrowed(self._caller) as db:
             db.connection.run(f"USE {quote_identifier(self._name)}.{quote_identifier(self._schema)}")
@@ -376,10 +391,12 @@ class DuckOpenDatabase(CopiedSchemas):
 
 
 def find_open_database(caller: object, file: Path | None = None) -> DuckOpenDatabase | None:
-    """Return the current database of a connection, or a file that it has open; None if it does not have the file open.
+    """Return the current database of a connection, or the database ``file`` if the connection has it open.
+
+    The result is None if the connection does not have ``file`` open.
 
     Raises:
-        UsageError: The caller's object is no open connection of DuckDB's.
+        UsageError: The object is not an open connection to DuckDB.
     """
     if not isinstance(caller, duckdb.DuckDBPyConnection):
         raise UsageError(f"connection: {type(caller).__name__} is no connection of DuckDB's; give duckdb.connect(..)")
