@@ -1,4 +1,4 @@
-"""The Typer app: how commands start and end, and the options that they share."""
+"""Define the Typer app: how commands start and end, and the options that they share."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _make_optional(name: str, hint: Any) -> Parameter:
 
 @dataclass(frozen=True)
 class CommandOutcome:
-    """The result of a command: its object of ``--json``, how people see it, the exit code, and warnings."""
+    """Hold the result of a command: its object for ``--json``, its text for people, the exit code, and warnings."""
 
     as_json: Callable[[], dict[str, Any]]
     print_for_people: Callable[[], None]
@@ -165,7 +165,14 @@ class CommandOutcome:
 def tell(
     outcome: Outcome, *, verbose: bool = False, more: Mapping[str, Any] | None = None, notes: Iterable[Part] = ()
 ) -> CommandOutcome:
-    """Return what a command says of an outcome, with ``more`` in the object of ``--json`` and ``notes`` at the end."""
+    """Return the result of a command from the outcome of its verb.
+
+    Args:
+        outcome: The outcome.
+        verbose: Whether people see everything.
+        more: Further entries of the object for ``--json``.
+        notes: Lines at the end of the text for people.
+    """
     return CommandOutcome(
         lambda: {**outcome.as_json(), **(more or {})},
         lambda: print_parts([*outcome.show(verbose=verbose), *notes]),
@@ -177,11 +184,16 @@ def tell(
 def register_command(
     *, epilog: str = "", group: typer.Typer = app, name: str | None = None
 ) -> Callable[[Callable[..., CommandOutcome | None]], Callable[..., None]]:
-    """Make a command of a function, with ``--json`` and what follows from its parameters.
+    """Make a function a command, with ``--json`` and the options that follow from its parameters.
 
-    One that takes ``options`` gets ``--memory-limit`` and ``--threads``. One that takes ``specification`` gets an
-    argument for the specification or source, and the options of its keys. A function with a parameter ``as_json`` finds
-    the flag there. The outcome is printed once the progress bar is gone. ``epilog``: examples, one a line.
+    A function with a parameter ``options`` gets ``--memory-limit`` and ``--threads``. One with ``specification`` gets
+    an argument for the specification or source, and an option for each of its keys. One with ``as_json`` receives the
+    value of ``--json``. The outcome is printed once the progress bar is gone.
+
+    Args:
+        epilog: Examples for the help, one per line.
+        group: The app that the command belongs to.
+        name: The name of the command; None for that of the function.
     """
 
     def decorate(function: Callable[..., CommandOutcome | None]) -> Callable[..., None]:
@@ -233,7 +245,10 @@ KeyFile = Annotated[
 
 
 def load_source(path: Path | None) -> Any:
-    """Return the specification that ``--source`` names, or the path of files, which have no specification."""
+    """Return the specification at the path of ``--source``, or the path itself if it is a data file.
+
+    Return None if the option is not given.
+    """
     if path is None:
         return None
     from privsql import load
@@ -243,7 +258,7 @@ def load_source(path: Path | None) -> Any:
 
 
 def print_result(as_json: bool, as_object: Callable[[], dict[str, Any]], print_for_people: Callable[[], None]) -> None:
-    """Print a result as JSON or for people; a closed pipe does not change the exit code."""
+    """Print a result as JSON or for people. If the reader closes the pipe, the exit code stays the same."""
     try:
         if as_json:
             _print_json(as_object())
@@ -255,13 +270,13 @@ def print_result(as_json: bool, as_object: Callable[[], dict[str, Any]], print_f
 
 
 def warn(text: str) -> None:
-    """Print one line on stderr, if that can be written."""
+    """Print one line on stderr, if stderr can be written."""
     with suppress(OSError):
         print(f"privsql: {escape_controls(text)}", file=sys.stderr)
 
 
 def _prepare_streams() -> None:
-    """Make streams take any text: open closed ones to nowhere, and escape what an encoding lacks."""
+    """Make the standard streams accept any text: reopen closed ones, and escape characters that the encoding lacks."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 (while the process lasts)
@@ -295,7 +310,7 @@ def _report_failure(error: typer.TyperException | PrivsqlError | OSError, *, as_
 
 
 def _suggest_setting(error: typer.TyperException) -> str:
-    """Return how to set the key that an unknown option is called like, where the command takes settings."""
+    """Return how to set the specification key that an unknown option resembles; empty without such a key."""
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if option is None or context is None or "set" not in {param.name for param in context.command.params}:
         return ""
@@ -305,7 +320,7 @@ def _suggest_setting(error: typer.TyperException) -> str:
 
 
 def _discard_output() -> int:
-    """Discard what stdout has not taken, since the interpreter would fail on it at its end; return the exit code."""
+    """Discard what stdout has not accepted, and return the exit code. The interpreter would otherwise fail on exit."""
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
     return 0

@@ -1,4 +1,4 @@
-"""Print what verbs return for people: lines as they are, tables by rich. Nothing is computed here."""
+"""Print for people what verbs return: lines unchanged, tables with rich. Nothing is computed here."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ ESCAPED = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code i
 
 
 def escape_controls(text: object) -> str:
-    """Escape control characters, so that a stranger's release can't steer the terminal."""
+    """Escape control characters, so that a release from a stranger can't steer the terminal."""
     return str(text).translate(ESCAPED)
 
 
 @cache
 def get_console() -> Console:
-    """Return where results go. Rich is imported when there is something to print."""
+    """Return the console for results. Rich is imported only when there is something to print."""
     return _make_console()
 
 
@@ -51,17 +51,17 @@ def _make_console(**settings: Any) -> Console:
     from rich.console import Console
 
     class PipeConsole(Console):
-        """A console whose reader may go."""
+        """Handle a reader that closes the pipe."""
 
         def on_broken_pipe(self) -> None:
-            """Report it to the caller; by default the process would end here, as if a check had failed."""
+            """Report the closed pipe to the caller. By default the process would end here, as if a check had failed."""
             raise BrokenPipeError
 
     return PipeConsole(markup=False, emoji=False, **settings)
 
 
 def print_parts(parts: Iterable[Part]) -> None:
-    """Print lines and tables of an outcome."""
+    """Print the lines and tables of an outcome."""
     for part in parts:
         if isinstance(part, Table):
             print_table(part)
@@ -70,12 +70,12 @@ def print_parts(parts: Iterable[Part]) -> None:
 
 
 def print_line(text: str) -> None:
-    """Print a line as it is: neither coloured nor broken."""
+    """Print a line unchanged, without colours or line breaks."""
     get_console().print(escape_controls(text), highlight=False, soft_wrap=True)
 
 
 def print_table(table: Table) -> None:
-    """Print a table. A wide one is not squeezed where no terminal says how wide it is; else its headings are."""
+    """Print a table. On a terminal, a wide table gets shorter headings; elsewhere it keeps its width."""
     from rich.measure import Measurement
 
     console = get_console()
@@ -94,7 +94,7 @@ def print_table(table: Table) -> None:
 
 
 def _draw(table: Table, longest: int) -> RichTable:
-    """Return a table for the console, with headings of at most so many characters."""
+    """Return a table for the console, with headings of at most ``longest`` characters."""
     from rich import box
     from rich.table import Table as RichTable
 
@@ -114,7 +114,7 @@ def _draw(table: Table, longest: int) -> RichTable:
 
 
 def shorten_heading(name: str, most: int) -> str:
-    """Return a heading of at most so many characters: its beginning and its end, which tells it from others.
+    """Return a heading of at most ``most`` characters: its beginning, and its end, which tells it from others.
 
     >>> shorten_heading("estimate_of_patients_with_flu", 16), shorten_heading("sex", 16)
     ('estim.._with_flu', 'sex')
@@ -136,7 +136,11 @@ def _format_cell(value: object) -> str | Text:
 
 
 def write_changes(path: Path, changes: Sequence[tuple[str, str]]) -> None:
-    """Write ids and fates as CSV to a new file that its owner alone can read; raises ``OSError``."""
+    """Write ids and their fates as CSV to a new file that only its owner can read.
+
+    Raises:
+        OSError: The file exists or can't be written.
+    """
     descriptor = open_descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([("id", "fate"), *changes])

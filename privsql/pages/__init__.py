@@ -1,1 +1,1 @@
-"""Pages for a browser: templates, one stylesheet, charts as SVG, filled with values from other rooms."""
+"""Make pages for a browser: templates, one stylesheet, and charts as SVG, filled with values from elsewhere."""

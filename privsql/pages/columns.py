@@ -62,14 +62,14 @@ KIND_NAMES = tuple(dict.fromkeys(kind for kind, _ in KINDS))
 
 @dataclass(frozen=True)
 class ColumnNote(JsonObject):
-    """One column for reviewers.
+    """Hold what reviewers should know of one column.
 
     Attributes:
-        name: The column.
+        name: The name of the column.
         role: Whether it is published in clear, protected, or removed.
-        kind: Its kind of HIPAA's list, by name and type; empty for none.
-        published: How it was coarsened, and what a reviewer has to check.
-        sensitive: Whether it is published in clear and its name says that it is sensitive.
+        kind: The kind of identifier in HIPAA's list, judged by name and type; empty for none.
+        published: How it was coarsened, and what a reviewer must check.
+        sensitive: Whether it is published in clear although its name suggests that it is sensitive.
     """
 
     name: str
@@ -80,7 +80,7 @@ class ColumnNote(JsonObject):
 
 
 def find_kind(name: str, kind: str = "") -> str:
-    """Return the kind of HIPAA's list to which a column belongs by its name and SQL type; empty for none.
+    """Return the kind in HIPAA's list to which a column belongs by its name and SQL type; empty for none.
 
     >>> find_kind("ZIP Code"), find_kind("PatientId"), find_kind("admitted", "DATE"), find_kind("sex")
     ('place below a state (2)', 'any other unique code (18)', 'date (3)', '')
@@ -91,7 +91,7 @@ def find_kind(name: str, kind: str = "") -> str:
 
 
 def note_columns(manifest: Manifest, removed: Iterable[str] = ()) -> list[ColumnNote]:
-    """Return a note on every column of a release, those in clear first, and on the columns that were ``removed``."""
+    """Return a note on every column of a release and on the ``removed`` ones; columns in clear come first."""
     clear, notes = {one.name for one in manifest.quasi_identifiers}, []
     for field in manifest.roles.columns:
         kind = find_kind(field.name, field.type)
@@ -110,7 +110,7 @@ def note_columns(manifest: Manifest, removed: Iterable[str] = ()) -> list[Column
 
 
 def _describe_clear(field: Field, kind: str, manifest: Manifest) -> str:
-    """Return how a column in clear was coarsened, and whether that is what the safe harbor asks of its kind."""
+    """Return how a column in clear was coarsened, and whether that is enough for HIPAA's safe harbor."""
     bins, groups = manifest.bins.get(field.name), manifest.groups.get(field.name)
     how = str(bins) if bins is not None else f"{len(groups):,} groups of values" if groups is not None else "as it is"
     note = ""
@@ -131,6 +131,6 @@ def _describe_clear(field: Field, kind: str, manifest: Manifest) -> str:
 
 
 def _holds_years(field: Field, bins: Bins | None) -> bool:
-    """Return whether a column of dates holds no more than years."""
+    """Return whether a column of dates shows nothing finer than years."""
     dated = field.type.startswith(("DATE", "TIMESTAMP"))
     return bins is not None and bins.unit == "year" if dated else False

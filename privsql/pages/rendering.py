@@ -1,4 +1,4 @@
-"""Render pages from templates and charts as SVG: every inserted text is escaped, cleaned and cut."""
+"""Render pages from templates, and charts as SVG. Every inserted text is escaped, cleaned and shortened."""
 
 from __future__ import annotations
 
@@ -31,9 +31,11 @@ SHORT = 60  # of a name or a value within a sentence or a cell
 
 
 def render_page(template: str, **facts: Any) -> str:
-    """Return a template of ``pages/templates`` filled with facts, complete or a part of a page.
+    """Fill a template of ``pages/templates`` with facts. The result is a whole page or a part of one.
 
-    ``EngineError`` without Jinja2; a fact that the template names and that is not given is jinja2's ``UndefinedError``.
+    Raises:
+        EngineError: Jinja2 is not installed.
+        jinja2.UndefinedError: The template names a fact that is not given.
     """
     PAGES.require_installed()
     return str(_make_environment().get_template(template).render(facts))
@@ -41,29 +43,29 @@ def render_page(template: str, **facts: Any) -> str:
 
 @lru_cache(maxsize=1)
 def read_stylesheet() -> str:
-    """Return the one stylesheet, as it stands within a page."""
+    """Return the only stylesheet, as it is written into a page."""
     return (files("privsql.pages") / "templates" / "style.css").read_text(encoding="utf-8")
 
 
 @lru_cache(maxsize=4)
 def style_source(style: str | None = None) -> str:
-    """Return the stylesheet's name in a content security policy: ``'sha256-..'`` of its text between the tags."""
+    """Return the source by which a content security policy allows a stylesheet: ``'sha256-..'`` of its text."""
     digest = hashlib.sha256((read_stylesheet() if style is None else style).encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def page_policy() -> str:
-    """Return the content security policy of a page that stands alone: its own style and pictures, and nothing else."""
+    """Return the content security policy of a page, which allows its own style and pictures and nothing else."""
     return f"default-src 'none'; style-src {style_source()}; img-src data:; base-uri 'none'; form-action 'none'"
 
 
 def shorten_text(value: object, width: int = SHORT) -> Html:
-    """Return a name or a value of a table: cut, and with a writing direction of its own."""
+    """Return a name or value as HTML: shortened, and with its own writing direction."""
     return Html(f"<bdi>{clean_text(str(value), width)}</bdi>")
 
 
 def as_code(text: object) -> Html:
-    """Return lines to copy, whole, with their ends and tabs; other characters that can't be printed are replaced."""
+    """Return lines to copy as HTML, complete with line ends and tabs. Other unprintable characters are replaced."""
     return Html("".join(one if one in "\n\t" else clean_text(one, 1) for one in str(text)))
 
 
@@ -94,19 +96,19 @@ def _make_environment() -> Any:
 
 
 def _finalize_value(value: object) -> object:
-    """Return HTML as it is, any other value cleaned and cut."""
+    """Return HTML unchanged, and any other value cleaned and shortened."""
     if value is None or hasattr(value, "__html__"):
         return value
     return clean_text(str(value), LONGEST)
 
 
 def typeset_relations(text: str) -> str:
-    """Return a text with mathematical signs for those of programs."""
+    """Replace operators such as those of programs in a text by mathematical signs."""
     return text.replace("<=", "\N{LESS-THAN OR EQUAL TO}").replace(">=", "\N{GREATER-THAN OR EQUAL TO}")
 
 
 def page_table(table: Table) -> Html:
-    """Return a table in a box of its own, which scrolls where it is wide; its title is read out."""
+    """Return a table as HTML, in a box that scrolls if the table is wide. Screen readers read its title."""
     rows = html_table(table.columns, table.rows, table.numeric, most=len(table.rows), width=LONGEST, labelled=True)
     label = clean_text(table.title, SHORT)
     return Html(f'<div class="scroll" role="region" tabindex="0" aria-label="{label}">{rows}</div>')
@@ -133,9 +135,16 @@ NOTHING = ("", "M0,0h0v0h0Z")  # paths that show nothing
 
 
 def draw_svg(chart: Any, key: str, title: str, description: str) -> Html:
-    """Return a chart as SVG with a title and a description; ``key``: before its ids, which no other chart has.
+    """Return a chart as SVG with a title and a description.
 
-    ``ValueError`` for a colour that is none of ``plot.INKS``.
+    Args:
+        chart: The chart.
+        key: The prefix of all its ids, which no other chart on the page has.
+        title: The title.
+        description: The description.
+
+    Raises:
+        ValueError: The chart has a colour that is not in ``plot.INKS``.
     """
     buffer = io.StringIO()
     plot.style_chart(chart, SIZE).properties(background="transparent").save(buffer, format="svg")
@@ -148,13 +157,13 @@ def draw_svg(chart: Any, key: str, title: str, description: str) -> Html:
 
 
 def draw_figure(chart: Any, key: str, title: str, caption: str, more: str = "") -> Html:
-    """Return a chart over its caption, which is read out as its description; ``more`` stands behind the caption."""
+    """Return a chart with its caption below, which is also its description; ``more`` follows the caption."""
     words = clean_text(f"{caption} {more}".strip(), LONGEST)
     return Html(f"<figure>{draw_svg(chart, key, title, caption)}<figcaption>{words}</figcaption></figure>")
 
 
 def _svg_parts(one: ET.Element, key: str) -> Iterator[str]:
-    """Yield an element and what is in it, as text."""
+    """Yield the text of an element and of everything inside it."""
     name = one.tag.removeprefix(NAMESPACE)
     hidden = one.get("display") == "none" or (name == "path" and one.get("d") in NOTHING)
     if name not in SHAPES or hidden:
@@ -185,7 +194,7 @@ def _svg_attributes(one: ET.Element, key: str) -> Iterator[str]:
 
 
 def _ink_name(value: str | None) -> str | None:
-    """Return the name of an ink; None for none."""
+    """Return the name of a colour; None for no colour."""
     if value is None or value in PLAIN:
         return None
     if value.lower() not in NAMES:
@@ -198,7 +207,7 @@ def _join_digits(value: str) -> str:
 
 
 def _round_numbers(value: str) -> str:
-    """Numbers with at most two decimals: a hundredth of a pixel is not seen.
+    """Round all numbers in a text to two decimals, because nobody sees a hundredth of a pixel.
 
     >>> _round_numbers("translate(7.1666667,-12.0)")
     'translate(7.17,-12)'

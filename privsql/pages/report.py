@@ -1,4 +1,4 @@
-"""The report on a release: its facts, their tables and pictures, and the page that shows them."""
+"""Hold the report on a release: its facts, their tables and charts, and the page that shows them."""
 
 from __future__ import annotations
 
@@ -42,9 +42,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class UsageSnippets(JsonObject):
-    """Lines to copy that query the release, for a ``form`` (file, folder, schema) called ``file``.
+    """Hold lines to copy that query a release.
 
-    ``shell``: by the command line; ``python``; ``sql``: without privsql, in DuckDB itself.
+    Attributes:
+        form: "file", "folder" or "schema".
+        file: The name of the release in these lines.
+        shell: A command for the shell.
+        python: A call in Python.
+        sql: SQL for DuckDB without privsql.
     """
 
     form: str
@@ -56,10 +61,17 @@ class UsageSnippets(JsonObject):
 
 @dataclass(frozen=True)
 class ExpectedAccuracy(JsonObject):
-    """Typical answers of one size, from the release alone: their number, and of the median one the expected error, half
-    the length of the interval, and half the distance of the bounds of the literature's formula.
+    """State how precise typical answers of one size are, from the release alone.
 
-    Where bounds are certain and no error is known, ``half_width`` is the distance of the farther bound.
+    Attributes:
+        low: The smallest answer of this size.
+        high: The end of this size; None if it has no end.
+        answers: The number of typical answers.
+        error: The expected error of the median answer; None if it is not known.
+        half_width: Half the length of its interval. Where bounds are certain and no error is known, it is the distance
+            to the farther bound.
+        bounds: Half the distance between the bounds of the literature's formula; None if there are none.
+        estimate: The median answer.
     """
 
     low: float
@@ -73,9 +85,12 @@ class ExpectedAccuracy(JsonObject):
 
 @dataclass(frozen=True)
 class TruthComparison:
-    """Answers beside the true ones: ``scores`` by estimator as of ``evaluate``, and some answers one by one.
+    """Compare answers with the true ones.
 
-    ``pairs``: (true, estimate, low, high) of privsql's own estimates.
+    Attributes:
+        scores: The scores of each estimator, as in ``evaluate``.
+        pairs: Some single answers, as (true, estimate, low, high) of privsql's own estimator.
+        confidence: The confidence of the intervals.
     """
 
     scores: Mapping[str, dict[str, Any]]
@@ -91,12 +106,18 @@ class TruthComparison:
 
 @dataclass(frozen=True)
 class VerifiedFacts(JsonObject):
-    """The facts of a release whose checks hold.
+    """Hold the facts of a release whose checks hold.
 
-    ``lines``: names and values of its manifest; ``promise``: the bound in a few words; ``compared``, ``population``
-    (the share of values that all other records tell, without the release), ``in_small_cells`` (records of the source in
-    cells of quasi-identifiers and sensitive value with fewer than 11) and ``curve``: None without the source;
-    ``certain``: True if the ends of the literature's formula always hold the true answer.
+    Attributes:
+        promise: The bound in a few words.
+        lines: The (name, value) lines of the manifest.
+        certain: Whether the bounds of the literature's formula always hold the true answer.
+        compared: The comparison with the true answers; None without the source.
+        population: The share of values that can be guessed from all other records of the source, without the release;
+            None without the source.
+        in_small_cells: The number of records of the source in small cells; None without the source. A cell has equal
+            quasi-identifiers and sensitive value, and is small if it has fewer than 11 records.
+        curve: What other thresholds are predicted to give; None without the source.
     """
 
     json_keys = (
@@ -125,10 +146,13 @@ class VerifiedFacts(JsonObject):
 
 @dataclass(frozen=True)
 class Report(Outcome):
-    """The contents of a page. ``internal``: made with the source, and shows true counts.
+    """Hold the contents of a page on a release.
 
-    ``page``: where it was written; ``digests``: SHA-256 of the release's files; ``learnt``: None where a check fails:
-    the page then says nothing of the promises, and shows nothing of the tables.
+    Attributes:
+        digests: The SHA-256 of the release's files.
+        internal: Whether the page was made with the source, and so shows true counts.
+        learnt: The facts of the release. None if a check fails; the page then says nothing of promises and tables.
+        page: Where the page was written; None if it was not.
     """
 
     json_keys = (
@@ -146,41 +170,41 @@ class Report(Outcome):
 
     @property
     def kind(self) -> str:
-        """Return "internal" if it shows true counts, else "release"."""
+        """Return "internal" if the page shows true counts, else "release"."""
         return "internal" if self.internal else "release"
 
     @property
     def versions(self) -> dict[str, str]:
-        """Return the versions that made the release."""
+        """Return the versions of privsql and DuckDB that made the release."""
         return {"privsql": self.manifest.privsql, "duckdb": self.manifest.duckdb}
 
     @property
     def verified(self) -> bool:
-        """Return True if every check holds."""
+        """Return whether every check holds."""
         return all(one.ok for one in self.checks)
 
     @property
     def broken(self) -> tuple[Finding, ...]:
-        """Return the adversaries that the release promises to resist and does not."""
+        """Return the findings of adversaries that the release promises to resist but does not."""
         return tuple(one for one in self.learnt.findings if one.exceeded) if self.learnt else ()
 
     @property
     def ok(self) -> bool:
-        """Return True if every check holds and no measured promise is broken."""
+        """Return whether every check holds and no measured promise is broken."""
         return self.verified and not self.broken
 
     @property
     def title(self) -> str:
-        """Return the title over it in a notebook."""
+        """Return the title that a notebook shows above the report."""
         failed = sum(not one.ok for one in self.checks)
         kind = "INTERNAL, shows true counts" if self.internal else "report"
         outcome = f"NOT verified, {failed} of {len(self.checks)} checks do not hold" if failed else "verified"
         return f"{kind}: {self.manifest.name}, {outcome}"
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield which checks do not hold, which promises are broken, and which page was written.
+        """Yield the checks that fail, the promises that are broken, and the page that was written.
 
-        With ``verbose`` also bounds, adversaries and answers by size.
+        With ``verbose`` also yield bounds, adversaries and answers by size.
         """
         yield from (f"does not hold: {one.name}" for one in self.checks if not one.ok)
         for adversary in self.broken:
@@ -217,14 +241,17 @@ ATTACKERS = {  # by adversary a few words on what it does; all others are called
 
 
 def list_reached(learnt: VerifiedFacts) -> list[tuple[Finding, float]]:
-    """Return the adversaries of records with what each reaches, the best first: how often it is right, if known."""
+    """Return the adversaries that attack records, each with the share that it reaches; the strongest comes first.
+
+    The share is how often the adversary is right. If that is not known, it is the adversary's mean belief.
+    """
     shares = [(one, one.mean if one.right is None else one.right) for one in learnt.findings if one.applies]
     reached = [(one, share) for one, share in shares if share is not None and one.unit != "columns"]
     return sorted(reached, key=lambda row: row[1], reverse=True)
 
 
 def state_headline(report: Report) -> str:
-    """Return in one sentence how far the best known attacker gets; the promise where none guesses values."""
+    """Return one sentence on how far the best known attacker gets, or on the promise if no attacker guesses values."""
     if report.learnt is None:
         return ""
     who = "people" if report.manifest.has_single_persons else "records"
@@ -245,7 +272,7 @@ def state_headline(report: Report) -> str:
 
 
 def state_conclusion(report: Report) -> str:
-    """Return in one line what the signer of a verified release accepts, and what is missing before that."""
+    """Return one line on what the person who signs for a verified release accepts, and what is missing before that."""
     if report.learnt is None:
         return ""
     if report.broken:
@@ -264,12 +291,12 @@ def state_conclusion(report: Report) -> str:
 
 
 def list_fields(manifest: Manifest) -> list[tuple[str, str]]:
-    """Return what the publisher states for the approval, and that the rest is to be filled in."""
+    """Return what the publisher states for the approval. Fields without a statement are marked as to be filled in."""
     return [(name.replace("_", " "), manifest.wording.get(name, BLANK)) for name in FIELDS]
 
 
 def count_people(manifest: Manifest) -> list[tuple[str, str]]:
-    """Return records, persons and records left out, as far as the release states them."""
+    """Return the numbers of records, persons and records left out, as far as the release states them."""
     hidden, persons = "not stated, as the noise hides it", manifest.persons
     records = hidden if manifest.published is None else format_figure(manifest.published)
     if persons is None:
@@ -288,7 +315,10 @@ def count_people(manifest: Manifest) -> list[tuple[str, str]]:
 
 
 def tabulate_classes(learnt: VerifiedFacts) -> Table:
-    """Return the records by the number of records with the same quasi-identifiers; no rows where none are published."""
+    """Return a table of the records by how many records share their quasi-identifiers.
+
+    It has no rows if the release publishes no records.
+    """
     figures = learnt.summary.lines["unique"].figures
     records, rows = figures.get("records"), []
     for least, most in CLASS_SIZES if records else ():
@@ -299,7 +329,7 @@ def tabulate_classes(learnt: VerifiedFacts) -> Table:
 
 
 def tabulate_columns(notes: Sequence[ColumnNote]) -> Table:
-    """Return the columns with their kinds of identifiers, those that belong to one or are sensitive first."""
+    """Return a table of the columns and their kinds of identifiers. Identifiers and sensitive columns come first."""
     rows = [
         (
             shorten_text(one.name),
@@ -324,9 +354,9 @@ Bound = tuple[str, float, float, float | None]  # value, bound, highest, share
 
 
 def list_tables(learnt: VerifiedFacts, published: int | None) -> dict[str, Table]:
-    """Return the tables by the names that the template has for them; one that has nothing to show has no rows.
+    """Return the tables by their names in the template. A table that has nothing to show has no rows.
 
-    ``published``: the number of records, where it is stated.
+    ``published`` is the number of published records; None if it is not stated.
     """
     compared, known = learnt.compared, learnt.compared is not None
     stated = published if any(one.records is not None for one in learnt.bounds) else None
@@ -356,9 +386,9 @@ def list_tables(learnt: VerifiedFacts, published: int | None) -> dict[str, Table
 
 
 def shape_contents(learnt: VerifiedFacts, published: int | None) -> dict[str, object]:
-    """Return tables and charts by the names that the template has for them; a chart that tells nothing is empty.
+    """Return tables and charts by their names in the template. A chart that would show nothing is empty.
 
-    ``published``: the number of records, where it is stated.
+    ``published`` is the number of published records; None if it is not stated.
     """
     compared = learnt.compared
     stated = published if any(one.records is not None for one in learnt.bounds) else None
@@ -386,7 +416,10 @@ def shape_contents(learnt: VerifiedFacts, published: int | None) -> dict[str, ob
 
 
 def _bound_row(one: VerifiedBound, published: int | None) -> Row:
-    """Return the value, its bound, what is reached, and the share of the records where their number is stated."""
+    """Return a row: the value, its bound, the belief that is reached, and the share of the records with it.
+
+    The share is left out if ``published``, the number of published records, is None.
+    """
     shape = _format_probability if one.belief else lambda text: shorten_text(typeset_relations(readable_text(text)))
     reached = ["none: not protected", None] if one.belief and not one.protects else map(shape, (one.bound, one.found))
     row: Row = [shorten_text(one.value), *reached]
@@ -394,7 +427,7 @@ def _bound_row(one: VerifiedBound, published: int | None) -> Row:
 
 
 def _format_probability(text: str) -> Html | str:
-    """Return a probability in percent, with the fraction where that says more; any other text as it is."""
+    """Return a probability in percent, with the fraction if that says more; any other text is returned unchanged."""
     probability = _parse_probability(text)
     if probability is None:
         return shorten_text(typeset_relations(text))
@@ -414,7 +447,7 @@ def _records_share(one: VerifiedBound, published: int | None) -> float | None:
 
 
 def _describe_equal_bounds(bounds: Sequence[VerifiedBound]) -> str:
-    """Return a sentence for bounds that are the same for all; empty where they differ, or there is one."""
+    """Return a sentence if several bounds are all equal; otherwise an empty text."""
     if len(bounds) < 2 or len({(one.bound, one.found) for one in bounds}) > 1 or not bounds[0].protects:
         return ""
     known = ((text, _parse_probability(text)) for text in (bounds[0].bound, bounds[0].found))
@@ -423,7 +456,7 @@ def _describe_equal_bounds(bounds: Sequence[VerifiedBound]) -> str:
 
 
 def _draw_bounds(bounds: Sequence[VerifiedBound], published: int | None) -> str:
-    """Draw the bounds of protected values beside what is reached."""
+    """Draw the bounds of protected values beside the beliefs that are reached."""
     known = [
         (one.value, bound, reached, _records_share(one, published))
         for one in bounds
@@ -443,7 +476,12 @@ def _draw_bounds(bounds: Sequence[VerifiedBound], published: int | None) -> str:
 
 
 def _choose_drawn(known: list[Bound]) -> tuple[list[Bound], str]:
-    """Return the bounds that a chart can show, and which these are: all, those of groups alone, or the nearest ones."""
+    """Choose the bounds that a chart can show.
+
+    Returns:
+        The bounds, and words that say which they are: all (empty), those of groups only, or those nearest to being
+            reached.
+    """
     if len(known) <= plot.FEW or all(one[3] for one in known):
         return known, ""
     groups = [one for one in known if one[3] is None]
@@ -480,7 +518,7 @@ def _draw_structure(part: Structure, number: int) -> str:
 
 
 def _adversary_row(one: Finding, *, known: bool) -> Row:
-    """Return who it is and what it knows, what became of the promise, how sure it is, and how often right."""
+    """Return a row: the adversary, its knowledge, the promise's outcome, its certainty, and how often it is right."""
     knows = "; ".join((f"knows {one.knows}", *one.notes))
     who = Html(f'<strong>{shorten_text(one.adversary)}</strong><br><span class="quiet">{clean_text(knows, 300)}</span>')
     highest = one.highest if one.mean is not None else None
@@ -489,7 +527,7 @@ def _adversary_row(one: Finding, *, known: bool) -> Row:
 
 
 def _draw_reached(learnt: VerifiedFacts) -> str:
-    """Draw what each adversary reaches beside what is promised, and beside what is known without the release."""
+    """Draw what each adversary reaches beside the promise, and beside what is known without the release."""
     promise, reached = learnt.summary.lines["promise"].figures.get("reached"), list_reached(learnt)
     known = any(one.right is not None for one, _ in reached)
     if not reached:
@@ -514,20 +552,20 @@ def _draw_reached(learnt: VerifiedFacts) -> str:
 
 
 def _size_row(one: ExpectedAccuracy, *, theirs: bool) -> Row:
-    """Return the cells of one size; ``theirs``: the literature's formula has ends at all."""
+    """Return the row of one size of answers; ``theirs`` tells whether the table has the literature's bounds."""
     relative = one.error / one.estimate if one.error is not None and one.estimate else None
     figures = [format_figure(one.error, 2), _format_error(relative), format_figure(one.half_width, 2)]
     return [band_label(vars(one)), f"{one.answers:,}", *figures, *([format_figure(one.bounds, 2)] if theirs else [])]
 
 
 def _choose_typical(sizes: Sequence[ExpectedAccuracy]) -> list[ExpectedAccuracy]:
-    """Return a small size and a large one that are worth a sentence; none if there are no two."""
+    """Return a small and a large size that are worth a sentence; empty if there are no two such sizes."""
     known = [one for one in sizes if one.estimate >= SMALL and one.answers >= SEVERAL and one.error is not None]
     return known[:1] + known[-1:] if len(known) > 1 else known
 
 
 def _draw_sizes(sizes: Sequence[ExpectedAccuracy]) -> str:
-    """Draw the error of counts by their size, as a share of the count."""
+    """Draw the error of counts by size, as a share of the count."""
     most, rows = any(one.error is None for one in sizes), []
     for one in sizes:
         error = one.half_width if most else one.error
@@ -559,7 +597,7 @@ def _measured_rows(compared: TruthComparison | None) -> list[Row]:
 
 
 def _format_error(share: float | None) -> str:
-    """Return an error as a share of the answer; in words where it is larger than the answer."""
+    """Return an error as a share of the answer; in words if it is larger than the answer."""
     return "more than the answer" if share is not None and share > 1 else format_share(share)
 
 
@@ -583,7 +621,7 @@ def _draw_errors(compared: TruthComparison) -> str:
 
 
 def _curve_rows(curve: Curve | None) -> list[Row]:
-    """Return threshold, the highest belief, and what is predicted, or why a threshold is refused."""
+    """Return a row per threshold: the highest belief and the predictions, or why the threshold is refused."""
     rows: list[Row] = []
     for one in curve.rows if curve else ():
         figures = [format_share(one.figures.get(measure.key)) for measure in (curve.measures if curve else ())]
@@ -592,7 +630,7 @@ def _curve_rows(curve: Curve | None) -> list[Row]:
 
 
 def _draw_curve(curve: Curve | None) -> str:
-    """Draw what thresholds are predicted to give; nothing unless two of them can be met."""
+    """Draw what thresholds are predicted to give; empty unless at least two of them can be met."""
     rows = curve.points if curve else []
     if len(rows) < 2:
         return ""
@@ -619,7 +657,12 @@ WIDE = 400  # characters of a cell
 
 
 def require_page_target(target: Path) -> None:
-    """Raise ``UsageError`` for a wrong name of a page, ``EngineError`` without the extra that draws it."""
+    """Check that a page can be drawn and has a valid name.
+
+    Raises:
+        UsageError: The name of the page is wrong.
+        EngineError: The extra that draws pages is not installed.
+    """
     if target.suffix.lower() not in ENDINGS:
         raise UsageError(f"{target}: the name of a page ends in .html")
     PAGES.require_installed()
@@ -627,9 +670,9 @@ def require_page_target(target: Path) -> None:
 
 
 def write_page(report: Report, target: Path) -> None:
-    """Write the page as a file, whole or not at all; an internal one is for its owner alone.
+    """Write the page as a file, completely or not at all. An existing page is replaced.
 
-    A page that is there is replaced.
+    Only its owner can read an internal page.
     """
     text = render_report(report)
     draft: Path | None = None
@@ -650,7 +693,11 @@ def write_page(report: Report, target: Path) -> None:
 
 
 def render_report(report: Report) -> str:
-    """Return the page as text; ``EngineError`` where what makes it is not installed."""
+    """Return the page as HTML.
+
+    Raises:
+        EngineError: The extra that draws pages is not installed.
+    """
     manifest, learnt = report.manifest, report.learnt
     title = "INTERNAL, shows true counts" if report.internal else "Report on a release"
     title = f"{'' if report.verified else 'NOT VERIFIED: '}{title}: {printable_text(manifest.name, rendering.SHORT)}"

@@ -41,7 +41,15 @@ MOST_LABELS = 1000  # labels of an order
 
 @dataclass(frozen=True)
 class AttachedRelease:
-    """A release whose tables lie in database ``database``; ``checks`` are the results of checking what it holds."""
+    """Hold a release whose tables lie in one database of an open session.
+
+    Attributes:
+        db: The session, or the engine that counts the release.
+        database: The name of the database that holds the tables.
+        manifest: What the release states of itself.
+        mechanism: The mechanism that made the release.
+        checks: The results of comparing what the release holds with what its manifest states.
+    """
 
     db: Container
     database: str
@@ -56,36 +64,40 @@ class AttachedRelease:
                 raise GuaranteeError(f"{path}: {result.offending[0]}; verify it")
 
     def counted_by(self, engine: Relations) -> AttachedRelease:
-        """Return the release for an engine that has the rows of its tables in its own database ``release``."""
+        """Return the same release, counted by an engine.
+
+        Args:
+            engine: Holds the rows of the tables in its own database ``release``.
+        """
         return replace(self, db=cast("Container", engine), database=COUNTED)
 
     @cached_property
     def checked(self) -> CheckedRelease[Any, Any]:
-        """Return the release for its checks, with the parameters and the facts that it states."""
+        """Return the release with the parameters and the facts that it states, in the form that its checks take."""
         return self.mechanism.read_release(self.db, self.manifest, self.database)
 
     def read_arrays(self) -> ReleaseArrays:
-        """Return its tables as arrays."""
+        """Read the tables of the release as arrays."""
         return self.mechanism.answers(self.db, self.manifest).read_arrays(self.database)
 
     @property
     def tables(self) -> Columns:
-        """Return names and types of the columns of every table but the manifest."""
+        """Return the (name, type) pairs of the columns of every table except the manifest."""
         return self.mechanism.tables(self.manifest)
 
     @property
     def stated_tables(self) -> Columns:
-        """Return names and types of the columns of every table."""
+        """Return the (name, type) pairs of the columns of every table, including the manifest."""
         return self.tables | {MANIFEST: MANIFEST_COLUMNS}
 
     @cached_property
     def views(self) -> list[ViewDefinition]:
-        """Return the release's own views."""
+        """Return the views that the mechanism defines over the tables of the release."""
         return self.mechanism.define_views(self.manifest)
 
     @property
     def definitions(self) -> list[Definition]:
-        """Return what a database stores beside the tables: the views, and functions that count their rows."""
+        """Return all that a database stores besides the tables: the views, and the functions that count their rows."""
         functions = self.mechanism.functions(self.manifest)
         return [*self.views, *([functions] if functions else [])]
 
@@ -94,12 +106,20 @@ class AttachedRelease:
 
     @cached_property
     def reserved_columns(self) -> dict[str, list[tuple[str, str, str]]]:
-        """Return privsql's own columns of every table: (name inside, name in the table, type)."""
+        """Return the columns that privsql adds to each table.
+
+        Returns:
+            For each table, triples (name in privsql's code, name in the table, type).
+        """
         return {name: one.list_reserved(self.manifest.roles) for name, one in self.mechanism.layout.items()}
 
     @property
     def renamed_columns(self) -> dict[str, dict[str, str]]:
-        """Return the own columns that are renamed, by table or view: name inside -> name there."""
+        """Return the columns of privsql that were renamed because a column of the publisher has their name.
+
+        Returns:
+            For each table or view, the name in privsql's code -> the name in the release.
+        """
         published = {one.name for one in self.manifest.roles.columns}
         every = {table: [pair[:2] for pair in columns] for table, columns in self.reserved_columns.items()}
         for view in self.views:
@@ -112,7 +132,7 @@ class AttachedRelease:
     # labels occur.
 
     def stored_orders(self, orders: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-        """Return by column the labels that the tables show, in the order of the source's type."""
+        """Return the labels of each column that occur in the tables, in the order of the source's type."""
         if not self.mechanism.states_counts:
             return {}
         published = {}
@@ -124,7 +144,11 @@ class AttachedRelease:
         return published
 
     def wrong_orders(self) -> list[str]:
-        """Compare the orders with the labels in the tables; return a line for each label too many or missing."""
+        """Compare the orders that the manifest states with the labels in the tables.
+
+        Returns:
+            A line for each stated label that no table holds, and for each label in a table that is not stated.
+        """
         wrong, orders = [], self.manifest.orders
         for name, labels in orders.items():
             visible = self._list_labels([other for other, theirs in orders.items() if theirs == labels])
@@ -133,11 +157,11 @@ class AttachedRelease:
         return wrong
 
     def list_groups(self, columns: Iterable[str]) -> dict[str, list[str]]:
-        """Return by column the labels that the tables show, in alphabetical order."""
+        """Return the labels of each of these columns that occur in the tables, in alphabetical order."""
         return {name: sorted(self._list_labels([name])) for name in columns}
 
     def _list_labels(self, columns: Sequence[str]) -> set[str]:
-        """Return the labels that the tables show in some of the publisher's columns, over all tables."""
+        """Return the labels that occur in any of these columns of the publisher, in any table."""
         labels: set[str] = set()
         for name, listed in self.tables.items():
             own = {one for _, one, _ in self.reserved_columns.get(name, [])}
@@ -162,15 +186,17 @@ WAL_ENDINGS = ("", ".checkpoint", ".recovery")  # endings of the files that Duck
 
 @dataclass(frozen=True)
 class StoredRelease:
-    """A release on disk.
+    """Describe where a release lies on disk, before anything of it is read.
 
     Attributes:
-        target: Where a caller says that the release lies.
-        place: The file or folder, resolved. For a schema that a caller has open, the file that it was copied to.
+        target: The place that the caller gave.
+        place: The file or folder with all links resolved. For a schema on a caller's open connection, it is the file to
+            which the schema was copied.
         is_folder: Whether the release is a folder of Parquet files.
-        files: The Parquet files of each table of a folder.
-        strange: Other entries of a folder.
-        objects: All objects (kind, name, definition) of a schema that a caller has open; None for other releases.
+        files: The Parquet files of each table, if the release is a folder.
+        strange: The entries of the folder that belong to no table.
+        objects: All objects (kind, name, definition) of a schema on a caller's open connection; None for other
+            releases.
     """
 
     target: Target
@@ -182,33 +208,43 @@ class StoredRelease:
 
     @property
     def database_file(self) -> Path | None:
-        """Return the file to attach as the release; None for a folder or a schema, whose tables are shown by views."""
+        """Return the file to attach as the release; None for a folder or a schema, which is read through views."""
         return None if self.is_folder or self.target.schema is not None else self.place
 
     @property
     def holder_file(self) -> Path | None:
-        """Return the file that holds the release as a schema, which must be attached too; None for other releases."""
+        """Return the database file whose schema is the release, which must be attached too; None for other releases."""
         return None if self.target.schema is None else self.place
 
     @property
     def readable_files(self) -> list[Path]:
-        """Return the files of a folder."""
+        """Return the files of the folder that the engine may read."""
         return [file for parts in self.files.values() for file in parts]
 
     @property
     def parts(self) -> dict[str, Path]:
-        """Return the files of a folder by their paths in it."""
+        """Return the files of the folder, each by its path relative to the folder."""
         return {file.relative_to(self.place).as_posix(): file for file in self.readable_files}
 
 
 def name_holders(releases: Iterable[StoredRelease]) -> dict[str, Path | None]:
-    """Return the database files that hold releases as schemas, each once, by the names to attach them under."""
+    """Choose a database name for each file that holds one of the releases as a schema.
+
+    Returns:
+        The name to attach each file under -> the file. A file that holds several releases occurs once.
+    """
     files = dict.fromkeys(one.holder_file for one in releases if one.holder_file is not None)
     return {f"holder{i}": file for i, file in enumerate(files)}
 
 
 def locate_release(target: Target) -> StoredRelease:
-    """Find a release; ``EngineError`` if there is none, ``GuaranteeError`` for a file with a write-ahead file."""
+    """Find a release on disk, after restoring what an interrupted publication left behind.
+
+    Raises:
+        EngineError: There is no release at the target, or its path can't be read.
+        GuaranteeError: A write-ahead log lies beside the file and may change what the file holds.
+        UsageError: A schema on an open connection is not a release.
+    """
     sweep_drafts(target)
     if target.opened is not None and target.schema is not None:
         try:
@@ -240,7 +276,7 @@ def locate_release(target: Target) -> StoredRelease:
 
 
 def digest_release(target: Target) -> str:
-    """Return SHA-256 of a release: of its file, of the files of its folder in order, or of a schema's tables."""
+    """Return the SHA-256 of a release: of its file, of all files of its folder in order, or of its schema's tables."""
     place, schema = target.file, target.schema
     if schema is not None:
         if target.catalog is not None:
@@ -283,7 +319,11 @@ def _is_part(entry: os.DirEntry[str]) -> bool:
 
 
 def _list_entries(target: Target, place: Path) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder of a release, by name; ``EngineError`` for too many, or an unreadable folder."""
+    """Return the entries of a release's folder, sorted by name.
+
+    Raises:
+        EngineError: The folder has too many entries, or can't be read.
+    """
     try:
         with os.scandir(place) as entries:
             listing = list(islice(entries, MOST_ENTRIES + 1))
@@ -307,7 +347,7 @@ CUT, LONGEST_CHARACTER = 256, 4  # bytes at which DuckDB cuts a text in statisti
 
 
 def check_layout(db: Container, stored: StoredRelease, database: str) -> list[CheckResult]:
-    """Check the layout of a release's files; nothing is decoded."""
+    """Check which files a release consists of and how they are laid out, without decoding any of them."""
 
     def find_leftovers() -> list[str]:
         if not stored.is_folder:
@@ -318,7 +358,10 @@ def check_layout(db: Container, stored: StoredRelease, database: str) -> list[Ch
 
 
 def check_statistics(release: AttachedRelease, stored: StoredRelease) -> list[CheckResult]:
-    """Compare the statistics of Parquet files with the values of their columns; parts of lists are not examined."""
+    """Check that the statistics in Parquet files name only values that occur in the tables.
+
+    Statistics could reveal values that the publisher removed. Columns of lists are not examined.
+    """
     if not stored.is_folder:
         return []
 
@@ -342,7 +385,10 @@ def check_statistics(release: AttachedRelease, stored: StoredRelease) -> list[Ch
 
 
 def _is_cut_text(db: Container, rows: exp.Table, name: str, text: str) -> bool:
-    """Return whether statistics would hold this text in place of a longer value of the column."""
+    """Return whether ``text`` may be the beginning of a longer value of the column.
+
+    Parquet statistics store long texts cut to a fixed length, so such a text need not occur in the column itself.
+    """
     if not CUT - LONGEST_CHARACTER < len(text.encode()) <= CUT:
         return False
     begins = sqlfiles.first_characters(column(name), len(text))
@@ -368,7 +414,7 @@ ENTRIES, BYTES = 100, 2**24  # of a manifest; sql/duckdb/extent stops behind so 
 def admit_release(
     db: Container, stored: StoredRelease, database: str, counts: Relations | None = None
 ) -> AttachedRelease:
-    """Return a release, with the results of checking that it holds what its manifest states and nothing else.
+    """Check that a release holds exactly what its manifest states, and return it with the results of these checks.
 
     Nothing that the release holds is evaluated: its manifest must be a plain table, and its views are compared as text.
 
@@ -415,13 +461,13 @@ def admit_release(
 
 
 def state_file(path: Path) -> StatedFile:
-    """Return size and SHA-256 of a file."""
+    """Return the size in bytes and the SHA-256 of a file."""
     with path.open("rb") as content:
         return StatedFile(size=path.stat().st_size, sha256=hashlib.file_digest(content, "sha256").hexdigest())
 
 
 def _compare_files(release: AttachedRelease, stored: StoredRelease) -> list[str]:
-    """Return a line for each entry of a folder that the manifest does not state, or that has other bytes."""
+    """Return a line for each entry of a folder that the manifest does not state, or whose bytes differ from it."""
     stated, present, tables = release.manifest.files, stored.parts, release.stated_tables
     present.pop(f"{MANIFEST}{ENDING}", None)
     strange = [*stored.strange, *(name for name in stored.files if name not in tables)]
@@ -443,7 +489,7 @@ def _compare_files(release: AttachedRelease, stored: StoredRelease) -> list[str]
 
 
 def complete_folder(db: Container, release: AttachedRelease, folder: Path) -> None:
-    """Add a manifest to the tables in a folder, which states their files, and the script that makes the views."""
+    """Add to a folder of tables the script that makes the views, and a manifest that states every file."""
     files = {path.relative_to(folder).as_posix(): state_file(path) for path in sorted(folder.rglob(f"*{ENDING}"))
              if path.is_file()}  # fmt: skip
     db.register_arrow("stated", release.manifest.model_copy(update={"files": files}).as_table())
@@ -458,12 +504,12 @@ def create_view(name: str, query: exp.Query) -> exp.Create:
 
 
 def view_of_parquet(name: str, path: str) -> exp.Create:
-    """Return the statement that shows Parquet files as a table, in DuckDB."""
+    """Return the statement that makes a view of Parquet files, in DuckDB."""
     return create_view(name, exp.select("*").from_(exp.func("read_parquet", exp.Literal.string(path))))
 
 
 def view_script(release: AttachedRelease, folder: Path) -> str:
-    """Return SQL for DuckDB that makes the tables and views of a release in a folder, run inside that folder."""
+    """Return a DuckDB script that makes the tables and views of a release; it must run inside the release's folder."""
     files = [f"{name}{ENDING}" for name in release.stated_tables]
     paths = [f"{file}/*{ENDING}" if (folder / file).is_dir() else file for file in files]
     shown = [view_of_parquet(*one) for one in zip(release.stated_tables, paths, strict=True)]
@@ -475,16 +521,22 @@ def view_script(release: AttachedRelease, folder: Path) -> str:
 
 
 def check_contents(release: AttachedRelease) -> list[CheckResult]:
-    """Run the checks that all other checks rely on, up to the first that fails."""
+    """Run the checks of the contents in order, and stop at the first that fails.
+
+    All other checks rely on these.
+    """
     database, objects = release.database, release.db.list_objects
     return _run_contents_checks(release, lambda: _compare_contents(release, database, MAIN, objects(database)))
 
 
 def _locate_tables(db: Container, stored: StoredRelease, database: str) -> tuple[str, str]:
-    """Return the database and the schema that hold the tables; of a folder, make the manifest a table there.
+    """Find the tables of a release. For a folder, also load its manifest as a table.
+
+    Returns:
+        The names of the database and of the schema that hold the tables.
 
     Raises:
-        UsageError: There is no such schema or manifest.
+        UsageError: There is no such schema, or no manifest.
     """
     if stored.is_folder:
         wrong = _attach_table(db, stored, MANIFEST, MANIFEST_COLUMNS, database)
@@ -507,7 +559,12 @@ def _run_contents_checks(release: AttachedRelease, wrong: Callable[[], list[str]
 
 
 def _read_manifest(db: Container, holder: str, schema: str, database: str) -> AttachedRelease:
-    """Read the manifest from a plain table in a schema of ``holder``; return the release as ``database``."""
+    """Read the manifest in schema ``schema`` of database ``holder``, and return the release as lying in ``database``.
+
+    Raises:
+        UsageError: The schema has no manifest, or the manifest is not a plain table.
+        EngineError: The manifest is too large or invalid.
+    """
     stated = list_definitions(db, {MANIFEST: MANIFEST_COLUMNS}, schema=schema)
     present = {(kind, name): text for kind, place, name, text in db.list_relations(holder) if place == schema}
     if not stated.items() <= present.items():
@@ -531,15 +588,20 @@ def _read_manifest(db: Container, holder: str, schema: str, database: str) -> At
 
 
 def _read_contents(db: Container, database: str, schema: str) -> tuple[Columns, Sequence[Definition]]:
-    """Read the manifest in a schema; return the columns of all tables, and the views and functions."""
+    """Read the manifest in a schema.
+
+    Returns:
+        The columns of all tables that it states, and its views and functions.
+    """
     release = _read_manifest(db, database, schema, database)
     return release.stated_tables, release.definitions
 
 
 def _find_numbers_beyond(release: AttachedRelease) -> list[str]:
-    """Return a line for each number of a group, value or node that is larger than the longest table has rows.
+    """Return a line for each number of a bucket, value or node that exceeds the rows of the longest table.
 
-    The numbers are ranks. So an array that is indexed by them is no longer than the release.
+    These numbers are ranks, so a larger one is wrong. Code that indexes arrays by them relies on this check: an array
+    is then never longer than the release.
     """
     rows, ends = 1, []
     for name, columns in {**release.reserved_columns, MANIFEST: []}.items():
@@ -557,13 +619,16 @@ def _find_numbers_beyond(release: AttachedRelease) -> list[str]:
 def _compare_contents(
     release: AttachedRelease, database: str, schema: str, objects: Sequence[tuple[str, str, str]]
 ) -> list[str]:
-    """Compare tables, columns, types and views with the stated ones; return a line for each difference.
+    """Compare the tables, columns, types and views that exist with those the release states.
 
     Args:
         release: The release, for what it states.
         database: The database that holds the tables.
-        schema: The schema that holds them; with schema main the whole database is compared.
-        objects: What lies there, as (kind, name, definition).
+        schema: The schema that holds them. If it is ``main``, the whole database is compared.
+        objects: The objects that exist, as (kind, name, definition).
+
+    Returns:
+        A line for each difference.
     """
     db, expected = release.db, release.stated_tables
     kinds = list_definitions(db, expected, release.definitions, schema=schema)
@@ -581,9 +646,12 @@ def _compare_contents(
 def _attach_table(
     db: Container, stored: StoredRelease, name: str, columns: list[tuple[str, str]], database: str
 ) -> list[str]:
-    """Make a view of one table of a folder if its columns are the stated ones; return what is wrong with them if not.
+    """Make a view of one table of a folder, if the table has the columns that are stated.
 
-    The manifest becomes a table, so that a damaged file is found at once.
+    The manifest is copied into a table instead, so that a damaged file is found at once.
+
+    Returns:
+        A line for each difference from the stated columns; empty if the view was made.
     """
     files = stored.files.get(name)
     if not files:
@@ -611,10 +679,13 @@ def _compare_columns(name: str, columns: list[tuple[str, str]], fields: list[Fie
 def list_definitions(
     db: Container, tables: Columns, more: Sequence[Definition] = (), *, schema: str = MAIN
 ) -> dict[tuple[str, str], str]:
-    """Return the definitions of tables, views and functions, by kind and name, as the engine writes them down.
+    """Return the definitions of tables, views and functions as the engine writes them down.
 
-    The engine writes them down in a database that is thrown away. The latest are remembered, because they are the same
-    in every session.
+    The objects are made in a temporary database to obtain the engine's text. Recent results are remembered, because
+    they are the same in every session.
+
+    Returns:
+        (kind, name) -> definition.
     """
     columns = tuple((name, *map(tuple, fields)) for name, fields in tables.items())
     beside = tuple(

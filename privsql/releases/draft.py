@@ -1,4 +1,4 @@
-"""Write a release atomically, and tell what lies at its target."""
+"""Write a release atomically, and find out whether its target is occupied."""
 
 from __future__ import annotations
 
@@ -36,10 +36,21 @@ OLD = "old"  # where a draft puts the folder that it replaces
 
 
 class Draft:
-    """A private folder beside the target in which a release grows; a context manager that leaves nothing behind."""
+    """Provide a private folder beside the target, in which a release is built.
+
+    It is a context manager: on exit it removes everything that was not committed.
+    """
 
     def __init__(self, target: Target, *, replace: bool = True) -> None:
-        """Raise ``EngineError`` if the target's folder can't be written; ``replace`` a target that is there or not."""
+        """Prepare a draft; the folder is made on entry.
+
+        Args:
+            target: Where the release will lie.
+            replace: Whether the release may replace what lies at the target.
+
+        Raises:
+            EngineError: The folder of the target can't be written.
+        """
         self.target, self._path, self._replace = target, target.path, replace
         sweep_drafts(target)
         parent = _draft_folder(target)
@@ -59,23 +70,23 @@ class Draft:
 
     @property
     def parquet_folder(self) -> Path:
-        """Return the folder that becomes the release, made on first use."""
+        """Return the folder that becomes the release. It is made on first use."""
         path = self.folder / "release"
         path.mkdir(exist_ok=True)
         return path
 
     @property
     def spill_folder(self) -> Path:
-        """Return where the engine may spill."""
+        """Return the folder where the engine may write temporary data that does not fit into memory."""
         return self.folder / "spill"
 
     def commit(self, content: Path) -> None:
         """Flush ``content`` to disk and move it to the target; a failure leaves the old target in place.
 
-        From then on others may read the release, as far as the umask lets them.
+        After the move, others may read the release as far as the umask allows.
 
         Raises:
-            UsageError: A target that may not be replaced has appeared meanwhile.
+            UsageError: Meanwhile something has appeared at the target that may not be replaced.
             EngineError: The target can't be written.
         """
         try:
@@ -122,7 +133,11 @@ class Draft:
 
 
 def _swap_paths(one: Path, other: Path) -> bool:
-    """Let two paths change places in one step; False where the system (not Linux) or the file system can't."""
+    """Exchange two paths in one atomic step.
+
+    Returns:
+        False if the system (anything but Linux) or the file system can't do this; then nothing has changed.
+    """
     try:
         swap = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError, TypeError):
@@ -136,12 +151,12 @@ def _draft_prefix(target: Target) -> str:
 
 
 def _draft_folder(target: Target) -> Path:
-    """Return the folder of its drafts: beside it, where it is a file."""
+    """Return the folder for drafts of a target: beside the target, or that of temporary files if it has no file."""
     return Path(tempfile.gettempdir()) if target.has_no_file else target.path.parent
 
 
 def sweep_drafts(target: Target) -> None:
-    """Remove drafts whose process is gone. A release that one had put aside comes back."""
+    """Remove the drafts of processes that have ended, and restore a release that one of them had moved aside."""
     path = target.path
 
     def restore(folder: Path) -> None:
@@ -152,7 +167,7 @@ def sweep_drafts(target: Target) -> None:
 
 
 def private_folder(target: Target) -> Folder:
-    """Return a private folder beside a release, for the time of a ``with``."""
+    """Return a context manager that provides a private folder beside a release."""
     return Folder(_draft_prefix(target), target.file.parent)
 
 
@@ -175,7 +190,11 @@ LENGTH = 16  # bytes of a digest of a table
 
 
 def is_occupied(target: Target) -> bool:
-    """Return whether anything lies there; ``EngineError`` for a file that is no database."""
+    """Return whether anything lies at the target.
+
+    Raises:
+        EngineError: The target is a schema of a file that is not a database.
+    """
     if target.opened is not None and target.schema is not None:
         with target.sink.open_for_writing() as (db, database):
             known = db.find_schema(database, target.schema)
@@ -190,15 +209,15 @@ def is_occupied(target: Target) -> bool:
 def digest_tables(
     db: Relations, tables: Iterable[str], database: str, schema: str | None = None, *, ordered: bool = True
 ) -> str:
-    """Return SHA-256 of tables by their names.
+    """Return the SHA-256 of several tables, taken together with their names.
 
     Args:
         db: The engine that has the tables.
         tables: Their names.
         database: The database that holds them.
         schema: Their schema; None for the first one.
-        ordered: Whether the order of the stored rows counts. If not, the digest is the same on every engine. Doubles,
-            whose texts engines do not share, are left out then.
+        ordered: Whether the order of the stored rows counts. If not, the digest is the same on every engine; columns of
+            doubles are then left out, because engines print doubles differently.
     """
     digest = digest_table if ordered else _sum_rows
     digests = {name: digest(db, table(name, database, schema)) for name in sorted(tables)}
@@ -212,7 +231,7 @@ def digest_schema(db: Container, database: str, schema: str) -> str:
 
 
 def _sum_rows(db: Relations, rows: exp.Table) -> str:
-    """Return the number of rows and the sum of their hashes."""
+    """Return the text "rows:sum": the number of rows and the sum of their hashes, which no order of rows changes."""
     exact = [one for one in db.list_fields(rows) if one.type not in FLOATS]
     hashed = db.hashed([injective_text(column(one.name), one.type) for one in exact])
     hashes = exp.select(alias_as(exp.cast(hashed, "HUGEINT"), "h")).from_(rows).subquery("hashes")
@@ -221,10 +240,10 @@ def _sum_rows(db: Relations, rows: exp.Table) -> str:
 
 
 def digest_table(db: Relations, rows: exp.Table | exp.Subquery) -> str:
-    """Return the number of rows of a table and BLAKE2b over them in their order, however the engine batches them.
+    """Return the number of rows of a table and the BLAKE2b hash of its rows in their order.
 
-    A column consists of streams of bytes, such as the lengths of its texts. Each stream is hashed by itself, so it does
-    not matter where one batch of rows ends and the next one begins.
+    The digest does not depend on how the engine divides the rows into batches. Each column is a set of byte streams,
+    such as the lengths of its texts, and each stream is hashed separately.
     """
     number, streams = 0, dict[tuple[int, ...], Any]()
     with db.stream_batches(all_rows(rows), BATCH) as batches:
@@ -241,7 +260,10 @@ def digest_table(db: Relations, rows: exp.Table | exp.Subquery) -> str:
 def enumerate_streams(
     columns: Iterable[pa.Array], inside: tuple[int, ...] = ()
 ) -> Iterator[tuple[tuple[int, ...], bytes | memoryview | np.ndarray[Any, Any]]]:
-    """Yield (place, bytes) of each stream of some columns: which values are NULL, then the lengths, then the values.
+    """Yield (place, bytes) for every byte stream of some columns: the NULL flags, then the lengths, then the values.
+
+    Streams of two arrays, put one after the other, equal the streams of one array that holds the values of both. This
+    holds for every memory layout of the arrays.
 
     The bytes of two arrays, one after the other, are the bytes of both in one array, however they lie in memory.
 

@@ -1,4 +1,4 @@
-"""Models of releases: where they are stored, how they are handed on, and how a session takes one in."""
+"""Store the models that were fitted to releases, and read them back from the cache or from a file of parameters."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class StoredArray(BaseModel):
-    """An array of numbers: little-endian, in base64."""
+    """Store an array of numbers as base64 of its little-endian bytes."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     type: Literal["<f4", "<f8"]
@@ -47,19 +47,31 @@ class StoredArray(BaseModel):
 
     @staticmethod
     def from_array(array: np.ndarray[Any, Any]) -> StoredArray:
-        """Return an array to be written."""
+        """Encode an array."""
         kind: Literal["<f4", "<f8"] = "<f4" if array.dtype == np.float32 else "<f8"
         content = np.ascontiguousarray(array, dtype=kind).tobytes()
         return StoredArray(type=kind, shape=tuple(array.shape), data=base64.b64encode(content).decode("ascii"))
 
     def as_array(self) -> np.ndarray[Any, Any]:
-        """Return the array; ``ValueError`` for another number of entries."""
+        """Decode the array.
+
+        Raises:
+            ValueError: The bytes do not have the number of entries that is stated.
+        """
         content = np.frombuffer(base64.b64decode(self.data, validate=True), dtype=self.type)
         return content.reshape(self.shape).astype(np.float64)
 
 
 class ModelParameters(BaseModel):
-    """The parameters of a model of the release whose tables have ``digest``."""
+    """Hold the parameters of a fitted model, as ``privsql fit --to`` writes them.
+
+    Attributes:
+        release: The name of the release.
+        digest: The SHA-256 of the tables that the model was fitted to.
+        version: The version of the model's form.
+        arrays: The arrays of the model by name.
+        facts: The other parameters by name.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
     release: str
@@ -70,7 +82,11 @@ class ModelParameters(BaseModel):
 
     @staticmethod
     def read(path: Path) -> ModelParameters:
-        """Return the parameters in a file; ``EngineError`` for one that holds none."""
+        """Read the parameters from a file.
+
+        Raises:
+            EngineError: The file can't be read, is too large, or holds no model.
+        """
         try:
             if path.stat().st_size > MOST_BYTES:
                 raise EngineError(f"{path}: too large for a model")
@@ -80,7 +96,12 @@ class ModelParameters(BaseModel):
             raise EngineError(f"{path}: {why}") from error
 
     def write(self, path: Path) -> None:
-        """Write the file; ``EngineError`` where that fails, ``UsageError`` for a path that exists."""
+        """Write the parameters to a new file.
+
+        Raises:
+            UsageError: The path exists.
+            EngineError: The file can't be written.
+        """
         try:
             with path.open("x") as file:
                 file.write(self.model_dump_json())
@@ -91,7 +112,13 @@ class ModelParameters(BaseModel):
 
 
 def state_parameters(release: str, digest: str, model: BucketModel) -> ModelParameters:
-    """Return the parameters of a fitted model."""
+    """Return the parameters of a fitted model.
+
+    Args:
+        release: The name of the release.
+        digest: The SHA-256 of its tables.
+        model: The model.
+    """
     stated = model.parameters()
     arrays = {name: StoredArray.from_array(one) for name, one in stated.items() if isinstance(one, np.ndarray)}
     facts = {name: one for name, one in stated.items() if name not in arrays}
@@ -99,9 +126,11 @@ def state_parameters(release: str, digest: str, model: BucketModel) -> ModelPara
 
 
 def restore_from(parameters: ModelParameters, arrays: ReleaseArrays, digest: str) -> BucketModel:
-    """Return the model of a release from parameters that anybody may have written.
+    """Rebuild the model of a release from parameters that an untrusted person may have written.
 
-    Raises ``UsageError`` for those of other tables or of another version, ``GuaranteeError`` for impossible ones.
+    Raises:
+        UsageError: The parameters are damaged, or belong to other tables or to another version of the model.
+        GuaranteeError: The parameters are impossible for this release.
     """
     from privsql.answers.bucket_model import restore_model
 
@@ -124,7 +153,13 @@ RECORDS, NUMBERED = "modelled", "numbered"  # QIT where it is no plain table, an
 
 @dataclass(frozen=True)
 class NumberedRecords:
-    """QIT and ST of an open release: ``tables`` as they are stored, and the column with the ``number`` of a record."""
+    """Hold the two tables of an open bucketized release, QIT and ST, with a number for each record.
+
+    Attributes:
+        db: The session that has the release.
+        tables: QIT and ST as they are stored.
+        number: The name of the column with the record's number in view ``NUMBERED``.
+    """
 
     db: Container
     tables: tuple[exp.Table, exp.Table]
@@ -132,7 +167,7 @@ class NumberedRecords:
 
     @staticmethod
     def find(release: AttachedRelease) -> NumberedRecords:
-        """Number the records of a release; those of a folder or schema are copied for that."""
+        """Number the records of a release. The tables of a folder or a schema are copied first."""
         db, tables = release.db, []
         plain = {name for kind, _, name, _ in db.list_relations(release.database) if kind == "table"}
         for name in ("qit", "st"):
@@ -148,7 +183,7 @@ class NumberedRecords:
         return NumberedRecords(db, (tables[0], tables[1]), number)
 
     def digest(self) -> str:
-        """Return SHA-256 of both tables, rows in the order in which they are stored."""
+        """Return the SHA-256 of both tables, with the rows in stored order."""
         parts = [digest_table(self.db, one) for one in self.tables]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
@@ -168,7 +203,7 @@ TOLERANCE = 1e-6  # of sums of beliefs
 
 
 def cache_folder() -> Path | None:
-    """Return the folder; None where it is switched off, or there is no place for one."""
+    """Return the folder of stored models; None if the cache is switched off or the system has no place for it."""
     setting = os.environ.get(VARIABLE)
     if setting == OFF:
         return None
@@ -176,13 +211,17 @@ def cache_folder() -> Path | None:
 
 
 def fits_by_itself(seconds: float | None) -> bool:
-    """Return whether the first query fits a model that takes so many seconds; None stands for no model."""
+    """Return whether the first query may fit a model without being asked to.
+
+    Args:
+        seconds: How long the fit is predicted to take; None if the release has no model.
+    """
     quick = seconds is not None and seconds <= MOST_SECONDS
     return quick and os.environ.get(FITTING) != OFF and cache_folder() is not None
 
 
 def list_models() -> dict[str, Path]:
-    """Return the files of stored models by the digests of their tables."""
+    """Return the files of all stored models, each by the digest of the tables that it was fitted to."""
     folder = cache_folder()
     if folder is None or not folder.is_dir():
         return {}
@@ -190,7 +229,7 @@ def list_models() -> dict[str, Path]:
 
 
 def _is_private(path: Path) -> bool:
-    """Return whether a path is a file of this user's, and no link."""
+    """Return whether a path is a regular file that belongs to this user; a link is not."""
     try:
         status = path.lstat()
     except OSError:
@@ -201,9 +240,18 @@ def _is_private(path: Path) -> bool:
 def fit_model(
     release: AttachedRelease, digest: str, report: Reporter
 ) -> tuple[ReleaseArrays, BucketModel, ModelParameters]:
-    """Return what a model is fitted to, the model, and its parameters; ``InfeasibleError`` where there is none.
+    """Fit a model to a release.
 
-    ``digest``: that of the release's tables.
+    Args:
+        release: The release.
+        digest: The SHA-256 of its tables.
+        report: Is told how far the fit is.
+
+    Returns:
+        The arrays that the model was fitted to, the model, and its parameters.
+
+    Raises:
+        InfeasibleError: The fit does not converge.
     """
     from privsql.answers.bucket_model import fit_bucket_model
 
@@ -217,7 +265,14 @@ def fit_model(
 
 
 def store_model(arrays: ReleaseArrays, beliefs: Beliefs, parameters: ModelParameters) -> Path | None:
-    """Write a model into the cache; return its place, None where there is no cache. ``EngineError`` on trouble."""
+    """Write a model into the user's cache, and remove the oldest models beyond the limit.
+
+    Returns:
+        The file; None if there is no cache.
+
+    Raises:
+        EngineError: The cache can't be written.
+    """
     folder = cache_folder()
     if folder is None:
         return None
@@ -243,7 +298,10 @@ def store_model(arrays: ReleaseArrays, beliefs: Beliefs, parameters: ModelParame
 
 
 def list_beliefs(arrays: ReleaseArrays, beliefs: Beliefs) -> pa.Table:
-    """Return (record, bid, code, weight): how likely a record has a value that its bucket lists."""
+    """Return a table (record, bid, code, weight) with the model's belief that a record has a value of its bucket.
+
+    ``weight`` is the probability of value ``code`` for the record, whose bucket is ``bid``.
+    """
     order = np.argsort(beliefs.value, kind="stable")  # a question of few values reads few blocks
     record, code = beliefs.record[order].astype(np.int32), beliefs.value[order].astype(np.int32)
     columns: dict[str, Any] = {"record": record, "bid": arrays.bucket[record].astype(np.int32), "code": code}
@@ -251,7 +309,10 @@ def list_beliefs(arrays: ReleaseArrays, beliefs: Beliefs) -> pa.Table:
 
 
 def list_draws(beliefs: Beliefs) -> pa.Table:
-    """Return (record, drawn_0, ..): the code of each record's value in every completed table, records in order."""
+    """Return a table (record, drawn_0, ..) with the value that each completed table gives to each record.
+
+    Values are codes. The rows are in the order of the records.
+    """
     kind = np.uint8 if beliefs.value.max(initial=0) < 2**8 else np.uint16
     records = beliefs.record[beliefs.drawn[:, 0]].astype(np.int32)
     drawn = zip(DRAWN_COLUMNS, beliefs.drawn.T, strict=True)
@@ -259,13 +320,17 @@ def list_draws(beliefs: Beliefs) -> pa.Table:
 
 
 def find_model(release: AttachedRelease) -> Path | None:
-    """Return the file of a release's model in the cache; None where there is none."""
+    """Return the cached file with the model of a release; None if the cache has none."""
     models = list_models()
     return models.get(NumberedRecords.find(release).digest()) if models else None
 
 
 def take_model(release: AttachedRelease, path: Path) -> AttachedModel | None:
-    """Return the model in a file of the cache; None where that is no sound model of the release."""
+    """Attach a model from a file of the cache.
+
+    Returns:
+        The model; None if the file is damaged, or holds no model of this release in this version.
+    """
     records = NumberedRecords.find(release)
     if path.stem != records.digest():
         return None

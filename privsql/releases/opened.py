@@ -66,14 +66,24 @@ SESSION_DATABASES = {"memory", "temp", "system", "release", LOOKUPS}  # database
 
 @dataclass(frozen=True)
 class AttachedTable:
-    """A table of an attached file: its file, schema and name, and the SELECT that reads it."""
+    """Describe a table of a file that the analyst attached.
+
+    Attributes:
+        path: The file.
+        names: The names of the file, the schema and the table.
+        rows: The SELECT that reads the table.
+    """
 
     path: Path
     names: tuple[str, str, str]
     rows: exp.Select
 
     def answers_to(self, names: tuple[str, ...]) -> bool:
-        """Return whether these name parts mean this table: [[file,] schema,] name, or [file,] name in schema main."""
+        """Return whether a name in a query means this table.
+
+        Args:
+            names: The parts of the name: [[file,] schema,] table, or [file,] table if the schema is ``main``.
+        """
         file, schema, table_name = map(fold_name, self.names)
         called = {(file, schema, table_name), (schema, table_name)}
         if schema == "main":
@@ -82,12 +92,12 @@ class AttachedTable:
 
     @property
     def label(self) -> str:
-        """Return the name of the table in messages."""
+        """Return the name of the table for messages."""
         return ".".join(self.names[1:] if fold_name(self.names[1]) != "main" else self.names[2:])
 
 
 class AttachedLookups:
-    """The tables of the analyst's files. ``find_table`` copies a table when a query first names it."""
+    """Give queries access to the tables of the analyst's files. A table is copied when a query first names it."""
 
     def __init__(self, db: LockedSession, paths: Sequence[Path]) -> None:
         self._db = db
@@ -107,7 +117,10 @@ class AttachedLookups:
                 self._known.append(AttachedTable(path, (path.stem, schema, name), rows))
 
     def find_table(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-        """Return the copy in database ``lookups`` of the table that a query names, and its columns.
+        """Return where in database ``lookups`` the copy of a table lies, and the names of its columns.
+
+        Args:
+            names: The parts of the name by which the query calls the table.
 
         Raises:
             UsageError: No table or several tables have that name, or the table has too many rows.
@@ -137,7 +150,11 @@ class AttachedLookups:
         return [one.label for one in self._known]
 
     def read_rows(self, query: exp.Select) -> list[tuple[Any, ...]]:
-        """Return the rows of a SELECT over these tables, at most 10,001; ``UsageError`` where the engine refuses it."""
+        """Return the rows of a SELECT over these tables, at most 10,001.
+
+        Raises:
+            UsageError: The engine refuses the SELECT.
+        """
         from privsql.answers.sql.grammar import read_limits
         from privsql.answers.sql.sources import MOST_VALUES
 
@@ -149,7 +166,11 @@ class AttachedLookups:
             return self._db.rows(query.limit(min(MOST_VALUES + 1, read_limits(query)["limit"] or MOST_VALUES + 1)))
 
     def answer_query(self, query: exp.Select) -> tuple[list[tuple[Any, ...]], bool]:
-        """Return the release's answer to a query, without errors and bounds, and whether all its rows are exact."""
+        """Answer a query to the release.
+
+        Returns:
+            The rows, without columns of errors and bounds, and whether every row is exact.
+        """
         answer = self.answer(query.sql(DIALECT))
         return answer.plain_rows, answer.rests_on == "exact"
 
@@ -189,10 +210,10 @@ def attach_release(
 
     Args:
         target: Where the release lies.
-        attach: Files of an analyst's own that may be read as well.
+        attach: Files of the analyst that may be read as well.
         options: How the verb runs.
-        in_place: Whether an engine that can count the release where it lies becomes its ``db``. The session that is
-            yielded has no rows then.
+        in_place: Whether an engine that can count the release where it lies becomes the ``db`` of the release. The
+            session that is yielded then has no rows.
     """
     catalog = target.catalog if in_place else None
     if catalog is not None:
@@ -244,7 +265,11 @@ def explain_failures(*targets: Target) -> Iterator[None]:
 def open_releases(
     targets: Sequence[Target], readable: Sequence[Path] = ()
 ) -> Iterator[tuple[LockedSession, list[AttachedRelease]]]:
-    """Attach several releases, the i-th as database ``r<i>``; ``GuaranteeError`` as for one."""
+    """Attach several releases and check them; the i-th becomes database ``r<i>``, counted from 0.
+
+    Raises:
+        GuaranteeError: A release does not hold what it states, or holds any other table, view or metadata.
+    """
     stored = [locate_release(target) for target in targets]
     databases = {f"r{i}": one.database_file for i, one in enumerate(stored)}
     files = [file for one in stored for file in one.readable_files]
@@ -291,7 +316,7 @@ class Release:
             self._open_session()
 
     def _open_session(self) -> None:
-        """Open the release, with its model where the cache has one."""
+        """Open the release, and attach its model if the cache has one."""
         from privsql.releases.fitted import find_model, fits_by_itself, take_model
 
         files, options, catalog = self._files, self._options, self.target.catalog
@@ -326,7 +351,7 @@ class Release:
             self._attached, self._open = attached, stack.pop_all()
 
     def _complete_tables(self) -> CompletedTables | None:
-        """Return the completed tables, from the release's model or the release itself; None if there are none."""
+        """Return the completed tables that the release holds or its model has drawn; None if there are none."""
         if self.answers.model is None and not (self.answers.draws_tables and self._counts is self._db):
             return None
         from privsql.answers.completed import CompletedTables
@@ -334,7 +359,11 @@ class Release:
         return CompletedTables(self._db, self.manifest, self.answers)
 
     def fit_once(self) -> bool:
-        """Fit a model and store it in the cache, if there is none and fitting is quick; return whether it was."""
+        """Fit a model and store it in the cache, if the release has none yet and the fit is quick.
+
+        Returns:
+            Whether a model was fitted.
+        """
         from privsql.releases.fitted import NumberedRecords, fit_model, store_model
 
         with self._take_turn():
@@ -387,7 +416,11 @@ class Release:
 
     @contextmanager
     def _take_turn(self) -> Iterator[None]:
-        """Wait until no other thread asks a question; raise ``UsageError`` once the release is closed."""
+        """Hold the release for one question, after waiting for those of other threads.
+
+        Raises:
+            UsageError: The release is closed.
+        """
         with self._turn:
             if self._closed:
                 raise UsageError(f"{self.path} was closed; open it again")
@@ -395,7 +428,7 @@ class Release:
                 yield
 
     def _answer_query(self, sql: str, confidence: float, estimator: str, limits: QuestionLimits | None) -> Answer:
-        """Answer a query as the compiler reads it, or from completed tables if the compiler refuses it."""
+        """Answer a query through the compiler; if the compiler refuses it, answer it from completed tables."""
         from privsql.answers.sql.compiler import count_persons
 
         described = self._describe(sql, confidence)
@@ -451,7 +484,7 @@ class Release:
         return Answer(columns, rows, (), confidence, self.answers.estimators[0], ())
 
     def _could_complete(self, estimator: str) -> bool:
-        """Return whether an estimator's answers could come from completed tables once a model is fitted."""
+        """Return whether this estimator could answer from completed tables, possibly after a model is fitted."""
         if self._completed is not None:
             return estimator in (BEST, MODEL) and self.answers.can_complete
         here = estimator == BEST and self._counts is self._db
@@ -518,15 +551,15 @@ class Release:
         )
 
     def _note_records(self, statement: Statement) -> Iterator[str]:
-        """Yield a note on what COUNT(*) counts if the source has one row for each item of a record."""
+        """Yield a note on what COUNT(*) counts, if the source has one row for each item of a record."""
         if self.manifest.record is not None and statement.scope.where is None and not statement.calls[0].among:
             yield f"a record is all rows with the same {self.manifest.record}: COUNT(*) counts it once"
 
     def _explain_weights(self, statement: Statement) -> Iterator[str]:
-        """Yield how many records weighted sums are worth: (sum w)^2 / sum w^2, for each weight w of the question.
+        """Yield how many unweighted records the weighted sums of a question are worth.
 
-        The sums are taken over the records that meet the conditions on quasi-identifiers. A column is a weight if its
-        name says so.
+        For a weight w this number is (sum w)^2 / sum w^2 over the records that meet the conditions on
+        quasi-identifiers. A column is taken for a weight if its name says so.
         """
         operands = [one.measure.operand for one in statement.calls if one.measure.kind in ("sum", "avg")]
         named = {item.name for one in operands if one is not None for item in one.find_all(exp.Column)}
@@ -554,7 +587,7 @@ class Release:
     def _answer_items(
         self, sql: str, items: ItemGroups, confidence: float, estimator: str, limits: QuestionLimits | None
     ) -> Answer:
-        """Answer how many records hold each item, by a count for every item that the release lists."""
+        """Count the records with each item, by one question for every item that the release lists."""
         from privsql.answers.present import join_items
         from privsql.answers.sql.compiler import MOST_ASKED, as_described
 
@@ -599,7 +632,11 @@ class Release:
         return Answer(names, rows, (), asking.confidence, asking.estimator, (), missing, records, hints=(note,))
 
     def require_completed(self) -> CompletedTables:
-        """Return the completed tables; ``UsageError`` where no model has drawn any."""
+        """Return the completed tables.
+
+        Raises:
+            UsageError: No model of the release is in the cache, or its mechanism has no completed tables.
+        """
         if self._completed is None:
             if not self.answers.explain_improvement(self.answers.choose_estimator(BEST)):
                 made_by = f"{self.manifest.mechanism}, {self.manifest.algorithm}"
@@ -608,12 +645,16 @@ class Release:
         return self._completed
 
     def structure(self) -> list[Structure]:
-        """Return what the release is made of, such as its buckets or its noisy tree."""
+        """Return what the release consists of, such as its buckets or its noisy tree."""
         with self._take_turn():
             return self.mechanism.structure(self._counts, self.manifest)
 
     def _require_unique_keys(self, lookups: Sequence[Lookup]) -> None:
-        """Raise ``UsageError`` for a lookup with two rows for one value, which would count records twice."""
+        """Refuse a lookup table that has two rows with the same key, because it would count records twice.
+
+        Raises:
+            UsageError: A lookup table has such rows.
+        """
         for lookup in lookups:
             ours = dict.fromkeys(name for _, name in lookup.keys)
             met = (sqlfiles.column(theirs, "l").eq(sqlfiles.column(name, "r")) for theirs, name in lookup.keys)
@@ -640,7 +681,7 @@ class Release:
         return str(self.path)
 
     def close(self) -> None:
-        """Close the release after the question that is being answered, if there is one."""
+        """Close the release once the question that is being answered, if any, has ended."""
         with self._turn:
             self._closed = True
             self._open.close()
@@ -653,12 +694,16 @@ class Release:
 
 
 def read_manifest(release: PathLike, *, connection: object | None = None) -> Manifest:
-    """Return the manifest of a release: what it states of itself."""
+    """Return the manifest of a release, in which it states its parameters, columns and facts."""
     return describe_release(as_target(release, connection)).manifest
 
 
 def describe_release(target: Target) -> AttachedRelease:
-    """Open a release, check its contents and close it again; return its description."""
+    """Open a release, check its contents and close it again.
+
+    Returns:
+        The release, whose manifest can still be read. Its session is closed.
+    """
     with open_release(target, in_place=True) as (_, release):
         return release
 
@@ -708,7 +753,10 @@ def copy_tables(
 
 @contextmanager
 def attach_clean_file(db: Container, file: Path, release: AttachedRelease) -> Iterator[Path]:
-    """Attach the file of a release, or a fresh copy beside it if the file has leftovers; yield the attached file."""
+    """Attach the file of a release for the time of a ``with``, and yield the path of the attached file.
+
+    If the file has leftovers of deleted rows, a fresh copy is written beside it and attached in its place.
+    """
     db.attach(file, RELEASE, read_only=True)
     if db.find_leftovers(RELEASE):
         db.detach(RELEASE)
@@ -729,7 +777,7 @@ def _write_file(file: Path, release: AttachedRelease, to: Path) -> None:
 
 
 def write_copy(target: Target, release: AttachedRelease, to: Path) -> None:
-    """Write a copy of a release whose checks hold: a file of a file, a folder of a folder.
+    """Write a copy of a release whose checks hold. The copy of a file is a file, that of a folder is a folder.
 
     Nothing is written if an error is raised.
 
@@ -759,7 +807,11 @@ def write_copy(target: Target, release: AttachedRelease, to: Path) -> None:
 
 
 def refuse_target(release: Target, to: Path) -> None:
-    """Raise ``UsageError`` unless a copy of a release may be written to a path."""
+    """Check that a copy of a release may be written to a path.
+
+    Raises:
+        UsageError: The release is a schema, or the path exists or lies inside the release.
+    """
     if release.schema is not None:
         raise UsageError(f"{release} is a schema of a database and can't be copied; publish to a file instead")
     if to.exists() or to.is_symlink():
@@ -779,13 +831,15 @@ TRIED = ViewDefinition("privsql_tried", exp.select("1"), "")
 
 
 class _TriedError(Exception):
-    """Raised to roll back a transaction that only tried whether something is allowed."""
+    """Roll back a transaction that was opened only to try whether something is allowed."""
 
 
 def require_rights(target: Target) -> None:
-    """Raise an error if the target's schema can't be written.
+    """Check that the target's schema can be written. A view is made there for trial and rolled back.
 
-    A view is made there on trial, and rolled back.
+    Raises:
+        UsageError: The schema holds something else, or the user may not write it.
+        EngineError: The database can't be opened for writing.
     """
     schema = target.schema or MAIN
     try:
@@ -800,13 +854,13 @@ def require_rights(target: Target) -> None:
 
 
 class SchemaDraft(Draft):
-    """A draft of a release that becomes a schema of a database whose write-ahead log was replayed."""
+    """Build a release that becomes a schema of a database. The database's write-ahead log must have been replayed."""
 
     def commit(self, content: Path) -> None:
         """Copy the release in database file ``content`` into its schema; a failure leaves the old schema in place.
 
         Raises:
-            UsageError: Something else has come into the schema meanwhile.
+            UsageError: Meanwhile something else has appeared in the schema.
             GuaranteeError: The copy differs from the release that was checked.
             EngineError: The database can't be written.
         """
@@ -827,7 +881,7 @@ class SchemaDraft(Draft):
 
 
 class StagedDraft(Draft):
-    """A draft of a release whose tables an engine makes and checks in a staging schema beside the target's schema."""
+    """Build a release in a staging schema beside the target's schema, where an engine makes and checks its tables."""
 
     stage: Stage
     release: AttachedRelease  # as it was checked there
@@ -848,7 +902,7 @@ class StagedDraft(Draft):
         super().__exit__(*error)
 
     def commit(self, content: Path) -> None:
-        """Make the staged tables the schema's own; a failure may lose the release that they replace."""
+        """Move the staged tables into the target's schema. A failure may lose the release that they replace."""
         target = self.target
         former = list_relations(describe_release(target)) if self._replace and is_occupied(target) else []
         try:
@@ -858,10 +912,12 @@ class StagedDraft(Draft):
 
 
 def replay_target_wal(target: Target) -> None:
-    """Commit what a killed process left in the write-ahead log of the publisher's database, and clean up a catalog.
+    """Commit what a killed process left in the write-ahead log of the target's database.
+
+    In a catalog, staging schemas that were left behind are removed.
 
     Raises:
-        EngineError: Another process has the database open, or the file is no database.
+        EngineError: Another process has the database open, or the file is not a database.
     """
     if target.catalog is not None and target.schema is not None:
         sweep_drafts(target)

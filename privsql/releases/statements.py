@@ -91,7 +91,10 @@ def describe_manifest(manifest: Manifest) -> list[tuple[str, object]]:
 
 
 def _format_parameter(value: object) -> str:
-    """Return a parameter as text; a table without its empty entries, or its default if it has nothing else."""
+    """Return a parameter as text.
+
+    Of a table the empty entries are left out. A table with no other entry than ``default`` is shown as that value.
+    """
     if not isinstance(value, dict):
         return str(value)
     entries = {key: _format_parameter(one) for key, one in value.items() if one not in (None, {}, [])}
@@ -116,7 +119,7 @@ NEAR = 0.001  # shares of records that differ by less may do so because of anoth
 
 @dataclass(frozen=True)
 class MeasuredFacts(JsonObject):
-    """Facts and bounds, measured on the tables of a release."""
+    """Hold what was measured on the tables of a release: its facts, its bounds, and the summary of both."""
 
     json_keys = ("facts*", "bounds", "summary")
 
@@ -125,13 +128,16 @@ class MeasuredFacts(JsonObject):
     summary: ReleaseSummary
 
     def list_differences(self, manifest: Manifest) -> list[str]:
-        """Compare the facts with those that a manifest states; return a line for each difference."""
+        """Compare the measured facts with those that a manifest states, and return a line for each difference."""
         stated, measured = manifest.facts, self.facts.as_json().items()
         return [f"{key}: stated {stated.get(key)}" for key, value in measured if not _is_same(stated.get(key), value)]
 
 
 def refuse_learning(release: AttachedRelease, report: Reporter) -> Finding | None:
-    """Measure the attacker who trains on a release, if the publisher sets ``max_learning``; return None otherwise.
+    """Measure the attacker who trains on a release, if the publisher limits that attacker (``max_learning``).
+
+    Returns:
+        What was measured; None if there is no limit.
 
     Raises:
         InfeasibleError: The attacker exceeds the limit, or privsql can't measure it for this mechanism.
@@ -156,7 +162,7 @@ def refuse_learning(release: AttachedRelease, report: Reporter) -> Finding | Non
 
 
 def measure_facts(release: AttachedRelease) -> MeasuredFacts:
-    """Recompute the facts and bounds of a release whose checks hold from its tables."""
+    """Recompute the facts and bounds of a release from its tables. All checks of the release must hold."""
     mechanism, checked = release.mechanism, release.checked
     bounds, facts = mechanism.bounds(checked), mechanism.measured(checked)
     summary = ReleaseSummary.make(release, bounds)
@@ -164,7 +170,7 @@ def measure_facts(release: AttachedRelease) -> MeasuredFacts:
 
 
 def statement_checks(release: AttachedRelease) -> list[Check]:
-    """Return the checks of a manifest against itself and the tables, whatever the mechanism."""
+    """Return the checks that compare a manifest with itself and with the tables; they apply to every mechanism."""
     from privsql.source.table import in_bins
 
     manifest = release.manifest
@@ -214,7 +220,7 @@ def statement_checks(release: AttachedRelease) -> list[Check]:
 
 
 def compare_with_source(manifest: Manifest, source: Records, spec: Spec) -> list[Check]:
-    """Return the checks of a manifest against the source and its specification, whatever the mechanism."""
+    """Return the checks that compare a manifest with the source and its specification, for every mechanism."""
     from privsql.source.table import describe_coarsening
 
     left_out, orders = manifest.facts.get("left_out", 0), source.roles.orders
@@ -252,7 +258,7 @@ def compare_with_source(manifest: Manifest, source: Records, spec: Spec) -> list
 
 
 def _is_same(stated: object, other: object) -> bool:
-    """Return whether two facts are the same; floats may differ by ``NEAR``."""
+    """Return whether two facts are equal; floats count as equal if they differ by at most ``NEAR``."""
     if isinstance(stated, dict) and isinstance(other, dict):
         return stated.keys() == other.keys() and all(_is_same(stated[key], other[key]) for key in other)
     if isinstance(stated, float) and isinstance(other, float):
@@ -280,9 +286,13 @@ CLASS_SIZES = (
 
 @dataclass(frozen=True)
 class SummaryLine(JsonObject):
-    """One line for people, with its figures by name.
+    """Hold one line of a summary for people.
 
-    ``standing`` is ``PROMISED``, ``BEYOND``, ``MEASURED``, ``LEFT_OUT`` or ``USELESS``.
+    Attributes:
+        title: What the line is about.
+        text: The sentence.
+        standing: ``PROMISED``, ``BEYOND`` (beyond the promise), ``MEASURED``, ``LEFT_OUT`` or ``USELESS``.
+        figures: The numbers of the sentence by name; None for one that is not known.
     """
 
     json_keys = ("text", "standing", "figures*")
@@ -295,10 +305,11 @@ class SummaryLine(JsonObject):
 
 @dataclass(frozen=True)
 class ReleaseSummary(Outcome):
-    """The summary of a release: its lines by name.
+    """Hold the summary of a release: its lines by name.
 
-    The lines state the promise, what a record is to a person, how many records are left out (if these are many), the
-    strongest attacker beyond the promise, errors, uniqueness, and other releases. A plan has the first lines only.
+    The lines state the promise; what a record is to a person; how many records are left out, if these are many; the
+    strongest attacker beyond the promise; errors; unique records; and other releases. The summary of a plan has only
+    those of them that are known before publishing.
     """
 
     json_keys = ("lines*",)
@@ -314,14 +325,14 @@ class ReleaseSummary(Outcome):
         persons: Persons | None,
         counts: tuple[int | None, int | None],
     ) -> ReleaseSummary:
-        """Return the lines that a plan has as well.
+        """Return the lines that are known before publishing, which a plan has as well.
 
         Args:
             mechanism: The mechanism of the release.
             params: Its parameters.
             roles: The roles of its columns.
-            bounds: The bounds of its values, with what is reached.
-            persons: What is declared of persons.
+            bounds: The bounds of the sensitive values, each with the highest belief that the release allows.
+            persons: What is declared of persons; None if nothing is.
             counts: The records of the source, and how many of them are left out; None where this is not stated.
         """
         several = {} if persons is None else {"several": persons.several, "most": persons.most}
@@ -339,7 +350,7 @@ class ReleaseSummary(Outcome):
         return ReleaseSummary(lines)
 
     def tell_precision(self, text: str) -> ReleaseSummary:
-        """Return the summary with another line on precision; itself for an empty text."""
+        """Return the summary with the line on precision set to ``text``; for an empty text, return it unchanged."""
         return ReleaseSummary({**self.lines, "error": SummaryLine("precision", text)}) if text else self
 
     @staticmethod
@@ -355,11 +366,11 @@ class ReleaseSummary(Outcome):
 
         Args:
             release: The release.
-            bounds: The bounds of its values.
-            learning: The finding of the attacker who trains on the release; None if it was not measured.
-            errors: For typical counts (estimate, error, whether it is the largest possible error, not the expected
-                one).
-            measured: Whether learning and errors were looked for.
+            bounds: The bounds of its sensitive values.
+            learning: What was found on the attacker who trains on the release; None if it was not measured.
+            errors: For typical counts (estimate, error, is_bound). ``is_bound`` is true if the error is the largest
+                possible one, false if it is the expected one.
+            measured: Whether the attacker and the errors were looked for.
         """
         manifest, hint = release.manifest, "" if measured else "; 'privsql attack' measures it"
         together = manifest.together
@@ -383,14 +394,16 @@ class ReleaseSummary(Outcome):
         return ReleaseSummary(lines)
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield the lines, each with its standing."""
+        """Yield the lines in order, each marked with its standing."""
         yield pairs((one.title, Cell(one.text, one.standing)) for one in self.lines.values())
 
 
 def list_bounds(release: AttachedRelease, *, examined: bool = False) -> list[VerifiedBound]:
-    """Measure the bounds of a release on its tables.
+    """Measure on its tables which bounds a release keeps.
 
-    ``examined`` tells that ``examine_release`` has just made the relations that the bounds read.
+    Args:
+        release: The release.
+        examined: Whether ``examine_release`` has just made the relations from which the bounds are read.
     """
     if not examined:
         release.checked.name_tables()
@@ -399,7 +412,7 @@ def list_bounds(release: AttachedRelease, *, examined: bool = False) -> list[Ver
 
 
 def _protected_unit(persons: Persons | None) -> str:
-    """Return the unit that a budget protects: a record, or a person with several records."""
+    """Return the unit that a budget protects: "person", or "record" if a person may have several records."""
     return "person" if persons is not None and persons.rule != "count" else "record"
 
 
@@ -410,7 +423,10 @@ def _summarize_promise(
     bounds: Sequence[VerifiedBound],
     unit: str,
 ) -> SummaryLine:
-    """Return what an attacker who finds a record can reach at most; values without protection are no headline."""
+    """Return the line on the most that an attacker who finds a record can be sure of.
+
+    Values that the publisher does not protect are not named in it.
+    """
     title, composition = "promised", mechanism.composition
     if isinstance(composition, BudgetComposition) and composition.unit == "presence":
         epsilon = float(composition.epsilon(params))
@@ -448,7 +464,7 @@ def _summarize_promise(
 
 
 def _summarize_attacker(finding: Finding | None, release: AttachedRelease, hint: str) -> SummaryLine:
-    """Return how often the strongest attacker is right, beside who guesses the most frequent value."""
+    """Return the line on how often the strongest attacker is right, compared with guessing the most frequent value."""
     title = "not promised"
     composition = release.mechanism.composition
     if isinstance(composition, BudgetComposition) and composition.unit == "presence":
@@ -468,7 +484,10 @@ def _summarize_attacker(finding: Finding | None, release: AttachedRelease, hint:
 
 
 def _foresee_error(precision: Precision | None) -> SummaryLine:
-    """Return the errors of counts that a closed form tells, in red where they make the release useless."""
+    """Return the line on the errors of counts that a closed form predicts.
+
+    Its standing is ``USELESS`` if the errors make the release useless.
+    """
     if precision is None:
         return SummaryLine("precision", UNKNOWN_ERROR)
     errors = {"error": precision.error, "few": precision.few, "share": precision.share}
@@ -478,7 +497,10 @@ def _foresee_error(precision: Precision | None) -> SummaryLine:
 
 
 def _summarize_error(errors: Sequence[tuple[float, float, bool]]) -> SummaryLine | None:
-    """Return the median error of counts within a factor of 2 of ``ASKED``, or of the nearest one; None for none.
+    """Return the line on the median error of counts near ``ASKED``, the size of a typical question.
+
+    The counts within a factor of 2 of ``ASKED`` are used; if there are none, the nearest count. Return None without
+    errors.
 
     >>> _summarize_error([(240.0, 12.0, False), (400.0, 15.0, False), (90.0, 5.0, False), (0.0, 3.0, False)]).text
     'a count of 500 is typically off by 15 (3%)'
@@ -497,7 +519,7 @@ def _summarize_error(errors: Sequence[tuple[float, float, bool]]) -> SummaryLine
 
 
 def _summarize_unique(release: AttachedRelease) -> SummaryLine:
-    """Return how many records are alone with their quasi-identifiers."""
+    """Return the line on how many records have quasi-identifiers that no other record has."""
     title, roles = "unique records", release.manifest.roles
     if not roles.quasi_identifiers:
         return SummaryLine(title, "no records are published, so none can be singled out")
@@ -520,15 +542,16 @@ def _summarize_unique(release: AttachedRelease) -> SummaryLine:
 
 
 def estimate_matches(alone: int, pairs: int, rate: float) -> float:
-    """Estimate how probably a person who matches a record that is alone in a random sample is that record's person.
+    """Estimate the probability that a match with a unique record of a random sample is the right person.
 
-    This is theta of Skinner and Elliot (2002), "A measure of disclosure risk for microdata": the number of records
-    that are alone, divided by the number of people in the population who match them. It assumes no distribution.
+    A record is unique if no other record of the sample has its quasi-identifiers. The estimate is theta of Skinner and
+    Elliot (2002), "A measure of disclosure risk for microdata": the number of unique records, divided by the number of
+    people in the population who match them. It assumes no distribution.
 
     Args:
-        alone: The records of the sample that no other is equal to.
-        pairs: The classes of two equal records.
-        rate: The share of the population that the sample holds.
+        alone: The number of unique records.
+        pairs: The number of classes of exactly two equal records.
+        rate: The share of the population that is in the sample.
 
     >>> estimate_matches(300, 100, 0.5), estimate_matches(300, 100, 1.0)
     (0.6, 1.0)
@@ -539,10 +562,14 @@ def estimate_matches(alone: int, pairs: int, rate: float) -> float:
 def count_classes(
     db: Relations, rows: exp.Expr, columns: Sequence[exp.Expr], most: int = MOST_KINDS
 ) -> tuple[Counter[int], int]:
-    """Return how many classes of equal rows there are by their size, and how many rows there are.
+    """Count the classes of equal rows by their size.
 
-    Rows are equal if their hashes of 64 bits are, which in ``most`` records goes wrong with probability 1e-5 once. Of
-    more records a part is read, about ``most`` of them and all that are equal to each, and stands for all.
+    Rows count as equal if their 64-bit hashes are equal. For ``most`` records, the probability of any collision is
+    about 1e-5. If there are more records, a random part of the classes is read, with about ``most`` records, and scaled
+    up.
+
+    Returns:
+        Size of a class -> number of classes; and the number of rows.
     """
     records = int(db.rows(exp.select(exp.Count(this=exp.Star())).from_(rows))[0][0])
     if not db.keeps_order:  # an engine that groups rows of any number
@@ -576,13 +603,16 @@ LISTED = "st"  # the table of sensitive values, by mechanisms that publish these
 
 
 def has_same_choice(manifest: Manifest, source: Records) -> bool:
-    """Return whether the records of persons were chosen by the key of the release, if any were chosen."""
+    """Return whether the same key chose the record of each person in both; true if one of them states no persons."""
     stated, counted = manifest.persons, source.persons
     return stated is None or counted is None or stated.choice == counted.choice
 
 
 def matching_checks(release: AttachedRelease) -> list[Check]:
-    """Return the checks of the published rows against all records of all persons, relation ``people``."""
+    """Return the checks that different persons can stand for all published rows.
+
+    Relation ``people`` holds all records of all persons. It is not known which of them were published.
+    """
     db, database, roles = release.db, release.database, release.manifest.roles
     if not roles.quasi_identifiers or not roles.sensitive:
         return []
@@ -613,14 +643,14 @@ def matching_checks(release: AttachedRelease) -> list[Check]:
 
 
 def count_unfilled(persons: Ints, rows: Ints, records: Ints) -> int:
-    """Return how many of the published records can't be filled by different persons.
+    """Return how many published records remain without a person if each person stands for at most one record.
 
-    Persons who could fill the same rows are one node of the flow.
+    This is a maximum flow from persons to rows. Persons who could stand for the same rows are one node of it.
 
     Args:
-        persons: The person of each pair of a person and a row that one of its records could be (p,).
-        rows: The row of each pair (p,); -1 for a person that could be none.
-        records: How many records each row stands for (r,).
+        persons: The person of each pair (person, row that one of the person's records matches), (p,).
+        rows: The row of each pair (p,); -1 for a person who matches no row.
+        records: How many published records each row stands for (r,).
     """
     order = np.lexsort((rows, persons))
     persons, rows = persons[order][rows[order] >= 0], rows[order][rows[order] >= 0]
@@ -651,9 +681,9 @@ def examine_release(
 
     Args:
         release: The release.
-        source: Its records, for the checks against the source; None to leave these out.
+        source: The records of its source; None to leave out the checks against the source.
         spec: The specification of the source.
-        whole: Whether to run the checks that take long as well, which publishing implies.
+        whole: Whether to run the slow checks as well that publishing already implies.
         report: Is told how many checks are done.
     """
     report.start_step("Checking the release")

@@ -1,4 +1,4 @@
-"""The form of a release, and the question that the parameters of an address choose on it."""
+"""Build the form of a release, and read the question that the parameters of an address choose on it."""
 
 from __future__ import annotations
 
@@ -31,20 +31,21 @@ AMOUNTS = {"avg": "Average", "sum": "Sum"}
 
 @dataclass(frozen=True)
 class FormColumn:
-    """A column of a release as the form shows it.
+    """Describe a column of a release as the form shows it.
 
     Attributes:
-        number: Its place among the columns.
+        number: Its index among the columns.
         name: Its name.
-        type: Its type.
+        type: Its SQL type.
         kind: How its values are entered.
-        values: The values that the form shows, in order; none if there are too many.
+        values: The values that the form lists, in order; empty if there are too many.
         sensitive: Whether it is sensitive.
         nulls: Whether it may hold NULL.
         note: A remark on its values.
-        whole: Whether it has bins or groups, which are asked for as a whole.
+        whole: Whether it has bins or groups, which can only be asked for as a whole.
         by_value: Whether an answer can have a line for each value.
-        left_out: How many values no field can hold: empty, very long, or with control characters. SQL can ask for them.
+        left_out: How many values no form field can hold, because they are empty, very long, or have control characters.
+            SQL can ask for them.
     """
 
     number: int
@@ -61,24 +62,24 @@ class FormColumn:
 
     @property
     def key(self) -> str:
-        """Return the key of its values in an address."""
+        """Return the name of the address parameter that holds its values."""
         return f"c{self.number}"
 
     @property
     def listed(self) -> bool:
-        """Return True if its values are shown one by one, to be ticked."""
+        """Return whether its values are listed one by one, to be ticked."""
         ranged = self.kind in ("number", "moment") and not (self.whole or self.sensitive)
         return 0 < len(self.values) <= (NUMBERS if ranged else LISTED)
 
     @property
     def ranged(self) -> bool:
-        """Return True if a range can be asked for."""
+        """Return whether a range of values can be asked for."""
         return self.kind in ("number", "moment") and not self.listed
 
 
 @dataclass(frozen=True)
 class FormMeasure:
-    """A figure that can be asked for: its key in an address, and its label."""
+    """Hold a figure that can be asked for: its name in an address, and its label."""
 
     key: str
     label: str
@@ -89,14 +90,14 @@ RECORDS = FormMeasure(COUNT, "How many records")
 
 @dataclass(frozen=True)
 class ReleaseForm:
-    """All that can be chosen on the form of a release.
+    """Hold everything that can be chosen on the form of a release.
 
     Attributes:
         name: The name of the release.
-        columns: Its columns; of item sets the one that holds the items.
+        columns: Its columns; for item sets the single column of the items.
         measures: The figures that can be asked for.
         items: The items of a release of item sets; None for other releases.
-        certain: Whether the bounds of the literature's formula are sure to hold the true count.
+        certain: Whether the bounds of the literature's formula always hold the true count.
         estimators: The estimators that can be chosen.
     """
 
@@ -108,7 +109,11 @@ class ReleaseForm:
     estimators: tuple[str, ...] = ()
 
     def find_column(self, number: str) -> FormColumn:
-        """Return a column by its number as an address has it; ``UsageError`` for none."""
+        """Return the column with the number that an address gives.
+
+        Raises:
+            UsageError: There is no such column.
+        """
         place = int(number) if number.isascii() and number.isdigit() and len(number) < 6 else -1
         if not 0 <= place < len(self.columns):
             raise UsageError(f"there is no column {number!r}")
@@ -187,7 +192,7 @@ Pairs = list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class ColumnCondition:
-    """The condition on one column: values, or a range. ``nulls`` is one of ``NULLS``, or empty."""
+    """Hold the condition on one column: values, or a range. ``nulls`` is one of ``NULLS``, or empty."""
 
     values: tuple[str, ...] = ()
     low: str = ""
@@ -197,13 +202,13 @@ class ColumnCondition:
 
 @dataclass(frozen=True)
 class FormQuestion:
-    """A question as the form of the site states it.
+    """Hold a question that was put on the form.
 
     Attributes:
         measure: The aggregate function, such as COUNT.
         conditions: The condition on each column, by the column's number.
         groups: The numbers of the columns of GROUP BY.
-        items: The items of which a record must hold all, any or none, by these words (``SETS``).
+        items: The items of which a record must hold all, any or none; the keys are these words (``SETS``).
         length: The condition on the number of items of a record.
         confidence: The confidence of the intervals.
         estimator: The estimator.
@@ -225,7 +230,11 @@ class FormQuestion:
 
 
 def parse_parameters(query: bytes) -> Pairs:
-    """Return the parameters of an address that are not empty; ``UsageError`` if they are no text, or too many."""
+    """Return the parameters of an address that are not empty.
+
+    Raises:
+        UsageError: The parameters are not text, or there are too many.
+    """
     try:
         fields = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
     except (UnicodeDecodeError, ValueError) as error:
@@ -237,12 +246,16 @@ def parse_parameters(query: bytes) -> Pairs:
 
 
 def join_parameters(pairs: Iterable[tuple[str, str]]) -> str:
-    """Return parameters as the end of an address."""
+    """Return parameters as the query string of an address."""
     return urlencode(list(pairs))
 
 
 def read_question(pairs: Pairs, form: ReleaseForm) -> FormQuestion:
-    """Return the question of parameters; ``UsageError`` for one that is unknown, or is repeated and may not be."""
+    """Return the question that parameters stand for.
+
+    Raises:
+        UsageError: A parameter is unknown, or is repeated although it may not be.
+    """
     rest: dict[str, list[str]] = {}
     for name, value in pairs:
         rest.setdefault(name, []).append(value)
@@ -288,7 +301,11 @@ def read_question(pairs: Pairs, form: ReleaseForm) -> FormQuestion:
 
 
 def _take_parameter(rest: dict[str, list[str]], name: str) -> str:
-    """Return a parameter that stands at most once; taken out."""
+    """Remove a parameter from ``rest`` and return its value; empty if it is absent.
+
+    Raises:
+        UsageError: The parameter occurs several times.
+    """
     values = rest.pop(name, [""])
     if len(values) > 1:
         raise UsageError(f"the address names {name!r} twice")

@@ -1,4 +1,4 @@
-"""Admit requests, queue their queries, and hold the releases that are served open."""
+"""Admit requests, queue their queries, and hold the releases that are served."""
 
 from __future__ import annotations
 
@@ -71,13 +71,15 @@ POLICY = (
 
 
 class Guard:
-    """Refuses requests before they reach the page.
+    """Refuse requests that are not allowed before they reach the page.
 
     Attributes:
-        hosts: The allowed host names, in small letters.
+        hosts: The allowed host names, in lower case.
         token: The token that a request needs; None if it needs none.
-        any_address: Whether any IP address is allowed, because the server listens on all addresses of the machine.
-        cookie: The name of the token's cookie. Each server of a machine has another, because browsers ignore ports.
+        any_address: Whether any IP address is an allowed host, because the server listens on all addresses of the
+            machine.
+        cookie: The name of the token's cookie. Each server on a machine uses another name, because browsers ignore
+            ports.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class Guard:
         self._app, self._hosts, self._token, self._any_address, self._cookie = app, hosts, token, any_address, cookie
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Pass a request on to the page, or refuse it in one line; ignore web sockets."""
+        """Pass a request on to the page, or refuse it with one line of text. Web sockets are ignored."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         if scope["type"] != "http":
@@ -104,7 +106,7 @@ class Guard:
         await (self._request_refusal(request) or self._token_response(request) or self._app)(scope, receive, dressed)
 
     def _request_refusal(self, request: Request) -> Response | None:
-        """Return a refusal for a request that is not allowed; None for any other."""
+        """Return the response that refuses a request; None if the request is allowed."""
         if request.method not in METHODS:
             return _plain_response(405, f"{' and '.join(METHODS)} alone are answered", Allow=", ".join(METHODS))
         if request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
@@ -134,7 +136,12 @@ class Guard:
         return name.rstrip(".") in self._hosts or (self._any_address and is_ip_address(name))
 
     def _token_response(self, request: Request) -> Response | None:
-        """Return the response without the token, and the redirect that sets its cookie; None for others."""
+        """Check the token of a request.
+
+        Returns:
+            A refusal if the token is missing, or a redirect that moves it from the address into a cookie; None to go
+                on.
+        """
         if self._token is None:
             return None
         kind, _, credentials = request.headers.get("authorization", "").partition(" ")
@@ -153,7 +160,7 @@ class Guard:
 
     @staticmethod
     def _token_in_address(request: Request) -> str:
-        """Return the token that stands in the address, if one does."""
+        """Return the token in the address; empty if there is none."""
         try:
             return next((value for name, value in parse_parameters(request.scope["query_string"]) if name == TOKEN), "")
         except UsageError:
@@ -161,14 +168,14 @@ class Guard:
 
     @staticmethod
     def _redirect_without_token(request: Request) -> Response:
-        """Redirect to the address without the token, so that no bookmark and no history holds it."""
+        """Redirect to the same address without the token, so that no bookmark and no history holds it."""
         pairs = [pair for pair in parse_parameters(request.scope["query_string"]) if pair[0] != TOKEN]
         path = "/" + request.scope["raw_path"].decode("ascii").lstrip("/")  # never another machine's
         return RedirectResponse(path + (f"?{join_parameters(pairs)}" if pairs else ""), status_code=303)
 
 
 def is_ip_address(name: str) -> bool:
-    """Return True for an IP address."""
+    """Return whether a name is an IP address."""
     try:
         ip_address(name)
     except ValueError:
@@ -186,7 +193,10 @@ LONGEST_NAME = 40  # characters of a name in an address
 
 
 class ReleasePool:
-    """A release that is served as ``slug``: each question takes an open release that is idle, or opens another one."""
+    """Hold a served release, under ``slug`` in addresses.
+
+    Each question uses an open copy that is idle; if there is none, another copy is opened.
+    """
 
     def __init__(
         self, target: Target, slug: str, attach: Sequence[Path], options: Options, *, fit: bool = False
@@ -202,7 +212,7 @@ class ReleasePool:
 
     @cached_property
     def summary(self) -> ReleaseSummary:
-        """Return the lines on the release that need no measurement."""
+        """Return the summary of the release, with the lines that need no measurement."""
         with open_release(self.target) as (_, attached):
             return ReleaseSummary.make(attached, list_bounds(attached))
 
@@ -228,7 +238,7 @@ class ReleasePool:
                 release.close()
 
     def close(self) -> None:
-        """Close all that are idle; the others are closed when their question ends."""
+        """Close all idle copies. The others are closed when their questions end."""
         with self._turn:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -240,9 +250,16 @@ class ReleasePool:
 def open_pools(
     targets: Sequence[Target], attach: Sequence[Path], options: Options, *, fit: bool = False
 ) -> Iterator[dict[str, ReleasePool]]:
-    """Yield several releases by their names in addresses; ``UsageError`` for none.
+    """Open several releases, and yield them by their names in addresses.
 
-    ``fit``: fit models to those that have none, where that is quick.
+    Args:
+        targets: The releases.
+        attach: Files whose tables may be joined.
+        options: How the engine runs.
+        fit: Whether to fit a model to a release without one, if that is quick.
+
+    Raises:
+        UsageError: There is no release to serve.
     """
     if not targets:
         raise UsageError("name at least one release to serve")
@@ -267,11 +284,11 @@ LOOK = 0.5  # seconds between two looks whether somebody is still there
 
 
 class BusyError(EngineError):
-    """Too many questions wait; this one can be repeated later."""
+    """Report that too many questions wait. The same question may succeed later."""
 
 
 class QueryQueue:
-    """Answers questions in threads of its own. Used within one event loop."""
+    """Answer questions in threads of its own. It must be used within a single event loop."""
 
     def __init__(self, at_once: int, seconds: float, rows: int) -> None:
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="privsql")
@@ -291,8 +308,17 @@ class QueryQueue:
     ) -> Answer:
         """Return the answer of a release to a query.
 
-        ``BusyError`` where too many ask, ``LateError`` for what takes too long or whose asker is ``gone``; else as
-        ``Release.query``.
+        Args:
+            served: The release.
+            sql: The query.
+            confidence: The confidence of the intervals.
+            gone: Tells whether the client has left.
+            estimator: The name of the estimator.
+
+        Raises:
+            BusyError: Too many questions wait.
+            LateError: The answer takes too long, or the client has left.
+            PrivsqlError: As for ``Release.query``.
         """
         key = (served.slug, sql, confidence, estimator)
         if key in self._cached:
@@ -310,7 +336,7 @@ class QueryQueue:
     async def run_in_thread(
         self, do: Callable[[], Found], stop: threading.Event, gone: Callable[[], Awaitable[bool]]
     ) -> Found:
-        """Run a function in a thread when it is its turn, and return its result."""
+        """Run a function in a thread once it is its turn, and return its result."""
         if not self._places.locked():
             await self._places.acquire()
         elif self._waiting >= WAITING:
@@ -350,11 +376,11 @@ class QueryQueue:
                 doing.add_done_callback(lambda one: one.cancelled() or one.exception())  # which Python would report
 
     def stop_running(self) -> None:
-        """Stop all running queries; a signal's handler may call this."""
+        """Stop all running queries. It is safe to call from a signal handler."""
         for stop in list(self._running):
             stop.set()
 
     def close(self) -> None:
-        """Stop all queries, and wait until they have ended."""
+        """Stop all queries and wait until they have ended."""
         self.stop_running()
         self._pool.shutdown(wait=True, cancel_futures=True)

@@ -36,7 +36,12 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class Listener:
-    """The open socket of the server; ``hosts`` are further names of it, and ``token`` is None if none is needed."""
+    """Hold the open socket of the server.
+
+    Attributes:
+        hosts: Further names of the machine.
+        token: The token that requests need; None if none is needed.
+    """
 
     host: str
     socket: socket.socket
@@ -45,7 +50,7 @@ class Listener:
 
     @property
     def address(self) -> str:
-        """Return the address for a browser; it holds the token."""
+        """Return the address to open in a browser, including the token."""
         bound, port = self.socket.getsockname()[:2]
         name = _machine_name() if self.is_everywhere else bound if self.host != "localhost" else self.host
         quoted = f"[{name}]" if ":" in name else name
@@ -53,7 +58,7 @@ class Listener:
 
     @property
     def is_everywhere(self) -> bool:
-        """Return True if it listens on all addresses of the machine."""
+        """Return whether the server listens on all addresses of the machine."""
         return ip_address(self.socket.getsockname()[0]).is_unspecified
 
     @property
@@ -67,16 +72,16 @@ class Listener:
 
 
 def open_listener(host: str, port: int, *, token: bool = False, hosts: Sequence[str] = ()) -> Listener:
-    """Open the server's socket, and make a token if other machines can connect or ``token`` is set.
+    """Open the server's socket. A token is made if other machines can connect, or if ``token`` is set.
 
     Args:
         host: The address to listen on.
         port: The port; 0 for any free one.
-        token: Whether to make a token for this machine alone, too.
+        token: Whether to make a token even if only this machine can connect.
         hosts: Further names of this machine, without a port.
 
     Raises:
-        UsageError: A host is none.
+        UsageError: A host name is not valid.
         EngineError: The port is taken.
     """
     names = tuple(_parse_host_name(name) for name in hosts)
@@ -100,7 +105,11 @@ def open_listener(host: str, port: int, *, token: bool = False, hosts: Sequence[
 
 
 def _parse_host_name(name: str) -> str:
-    """Return a name as ``Host`` has it; ``UsageError`` for one that ``Host`` can't hold."""
+    """Return a host name in the form of the ``Host`` header.
+
+    Raises:
+        UsageError: The header can't hold this name.
+    """
     host = name.strip().removesuffix(".").lower()
     if not (is_ip_address(host) or NAME.fullmatch(host)):
         raise UsageError(f"{name!r} is no name of a host; give a bare host name, such as stats.example.org")
@@ -112,7 +121,7 @@ def _machine_name() -> str:
 
 
 def make_app(served: Mapping[str, ReleasePool], listener: Listener, queue: QueryQueue, *, verified: bool) -> Guard:
-    """Return the page behind its guard."""
+    """Return the web application: the page behind its guard."""
     page, cookie = make_site(served, queue, verified=verified), f"{COOKIE}_{listener.socket.getsockname()[1]}"
     return Guard(page, listener.host_names, listener.token, any_address=listener.is_everywhere, cookie=cookie)
 
@@ -125,7 +134,7 @@ def run_server(
     *,
     verified: bool,
 ) -> None:
-    """Serve until a signal ends it; ``ready`` is called with the address once it can be asked."""
+    """Serve until a signal ends it. ``ready`` is called with the address once the server can be reached."""
     app = make_app(served, listener, queue, verified=verified)
     server = QueryServer(app, queue, lambda: ready(listener.address))
 
@@ -137,7 +146,7 @@ def run_server(
 
 
 class QueryServer(uvicorn.Server):  # type: ignore[misc]
-    """A server that ends cleanly on Ctrl-C, with all questions. It logs its failures alone."""
+    """Run a server that stops all questions and ends cleanly on Ctrl-C. It logs only its own failures."""
 
     def __init__(self, app: Any, queue: QueryQueue, ready: Callable[[], None]) -> None:
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
@@ -164,14 +173,14 @@ class QueryServer(uvicorn.Server):  # type: ignore[misc]
         self._ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End the server once its queries have stopped; a second signal ends it at once."""
+        """End the server once its queries have stopped. A second signal ends it at once."""
         self._queue.stop_running()
         self.force_exit = self.should_exit
         self.should_exit = True
 
 
 class TimeoutProtocol(H11Protocol):  # type: ignore[misc]
-    """A connection that is closed if a request does not come in time, or an answer is not read."""
+    """Close a connection if a request does not arrive in time, or its answer is not read."""
 
     def connection_made(self, transport: Any) -> None:
         """Start the timer."""

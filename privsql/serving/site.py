@@ -1,4 +1,4 @@
-"""The pages of the server by address: releases, forms, answers in words, pictures, CSV, and the SQL of a question."""
+"""Serve the pages by address: releases, forms, answers in words, pictures, CSV, and the SQL of a question."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Labels = dict[str | None, str]
 
 
 def is_drawable(answer: Answer) -> bool:
-    """Return True if a chart of an answer can be drawn, and the extra for it is installed."""
+    """Return whether a chart of an answer can be drawn and the extra that draws it is installed."""
     groups = answer.group_places
     if not PICTURES.is_installed or len(groups) not in (1, 2):
         return False
@@ -69,24 +69,24 @@ def is_drawable(answer: Answer) -> bool:
 
 
 def draw_answer(answer: Answer) -> str:
-    """Return the chart of an answer as an SVG document, which follows the browser's light or dark scheme."""
+    """Return the chart of an answer as an SVG document that follows the browser's light or dark scheme."""
     svg = str(draw_svg(_make_chart(answer), "picture", NAME, DESCRIPTION))
     return svg.replace("<svg", HEADER, 1).replace("><title", f"><style>{_picture_styles()}</style><title", 1)
 
 
 def content_policy() -> str:
-    """Return the content security policy of a picture: its own style and nothing else."""
+    """Return the content security policy of a picture, which allows its own style and nothing else."""
     return f"default-src 'none'; style-src {style_source(_picture_styles())}; frame-ancestors 'none'"
 
 
 def _picture_styles() -> str:
-    """Return the rules of the stylesheet for charts: colours, light and dark, their classes, and letters."""
+    """Return the rules of the stylesheet that charts need: colours, light and dark, classes, and fonts."""
     roots, rest = read_stylesheet().split("* {", 1)
     return "\n".join([roots.strip(), *INKED.findall(rest), LETTERS])
 
 
 def _is_along_axis(answer: Answer, groups: list[int]) -> bool:
-    """Return True if the first group is of numbers or dates, enough of them for an axis."""
+    """Return whether the first group has numbers or dates, and enough of them for an axis."""
     values = {row[groups[0]] for row in answer.rows} - {None}
     return len(values) > AXIS and all(isinstance(one, int | float | dt.date) for one in values)
 
@@ -130,7 +130,7 @@ def _axis_title(answer: Answer, at: int) -> str:
 
 
 def _group_labels(values: Iterable[Any]) -> Labels:
-    """Return a label for each value of a group by its text, no two alike."""
+    """Return a label for each value of a group, by the value's text. No two labels are equal."""
     texts = list(dict.fromkeys(_as_text(one) for one in values))
     return dict(zip(texts, distinct_labels(["NULL" if one is None else one for one in texts], LABEL), strict=True))
 
@@ -146,7 +146,7 @@ ITEMS = {"all": ("", "and"), "any": ("at least one of ", "and"), "none": ("neith
 
 
 def describe_question(question: FormQuestion, form: ReleaseForm) -> str:
-    """Return a question of the form in one sentence; nothing for SQL that somebody wrote."""
+    """Return a question of the form as one sentence; empty for SQL that the reader wrote."""
     if question.sql:
         return ""
     measure = next(one.label for one in form.measures if one.key == question.measure)
@@ -163,7 +163,7 @@ def describe_question(question: FormQuestion, form: ReleaseForm) -> str:
 
 
 def describe_condition(condition: ColumnCondition) -> str:
-    """Describe the condition on a column."""
+    """Return the condition on a column in words."""
     parts = [_join_values(condition.values, "or")] if condition.values else []
     parts += [_describe_range(condition)] if condition.low or condition.high else []
     parts += ["no value (NULL)"] if condition.nulls in ("too", "only") else []
@@ -186,7 +186,7 @@ def _join_values(values: tuple[str, ...], last: str) -> str:
 
 @dataclass(frozen=True)
 class ReleasePage:
-    """The contents of the page: a question and its answer, or the line by which it was ``refused``."""
+    """Hold the contents of the page: a question, and its answer or the line that refuses it (``refused``)."""
 
     question: FormQuestion
     pairs: Pairs = field(default_factory=list)
@@ -196,7 +196,7 @@ class ReleasePage:
     """True if another try may be answered."""
 
     def as_html(self, served: ReleasePool, *, several: bool, verified: bool) -> str:
-        """Return the page."""
+        """Return the page as HTML."""
         asked, answer, form = self.question, self.answer, served.form
         facts: dict[str, Any] = {}
         if answer is not None:
@@ -223,12 +223,16 @@ class ReleasePage:
 
 
 def write_sql(question: FormQuestion, served: ReleasePool) -> str:
-    """Return the SQL of a question; ``UsageError`` for a value that its column can't have."""
+    """Return the SQL of a question.
+
+    Raises:
+        UsageError: A column can't have one of the values.
+    """
     return question.sql or plain_sql(build_statement(question, served.form), pretty=True)
 
 
 def release_address(served: ReleasePool, path: str, pairs: Pairs) -> str:
-    """Return an address below a release's own."""
+    """Return an address below that of a release, with parameters."""
     return f"/{served.slug}{path}" + (f"?{join_parameters(pairs)}" if pairs else "")
 
 
@@ -240,7 +244,7 @@ BROKEN = "this failed, and should not have; the terminal says more"
 
 
 def make_site(served: Mapping[str, ReleasePool], queue: QueryQueue, *, verified: bool) -> Starlette:
-    """Return the page over some releases; ``verified`` tells whether they were checked at the start."""
+    """Return the web application for some releases; ``verified`` tells whether they were checked at the start."""
     pages = Site(served, queue, verified=verified)
     routes = [
         Route("/", pages.show_releases),
@@ -257,7 +261,7 @@ def make_site(served: Mapping[str, ReleasePool], queue: QueryQueue, *, verified:
 
 
 class Site:
-    """Responds to the addresses of the page."""
+    """Respond to requests for the addresses of the page."""
 
     def __init__(self, served: Mapping[str, ReleasePool], queue: QueryQueue, *, verified: bool) -> None:
         self._served, self._queue, self._verified = served, queue, verified
@@ -269,7 +273,7 @@ class Site:
         return HTMLResponse(render_page("serve/home.html", title="Releases", found=list(self._served.values())))
 
     async def show_release(self, request: Request) -> Response:
-        """Return the form, filled in as the address says, and the answer if it asks."""
+        """Return the form, filled in as the address says, and the answer if the address asks a question."""
         served, question, status = self._find_pool(request), FormQuestion(), 200
         query = request.scope["query_string"]
         try:
@@ -291,7 +295,7 @@ class Site:
         return PlainTextResponse(as_csv(answer), media_type="text/csv", headers=_download_headers(served, "csv"))
 
     async def send_json(self, request: Request) -> Response:
-        """Return the answer as the object of ``privsql query --json``; an error as well."""
+        """Return the answer, or the error, as the object of ``privsql query --json``."""
         try:
             served, answer = await self._answer_request(request)
         except PrivsqlError as error:
@@ -300,7 +304,7 @@ class Site:
         return _json_response(answer.as_json(), headers=_download_headers(served, "json"))
 
     async def send_picture(self, request: Request) -> Response:
-        """Return the answer as a picture."""
+        """Return the chart of the answer as SVG."""
         _, answer = await self._answer_request(request)
         if not is_drawable(answer):
             raise UsageError("this answer has no chart")
@@ -337,7 +341,7 @@ def _json_response(result: dict[str, Any], status: int = 200, headers: Mapping[s
 
 
 def _http_status(error: PrivsqlError) -> int:
-    """Return the status of HTTP for an error."""
+    """Return the HTTP status code for an error."""
     if isinstance(error, UsageError | InfeasibleError):
         return 400
     return 504 if isinstance(error, LateError) else 503
@@ -371,7 +375,10 @@ FORMULA = (*"=+-@\t\r\n", *"\uff1d\uff0b\uff0d\uff20")  # what a formula of a sp
 
 
 def make_headline(answer: Answer) -> tuple[str, str] | None:
-    """Return one row's one figure in words, and its interval; None for any other answer."""
+    """Return the figure of an answer in words, and its interval.
+
+    Return None unless the answer has a single row with a single figure.
+    """
     if len(answer.rows) != 1 or len(answer.figures) != 1:
         return None
     estimate, error, low, high = answer.figures[0].read_row(answer.rows[0])
@@ -392,7 +399,7 @@ def make_headline(answer: Answer) -> tuple[str, str] | None:
 
 
 def shell_snippet(served: ReleasePool, sql: str, confidence: float, estimator: str = BEST) -> str:
-    """Return the command that gives the same answer, for a file that lies in the folder where it runs."""
+    """Return the shell command that gives the same answer. It runs in the folder of the release's file."""
     how = [] if confidence == CONFIDENCE else ["--confidence", f"{confidence!r}"]
     how += [] if estimator == BEST else ["--estimator", estimator]
     arguments = [served.path.name, sql]
@@ -402,14 +409,14 @@ def shell_snippet(served: ReleasePool, sql: str, confidence: float, estimator: s
 
 
 def python_snippet(served: ReleasePool, sql: str, confidence: float, estimator: str = BEST) -> str:
-    """Return the call in Python that gives the same answer."""
+    """Return the Python call that gives the same answer."""
     how = "" if confidence == CONFIDENCE else f", confidence={confidence!r}"
     how += "" if estimator == BEST else f", estimator={estimator!r}"
     return f"import privsql\n\nprivsql.query({served.path.name!r}, {sql!r}{how}).frame()"
 
 
 def as_csv(answer: Answer) -> str:
-    """Return the rows as CSV. A text that a spreadsheet would take for a formula has an apostrophe before it."""
+    """Return the rows as CSV. A text that a spreadsheet would take for a formula gets an apostrophe in front."""
     file = io.StringIO()
     writer = csv.writer(file)
     writer.writerow(_escape_formulas(answer.columns))
@@ -432,7 +439,11 @@ TRUTHS = {"true": exp.true, "false": exp.false}
 
 
 def build_statement(question: FormQuestion, form: ReleaseForm) -> exp.Select:
-    """Return the query of a question that was chosen; ``UsageError`` for a value that its column can't have."""
+    """Return the query for a question of the form.
+
+    Raises:
+        UsageError: A column can't have one of the values.
+    """
     groups = [column(form.columns[number].name) for number in question.groups]
     measure: exp.Expr = exp.Count(this=exp.Star())
     if question.measure != COUNT:
@@ -469,7 +480,13 @@ def _condition_on(form_column: FormColumn, condition: ColumnCondition) -> exp.Ex
 
 
 def _within_range(name: exp.Expr, form_column: FormColumn, condition: ColumnCondition) -> exp.Expr | None:
-    """Return the condition of a range with both ends; a day of a column of timestamps has all of its hours."""
+    """Return the condition for a range that includes both ends; None if the range has no ends.
+
+    If a column of timestamps is given a day, all hours of that day are included.
+
+    Raises:
+        UsageError: The range ends before it begins, or the column can't have one of its ends.
+    """
     low, high = (_value_literal(end, form_column) if end else None for end in (condition.low, condition.high))
     after = None
     if form_column.type.startswith("TIMESTAMP"):
@@ -484,7 +501,7 @@ def _within_range(name: exp.Expr, form_column: FormColumn, condition: ColumnCond
 
 
 def _is_turned(low: str, high: str, form_column: FormColumn) -> bool:
-    """Return True for a range that ends before it begins, which would be answered by an exact 0."""
+    """Return whether a range ends before it begins. Its answer would be an exact 0, which misleads."""
     value: Callable[[str], Any] = (
         Decimal if form_column.kind == "number" else MOMENTS.get(form_column.type, datetime.fromisoformat)
     )
@@ -533,7 +550,11 @@ def _item_literal(value: str, form: ReleaseForm) -> exp.Expr:
 
 
 def _value_literal(value: str, form_column: FormColumn) -> exp.Expr:
-    """Return a value as SQL has it; ``UsageError`` if the column can't have it."""
+    """Return a value as an SQL constant.
+
+    Raises:
+        UsageError: The column can't have the value.
+    """
     if form_column.type == "VARCHAR":
         return exp.Literal.string(value)
     value = value.strip()

@@ -1,1 +1,1 @@
-"""The verbs of the command line and of Python, one function each."""
+"""Provide the verbs of the command line and of Python, one function each."""

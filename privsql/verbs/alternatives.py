@@ -1,4 +1,4 @@
-"""``plan --algorithms`` and ``plan --curve``: what other algorithms and thresholds would give."""
+"""Provide ``plan --algorithms`` and ``plan --curve``: compare what other algorithms and thresholds would give."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ def algorithms(spec: SpecLike, **how: Unpack[Planning]) -> Alternatives:
 
 
 def curve(spec: SpecLike, **how: Unpack[Planning]) -> Curve:
-    """Compare the stated threshold with multiples of it, by what each promises and what is predicted of its release.
+    """Compare the stated threshold with multiples of it.
 
-    The predictions are the belief of an attacker who learns from the release, and the error of counts.
+    For each threshold the result states the promise, the predicted belief of an attacker who learns from the release,
+    and the predicted error of counts.
 
     Args:
         spec: The specification or source, as for ``publish``.

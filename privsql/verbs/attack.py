@@ -1,4 +1,4 @@
-"""``attack`` measures what adversaries learn from a release, or from two noisy counts, and makes its summary."""
+"""Measure what adversaries learn from a release, or from two noisy counts, and summarize the release."""
 
 from __future__ import annotations
 
@@ -52,10 +52,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Attacked(Outcome):
-    """The findings of all adversaries against a release.
+    """Hold the findings of all adversaries against a release.
 
-    ``source`` says whether beliefs were compared with the truth. ``summary`` holds the lines on the release, if they
-    were asked for (``summarize``).
+    Attributes:
+        findings: One finding per adversary.
+        source: Whether beliefs were compared with the truth in the source.
+        seconds: How long the attack took.
+        summary: The summary of the release (``summarize``); None unless it was asked for.
     """
 
     findings: list[Finding]
@@ -65,12 +68,12 @@ class Attacked(Outcome):
 
     @property
     def measured(self) -> list[Finding]:
-        """Return the findings of adversaries that had something to attack."""
+        """Return the findings of the adversaries that had something to attack."""
         return [one for one in self.findings if one.applies and one.attacked]
 
     @property
     def promised(self) -> list[Finding]:
-        """Return the findings of adversaries that the mechanism promises to resist."""
+        """Return the findings of the adversaries that the mechanism promises to resist."""
         return [one for one in self.findings if one.promised]
 
     @property
@@ -94,20 +97,20 @@ class Attacked(Outcome):
 
     @property
     def exit_code(self) -> int:
-        """Return 0, or 1 if a promise is broken, or 3 if nothing was measured."""
+        """Return 0 if every measured promise holds, 1 if a promise is broken, and 3 if nothing was measured."""
         return 0 if self.ok else 1 if self.measured else 3
 
     def plot(self) -> Any:
-        """Return an altair chart of how certain each adversary's best guess is, and of certainty by known records."""
+        """Return an altair chart of how certain each adversary's best guess is, also by the number of known records."""
         return plot.draw_picture(plot.draw_attacks, self)
 
     @property
     def title(self) -> str:
-        """Return the title over it in a notebook."""
+        """Return the title that a notebook shows above the findings."""
         return self.verdict
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield the summary, if there is one, and a row for each adversary with its promise."""
+        """Yield the summary, if there is one, and a table of the adversaries with their promises."""
         if self.summary is not None:
             yield from self.summary.show()
         yield tabulate_findings(self.findings, known=self.source)
@@ -132,7 +135,9 @@ the adversary gets; not applicable: a release of this kind has nothing that it c
 def tabulate_findings(findings: Sequence[Finding], *, known: bool) -> Table:
     """Return a table with a row for each adversary.
 
-    ``known`` says whether it was measured how often guesses are right.
+    Args:
+        findings: The findings.
+        known: Whether the source told how often guesses are right; the table then has a column for it.
     """
     figures = ("attacked", "mean", "highest", "above bound", "gain", *(("right",) if known else ()))
     rows = [
@@ -190,24 +195,26 @@ def attack(
     draws: int | None = None,
     **how: Unpack[RunKeywords],
 ) -> Attacked | CountInference:
-    """Attack a release with every adversary that its mechanism names, or two noisy counts of a source.
+    """Attack a release with every adversary that its mechanism names, or attack two noisy counts of a source.
 
     Args:
-        release: The release. With ``differential`` there is none.
-        source: The source, as of ``verify``. What is believed is compared with what is true.
+        release: The release; None with ``differential``.
+        source: The source, as for ``verify``. With it, the beliefs of adversaries are compared with the truth.
         against: Other releases of the same people.
-        seed: Which records a corrupting adversary knows, by default 1. With ``differential`` it repeats a simulation
-            with Laplace noise in doubles; by default the noise is OpenDP's, and drawn afresh.
-        within: How near a guess of a number or date has to come.
-        key_file: As of ``verify``.
-        differential: (condition, sensitive): SQL over quasi-identifiers, and SQL that is asked of those who meet it.
-            Both counts of the source, a specification, are answered with differential privacy.
-        epsilon: The budget of each of the two counts, by default 0.1.
-        draws: How often the two counts are drawn, by default 20,000.
+        seed: Decides which records a corrupting adversary knows; by default 1. With ``differential`` a seed makes the
+            simulation repeatable, with Laplace noise in doubles. Without a seed the noise is OpenDP's and drawn afresh.
+        within: How close a guess of a number or date must be to count as right.
+        key_file: The file with the key of the release, as for ``verify``.
+        differential: A pair (condition, sensitive) of SQL conditions. The first is about quasi-identifiers, the second
+            about the sensitive column. The records that meet the first, and those that meet both, are counted in
+            ``source``, which must be a specification. Both counts are answered with differential privacy.
+        epsilon: The budget of each of the two counts; by default 0.1.
+        draws: How often the two counts are drawn; by default 20,000.
+        **how: How the engine runs (``RunKeywords``).
 
     Raises:
         GuaranteeError: The file does not hold what its manifest states.
-        UsageError: Conditions are not supported, or nobody meets them.
+        UsageError: A condition is not supported, or no record meets it.
     """
     if differential is not None:
         if release is not None or source is None:
@@ -249,7 +256,11 @@ def attack(
 
 
 def _combine_releases(targets: tuple[Target, Target]) -> list[Finding]:
-    """Run the adversaries that combine releases of both mechanisms."""
+    """Run the adversaries that both releases' mechanisms name for a joint attack.
+
+    Raises:
+        UsageError: The mechanisms have no such adversary in common.
+    """
     with open_releases(targets) as (db, releases), explain_failures(*targets):
         manifests = [one.manifest for one in releases]
         first, second = (one.mechanism.joint_attacks() for one in releases)
@@ -273,7 +284,7 @@ Rows = list[tuple[Any, ...]]
 
 
 def list_questions(release: Release) -> Iterator[exp.Select]:
-    """Yield typical questions: the number of records with each value, by one column and by two.
+    """Yield typical questions: how many records have each sensitive value, by one column and by two columns.
 
     Questions that the release can't answer are left out.
     """
@@ -294,7 +305,11 @@ def list_questions(release: Release) -> Iterator[exp.Select]:
 
 
 def _group_values(release: Release, shape: TableShape | CategoricalShape[Any]) -> list[exp.Expr]:
-    """Return the groups by sensitive columns: their values, or quarters of the records for numbers."""
+    """Return the expressions by which typical questions group the sensitive column.
+
+    These are the sensitive columns themselves, or for numbers a CASE with about a quarter of the records in each
+    branch.
+    """
     fields = release.manifest.roles.sensitive
     if not (isinstance(shape, TableShape) and shape.numeric):
         return [column(field.name) for field in fields]
@@ -308,7 +323,13 @@ def _group_values(release: Release, shape: TableShape | CategoricalShape[Any]) -
 
 
 def find_quantiles(release: Release, field: Field, shares: Sequence[float] = QUARTERS) -> list[Any]:
-    """Return values of a column of numbers below which about these ``shares`` of the records lie."""
+    """Return values of a numeric column that divide the records.
+
+    Args:
+        release: The release.
+        field: The column.
+        shares: For each value, about which share of the records shall lie below it.
+    """
     every = ask_release(release, build_count_query(release, [column(field.name)]))
     rows = sorted((row for row in every if None not in row[:2]), key=lambda row: row[0])
     ends: list[Any] = []
@@ -321,7 +342,7 @@ def find_quantiles(release: Release, field: Field, shares: Sequence[float] = QUA
 
 
 def _list_few_valued(release: Release, names: Sequence[str]) -> list[str]:
-    """Return the columns that have at least two values, and few of them, those with fewest first."""
+    """Return the columns that have between two and ``FEW`` values; those with fewest values come first."""
     counts = []
     for name in names:
         with suppress(UsageError):
@@ -332,7 +353,10 @@ def _list_few_valued(release: Release, names: Sequence[str]) -> list[str]:
 
 
 def _list_set_questions(release: Release) -> Iterator[exp.Select]:
-    """Yield how many records hold sets of items: frequent ones and, ever further apart, less frequent ones."""
+    """Yield questions on how many records hold sets of items.
+
+    They start with the most frequent items and go on to rarer ones in growing steps.
+    """
     field = release.manifest.roles.sensitive[0]
     frequent = release.answers.list_frequent(RANKED, release.answers.estimators[0])
     for rank in sorted({round(len(frequent) ** (k / SETS)) - 1 for k in range(SETS + 1)}) if frequent else []:
@@ -341,13 +365,13 @@ def _list_set_questions(release: Release) -> Iterator[exp.Select]:
 
 
 def items_condition(field: Field, items: Sequence[str]) -> exp.Expr:
-    """Return the condition that a list holds some items, given as texts."""
+    """Return the SQL condition that a list of items holds all of these items, which are given as texts."""
     listed = exp.Array(expressions=[as_literal(item, field, field.type.removesuffix("[]")) for item in items])
     return exp.Anonymous(this="list_has_all", expressions=[column(field.name), listed])
 
 
 def build_count_query(release: Release, groups: Sequence[exp.Expr], condition: exp.Expr | None = None) -> exp.Select:
-    """Return a query for the groups and COUNT(*) AS n of the release."""
+    """Return a query that selects the groups and COUNT(*) AS n from the release."""
     number = alias_as(exp.Count(this=exp.Star()), "n")
     query = exp.select(*(one.copy() for one in groups), number).from_(table(release.manifest.name))
     query = query if condition is None else query.where(condition)
@@ -355,12 +379,12 @@ def build_count_query(release: Release, groups: Sequence[exp.Expr], condition: e
 
 
 def ask_release(release: Release, query: exp.Select, estimator: str = BEST) -> Rows:
-    """Return the rows of an answer: groups, estimate, standard error, low, high."""
+    """Return the rows of an answer, each as (groups.., estimate, standard error, low, high)."""
     return release.query(query.sql(DIALECT), estimator=estimator).rows
 
 
 def as_literal(value: object, field: Field, kind: str | None = None) -> exp.Expr:
-    """Return a value as a constant of a column."""
+    """Return a value as an SQL constant of the column's type; ``kind`` replaces that type."""
     sql_type = kind or field.type
     if sql_type == "VARCHAR":
         return exp.Literal.string(str(value))
@@ -381,8 +405,8 @@ TypicalAnswer = tuple[float, float | None, float, float | None]  # estimate, err
 def estimate_accuracy(release: Release, report: Reporter) -> tuple[ExpectedAccuracy, ...]:
     """Return the expected errors of typical questions by size of the answer, from the release alone.
 
-    The expected error of an estimate with standard error s is sqrt(2/pi) s; for certain bounds there is no such error.
-    Answers that are exact, or that have no interval, are left out.
+    An estimate with standard error s has the expected error sqrt(2/pi) s. There is no expected error where bounds are
+    certain. Answers that are exact or have no interval are left out.
     """
     report.start_step("Asking typical questions")
     answers: list[TypicalAnswer] = []
@@ -397,9 +421,12 @@ def estimate_accuracy(release: Release, report: Reporter) -> tuple[ExpectedAccur
 
 
 def _answer_groups(release: Release, query: Any) -> list[TypicalAnswer]:
-    """Return (estimate, standard error, half interval, half of the literature's bounds) of every group.
+    """Answer a query for every group.
 
-    Where there is no standard error, the distance of the farther bound takes the place of half the interval.
+    Returns:
+        (estimate, standard error, half width, half width of the literature's bounds) of every group. Without a standard
+            error, the half width is the distance from the estimate to the farther bound. Empty if there are too many
+            groups.
     """
     ours = ask_release(release, query)
     if len(ours) > MOST_ANSWER_ROWS:
@@ -414,7 +441,7 @@ def _answer_groups(release: Release, query: Any) -> list[TypicalAnswer]:
 
 
 def _reach(estimate: float, _: None, low: float, high: float) -> float:
-    """Return how far an estimate can be off, by its certain bounds."""
+    """Return the distance from an estimate to the farther of its certain bounds."""
     return max(estimate - low, high - estimate)
 
 
@@ -445,12 +472,12 @@ def _summarize_band(answers: Sequence[TypicalAnswer], low: float, high: float) -
 def summarize(
     release: PathLike, *, findings: Sequence[Finding] | None = None, **how: Unpack[RunKeywords]
 ) -> ReleaseSummary:
-    """Return the lines on a release: its promise, the strongest attacker, the error of a count, and others.
+    """Summarize a release: its promise, the strongest attacker, the error of a count, and more.
 
     Args:
         release: The release.
-        findings: The findings of ``attack``; if they were compared with a source, they say how often the attacker is
-            right. None to measure the attacker here, from the release alone.
+        findings: The findings of ``attack``. If these were compared with a source, the summary says how often the
+            attacker is right. None to measure the attacker here, from the release alone.
         **how: How the engine runs (``RunKeywords``).
 
     Raises:
@@ -473,14 +500,14 @@ def summarize(
 
 
 def find_learning(findings: Sequence[Finding]) -> Finding | None:
-    """Return the finding of the attacker who learns from the release."""
+    """Return the finding of the attacker who trains on the release; None if it is not among the findings."""
     return next((one for one in findings if one.adversary == LEARNING and one.applies), None)
 
 
 def list_errors(expected: Sequence[ExpectedAccuracy]) -> list[tuple[float, float, bool]]:
     """Return (estimate, error, is_bound) of typical answers.
 
-    The error is the expected one (False), or the largest possible one (True).
+    ``is_bound`` is true if the error is the largest possible one, false if it is the expected one.
     """
     return [
         (one.estimate, one.half_width, True) if one.error is None else (one.estimate, one.error, False)
@@ -501,7 +528,15 @@ table, not what holds of records like it"""
 
 @dataclass(frozen=True)
 class CountInference(Outcome):
-    """The outcome of an attack by noisy counts: Theorem 2 and a simulation, for the query and for other sizes."""
+    """Hold the outcome of an attack by two noisy counts, x and y, from which the attacker infers the ratio y / x.
+
+    Attributes:
+        rows: The theory (Theorem 2) and a simulation, for the query itself and for queries of other sizes.
+        epsilon: The budget of each count.
+        condition: The condition on quasi-identifiers, which x records meet.
+        sensitive: The condition on the sensitive column, which y of these meet.
+        draws: How often the counts were drawn.
+    """
 
     json_keys = ("epsilon", "condition", "sensitive_condition=sensitive", "draws", "sizes=rows")
 
@@ -515,15 +550,15 @@ class CountInference(Outcome):
 
     @property
     def queried_row(self) -> Inference:
-        """Return the row of the query."""
+        """Return the row of the query that was asked."""
         return next(row for row in self.rows if row.asked)
 
     def plot(self) -> Any:
-        """Return an altair chart of noisy ratios by size of the query, simulated and in theory."""
+        """Return an altair chart of the noisy ratios by size of the query, in theory and simulated."""
         return plot.draw_picture(plot.draw_inference, self)
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield Theorem 2 beside its simulation, by size of the query."""
+        """Yield a table that compares Theorem 2 with the simulation, by size of the query."""
         theory = ("mean, theory", "simulated", "sd, theory", "simulated")
         columns = ("x", "y", "y/x", *theory, "within 0.05", "disclosed")
         rows = [
@@ -552,7 +587,17 @@ def _attack_counts(
     seed: int | None,
     how: RunKeywords,
 ) -> CountInference:
-    """Infer a ratio from two differentially private counts of the source, each answered with budget ``epsilon``."""
+    """Infer a ratio from two differentially private counts of the source.
+
+    Args:
+        source: The specification of the source.
+        condition: The condition on quasi-identifiers.
+        sensitive: The condition on the sensitive column, for the second count.
+        epsilon: The budget of each count.
+        draws: How often the counts are drawn.
+        seed: Makes the draws repeatable; None for fresh noise.
+        how: How the engine runs.
+    """
     each = as_exact_number(epsilon, "epsilon")
     if each <= 0:
         raise UsageError(f"epsilon {epsilon} must be above 0")
@@ -566,7 +611,7 @@ def _attack_counts(
 
 
 def _draw_noise(scale: float, draws: int, seed: int | None) -> tuple[Floats, Floats]:
-    """Return Laplace noise for both counts, two arrays (draws,)."""
+    """Draw Laplace noise for two counts: two arrays (draws,). It is drawn afresh if ``seed`` is None."""
     if seed is None:
         return dp_random.laplace(scale, draws), dp_random.laplace(scale, draws)
     key = seed_key(seed)
@@ -575,7 +620,7 @@ def _draw_noise(scale: float, draws: int, seed: int | None) -> tuple[Floats, Flo
 
 
 def _count_matches(spec: Spec, condition: str, sensitive: str, options: Options) -> tuple[int, int]:
-    """Return how many records meet a condition, and how many of them the sensitive one, too."""
+    """Return how many records meet a condition, and how many of these also meet the sensitive condition."""
     if not isinstance(spec.implementation.shape, TableShape):
         raise UsageError("the conditions of differential inference are on quasi-identifiers; there are none")
     with open_records(spec, options) as (db, source):
@@ -594,7 +639,7 @@ def _count_matches(spec: Spec, condition: str, sensitive: str, options: Options)
 
 
 def _list_groups(spec: Spec, name: str) -> list[str]:
-    """Return the groups of values that a specification gives a column, whether a record has them or not."""
+    """Return the groups into which a specification puts a column's values, including groups without a record."""
     _, levels, other = spec.columns.get_coarsening(name)
     return sorted({*levels.values()} | ({other} if other is not None else set()))
 

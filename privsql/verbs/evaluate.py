@@ -1,4 +1,4 @@
-"""``evaluate`` measures one release against its source, or several specifications on equal terms."""
+"""Measure the answers of one release against its source, or of several specifications on equal terms."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SeveralSpecs = Mapping[str, SpecLike] | Sequence[SpecLike | tuple[str, SpecLike]
 
 
 class EvaluationKeywords(RunKeywords, total=False):
-    """Keywords in place of the fields of a ``Workload``, and those of every verb that works for a while."""
+    """Type the keywords of ``evaluate``: the fields of a ``Workload``, and the keywords of every long-running verb."""
 
     queries: int | None
     attributes: int
@@ -106,25 +106,25 @@ def evaluate(
     key_file: PathLike | None = None,
     **how: Unpack[EvaluationKeywords],
 ) -> Evaluated | Comparison:
-    """Compare a release's answers with those of its source, or several ways to publish one table.
+    """Compare a release's answers with those of its source, or compare several ways to publish one table.
 
     Args:
-        release: A release. Or specifications: by name, as (name, specification), or alone in a list. Each of them is
-            published into a temporary folder and measured. They differ in their mechanisms alone.
-        source: The source of the release, as of ``verify``. Specifications name theirs.
-        workload: "equality" (the default), "random", "ranges", a file of SQL, or a whole ``Workload``, of which the
-            other keywords are fields; ``true_answers``: "100:5000", or a pair.
-        grid: Values by key of ``[mechanism]``, {"threshold": ["1/4", "1/8"]}, or texts such as "threshold=1/4,1/8".
-            Every specification is taken with every combination of those that its mechanism has. An impossible one is
-            among ``rows`` and ``refused`` of what is returned.
-        confidence: That of the intervals.
-        key_file: As of ``verify``. For specifications it chooses one record of each person, as ``publish`` does;
-            where there is neither a file nor a ledger, ``seed`` chooses.
-        **how: ``seed`` repeats the questions, by default 1. Of specifications it repeats the releases, too; None gives
-            them a fresh key.
+        release: A release; or several specifications: a mapping by name, pairs (name, specification), or a list. Each
+            specification is published into a temporary folder and measured. They may differ only in their mechanisms.
+        source: The source of the release, as for ``verify``. Specifications name their own source.
+        workload: "equality" (the default), "random", "ranges", a file of SQL, or a whole ``Workload``. The other
+            keywords are the fields of a ``Workload``. ``true_answers`` is "100:5000" or a pair.
+        grid: Values for keys of ``[mechanism]``, such as {"threshold": ["1/4", "1/8"]}, or texts such as
+            "threshold=1/4,1/8". Every specification is combined with every combination of the values for keys that its
+            mechanism has. Combinations that can't be published are in ``rows`` and ``refused`` of the result.
+        confidence: The confidence of the intervals.
+        key_file: The file with the key of the release, as for ``verify``. For specifications it chooses one record of
+            each person, as for ``publish``. Without a key file and a ledger, ``seed`` chooses.
+        **how: ``seed`` makes the questions repeatable; by default it is 1. For specifications it makes the releases
+            repeatable, too; with None they get a fresh key.
 
     Raises:
-        UsageError: The workload is unknown, or such columns can't have it.
+        UsageError: The workload is unknown, or does not fit the columns.
         InfeasibleError: Without a grid, a specification can't be published. The message names it.
     """
     if source is None:
@@ -150,7 +150,16 @@ def evaluate(
 def make_workload(
     workload: Workload | PathLike | None, how: Mapping[str, Any], verb: str | Callable[..., Any]
 ) -> Workload:
-    """Return the workload of a verb's keywords; ``UsageError`` for unknown ones."""
+    """Return the workload that a verb's keywords describe.
+
+    Args:
+        workload: The workload or its name; None for the default.
+        how: The keywords.
+        verb: The verb, for messages.
+
+    Raises:
+        UsageError: A keyword is unknown.
+    """
     keywords = [one.name for one in fields(Workload) if one.name not in ("kind", "file")]
     refuse_unknown_keywords(how, [*keywords, *RUNNING], verb)
     chosen = {name: _parse_workload_field(name, how[name]) for name in keywords if name in how}
@@ -163,7 +172,7 @@ def make_workload(
 
 
 def _parse_workload_field(name: str, value: Any) -> Any:
-    """Return a field of a ``Workload``: a whole number, a share, a pair, or None for the default."""
+    """Convert the value of a ``Workload`` field to a whole number, a share, a pair, or None for the default."""
     if value is None:
         return None
     if name == "true_answers":
@@ -178,7 +187,16 @@ def _parse_workload_field(name: str, value: Any) -> Any:
 def measure_answers(
     target: Target, spec: Spec, workload: Workload, confidence: float, options: Options, choice: PersonChoice | None
 ) -> Evaluated:
-    """Return the answers of a release beside those of its source; ``choice``: which record of each person it takes."""
+    """Ask a release and its source the questions of a workload, and return both sets of answers.
+
+    Args:
+        target: The release.
+        spec: The specification of its source.
+        workload: The questions.
+        confidence: The confidence of the intervals.
+        options: How the engine runs.
+        choice: Which record of each person the release holds; None if it holds all.
+    """
     with open_session(replace(options, report=SILENT)) as db, Release(target) as release:
         source, name = prepare_records(db, spec, choice=choice), release.manifest.name
         require_same_roles(release.manifest, source)
@@ -206,7 +224,14 @@ SECTION = "mechanism."
 
 @dataclass(frozen=True)
 class Combination:
-    """A specification with its name; ``values``: those of the grid, as texts; ``refused``: why there can't be one."""
+    """Hold a specification with one combination of the grid's values.
+
+    Attributes:
+        name: The name of the specification.
+        spec: The specification with these values.
+        values: The values as texts, by key.
+        refused: Why this combination is impossible; None if it is possible.
+    """
 
     name: str
     spec: Spec
@@ -215,10 +240,14 @@ class Combination:
 
 
 def combine_grid(specs: Sequence[tuple[str, Spec]], grid: Grid | None) -> list[Combination]:
-    """Return every specification with every combination of those values that its mechanism has keys for.
+    """Combine every specification with every combination of the values for keys that its mechanism has.
 
-    ``grid``: values by key, "threshold" or "mechanism.threshold", or texts such as "threshold=1/4,1/8". Raises
-    ``UsageError`` for a key that no specification has.
+    Args:
+        specs: The specifications as (name, specification).
+        grid: Values by key ("threshold" or "mechanism.threshold"), or texts such as "threshold=1/4,1/8"; None for none.
+
+    Raises:
+        UsageError: No specification has one of the keys.
     """
     wanted = {} if grid is None else _read_grid(grid)
     owned = [set(get_parameters(spec.mechanism.kind).model_fields) for _, spec in specs]
@@ -247,7 +276,11 @@ def _combine_values(name: str, spec: Spec, wanted: Mapping[str, Sequence[Any]]) 
 
 
 def _with_values(spec: Spec, chosen: Mapping[str, Any]) -> Spec:
-    """Return a specification with other values of its mechanism; ``UsageError`` if it can't have them."""
+    """Return a specification with other values for its mechanism.
+
+    Raises:
+        UsageError: The mechanism can't have these values.
+    """
     raw: dict[str, Any] = spec.mechanism.model_dump(mode="json", exclude_unset=True, exclude_none=True)
     for key, value in chosen.items():
         *path, last = key.split(".")
@@ -262,7 +295,7 @@ def _with_values(spec: Spec, chosen: Mapping[str, Any]) -> Spec:
 
 
 def _read_grid(grid: Grid) -> dict[str, list[Any]]:
-    """Values by key, each once, the keys without their section."""
+    """Return the different values of each key of a grid. Keys lose their prefix "mechanism."."""
     pairs = grid.items() if isinstance(grid, Mapping) else (_split_pair(text) for text in grid)
     by_key: dict[str, list[Any]] = {}
     for name, values in pairs:
@@ -278,7 +311,7 @@ def _read_grid(grid: Grid) -> dict[str, list[Any]]:
 
 
 def _split_pair(text: str) -> tuple[str, list[Any]]:
-    """Return the key and the values of "key=value,value"; a comma within brackets or quotes parts nothing.
+    """Split "key=value,value" into the key and its values. Commas inside brackets or quotes do not separate values.
 
     >>> _split_pair("mechanism.threshold=1/4, {default = 0.1, HIV = 0.05}")
     ('mechanism.threshold', ['1/4', {'default': Decimal('0.1'), 'HIV': Decimal('0.05')}])
@@ -296,7 +329,7 @@ def _split_pair(text: str) -> tuple[str, list[Any]]:
 
 
 def _is_open(text: str) -> bool:
-    """Return whether a bracket or a quote in a text has no end."""
+    """Return whether a text has an unclosed bracket or quote."""
     brackets = sum(map(text.count, "[{")) > sum(map(text.count, "]}"))
     return brackets or any(text.count(quote) % 2 for quote in "\"'")
 
@@ -307,8 +340,15 @@ def _is_open(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A specification with what became of it: the release's facts, its scores, and the seconds of each; ``values``:
-    those of a grid.
+    """Hold what became of one specification.
+
+    Attributes:
+        name: The name of the specification.
+        spec: The specification.
+        published: The outcome of publishing it.
+        evaluated: The scores of its release.
+        seconds: How long the evaluation took.
+        values: The values of the grid that it has, as texts by key.
     """
 
     name: str
@@ -320,11 +360,11 @@ class Candidate:
 
     @property
     def promise(self) -> str:
-        """Return the bound on the posterior, in words."""
+        """Return in words the bound on an attacker's posterior belief."""
         return self.spec.implementation.promise(self.spec.mechanism)
 
     def as_json(self) -> dict[str, Any]:
-        """Return an entry of ``--json``."""
+        """Return the entry of this specification in ``--json``."""
         return {
             "spec": self.name,
             **({"grid": self.values} if self.values else {}),
@@ -337,7 +377,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class RefusedCombination(JsonObject):
-    """A combination of a grid that there can't be, and why."""
+    """Hold a combination of a grid that can't be published, and the reason."""
 
     json_keys = ("spec=name", "grid=values", "refused=reason", "exit_code")
 
@@ -348,7 +388,10 @@ class RefusedCombination(JsonObject):
 
 
 class Comparison(Outcome, list[Candidate]):
-    """Outcomes of the specifications, in order; ``rows``: with impossible combinations."""
+    """Hold the outcomes of several specifications, in order. As a list it has those that were published.
+
+    ``rows`` also has the combinations of a grid that can't be published.
+    """
 
     def __init__(self, rows: Iterable[Candidate | RefusedCombination] = ()) -> None:
         self.rows = list(rows)
@@ -360,7 +403,7 @@ class Comparison(Outcome, list[Candidate]):
         return [one for one in self.rows if isinstance(one, RefusedCombination)]
 
     def as_json(self, *, points: bool = False) -> dict[str, Any]:
-        """Return the object of ``--json``; ``points``: with every question of every release."""
+        """Return the object of ``--json``; with ``points`` it includes every question of every release."""
         specs = [one.as_json() for one in self.rows]
         if points:
             for entry, one in zip(specs, self.rows, strict=True):
@@ -368,21 +411,21 @@ class Comparison(Outcome, list[Candidate]):
         return {"specs": specs}
 
     def plot(self) -> Any:
-        """Return a picture, of altair: error by size of the true answer, of each release."""
+        """Return an altair chart of each release's errors by size of the true answer."""
         return plot.draw_picture(plot.draw_comparison, {one.name: one.evaluated.scores for one in self})
 
     @property
     def title(self) -> str:
-        """Return the title over it in a notebook."""
+        """Return the title that a notebook shows above the comparison."""
         return f"{len(self)} specifications"
 
     @property
     def exit_code(self) -> int:
-        """Return 0, or 3 where nothing can be published."""
+        """Return 0, or 3 if no specification can be published."""
         return 0 if self else InfeasibleError.exit_code
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield what the releases promise, and their errors by size of the true answer."""
+        """Yield a table of what the releases promise, and of their errors by size of the true answer."""
         labels = self._list_bands()
         columns = ("spec", "posterior", "estimator", *labels, "covered", "published", "retained", "seconds")
         rows = []
@@ -408,14 +451,14 @@ class Comparison(Outcome, list[Candidate]):
             yield "mean relative error by size of the true answer; covered: true answers within the bounds"
 
     def _list_bands(self) -> list[str]:
-        """Return the bands of true answers that have an error, in order, and all of them."""
+        """Return the labels of the bands of true answers for which an error is known, in order, and last "all"."""
         summaries = [score.summary() for one in self for score in one.evaluated.scores.values()]
         bands = [band for one in summaries for band in one["bands"] if band["mean_relative_error"] is not None]
         return [*dict.fromkeys(plot.band_label(band) for band in sorted(bands, key=lambda band: band["low"])), "all"]
 
 
 def _format_error(summary: dict[str, Any], label: str) -> str:
-    """Return the mean relative error of a band, or of all."""
+    """Return the mean relative error of the band with this label, or of all answers for the label "all"."""
     bands = {plot.band_label(band): band for band in summary["bands"]} | {"all": summary}
     error = bands.get(label, {}).get("mean_relative_error")
     return "-" if error is None else f"{error:.3f}"
@@ -429,7 +472,7 @@ def _evaluate_specs(
     key_file: PathLike | None,
     how: EvaluationKeywords,
 ) -> Comparison:
-    """Publish every specification into a temporary folder and evaluate it against the source."""
+    """Publish every specification into a temporary folder and compare each release with its source."""
     seed = how.get("seed", 1)
     drawn = {} if seed is None or isinstance(workload, Workload) else {"seed": seed}
     asked = {name: value for name, value in how.items() if name != "seed"}
@@ -444,7 +487,11 @@ def _evaluate_specs(
 
 
 def _name_specs(specs: Any) -> list[tuple[str, Spec]]:
-    """Return the specifications with their names; a number where nothing names one."""
+    """Return (name, specification) pairs. A specification without a name is called by its file or its number.
+
+    Raises:
+        UsageError: The argument is a release or a single specification.
+    """
     if isinstance(specs, str | os.PathLike) and not str(specs).lower().endswith(".toml"):
         raise UsageError(f"{specs}: evaluate compares a release with its source; give option source")
     alone = isinstance(specs, str | os.PathLike | Spec) or is_table(specs) or not isinstance(specs, Iterable)
@@ -461,8 +508,14 @@ def _name_specs(specs: Any) -> list[tuple[str, Spec]]:
 
 @dataclass(frozen=True)
 class _Trial:
-    """The settings of every specification; ``called``: the name of all releases; ``key_path``: holds the key that
-    chooses one record of each person, if that is not the ledger's.
+    """Hold the settings that all specifications of a comparison share.
+
+    Attributes:
+        called: The name of all releases.
+        workload: The questions.
+        confidence: The confidence of the intervals.
+        seed: Makes releases repeatable; None for fresh keys.
+        key_path: The file with the key that chooses one record of each person, in place of the ledger's key.
     """
 
     called: str
@@ -472,13 +525,13 @@ class _Trial:
     key_path: Path | None
 
     def redirect_spec(self, spec: Spec, folder: Path) -> Spec:
-        """Return the specification of a release in a folder. No ledger knows of it, since trials are no releases."""
+        """Return the specification with its release in ``folder`` and without a ledger, since this is only a trial."""
         to = folder / "release.duckdb"
         release = ReleaseSection(name=self.called, to=to, format="duckdb", order=spec.release.order)
         return spec.model_copy(update={"release": release, "ledger": Ledger(off=True)})
 
     def choose_records(self, spec: Spec, key: Key) -> PersonChoice | None:
-        """Return the choice that publishing makes; by ``key`` where neither a ledger nor a file has another."""
+        """Return the choice of records that publishing would make; ``key`` is used without a key file and a ledger."""
         own = None if self.key_path is None else read_key(self.key_path)
         with open_scratch() as db:
             return make_choice(db, PublicationRequest(spec, path_of(spec), own), publishing=False, otherwise=key)
@@ -487,7 +540,14 @@ class _Trial:
 def _run_trials(
     wanted: Sequence[Combination], trial: _Trial, options: Options, *, refuse: bool
 ) -> Iterator[Candidate | RefusedCombination]:
-    """Publish and measure each specification; ``refuse``: raise what publishing raises."""
+    """Publish and measure each specification.
+
+    Args:
+        wanted: The specifications.
+        trial: The settings.
+        options: How the engine runs.
+        refuse: Whether to raise what publishing raises; otherwise yield a ``RefusedCombination`` for it.
+    """
     for number, one in enumerate(wanted, 1):
         if one.refused is not None:
             yield RefusedCombination(one.name, one.refused, UsageError.exit_code, one.values)

@@ -1,4 +1,4 @@
-"""``export`` writes records that a release stands for, for tools that read rows."""
+"""Write records that stand for a release, for tools that read rows."""
 
 from __future__ import annotations
 
@@ -38,14 +38,20 @@ PLACES = "a new file that ends in .parquet or .duckdb, or a schema: FILE.duckdb:
 
 @dataclass(frozen=True)
 class Exported(Outcome):
-    """A file or schema that was written, and how many rows it has; ``note`` says what they are."""
+    """State what was written.
+
+    Attributes:
+        file: The file or schema.
+        rows: How many rows it has.
+        note: What the rows are, in words.
+    """
 
     file: Path
     rows: int
     note: str = ""
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield which file was written."""
+        """Yield a line that says what was written, and the note."""
         yield f"wrote {self.rows:,} rows to {self.file}"
         if self.note:
             yield self.note
@@ -61,21 +67,22 @@ def export(
 ) -> Exported:
     """Write records that a release stands for, as a file or schema. They are made from the release alone.
 
-    What is written is no release: it has no promise of its own, and nobody can verify it.
+    The result is not a release: it makes no promise of its own, and nobody can verify it.
 
     Args:
         release: The release, or with ``connection`` the name of its schema.
-        synthetic: The Parquet file for synthetic records of a differentially private release, which give about its
-            estimates. A row of item sets is (record, item); a row of a table has the table's columns.
-        completed: The place for the completed tables of a bucketized release, which its model drew: a Parquet or DuckDB
-            file, or a schema of a DuckDB or Postgres database. It gets one long table with columns ``draw``, ``record``
-            and the source's own, as packages for multiple imputation read it.
-        draw: Write this completed table alone, under the name and with the columns of the source. Its own counts are
-            one draw: they say nothing of their error.
-        connection: An open connection of DuckDB's, or a session of Spark.
+        synthetic: The Parquet file for synthetic records of a differentially private release. Counts of these records
+            are about equal to the release's estimates. For item sets a row is (record, item); for a table it has the
+            table's columns.
+        completed: The place for the completed tables that the model of a bucketized release drew: a Parquet or DuckDB
+            file, or a schema of a DuckDB or Postgres database. It receives one long table with the columns ``draw`` and
+            ``record`` and those of the source, in the form that packages for multiple imputation read.
+        draw: The number of the only completed table to write, with the name and columns of the source. Counts of a
+            single table show nothing of their error. None to write all.
+        connection: An open connection of DuckDB, or a session of Spark.
 
     Raises:
-        UsageError: The release is of another kind or has no model, no place is named, or it is taken.
+        UsageError: The release is of another kind or has no model, no place is given, or the place is taken.
     """
     target = as_target(release, connection)
     if (synthetic is None) == (completed is None) or (draw is not None and completed is None):
@@ -99,7 +106,7 @@ def export(
 
 
 def _export_completed(target: Target, to: Target, draw: int | None) -> Exported:
-    """Write the completed tables of a release, or one of them."""
+    """Write all completed tables of a release, or the one with number ``draw``."""
     is_file = not to.is_schema
     if is_file and (to.address is not None or to.file.suffix not in (PARQUET, DUCKDB) or to.file.exists()):
         raise UsageError(f"{to}: completed tables need {PLACES}")
@@ -115,7 +122,7 @@ def _export_completed(target: Target, to: Target, draw: int | None) -> Exported:
 
 @contextmanager
 def _name_place(to: Target) -> Iterator[None]:
-    """Name the place in errors of the system."""
+    """Turn an operating system error into an ``EngineError`` that names the place."""
     try:
         yield
     except OSError as error:
@@ -123,7 +130,7 @@ def _name_place(to: Target) -> Iterator[None]:
 
 
 def _write_parquet(tables: CompletedTables, draw: int | None, file: Path, note: str) -> int:
-    """Write a table as Parquet, whose metadata say where its rows come from."""
+    """Write completed tables as Parquet, with metadata that say where the rows come from; return the number of rows."""
     import pyarrow.parquet as pq
 
     with _name_place(Target(file)), tables.stream(draw, BATCH) as batches:
@@ -137,7 +144,10 @@ def _write_parquet(tables: CompletedTables, draw: int | None, file: Path, note: 
 
 
 def _write_tables(tables: CompletedTables, draw: int | None, to: Target, name: str, note: str) -> int:
-    """Write a table, and one that says where its rows come from, into a new file, or a schema as a whole."""
+    """Write completed tables and a table that says where they come from, into a new file or a schema.
+
+    Either both are written or nothing. Return the number of rows.
+    """
     with _name_place(to), temporary_folder() as folder:
         file, made = folder / "made.duckdb", unique_name("made")
         with open_scratch() as db:

@@ -1,4 +1,4 @@
-"""``fit`` fits a model to a release, which makes its answers more precise."""
+"""Fit a model to a release, which makes its answers more precise."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FittedModel(Outcome):
-    """A model that was fitted, or read from a file.
+    """Describe a model that was fitted or read from a file.
 
     Attributes:
         stored: Its file in the user's cache; None if there is no cache.
-        to: The file with its parameters.
-        belief: The mean probability of its best guess of a record's value.
-        fitted_share: The share of the records that it was fitted to, whole buckets that fit into memory.
+        to: The file to which its parameters were written; None if none was asked for.
+        belief: The mean probability that the model gives to its best guess of a record's value.
+        fitted_share: The share of the records that the model was fitted to. Only whole buckets that fit into memory are
+            used.
     """
 
     title = "A model of a release"
@@ -51,7 +52,7 @@ class FittedModel(Outcome):
     fitted_share: float = 1.0
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield where the model is stored, and what it says of records."""
+        """Yield the lines that say where the model is stored, and how sure it is of records."""
         part = "" if self.fitted_share == 1 else f", fitted to {self.fitted_share:.0%} of these, which memory holds"
         lines = {
             "attacker": f"the model's best guess of a record's value is right in about {self.belief:.0%} of cases; "
@@ -72,17 +73,17 @@ def fit(
 ) -> FittedModel:
     """Fit a model to a release and store it in the user's cache, where every verb finds it.
 
-    What is stored is computed anew from the release and the parameters. Anybody who has the release can fit the model,
-    and it is the strongest attacker by learning that privsql knows.
+    The stored model is always computed from the release and the parameters. Everybody who has the release can fit the
+    same model. It is the strongest attacker by learning that privsql knows.
 
     Args:
         release: The release.
-        to: A file to which the model's parameters are written as well, so that they can be handed on.
+        to: A file to which the model's parameters are also written, so that they can be handed on.
         parameters: A file of parameters that is read instead of fitting.
         **how: How the engine runs (``RunKeywords``).
 
     Raises:
-        UsageError: There is nothing to fit, the parameters are of another release, or nothing would be stored.
+        UsageError: There is nothing to fit, the parameters belong to another release, or nothing would be stored.
         InfeasibleError: No model can be fitted to this release.
     """
     target, given = as_target(release, how.get("connection")), as_optional_path(parameters, "parameters")

@@ -1,4 +1,4 @@
-"""``init`` looks at a source and proposes a specification that can be published."""
+"""Look at a source and propose a specification that can be published."""
 
 from __future__ import annotations
 
@@ -83,25 +83,27 @@ def init(
     schema: bool = False,
     **how: Unpack[RunKeywords],
 ) -> str:
-    """TOML of a proposed specification for a source: roles, domain sizes and feasible parameters.
+    """Propose a specification for a source, as TOML text with the roles of its columns and feasible parameters.
 
     Args:
-        source: A file, an address of Postgres, or a table in Python. The text can't name a table;
-            ``privsql.load(path, source=table)`` reads the text once it is saved.
-        sensitive: The sensitive column, if its name does not show it.
+        source: A file, an address of Postgres, or a table in Python. The text can't name a table in Python; once it is
+            saved, ``privsql.load(path, source=table)`` reads it.
+        sensitive: The sensitive column; None to recognize it by its name.
         mechanism: The kind of mechanism; by default the one that suits the sensitive column.
-        set: Keys of a specification that say how to read the source. source.table may list several tables, which are
-            joined by the names of records or persons that they share. ``INIT_KEYS`` and ``READ_KEYS`` are all of them.
-        base: The folder where the specification will lie, from which its paths are taken; else they are absolute.
+        set: Keys of a specification that say how to read the source (``INIT_KEYS`` and ``READ_KEYS``). source.table may
+            list several tables, which are then joined by the ids of records or persons that they share.
+        base: The folder where the specification will lie. Its paths are then relative to that folder; otherwise they
+            are absolute.
         protect: Values of the sensitive column to protect; all others are free.
-        promise: What to promise, a name of ``PROMISES``; by default the first that suits the column.
-        accept: Answer what is asked with caution: leave columns out, and confirm the list of values.
-        explain: Name each column, with the reason for its role.
-        schema: Return the JSON Schema of specifications, for editors; no source is read.
-        how: How the verb runs.
+        promise: The promise, a name of ``PROMISES``; by default the first that suits the column.
+        accept: Answer all questions cautiously: leave out the columns in question, and confirm the list of values.
+        explain: Name each column with the reason for its role.
+        schema: Return the JSON Schema of specifications, for editors, without reading a source.
+        **how: How the engine runs (``RunKeywords``).
 
     Raises:
-        UsageError: No columns can have the roles that the mechanism needs, or the sensitive values are no categories.
+        UsageError: The columns can't have the roles that the mechanism needs, or the sensitive values are not
+            categories.
         EngineError: A file can't be read.
         InfeasibleError: Nothing can be published.
     """
@@ -160,7 +162,11 @@ SEVERAL = (
 
 
 def _as_single_name(sensitive: Any) -> str | None:
-    """Return the sensitive column of a setting, which may be a list of one; ``UsageError`` for several."""
+    """Return the sensitive column of a setting, which may be a list with one name.
+
+    Raises:
+        UsageError: The list has several names.
+    """
     if sensitive is None or isinstance(sensitive, str):
         return sensitive
     names = list(sensitive) if isinstance(sensitive, list | tuple) else []
@@ -172,7 +178,11 @@ def _as_single_name(sensitive: Any) -> str | None:
 
 
 def _describe_relation(address: str, tables: Sequence[str], query: str | None) -> dict[str, Any]:
-    """Return the section of a server's table or query; ``UsageError`` for a password, which would be written down."""
+    """Return the section ``[source]`` for a table or query on a server.
+
+    Raises:
+        UsageError: The address has a password, which would be written down, or there is not exactly one table or query.
+    """
     if len(tables) + (query is not None) != 1:
         raise UsageError("a server needs one source.table, or a source.query in the server's SQL")
     if urlsplit(address).password is not None or "password" in (urlsplit(address).query or ""):
@@ -182,17 +192,17 @@ def _describe_relation(address: str, tables: Sequence[str], query: str | None) -
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the caller of ``init`` wants, where it is not left to the values.
+    """Hold what the caller of ``init`` asks for. What is not asked for is decided by the values of the source.
 
     Attributes:
-        kind: The mechanism.
-        sensitive: The sensitive column.
-        categorical: Whether numbers of the sensitive column are codes of categories.
+        kind: The mechanism; None to choose it.
+        sensitive: The sensitive column; None to recognize it.
+        categorical: Whether numbers in the sensitive column are codes of categories.
         protect: Values of the sensitive column to protect; all others are free.
-        promise: What is promised, a name of ``PROMISES``.
-        accept: Leave out what is asked, and confirm what has to be confirmed.
-        explain: Name each column with its reason.
-        person: The column that names persons.
+        promise: The promise, a name of ``PROMISES``; None to choose it.
+        accept: Whether to leave out the columns in question and confirm what must be confirmed.
+        explain: Whether to name each column with the reason for its role.
+        person: The column that names persons; None to recognize it.
     """
 
     kind: str | None = None
@@ -207,7 +217,14 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the records are: as this call reads them, how they are read, and as a specification names the place."""
+    """Describe where the records are and how they are read.
+
+    Attributes:
+        called: The name of the source in messages.
+        fields: The fields of ``[source]`` by which this call finds the records.
+        how_read: The fields that say how the records are read.
+        written: The fields by which a specification finds the records; None if it can't name the place.
+    """
 
     called: str
     fields: dict[str, Any]
@@ -215,11 +232,18 @@ class Place:
     written: dict[str, Any] | None = None
 
     def as_section(self) -> dict[str, Any]:
-        """Return the keys of ``[source]``; none where a specification can't name the place."""
+        """Return the keys of ``[source]``; none if a specification can't name the place."""
         return {**self.written, **self.how_read} if self.written else {}
 
     def with_types(self, columns: Iterable[Column | Profile | Field], kinds: Collection[str]) -> Place:
-        """Return the place of a CSV file of which the specification, and no record, decides these types."""
+        """Return the place with the types of some columns of a CSV file fixed.
+
+        Otherwise the values of the records would decide these types.
+
+        Args:
+            columns: The columns.
+            kinds: The SQL types to fix; columns of other types are left as they are.
+        """
         typed = {one.name: one.type for one in columns if one.type in kinds}
         options = self.how_read.get("options", {})
         options = options | {"types": typed | options.get("types", {})}
@@ -227,7 +251,7 @@ class Place:
 
 
 def _propose_spec(place: Place, wishes: Wishes, options: Options) -> str:
-    """Return the text of the specification that is proposed."""
+    """Return the text of the proposed specification."""
     how_read = {key: value for key, value in place.how_read.items() if value is not None}
     texts: list[str] = []
     known: list[Misreading] = []
@@ -257,17 +281,17 @@ def _propose_spec(place: Place, wishes: Wishes, options: Options) -> str:
 def _read_as_meant(
     db: Warehouse, source: Source, how_read: dict[str, Any], texts: list[str], known: list[Misreading]
 ) -> dict[str, Any] | None:
-    """Return how to read a source so that nothing is lost or hidden; None where it is read so.
+    """Return how to read a source so that no value is lost or hidden; None if it is already read so.
 
     Args:
         db: The engine, in which the source is mounted.
         source: The source.
         how_read: How it was read.
-        texts: The lines about changes, to which those that are made now are added.
-        known: What was found before, to which what is found now is added.
+        texts: The lines about changes. Lines about changes made here are appended.
+        known: The misreadings found before. Those found now are appended.
 
     Raises:
-        UsageError: Only the owner of the file knows how it is meant.
+        UsageError: Only the owner of the file can know how a value is meant.
     """
     marked = {} if texts or source.external_relation is not None else find_missing_markers(db, temp_table("source"))
     if marked:
@@ -311,13 +335,14 @@ TYPED = ("BIGINT", "DOUBLE", "DATE", "TIMESTAMP", "BOOLEAN")  # that a CSV file 
 
 @dataclass(frozen=True)
 class Look:
-    """What a look at a source shows.
+    """Hold what a look at a source shows.
 
     Attributes:
         columns: The columns that can be published, as a sample of the records shows them.
         records: The number of all records.
-        left_out: The other columns, each with the reason.
-        groups: By the name of a column that is unique in the sample alone: all columns in whole groups of its records.
+        left_out: The other columns, each with the reason why it can't be published.
+        groups: For each column that is unique in the sample but not in the table, all columns as they look in a sample
+            of records that is whole for each value of that column.
     """
 
     columns: list[Column]
@@ -327,7 +352,10 @@ class Look:
 
 
 def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, texts: list[str], options: Options) -> str:
-    """Return the text for a table with a sensitive column: roles by values, and the promise by its precision."""
+    """Return the text for a table with a sensitive column.
+
+    The roles follow from the values, and the promise from the precision that it allows.
+    """
     columns, records = look.columns, look.records
     sensitive = _find_sensitive(columns, wishes.sensitive)
     secret = next(one for one in columns if one.name == sensitive)
@@ -448,7 +476,7 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
 
 
 def _look_at_source(db: Warehouse, source: Source, options: Options) -> Look:
-    """Look at relation ``source``: at all of its records, or at a sample."""
+    """Look at relation ``source``: at all of its records, or at a sample if there are many."""
     options.report.start_step("Looking at the columns")
     relation = temp_table("source")
     fields = db.list_fields(relation)
@@ -472,7 +500,13 @@ def _look_at_source(db: Warehouse, source: Source, options: Options) -> Look:
 def _choose_promise(
     db: Warehouse, source: ProfiledSource, wishes: Wishes, secret: Column
 ) -> tuple[Proposal, Proposal | None]:
-    """Return the proposal of the first promise that suits the column, and that of the next one."""
+    """Return the proposals of the first two promises that suit the sensitive column.
+
+    The second is None if only one suits it, or if the mechanism was already chosen.
+
+    Raises:
+        InfeasibleError: The promise that the caller wishes can't be kept.
+    """
     if wishes.kind is not None or is_amount(secret, categorical=wishes.categorical):
         mechanism = get_default_mechanism(wishes.kind or find_numeric_kind())
         different = {Field(secret.name, secret.type): secret.different}
@@ -495,7 +529,10 @@ def _choose_promise(
 
 
 def _ask(roles: Roles, chosen: Proposal, wishes: Wishes) -> Table | None:
-    """Return the table ``[decide]``; None where nothing is asked, or everything is accepted."""
+    """Return the table ``[decide]`` with the questions to the publisher.
+
+    Return None if nothing is asked, or the caller accepts the cautious answers.
+    """
     if wishes.accept or not (roles.asked or chosen.decide):
         return None
     section = tomlkit.table()
@@ -510,7 +547,7 @@ def _ask(roles: Roles, chosen: Proposal, wishes: Wishes) -> Table | None:
 
 
 def _write_columns(columns: dict[str, Any], roles: Roles, wishes: Wishes) -> Table:
-    """Return the table ``[columns]``, in which the bins of columns that are asked about stand as comments."""
+    """Return the table ``[columns]``. Bins that are offered for columns in question stand in it as comments."""
     bins = columns.pop("bins", {})
     section = tomlkit.table()
     section.update({name: how for name, how in columns.items() if not isinstance(how, dict)})
@@ -529,7 +566,7 @@ def _write_columns(columns: dict[str, Any], roles: Roles, wishes: Wishes) -> Tab
 
 
 def _as_inline(how: Any) -> Any:
-    """Return the bins of a column as an inline table of TOML, or as a text or number."""
+    """Return the bins of a column as an inline table of TOML; a text or a number stays as it is."""
     if not isinstance(how, dict):
         return how
     table = tomlkit.inline_table()
@@ -538,7 +575,7 @@ def _as_inline(how: Any) -> Any:
 
 
 def _explain_left_out(roles: Roles, wishes: Wishes) -> list[str]:
-    """Return a line for each reason, with the columns that it holds for."""
+    """Return a line for each reason to leave columns out, with these columns."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in roles.left_out.items():
         by_reason.setdefault(reason, []).append(name)
@@ -551,7 +588,12 @@ def _explain_left_out(roles: Roles, wishes: Wishes) -> list[str]:
 
 
 def _look_at_persons(db: Warehouse, columns: Sequence[Column], records: int) -> dict[str, list[Column]]:
-    """Return the columns that are unique in the sample and not in the table, each with whole groups of its records."""
+    """Find columns that may name persons: unique in the sample, but with repeated values in the whole table.
+
+    Returns:
+        For each such column, all columns as they look in a second sample, which has all records of each of its persons.
+            Empty if the first sample was the whole table.
+    """
     seen = columns[0].records
     if seen == records:
         return {}
@@ -570,7 +612,11 @@ def _look_at_persons(db: Warehouse, columns: Sequence[Column], records: int) -> 
 
 
 def _find_sensitive(columns: Sequence[Column], wanted: str | None) -> str:
-    """Return the sensitive column as the source spells it; ``UsageError`` that names the likeliest if none is given."""
+    """Return the sensitive column as the source spells it.
+
+    Raises:
+        UsageError: No column is named and none can be recognized. The message names the likeliest.
+    """
     if wanted is not None:
         known = {fold_name(one.name) for one in columns}
         parts = [one.strip() for one in wanted.split(",")]
@@ -584,7 +630,7 @@ def _find_sensitive(columns: Sequence[Column], wanted: str | None) -> str:
 
 
 def _find_named(columns: Sequence[Column], name: str, where: str = "") -> str:
-    """Return a column's name as the source spells it."""
+    """Return the column with this name, ignoring case, as the source spells it."""
     return find_column(index_names([Field(one.name, one.type) for one in columns]), name, where).name
 
 
@@ -592,7 +638,7 @@ def _find_named(columns: Sequence[Column], name: str, where: str = "") -> str:
 
 
 def _propose_noisy(place: Place, source: Source, wishes: Wishes, texts: list[str], options: Options) -> str:
-    """Return the text for item sets, or for a table of categories without a sensitive column."""
+    """Return the text for item sets, or for a table of categories that has no sensitive column."""
     kind = wishes.kind or DEFAULT
     with open_session(options) as db:
         mount_persons(db, source)
@@ -620,7 +666,7 @@ CHANGING = (
 
 
 def find_kind_of_sets() -> str:
-    """Return the kind of the first mechanism for item sets."""
+    """Return the kind of the first mechanism that publishes item sets."""
     return next(kind for kind in KINDS if isinstance(get_default_mechanism(kind).shape, ItemSetShape))
 
 
@@ -631,7 +677,10 @@ def _refuse_records() -> NoReturn:
 def _propose_changing(
     place: Place, source: Source, roles: Roles, texts: list[str], options: Options, why: tuple[str, ...] = CHANGING
 ) -> str:
-    """Return the text for a sensitive value that changes within persons: a set of values for each of them."""
+    """Return the text for a sensitive value that changes within persons.
+
+    Each person is then published as one record: the set of the person's values.
+    """
     kind = find_kind_of_sets()
     columns = {"record": roles.person, "item": roles.sensitive}
     with open_session(options) as db:
@@ -645,7 +694,13 @@ def _propose_changing(
 
 
 def _read_as_null(source: Source, how_read: dict[str, Any], marked: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    """Return how to read a source so that texts that stand for a missing value are NULL."""
+    """Return how to read a source so that texts for a missing value, such as "n/a", become NULL.
+
+    Args:
+        source: The source.
+        how_read: How it was read.
+        marked: The texts that stand for a missing value, by column.
+    """
     if source.kind == "csv":
         every = {"", *(text for one in marked.values() for text in one)}
         options = how_read.get("options", {})
@@ -666,7 +721,7 @@ def _read_as_null(source: Source, how_read: dict[str, Any], marked: Mapping[str,
 
 
 def _join_tables(name: str, tables: Sequence[str], options: Options) -> str:
-    """Return a query that joins tables of a database by the columns that name records or persons in all of them."""
+    """Return a query that joins tables of a database by the ids of records or persons that all of them have."""
     fields: list[dict[str, str]] = []
     for one in tables:
         with open_session(options) as db:
@@ -688,7 +743,7 @@ def _join_tables(name: str, tables: Sequence[str], options: Options) -> str:
 
 
 def _list_read(place: Place, options: Options) -> list[Field]:
-    """Return the columns of a CSV file that a query reads; none without a query."""
+    """Return the columns of the CSV file that a query on it reads; empty if there is no query."""
     query = place.how_read.get("query")
     if query is None:
         return []
@@ -711,7 +766,7 @@ def _make_source(fields: dict[str, Any]) -> Source:
 
 
 def _as_spec_path(name: str, base: Path | None) -> str:
-    """Return a path as a specification in folder ``base`` has it."""
+    """Return a path relative to the folder ``base`` of the specification; absolute if ``base`` is None."""
     if url_scheme(name):
         return name
     place = Path(name).absolute()
@@ -719,7 +774,14 @@ def _as_spec_path(name: str, base: Path | None) -> str:
 
 
 def _make_document(source: dict[str, Any], chosen: ChosenRoles, proposed: Proposal, *, unnamed: bool) -> str:
-    """Return the text; ``unnamed``: nothing says whom the table is about."""
+    """Return the text of a specification.
+
+    Args:
+        source: The keys of ``[source]``.
+        chosen: The roles of the columns.
+        proposed: The parameters of the mechanism.
+        unnamed: Whether nothing names the population; a comment then asks for its name.
+    """
     document = tomlkit.document()
     for line in ("Proposed by privsql init.", *chosen.remarks, *proposed.remarks):
         document.add(tomlkit.comment(line))
@@ -731,7 +793,7 @@ def _make_document(source: dict[str, Any], chosen: ChosenRoles, proposed: Propos
 
 
 def _describe_source(source: dict[str, Any], chosen: ChosenRoles, comment: str | None = None) -> Table:
-    """Return the table ``[source]`` with a comment; of each person one record is published."""
+    """Return the table ``[source]`` with a comment. If the records name persons, it publishes one record of each."""
     section = tomlkit.table()
     read_as = source.pop("options", None)
     section.update({**source, **({"id": chosen.id} if chosen.id else {})})
@@ -748,7 +810,7 @@ def _describe_source(source: dict[str, Any], chosen: ChosenRoles, comment: str |
 
 
 def _without_columns(columns: dict[str, Any], left_out: Collection[str]) -> dict[str, Any]:
-    """Return the roles of columns, without some of them: wherever they are named, and what would then hold nothing."""
+    """Return the roles without these columns. Roles that no column is left for are dropped."""
     if not left_out:
         return columns
     remaining: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""``ledger`` lists the publisher's ledger, withdraws releases that were never distributed, and sets caps."""
+"""List the publisher's ledger, withdraw releases that were never distributed, and set caps."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LedgerListing(Outcome):
-    """The releases that a ledger holds, of one population or of all, oldest first.
+    """Hold the releases of a ledger, of one population or of all, oldest first.
 
-    ``budget`` has what the differentially private releases of the population spend together, and the caps. It is None
-    if all populations are listed.
+    ``budget`` states what the differentially private releases of the population spend together, and the caps. It is
+    None if all populations are listed.
     """
 
     title = "Releases of the ledger"
@@ -57,17 +57,17 @@ class LedgerListing(Outcome):
 
     @property
     def spent(self) -> Fraction | None:
-        """Return the epsilon that is spent, at the budget's delta."""
+        """Return the epsilon that was spent, at the budget's delta; None if all populations are listed."""
         return None if self.budget is None else self.budget.spent
 
     @property
     def cap(self) -> Fraction | None:
-        """Return the most that may be spent; None if no cap is set."""
+        """Return the most that may be spent; None if no cap is set, or all populations are listed."""
         return None if self.budget is None or self.budget.cap is None else self.budget.cap.epsilon
 
     @property
     def delta(self) -> Fraction | None:
-        """Return the delta at which ``spent`` and ``cap`` are stated."""
+        """Return the delta at which ``spent`` and ``cap`` are stated; None if all populations are listed."""
         return None if self.budget is None else self.budget.delta
 
     def __iter__(self) -> Iterator[LedgerEntry]:
@@ -80,7 +80,11 @@ class LedgerListing(Outcome):
         return self.releases[number]
 
     def find_release(self, number: int) -> LedgerEntry:
-        """Return the release with this number; raise ``UsageError`` if there is none."""
+        """Return the release with this number.
+
+        Raises:
+            UsageError: There is none.
+        """
         found = next((entry for entry in self.releases if entry.number == number), None)
         if found is None:
             listed = spell_command(self.database)
@@ -88,7 +92,7 @@ class LedgerListing(Outcome):
         return found
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield the releases of a population within 80 columns, what they compose to, and the budget."""
+        """Yield a table of the releases within 80 columns, what they guarantee together, and the budget."""
         rows = [
             (
                 one.number,
@@ -107,7 +111,7 @@ class LedgerListing(Outcome):
 
     @property
     def budget_line(self) -> str:
-        """Return what is spent, and the cap."""
+        """Return the line that states what was spent, and the cap."""
         facts = self.as_json()
         return f"epsilon: {facts['spent']} spent, {describe_cap(facts['cap'], facts['delta'])}"
 
@@ -157,7 +161,11 @@ def withdraw(release: PathLike | int, *, ledger: PathLike | None = None) -> Ledg
 
 
 def _find_entry(book: Book, release: str, path: Path) -> LedgerEntry:
-    """Return the last release that is not withdrawn and has this number, file or target."""
+    """Return the last release that is not withdrawn and has this number, file or target.
+
+    Raises:
+        UsageError: The ledger has no such release.
+    """
     target = as_target(release)
     there = [entry for entry in book.live_entries if entry.target == str(target.resolve())]
     if is_occupied(target):
@@ -182,20 +190,20 @@ def cap(
 ) -> LedgerListing:
     """Set the most that all differentially private releases of a population may spend together, and record it.
 
-    Only this verb raises epsilon or delta of a cap; a specification that asks for less lowers epsilon again. A warning
-    in the result says if the ledger has no release of a population of that name.
+    Only this verb raises the epsilon or delta of a cap. A specification that asks for a lower epsilon lowers the cap
+    again. The result has a warning if the ledger has no release of a population of that name.
 
     Args:
         spec: A specification, or the name of a population.
         epsilon: The new cap.
-        delta: The delta at which budgets are converted; by default that of the existing cap, of the releases, or of the
-            specification.
-        ledger: The file of the ledger, as for ``ledger``. By default, a name without a release in the user's ledger is
-            capped in the ledger that this one names for it.
+        delta: The delta at which budgets are converted. By default that of the existing cap, else of the releases, else
+            of the specification.
+        ledger: The file of the ledger, as for ``ledger``. By default a name without a release in the user's ledger is
+            capped in the other ledger that the user's ledger names for it.
 
     Raises:
-        UsageError: Epsilon is not positive, delta is not a probability, or is 0 although a release has one above 0, or
-            the source names neither its records nor persons.
+        UsageError: Epsilon is not positive, delta is not a probability, delta is 0 although a release has one above 0,
+            or the source names neither its records nor persons.
     """
     most = as_exact_number(epsilon, "cap")
     if most <= 0:
@@ -223,7 +231,7 @@ def cap(
 
 
 def _describe_nobody(book: Book, path: Path, name: str) -> str:
-    """Return the warning that a cap is set for a population without a release, whose name may be misspelled."""
+    """Return a warning that the capped population has no release, because its name may be misspelled."""
     other = book.find_other_ledger((name,))
     text = f"the ledger {path} holds no release of {name!r}, and the cap is for those to come"
     text += f"; earlier ones were recorded in {other}" if other is not None else ""
@@ -233,7 +241,11 @@ def _describe_nobody(book: Book, path: Path, name: str) -> str:
 
 
 def _choose_cap_delta(spec: Spec | None, budget: Budget, delta: Fraction | Decimal | str | float | None) -> Fraction:
-    """Return the delta of a new cap; ``UsageError`` for one at which the releases that are there have no epsilon."""
+    """Return the delta of a new cap.
+
+    Raises:
+        UsageError: The releases in the ledger have no epsilon at this delta.
+    """
     if delta is not None:
         at, is_needed = as_exact_number(delta, "delta"), any(one.delta for one in budget.earlier)
         if not 0 <= at < 1 or (is_needed and not at):

@@ -1,4 +1,4 @@
-"""``publish`` and ``plan``: from a specification to a release that has passed its checks."""
+"""Turn a specification into a release that has passed its checks, or predict that release."""
 
 from __future__ import annotations
 
@@ -74,22 +74,22 @@ PLANNING = "Planning the release"  # a step of both verbs
 
 @dataclass(frozen=True, repr=False)
 class Published(Outcome):
-    """The outcome of ``publish`` or of ``plan``. Verbs accept it in place of the path of a release.
+    """Hold the outcome of ``publish`` or ``plan``. Verbs accept it in place of the path of a release.
 
     Attributes:
         release: Where the release was written; None for a plan.
         facts: The facts of the release, by name.
         stated: The facts that its mechanism states.
-        spec: The whole specification, with its table if that is in Python; ``verify``, ``evaluate`` and ``attack``
+        spec: The complete specification, with its table if that is in Python; ``verify``, ``evaluate`` and ``attack``
             accept it as ``source``.
         ledger: What the publisher's ledger says of the release.
         checks: The results of the checks.
         seconds: How long it took.
         warnings: What the publisher should know.
-        search_seconds: CPU seconds of a plan's search; None where they are not measured.
-        summary: The lines on the release that need no measuring; ``summarize`` measures the others.
+        search_seconds: The CPU seconds of a plan's search; None if they were not measured.
+        summary: The lines on the release that need no measurement; ``summarize`` measures the others.
         changes: For a plan, the ids of earlier records that were deleted or changed although that is not allowed.
-        trace: The statements that were run, if they were asked for.
+        trace: The SQL statements that ran, if they were asked for.
     """
 
     release: Path | None
@@ -107,25 +107,33 @@ class Published(Outcome):
 
     @property
     def target(self) -> Target:
-        """Return where the release is; raise ``UsageError`` for a plan."""
+        """Return where the release is.
+
+        Raises:
+            UsageError: This is a plan, which has no release.
+        """
         if self.release is None:
             raise UsageError("this is a plan; publish it first")
         return self.spec.target
 
     def __fspath__(self) -> str:
-        """Return the path of the release; raise ``UsageError`` for a plan."""
+        """Return the path of the release.
+
+        Raises:
+            UsageError: This is a plan, which has no release.
+        """
         return str(self.target)
 
     @property
     def lines(self) -> list[tuple[str, object]]:
-        """Return (name, value) lines for people, with all that the mechanism states."""
+        """Return (name, value) lines for people, with everything that the mechanism states."""
         return self.list_lines(verbose=True)
 
     def list_lines(self, *, verbose: bool) -> list[tuple[str, object]]:
-        """Return the (name, value) lines for people.
+        """Return (name, value) lines for people.
 
-        With ``verbose`` they have all that the mechanism states. Otherwise the summary of a release stands in place of
-        that, and a plan leaves out its ``details``.
+        With ``verbose`` they contain everything that the mechanism states. Otherwise a release shows its summary
+        instead, and a plan leaves out its ``details``.
         """
         facts = self.facts
         rows: list[tuple[str, object]] = [("mechanism", f"{facts['mechanism']}, {facts['algorithm']}")]
@@ -141,7 +149,7 @@ class Published(Outcome):
         return [*rows, ("time", f"{self.seconds:.2f} s")]
 
     def _ledger_lines(self) -> list[tuple[str, object]]:
-        """Return the lines on the ledger."""
+        """Return the (name, value) lines on what the ledger says."""
         entry = self.ledger
         rows: list[tuple[str, object]] = []
         if entry.get("population"):
@@ -168,11 +176,11 @@ class Published(Outcome):
 
     @property
     def title(self) -> str:
-        """Return the title over it in a notebook."""
+        """Return the title that a notebook shows above the outcome."""
         return "Plan: nothing is written" if self.release is None else f"Release {self.target}"
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield the summary and the lines; for a plan, or with ``verbose``, also the table of the mechanism's facts."""
+        """Yield the summary and the lines; a plan, or any outcome with ``verbose``, also yields a table of facts."""
         if self.summary is not None:
             yield from self.summary.show()
         yield pairs(self.list_lines(verbose=verbose))
@@ -271,7 +279,11 @@ def publish(spec: SpecLike | None = None, **how: Unpack[Publishing]) -> Publishe
 
 
 def _release_key(keywords: Mapping[str, Any]) -> Key | None:
-    """Return the key of a release, if its publisher names one."""
+    """Return the key that the publisher gives as ``key``, ``key_file`` or ``seed``; None without any of these.
+
+    Raises:
+        UsageError: Several of these are given, or one is not valid.
+    """
     chosen = {name: keywords[name] for name in ("key", "key_file", "seed") if keywords.get(name) is not None}
     if len(chosen) > 1:
         raise UsageError(f"give only one of the options {' and '.join(chosen)}")
@@ -288,13 +300,13 @@ def _release_key(keywords: Mapping[str, Any]) -> Key | None:
 def publish_spec(
     request: PublicationRequest, options: Options, *, replace: bool = False, useless: bool = True
 ) -> Published:
-    """Publish what is requested, with the ledger of its specification, as ``publish`` does.
+    """Publish a release as ``publish`` does, and record it in the ledger of the request.
 
     Args:
         request: The specification, the key and what the publisher allows.
         options: How the engine runs.
-        replace: Whether an existing release is replaced.
-        useless: Whether a release is made even if counts of 500 would be off by more than a fifth.
+        replace: Whether an existing release may be replaced.
+        useless: Whether to publish even if counts of 500 would be off by more than a fifth.
     """
     # The specification: what it asks for works, and its target may be written.
     spec, over = request.spec, replace or request.repeat
@@ -409,9 +421,12 @@ def publish_spec(
 
 
 def _refuse_useless(spec: Spec, bounds: Sequence[VerifiedBound] = ()) -> None:
-    """Raise ``InfeasibleError`` if a closed form says that the counts of the release would be of no use.
+    """Refuse a release whose counts would be of no use according to a closed form.
 
-    Without ``bounds`` only public figures are used, so that no budget is spent on a release that is refused.
+    Without ``bounds`` only public figures are used. A release that is refused then spends no budget.
+
+    Raises:
+        InfeasibleError: The counts would be of no use.
     """
     columns = len(spec.columns.quasi_identifiers)
     precision = spec.implementation.foresee_precision(spec.mechanism, bounds, columns)
@@ -420,7 +435,11 @@ def _refuse_useless(spec: Spec, bounds: Sequence[VerifiedBound] = ()) -> None:
 
 
 def _choose_draft(spec: Spec) -> type[Draft]:
-    """Return the kind of draft that a target needs, by the engine that makes the tables."""
+    """Return the kind of draft for a target. It depends on the target and on the engine that makes the tables.
+
+    Raises:
+        UsageError: Only Spark can write to the target, and Spark does not read this source.
+    """
     target, in_place = spec.target, counts_in_place(spec)
     if target.schema is None:
         return Draft
@@ -430,7 +449,10 @@ def _choose_draft(spec: Spec) -> type[Draft]:
 
 
 def _publish_detached(detached: DetachedWarehouse, publication: Publication, draft: Draft, key: Key) -> Facts:
-    """Make the tables of a release where the source is, show them in database ``release``, and return the facts."""
+    """Make the tables of a release in the engine of the source, and return the facts of the release.
+
+    The tables are then shown in database ``release`` of the session, unless they are made in a staging schema.
+    """
     spec, db = publication.request.spec, publication.db
     if isinstance(draft, StagedDraft):
         detached.set_release_stage(draft.stage)
@@ -447,7 +469,11 @@ def _publish_detached(detached: DetachedWarehouse, publication: Publication, dra
 
 @contextmanager
 def _explain_stale_setting(source: Records) -> Iterator[None]:
-    """Name the release, and what can be done, where the setting that a ledger holds of it does not fit."""
+    """Let the error for a stale setting in the ledger name the release and what the publisher can do.
+
+    Raises:
+        GuaranteeError: The setting that the ledger holds of an earlier release does not fit the records.
+    """
     try:
         yield
     except StaleSettingError as error:
@@ -456,7 +482,7 @@ def _explain_stale_setting(source: Records) -> Iterator[None]:
 
 
 def _collation_warnings(db: Warehouse, roles: Roles) -> list[str]:
-    """Warn of columns whose values are compared by a collation in the source."""
+    """Return a warning for each text column that the source compares by a collation; a release compares plain text."""
     texts = [field.name for field in roles.columns if field.type == "VARCHAR"]
     collations = db.list_collations(temp_table("source"), texts) if texts else {}
     return [
@@ -469,7 +495,17 @@ def _collation_warnings(db: Warehouse, roles: Roles) -> list[str]:
 def _prepare_publication(
     db: EngineSession, detached: DetachedWarehouse | None, request: PublicationRequest, *, publishing: bool
 ) -> Publication:
-    """Return the source, ready to be published under the specification's names, and what the ledger asks of that."""
+    """Read the source under the specification's names, and return the publication with what the ledger requires of it.
+
+    Args:
+        db: The session.
+        detached: The engine of the source, if that makes the tables; None if the session does.
+        request: The request.
+        publishing: Whether the release is published, not only planned.
+
+    Raises:
+        UsageError: The release has the name of one of its tables.
+    """
     spec = request.spec
     choice = make_choice(db, request, publishing=publishing)
     source = prepare_records(detached or db, spec, for_ledger=request.path is not None, choice=choice)
@@ -479,7 +515,13 @@ def _prepare_publication(
 
 
 def _require_writable(spec: Spec, *, replace: bool) -> None:
-    """Raise ``UsageError`` unless the target is free, or holds a release that may be replaced and is not the source."""
+    """Check that the release may be written to its target.
+
+    The target must be free, or hold a release that may be replaced and is not the source.
+
+    Raises:
+        UsageError: It may not be written.
+    """
     target = spec.target
     if overlaps_source(spec.source, target):
         here = "is the source, not a release" if target.file.is_file() else "would be among the files of the source"
@@ -499,7 +541,11 @@ def _require_writable(spec: Spec, *, replace: bool) -> None:
 
 
 def _require_release(target: Target) -> None:
-    """Raise unless the target is a release; what another process may have left beside it goes with it."""
+    """Check that the target is a release. A log that a killed process left beside the file is ignored.
+
+    Raises:
+        PrivsqlError: The target is not a release.
+    """
     file = target.file
     if file.is_dir() or target.schema is not None or not log_of(file).exists():
         read_manifest(target)
@@ -566,13 +612,13 @@ def plan(spec: SpecLike | None = None, **how: Unpack[Planning]) -> Published:
 
 
 def _table_warnings(spec: Spec) -> list[str]:
-    """Return warnings on how a table in Python was read."""
+    """Return remarks on how a table in Python was read."""
     read = spec.frame
     return [] if read is None else read.list_remarks(spec.columns.names, queried=spec.source.query is not None)
 
 
 def _place_warnings(spec: Spec) -> list[str]:
-    """Warn of a database that holds other things as well."""
+    """Return a warning if the release is a schema of a file that holds, or may later hold, other things as well."""
     if spec.release.schema_ is None or spec.target.has_no_file:
         return []
     file = spec.target.file
@@ -611,7 +657,7 @@ def _make_manifest(publication: Publication, facts: Facts) -> Manifest:
 
 
 def _release_facts(spec: Spec, source: Records, facts: Facts) -> dict[str, Any]:
-    """Return the facts in the outcome of ``publish`` and ``plan``."""
+    """Return the facts of the release that the outcome of ``publish`` or ``plan`` shows."""
     return {
         "mechanism": spec.mechanism.kind,
         "algorithm": spec.mechanism.algorithm,
@@ -621,7 +667,10 @@ def _release_facts(spec: Spec, source: Records, facts: Facts) -> dict[str, Any]:
 
 
 def _record_counts(spec: Spec, source: Records, facts: Facts) -> dict[str, Any]:
-    """Return numbers of records; None where exact numbers are no part of the guarantee."""
+    """Return the numbers of records in the source, in the release and left out.
+
+    They are None if the guarantee does not permit exact numbers.
+    """
     if not spec.implementation.states_counts:
         return dict.fromkeys(("records", "published", "suppressed"))
     left_out = facts.count_left_out()

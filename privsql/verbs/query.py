@@ -1,4 +1,4 @@
-"""``query`` answers SQL from a release alone, or lists its most frequent item sets."""
+"""Answer SQL from a release alone, or list its most frequent item sets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FrequentItemSets(Outcome):
-    """The most frequent item sets of a release, each with its estimated number of records."""
+    """Hold the most frequent item sets of a release, each with an estimate of its number of records."""
 
     rows: list[tuple[list[str], float]]
     estimator: str
@@ -33,7 +33,7 @@ class FrequentItemSets(Outcome):
         return len(self.rows)
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield the sets with their numbers of records."""
+        """Yield a table of the sets and their numbers of records."""
         yield Table(("items", "records"), [(", ".join(items), support) for items, support in self.rows], (1,))
 
     def as_json(self) -> dict[str, Any]:
@@ -76,14 +76,14 @@ def query(
 
     Args:
         release: The release, or with ``connection`` the name of its schema.
-        sql: The query. Whatever is not supported is refused.
-        itemsets: List so many of the most frequent item sets, in place of ``sql``.
-        confidence: That of the intervals.
-        estimator: By default the most precise one that there is.
+        sql: The query. Anything that is not supported is refused.
+        itemsets: How many of the most frequent item sets to list, in place of ``sql``.
+        confidence: The confidence of the intervals.
+        estimator: The name of the estimator; by default the most precise one that the release has.
         attach: Files whose tables the query may join.
-        fit: Fit a model first to a release without one, and store it in the user's cache, where that takes about 15
-            seconds at most.
-        connection: An open connection of DuckDB's, or a session of Spark.
+        fit: Whether to fit a model first to a release without one, and store it in the user's cache. This is done only
+            if it takes at most about 15 seconds.
+        connection: An open connection of DuckDB, or a session of Spark.
 
     Raises:
         UsageError: The query is not supported, or a release of another kind is asked for item sets.

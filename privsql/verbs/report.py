@@ -1,4 +1,4 @@
-"""``report`` writes one page on a release: promises, risks, the accuracy of its answers, and how to query it."""
+"""Write one page on a release: its promises, risks, the accuracy of its answers, and how to query it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ QUOTING = frozenset('"$`\\!')  # what a double-quoted text of a shell changes
 
 
 def make_snippets(release: Release, location: StoredRelease) -> UsageSnippets:
-    """Return the lines for one question that the release can answer."""
+    """Return the commands that ask a release one example question: in the shell, in Python and in plain SQL."""
     name, form = FILE, "file"
     if location.is_folder or (location.target.address is not None and not location.target.is_schema):
         name, form = FOLDER, "folder"
@@ -87,7 +87,13 @@ def make_snippets(release: Release, location: StoredRelease) -> UsageSnippets:
 
 
 def _example_question(release: Release) -> tuple[list[exp.Expr], exp.Expr | None]:
-    """Return a question on the most frequent value by a column, the larger half of numbers, or frequent items."""
+    """Return an example question that the release can answer.
+
+    It is about the most frequent value by a column, the larger half of numbers, or frequent items.
+
+    Returns:
+        The expressions to group by, and the condition; None if there is no condition.
+    """
     roles, shape = release.manifest.roles, release.mechanism.shape
     if isinstance(shape, ItemSetShape):
         frequent = release.answers.list_frequent(20, release.answers.estimators[0])
@@ -111,12 +117,21 @@ def _example_question(release: Release) -> tuple[list[exp.Expr], exp.Expr | None
 
 
 def _is_legible(values: Iterable[object]) -> bool:
-    """Return whether values can be copied from a page, on which what can't be printed is replaced."""
+    """Return whether all values are short and printable, so that a reader can copy them from the page."""
     return all(str(one).isprintable() and len(str(one)) <= LEGIBLE for one in values)
 
 
 def _plain_sql(release: Release, groups: list[exp.Expr], condition: exp.Expr | None, form: str) -> str:
-    """Return SQL for DuckDB alone, which sums the weight of the release's view; of a folder it makes the view."""
+    """Return SQL that asks the example question in DuckDB without privsql.
+
+    It adds up the weights in the view of the release. For a folder it makes that view first.
+
+    Args:
+        release: The release.
+        groups: The expressions to group by.
+        condition: The condition; None if there is none.
+        form: "file", "folder" or "schema".
+    """
     manifest = release.manifest
     weight = exp.Sum(this=column(manifest.roles.by_all.column_name("weight")))
     query = exp.select(*(one.copy() for one in groups), alias_as(weight, "n"))
@@ -184,7 +199,7 @@ def report(
 def _gather_facts(
     target: Target, source: SpecLike | None, key_file: PathLike | None, verified: Verified, options: Options
 ) -> VerifiedFacts:
-    """Return what is known of a release whose checks hold."""
+    """Collect all facts for the report on a release whose checks hold. ``source`` may be None."""
     manifest, reported = verified.manifest, options.report
     with Release(target) as opened, explain_failures(target):
         mechanism, parts = opened.mechanism, tuple(opened.structure())
@@ -221,10 +236,13 @@ def _gather_facts(
 def _read_source(
     target: Target, source: SpecLike, key_file: PathLike | None, manifest: Manifest, shape: Shape, options: Options
 ) -> tuple[list[str], float | None, int | None]:
-    """Return what the source tells besides its answers.
+    """Return what the source tells besides the true answers.
 
-    The columns of it that have no role; the share of values that all other records tell; and how many records are in
-    cells of equal quasi-identifiers and sensitive value of fewer than ``FEW`` records.
+    Returns:
+        The columns of the source that have no role; the share of values that can be guessed from all other records; and
+            the number of records in small cells. A cell is all records with equal quasi-identifiers and sensitive
+            value; it is small if it has fewer than ``FEW`` records. The last two are None if the sensitive values are
+            not categories.
     """
     spec, path = spec_from_manifest(source, manifest, None), as_optional_path(key_file, "key_file")
     with open_release_with_source(target, spec, manifest, options, key_file=path) as (beside, records):
@@ -243,7 +261,7 @@ def _read_source(
 
 
 def _predict_curve(source: SpecLike, options: Options) -> Curve | None:
-    """Return what other thresholds are predicted to give; None where there is no curve."""
+    """Return what other thresholds are predicted to give; None if the mechanism has no curve."""
     try:
         return curve(source, options=options)
     except (InfeasibleError, UsageError):
@@ -253,7 +271,7 @@ def _predict_curve(source: SpecLike, options: Options) -> Curve | None:
 def _compare_answers(
     target: Target, source: SpecLike, key_file: PathLike | None, shape: Shape, options: Options
 ) -> TruthComparison:
-    """Compare the release's answers with those of its source; questions on numbers are about ranges."""
+    """Compare the release's answers with the true answers; for numeric columns the questions are about ranges."""
     numeric = isinstance(shape, TableShape) and shape.numeric
     number = RANGES if numeric else QUERIES if isinstance(shape, TableShape) else OF_EACH
     workload = Workload("ranges" if numeric else "equality", number, ways=1)
@@ -263,7 +281,10 @@ def _compare_answers(
 
 
 def _sample_pairs(score: Score) -> tuple[tuple[float, float, float | None, float | None], ...]:
-    """Return some answers singly, of every size: true ones in order, every k-th."""
+    """Return about ``PAIRS`` answers as (true, estimate, low, high).
+
+    They are evenly spaced in the order of the true answers, so every size of answer occurs.
+    """
     rows = [(true, of["estimate"] or 0.0, of["low"], of["high"]) for _, true, of in score.pair_answers()]
     rows.sort(key=lambda row: row[:2])
     step = max(1, -(-len(rows) // PAIRS))
@@ -271,7 +292,7 @@ def _sample_pairs(score: Score) -> tuple[tuple[float, float, float | None, float
 
 
 def _file_digests(target: Target) -> dict[str, str]:
-    """Return SHA-256 of the release's file, of the files of its folder by name, or of the tables of its schema."""
+    """Return the SHA-256 of the release's file, of each file of its folder, or of its schema's tables, by name."""
     location = locate_release(target)
     if target.schema is not None:
         return {"the tables of the schema": digest_release(target)}

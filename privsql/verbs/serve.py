@@ -1,4 +1,4 @@
-"""``serve`` runs a local page on which to query releases without SQL."""
+"""Run a local web page on which releases are queried without SQL."""
 
 from __future__ import annotations
 
@@ -40,23 +40,24 @@ def serve(
     started: Callable[[str], None] | None = None,
     **how: Unpack[RunKeywords],
 ) -> None:
-    """Serve a page on which questions are put to one or several releases, until Ctrl-C.
+    """Serve a web page on which people ask one or several releases questions. It runs until Ctrl-C.
 
     Args:
         releases: The releases.
-        host: The address to listen at; by default only this machine. At any other address a client needs a token.
+        host: The address to listen at; by default only this machine can connect. At any other address a client needs a
+            token.
         port: The port; 0 for any free one.
         token: Whether a token is needed on this machine, too.
-        allow_host: Names under which browsers know the machine.
-        attach: Files whose tables may be joined.
+        allow_host: Host names under which browsers may reach this machine.
+        attach: Files whose tables questions may join.
         timeout: The most seconds that the engine may take for a question.
         rows: The most rows of an answer.
         at_once: The most questions that are answered at the same time.
-        verify: Whether every release is checked first.
-        fit: Whether a model is first fitted to a release without one, where that takes about 15 seconds at most.
-        open: Whether the page is opened in a browser, which is possible only without a token.
-        started: Called with the page's address, which has the token, once the page can be reached; by default the
-            address is printed.
+        verify: Whether to check every release first.
+        fit: Whether to fit a model first to a release without one, if that takes at most about 15 seconds.
+        open: Whether to open the page in a browser, which is possible only without a token.
+        started: A function that is called with the page's address, including the token, once the page can be reached.
+            By default the address is printed.
         **how: How the engine runs (``RunKeywords``).
 
     Raises:

@@ -1,4 +1,4 @@
-"""Open an engine for a verb, with its source, or with a release and its source."""
+"""Open an engine for a verb: empty, with a source, or with a release and its source."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_session(options: Options | None = None) -> Iterator[EngineSession]:
-    """Open an empty engine for the time of a verb, with a folder to spill to."""
+    """Open an empty engine for the time of a ``with``. It may spill to a temporary folder."""
     with temporary_folder() as folder, open_engine(folder, options or Options()) as db:
         yield db
 
 
 @contextmanager
 def open_records(spec: Spec, options: Options) -> Iterator[tuple[EngineSession, Records]]:
-    """Open an engine with the records that ``publish`` would take, for a verb that no ledger writes down."""
+    """Open an engine with the records that ``publish`` would take, for a verb that records nothing in a ledger."""
     with open_session(options) as db:
         choice = make_choice(db, PublicationRequest(spec, path_of(spec)), publishing=False)
         yield db, prepare_records(db, spec, choice=choice)
@@ -56,10 +56,18 @@ def open_release_with_source(
     key_file: Path | None = None,
     for_ledger: bool = False,
 ) -> Iterator[tuple[AttachedRelease, Records]]:
-    """Open a release in database ``release`` beside the records of its source.
+    """Open a release in database ``release`` of an engine that also has the records of its source.
 
-    ``key_file``: holds the key that the release was made with, if that is not the ledger's. ``for_ledger``: the records
-    have the names by which the ledger knows them. Raises ``UsageError`` if the specification is not for such a release.
+    Args:
+        target: The release.
+        spec: The specification of the source.
+        manifest: The manifest of the release.
+        options: How the engine runs.
+        key_file: A file with the key of the release, in place of the ledger's key.
+        for_ledger: Whether the records get the ids by which the ledger knows them.
+
+    Raises:
+        UsageError: The source has other roles or persons than the release states.
     """
     with open_session(options) as db:
         choice = repeat_choice(db, spec, target, manifest, key_file)
@@ -83,15 +91,16 @@ def open_release_with_source(
 
 
 def counts_in_place(spec: Spec) -> bool:
-    """Return whether the engine of a source makes the tables of the release."""
+    """Return whether the engine that reads the source also makes the tables of the release."""
     return spec.source.traits.assigns and not isinstance(spec.implementation.composition, BudgetComposition)
 
 
 @contextmanager
 def source_session(spec: Spec, spill: Path, options: Options) -> Iterator[DetachedWarehouse | None]:
-    """Open the engine of a source that counts it and assigns its records; None where that of the release does.
+    """Open the engine of a source that can count the records and make the tables itself.
 
-    A release that composes by budget is published from counts in the engine of the release.
+    It yields None if the engine of the release makes the tables. A release that spends a budget is always made there,
+    from counts.
     """
     if not counts_in_place(spec):
         yield None
@@ -112,7 +121,13 @@ def require_same_roles(manifest: Manifest, source: Records) -> None:
 
 
 def require_same_persons(manifest: Manifest, source: Records) -> None:
-    """Raise ``UsageError`` unless both hold the same record of each person, or neither is reduced: counts differ."""
+    """Check that source and release hold the same record of each person, or both hold all records.
+
+    If they hold different records, their counts can't be compared.
+
+    Raises:
+        UsageError: They hold different records, or the key that chose them is missing.
+    """
     taken = [one.taken if one is not None else None for one in (manifest.persons, source.persons)]
     if taken[0] != taken[1]:
         holds, other = ("the source", "release") if taken[0] is None else ("the release", "source")

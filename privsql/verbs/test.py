@@ -1,4 +1,4 @@
-"""``test`` compares answers of a release with expected ones in files."""
+"""Compare the answers of a release with expected answers in files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,16 @@ NULL, EMPTY = "NULL", "(empty)"
 
 @dataclass(frozen=True)
 class QueryRecord:
-    """A query and what is expected of it; ``line``: its header, from 1; ``place``: the lines of what is expected."""
+    """Hold one record of a test file: a query and the answer that is expected.
+
+    Attributes:
+        file: The file.
+        line: The line of the record's header, counted from 1.
+        header: The header, which says how answers are compared.
+        sql: The query.
+        expected: The lines of the expected answer.
+        place: The range of lines in the file that hold the expected answer.
+    """
 
     file: Path
     line: int
@@ -47,18 +56,23 @@ class QueryRecord:
 
     @property
     def name(self) -> str:
-        """Return where it stands."""
+        """Return the place of the record, as "file:line"."""
         return f"{self.file}:{self.line}"
 
     def find_share(self, key: str) -> float | None:
-        """Return the share of a header that has one."""
+        """Return the percentage that the header has under ``key``, as a share from 0 to 1; None if it has none."""
         matched = HEADER.fullmatch(self.header)
         share = matched[key] if matched else None
         return None if share is None else float(share) / 100
 
 
 def read_records(file: Path) -> Iterator[QueryRecord]:
-    """Yield the records of a file; ``UsageError`` for what is none, ``EngineError`` for an unreadable file."""
+    """Yield the records of a test file.
+
+    Raises:
+        UsageError: The file has another form.
+        EngineError: The file can't be read.
+    """
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -88,7 +102,13 @@ def read_records(file: Path) -> Iterator[QueryRecord]:
 
 @dataclass(frozen=True)
 class QueryResult(JsonObject):
-    """A record and its answer; ``difference``: lines with - for what is expected, and with + for the answer."""
+    """Hold a record and the release's answer to it.
+
+    Attributes:
+        record: The record.
+        answered: The lines of the answer.
+        difference: The lines that differ, with - for what was expected and + for the answer; empty if none do.
+    """
 
     record: QueryRecord
     answered: tuple[str, ...]
@@ -103,7 +123,7 @@ class QueryResult(JsonObject):
 
 
 def run_record(release: Release, record: QueryRecord) -> QueryResult:
-    """Put a query to a release and compare what comes back."""
+    """Put the query of a record to a release, and compare the answer with the expected one."""
     try:
         answer = release.query(record.sql, confidence=record.find_share("covers") or 0.95)
     except UsageError as refusal:
@@ -124,7 +144,10 @@ def run_record(release: Release, record: QueryRecord) -> QueryResult:
 
 
 def _matches_row(record: QueryRecord, answer: Answer, expected: Sequence[str], row: Sequence[Any]) -> bool:
-    """Return whether a row is as expected: figures as the header says, groups as they are."""
+    """Return whether a row of an answer is as expected.
+
+    Figures are compared as the record's header says, and groups must be equal.
+    """
     figures = {one.at for one in answer.figures}
     if len(expected) != len(answer.plain_columns):
         return False
@@ -151,7 +174,7 @@ def _is_same_text(text: str, value: object) -> bool:
 
 
 def _describe_row(answer: Answer, row: Sequence[Any]) -> Iterator[str]:
-    """Yield the values of a row, each figure as its interval."""
+    """Yield the values of a row as text, with the interval in place of each figure."""
     figures = {one.at for one in answer.figures}
     for at in answer.plain_columns:
         yield f"{_as_text(row[at + 2])} to {_as_text(row[at + 3])}" if at in figures else _as_text(row[at])
@@ -181,7 +204,7 @@ def _compare_lines(expected: Sequence[str], answered: Sequence[str]) -> tuple[st
 
 @dataclass(frozen=True)
 class Tested(Outcome):
-    """The outcome of ``test``: a result for each record; true where all are as expected."""
+    """Hold the outcome of ``test``: a result for each record. It is true if all answers are as expected."""
 
     title = "Tested queries"
 
@@ -193,11 +216,11 @@ class Tested(Outcome):
 
     @property
     def ok(self) -> bool:
-        """Return whether all are as expected."""
+        """Return whether all answers are as expected."""
         return bool(self)
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield the differences, and how many records are as expected."""
+        """Yield the differences, and then how many queries are answered as expected."""
         failed = [one for one in self.results if not one.ok]
         for one in failed:
             yield "\n".join((one.record.name, one.record.sql, *one.difference, ""))
@@ -212,11 +235,17 @@ def run_tests(
     attach: Sequence[PathLike] | PathLike = (),
     connection: object | None = None,
 ) -> Tested:
-    """Put the queries of files to a release and compare the answers with what the files expect.
+    """Put the queries in test files to a release and compare the answers with the expected ones.
 
-    ``record``: write answers that differ into the files; a refusal stays a difference. ``connection``: an open one of
-    DuckDB's, in whose database ``release`` is a schema. Raises ``UsageError`` for a file
-    in another form.
+    Args:
+        release: The release, or with ``connection`` the name of its schema.
+        files: The test files.
+        record: Whether to write answers that differ into the files. A query that is refused remains a difference.
+        attach: Files whose tables the queries may join.
+        connection: An open connection of DuckDB, or a session of Spark.
+
+    Raises:
+        UsageError: A file has another form.
     """
     paths = as_paths(files, "files")
     records = [(path, list(read_records(path))) for path in paths]
@@ -230,7 +259,11 @@ def run_tests(
 
 
 def _record_results(path: Path, results: Sequence[QueryResult]) -> list[QueryResult]:
-    """Write what differs into a file; return the results, without difference where that was written."""
+    """Write the answers that differ into a test file.
+
+    Returns:
+        The results, without a difference if the answer was written.
+    """
     lines, recorded = path.read_text(encoding="utf-8").splitlines(), []
     for one in reversed(results):
         refused = any(line.startswith("+ refused: ") for line in one.difference)

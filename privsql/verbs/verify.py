@@ -1,4 +1,4 @@
-"""``verify`` checks a release alone, against its source, and beside other releases."""
+"""Check a release by itself, against its source, and beside other releases."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ MOST_BOUNDS = 8  # that a person is shown
 
 @dataclass(frozen=True)
 class Verified(Outcome):
-    """The outcome of ``verify``; it is true if every check holds.
+    """Hold the outcome of ``verify``; it is true if every check holds.
 
     Attributes:
         checks: The results of the checks.
         notes: What a reader should know although it violates nothing.
         manifest: The manifest of the release.
-        recomputed: Facts and bounds computed from the release's tables; None unless every check holds.
-        copy: The copy of the release that was written, if any.
+        recomputed: The facts and bounds computed from the release's tables; None unless every check holds.
+        copy: The copy of the release that was written; None if there is none.
         release: Where the release is.
-        proved: Whether its source and key gave the same tables again; None without a source, and for private releases,
-            whose noise is drawn afresh.
+        proved: Whether the source and the key gave the same tables again. None without a source, and for a
+            differentially private release, whose noise is drawn afresh.
     """
 
     json_keys = ("ok", "proved?", "checks", "notes", "words=manifest.words", "copy?", "recomputed*", "manifest")
@@ -86,13 +86,13 @@ class Verified(Outcome):
 
     @property
     def title(self) -> str:
-        """Return the title over it in a notebook."""
+        """Return the title that a notebook shows above the outcome."""
         failed = sum(not one.ok for one in self.checks)
         number = len(self.checks)
         return f"NOT verified: {failed} of {number} checks do not hold" if failed else f"verified, {number} checks"
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield the summary and the checks that do not hold; with ``verbose`` all, what is stated, and bounds."""
+        """Yield the summary and the checks that fail; with ``verbose`` also all checks, stated facts and bounds."""
         if self.recomputed is not None:
             yield from self.recomputed.summary.show()
         listed = [
@@ -133,20 +133,20 @@ def verify(
     copy_to: PathLike | None = None,
     **how: Unpack[RunKeywords],
 ) -> Verified:
-    """Check a published release by itself, and, if they are given, against its source and beside other releases.
+    """Check a published release by itself, and also against its source and other releases if these are given.
 
-    Checks that fail do not raise an error; they are part of the result.
+    A check that fails raises no error; it is part of the result.
 
     Args:
         release: The release.
-        source: The specification of the source; or the source itself, a table or its file, whose columns have the roles
-            that the release states.
-        against: Other releases of the same subjects. The checks are what an adversary who has all of them can tell,
-            and, with a specification, what its ledger says of their records.
+        source: The specification of the source; or the source itself, as a table or its file, whose columns have the
+            roles that the release states.
+        against: Other releases of the same people. They are checked for what an adversary who has all of them can tell.
+            With a specification as ``source``, the records in its ledger are used, too.
         ledger: The file of the ledger, in place of the specification's.
-        key_file: The file with the key of the release. With it, or if the ledger has the release, it is made again, and
-            ``proved`` says whether the tables are the same.
-        copy_to: Where a copy is written from the release's tables alone, if every check holds.
+        key_file: The file with the key of the release. With it, or if the ledger knows the release, the release is made
+            again, and ``proved`` says whether its tables are the same.
+        copy_to: The path for a copy made from the release's tables alone. It is written if every check holds.
         **how: How the engine runs (``RunKeywords``).
 
     Raises:
@@ -184,7 +184,11 @@ def _check_release(
     options: Options,
     connection: object | None = None,
 ) -> tuple[Verified, AttachedRelease, Spec | None]:
-    """Check a release alone, or against its source, whose specification is returned, in an engine that has both."""
+    """Check a release alone, or against its source in an engine that has both.
+
+    Returns:
+        The outcome, the release, and the specification of the source; None without a source.
+    """
     recomputed: MeasuredFacts | None = None
     spec: Spec | None = None
     unchecked: list[str] = []
@@ -233,7 +237,10 @@ def _check_release(
 
 
 def _can_check_in_place(target: Target) -> bool:
-    """Return whether an engine checks a release where it lies; one that composes by budget is small, and copied."""
+    """Return whether an engine can check the release where it lies.
+
+    A release that spends a budget is small, so it is always copied for its checks.
+    """
     if target.catalog is None:
         return False
     with attach_release(replace(target, opened=target.catalog.without_rows())) as (_, release):
@@ -241,7 +248,7 @@ def _can_check_in_place(target: Target) -> bool:
 
 
 def _check_place(target: Target, manifest: Manifest) -> list[CheckResult]:
-    """Check that a release states whether it is a schema or a folder, and that it is one."""
+    """Check that a release is of the kind that its manifest states: a whole file, a folder or a schema."""
     stated = "a schema" if manifest.place is not None else "a folder" if manifest.files else "a whole file"
     is_ = "a schema" if target.is_schema else "a folder" if target.path.is_dir() else "a whole file"
     if stated == is_:
@@ -250,7 +257,11 @@ def _check_place(target: Target, manifest: Manifest) -> list[CheckResult]:
 
 
 def _recompute_facts(release: AttachedRelease, results: list[CheckResult], report: Reporter) -> MeasuredFacts | None:
-    """Recompute the facts of a release that passed its checks, and compare them with what is stated."""
+    """Recompute the facts of a release and add to ``results`` whether they equal the stated facts.
+
+    Returns:
+        The facts; None if a check of the release has failed.
+    """
     if not all(result.ok for result in results):
         return None
     report.start_step("Recomputing what it states")
@@ -261,7 +272,11 @@ def _recompute_facts(release: AttachedRelease, results: list[CheckResult], repor
 
 
 def _check_together(targets: Sequence[Target], spec: Spec | None, database: Path | None) -> list[CheckResult]:
-    """Check what several releases reveal together; with a specification also for the records in its ledger."""
+    """Check what several releases reveal together.
+
+    With a specification, the records that its ledger knows are checked as well; ``database`` is the file of that
+    ledger.
+    """
     from privsql.releases.ledger.composition import require_ledger
 
     names = [one.path.name for one in targets]
@@ -276,7 +291,11 @@ def _check_together(targets: Sequence[Target], spec: Spec | None, database: Path
 
 
 def _check_by_record(targets: Sequence[Target], ledger: Path, last: AttachedRelease) -> list[CheckResult]:
-    """Check releases by the records that a ledger knows; raise ``UsageError`` if it does not know one of them."""
+    """Check what several releases reveal together of each record that a ledger knows.
+
+    Raises:
+        UsageError: The ledger does not know one of the releases.
+    """
     from privsql.releases.ledger.book import SUBJECTS, known_values, open_for_reading, rows_of
 
     db, manifest = last.db, last.manifest
@@ -295,7 +314,11 @@ def _check_by_record(targets: Sequence[Target], ledger: Path, last: AttachedRele
 
 
 def _comparison_rule(release: AttachedRelease) -> GroupComposition[Any]:
-    """Return the rule for several releases; raise ``UsageError`` if no guarantee covers several."""
+    """Return the rule for what several releases of this mechanism may reveal together.
+
+    Raises:
+        UsageError: No guarantee covers several releases of this mechanism.
+    """
     composition = release.mechanism.composition
     if not isinstance(composition, GroupComposition):
         raise UsageError(f"against: no guarantee covers several releases made by {release.mechanism.kind}")

@@ -1,6 +1,6 @@
-"""Read any SELECT from the tree that the engine makes of it: what it may name, and what its columns are made of.
+"""Decide whether any SELECT may run, and find out from what its columns are computed.
 
-The tree is the one of DuckDB's ``json_serialize_sql``. Whatever this module does not know is refused.
+A SELECT is read from the tree of DuckDB's ``json_serialize_sql``. Whatever this module does not know is refused.
 """
 
 from __future__ import annotations
@@ -73,7 +73,14 @@ TYPES = {
 
 @dataclass(frozen=True)
 class EngineFunctions:
-    """The engine's functions by name: kinds, whether all of them are plain, whether values have a fixed length."""
+    """Describe the functions of the engine.
+
+    Attributes:
+        kinds: The kinds (scalar, aggregate, macro, ..) of each function, by name.
+        plain: The functions whose result depends on their arguments alone.
+        fixed: The functions whose results have types of a fixed length.
+        bodies: The texts that each macro stands for.
+    """
 
     kinds: Mapping[str, frozenset[str]]
     plain: frozenset[str]
@@ -83,7 +90,7 @@ class EngineFunctions:
     @staticmethod
     @lru_cache(maxsize=1)
     def read(rows: tuple[tuple[str, str, str, str, str], ...]) -> EngineFunctions:
-        """Return the functions of the engine's list."""
+        """Return the functions in the engine's list, given as rows (name, kind, stability, returned type, body)."""
         kinds: dict[str, set[str]] = {}
         bodies: dict[str, list[str]] = {}
         other, long = set(NOT_PLAIN), set()
@@ -103,7 +110,7 @@ class EngineFunctions:
         )
 
     def is_aggregate(self, name: str) -> bool:
-        """Return whether a name is that of an aggregate function, or of a macro that stands for one."""
+        """Return whether this is the name of an aggregate function, or of a macro that stands for one."""
         return "aggregate" in self.kinds.get(name, ()) or name in ("weighted_avg", "wavg", "geomean", "geometric_mean")
 
 
@@ -124,7 +131,7 @@ REFUSED = {
 
 
 def walk(tree: Any) -> Iterator[Tree]:
-    """Yield every node of a tree, those outside first."""
+    """Yield every node of a tree, each before the nodes inside it."""
     rest = [tree]
     while rest:
         one = rest.pop()
@@ -136,7 +143,12 @@ def walk(tree: Any) -> Iterator[Tree]:
 
 
 def count_tables(node: Any, around: Mapping[str, int]) -> int:
-    """Return how many tables a query reads once its WITH queries are written out, as the engine may do."""
+    """Return how many tables a query reads once its WITH queries are written out, as the engine may do.
+
+    Args:
+        node: The query.
+        around: The number of tables behind each WITH name that surrounds it, by folded name.
+    """
     named, total = dict(around), 0
     for one in node["cte_map"]["map"]:
         named[fold_name(one["key"])] = count_tables(one["value"]["query_node"], named)
@@ -154,7 +166,11 @@ def count_tables(node: Any, around: Mapping[str, int]) -> int:
 
 
 def _refuse_expansion(select: Tree) -> None:
-    """Refuse a SELECT whose names of its own columns stand for too much: the engine writes them out."""
+    """Refuse a SELECT that becomes too large when the engine replaces column aliases by what they stand for.
+
+    Raises:
+        UsageError: It becomes too large.
+    """
     sizes: dict[str, int] = {}
     for item in select["select_list"]:
         size = 0
@@ -168,7 +184,7 @@ def _refuse_expansion(select: Tree) -> None:
 
 
 class Admission:
-    """Decides whether a SELECT may run: refuses what it may not name or call, and lists the tables that it names."""
+    """Decide whether a SELECT may run: refuse what it may not name or call, and list the tables that it names."""
 
     def __init__(self, db: LockedSession, release: str, columns: Sequence[str]) -> None:
         self._release = fold_name(release)
@@ -180,12 +196,20 @@ class Admission:
         self._gathers = self._lists = False
 
     def refuse_long(self, sql: str) -> None:
-        """Raise ``UsageError`` for a text that is no query of a person's."""
+        """Refuse a text that is too long for a query that a person writes.
+
+        Raises:
+            UsageError: The text is too long.
+        """
         if len(sql) > LONGEST_QUERY:
             raise UsageError(f"the query has more than {LONGEST_QUERY:,} characters; split it")
 
     def examine(self, tree: Tree) -> None:
-        """Raise ``UsageError`` for a tree that may not run."""
+        """Refuse a query, given as a tree, that may not run.
+
+        Raises:
+            UsageError: It may not run. The message says why.
+        """
         if count_tables(tree["statements"][0]["node"], {}) > MOST_TABLES:
             raise UsageError(f"the query reads more than {MOST_TABLES} tables once its WITH queries are written out")
         with_names = [one["key"] for node in walk(tree) if "cte_map" in node for one in node["cte_map"]["map"]]
@@ -269,7 +293,7 @@ class Admission:
             raise UsageError(f"{name} is not supported: it is another one each time")
 
     def _examine_bodies(self, name: str) -> None:
-        """Examine what a macro of the engine's own stands for."""
+        """Examine the text that one of the engine's own macros stands for."""
         for body in self.functions.bodies[name]:
             for node in walk(json.loads(body)):
                 if node.get("type") in ("BASE_TABLE", "TABLE_FUNCTION"):
@@ -289,7 +313,10 @@ def list_arguments(call: Tree) -> list[Tree]:
 
 
 def _joins_alike(call: Tree, argument: Tree) -> bool:
-    """Return whether an argument of ``||`` is one itself: a chain is as long as all of its parts."""
+    """Return whether a call of ``||`` or ``+`` has a call of the same operator as its argument.
+
+    Such a chain is as long as all of its parts together.
+    """
     names = [one.get("function_name") for one in (call, argument)]
     return names in (["||", "||"], ["+", "+"])
 
@@ -320,7 +347,14 @@ LINEAR = {  # functions of estimates that lean no further than these
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a query: what it is made of, and whether its own SELECT computes it of several rows."""
+    """Describe a column of a query.
+
+    Attributes:
+        name: Its name.
+        marks: From what it is computed.
+        is_key: False if its own SELECT computes it from several rows.
+        is_named: Whether it has an alias, or is a plain column.
+    """
 
     name: str
     marks: Marks
@@ -330,7 +364,13 @@ class Column:
 
 @dataclass
 class Source:
-    """A table in FROM: its columns by folded name, and what columns are made of that are not listed."""
+    """Describe a table in FROM.
+
+    Attributes:
+        alias: The name by which the query calls it.
+        columns: From what each of its columns is computed, by folded name.
+        others: From what the columns that are not listed are computed.
+    """
 
     alias: str
     columns: dict[str, Marks] = field(default_factory=dict)
@@ -338,7 +378,7 @@ class Source:
 
 
 class Lineage:
-    """Finds what the columns of a SELECT are made of."""
+    """Find out from what the columns of a SELECT are computed."""
 
     def __init__(self, functions: EngineFunctions) -> None:
         self._functions = functions
@@ -348,11 +388,13 @@ class Lineage:
     def read_query(
         self, node: Tree, around: Mapping[str, Source] | None = None, outer: Sequence[Source] = ()
     ) -> list[Column | Source]:
-        """Return the columns of a query in their order; a source stands for all of its columns, of which it knows some.
+        """Return the columns of a query in their order.
+
+        A source in the result stands for all of its columns, of which only some may be known.
 
         Args:
             node: The query.
-            around: The queries that WITH names around it, by folded name.
+            around: The queries that an outer WITH names, by folded name.
             outer: The tables of the queries around it.
         """
         named = dict(around or {})
@@ -388,7 +430,7 @@ class Lineage:
         return found
 
     def _look_for_top(self, node: Tree, scope: Sequence[Source], named: Mapping[str, Source]) -> None:
-        """Note whether LIMIT behind ORDER BY, or QUALIFY, chooses rows by an estimate."""
+        """Note whether an estimate decides which rows remain, by ORDER BY with LIMIT or by QUALIFY."""
         kinds = {one["type"]: one for one in node["modifiers"]}
         orders = kinds["ORDER_MODIFIER"]["orders"] if {"ORDER_MODIFIER", "LIMIT_MODIFIER"} <= kinds.keys() else []
         items = node.get("select_list", [])
@@ -413,7 +455,7 @@ class Lineage:
         return joined
 
     def _as_source(self, alias: str, columns: Sequence[Column | Source], aliases: Sequence[str] = ()) -> Source:
-        """Return a query as a table; ``aliases`` name its first columns anew."""
+        """Return a query as a table; ``aliases`` are new names for its first columns."""
         made = Source(alias)
         for at, one in enumerate(columns):
             if isinstance(one, Column):
@@ -452,14 +494,14 @@ class Lineage:
         return [Source(node.get("alias", ""))]  # VALUES, or nothing
 
     def _computes(self, node: Tree) -> bool:
-        """Return whether a node is an aggregate or window function, or a subquery."""
+        """Return whether a node is an aggregate function, a window function or a subquery."""
         kind: str = node["class"]
         if kind == "FUNCTION":
             return self._functions.is_aggregate(fold_name(node["function_name"]))
         return kind == "WINDOW" or (kind == "SUBQUERY" and bool(node["subquery_type"] == "SCALAR"))
 
     def _marks(self, node: Tree, scope: Sequence[Source], named: Mapping[str, Source]) -> Marks:
-        """Return what an expression is made of; each is looked at once."""
+        """Return from what an expression is computed. The result is remembered for each node."""
         if id(node) not in self._known:
             self._known[id(node)] = self._find_marks(node, scope, named)
         return self._known[id(node)]
@@ -489,14 +531,14 @@ class Lineage:
 
 
 def _names(node: Tree, computed: set[str], sources: Sequence[Source]) -> bool:
-    """Return whether a node is the alias of a computed column, and no column of a table."""
+    """Return whether a node is the alias of a computed column, and not a column of a table."""
     path: Sequence[str] = node["column_names"] if node["class"] == "COLUMN_REF" else []
     name = fold_name(path[0]) if len(path) == 1 else ""
     return name in computed and not any(name in one.columns for one in sources)
 
 
 def inner_expressions(node: Tree) -> Iterator[Tree]:
-    """Yield the expressions right inside an expression."""
+    """Yield the expressions directly inside an expression."""
     rest: list[Any] = list(node.values())
     while rest:
         one = rest.pop(0)
@@ -510,7 +552,7 @@ def inner_expressions(node: Tree) -> Iterator[Tree]:
 
 
 def walk_own(node: Tree) -> Iterator[Tree]:
-    """Yield an expression and those inside it, but for those of a subquery."""
+    """Yield an expression and all expressions inside it, except those inside a subquery."""
     yield node
     if node["class"] != "SUBQUERY":
         for one in inner_expressions(node):
@@ -518,7 +560,10 @@ def walk_own(node: Tree) -> Iterator[Tree]:
 
 
 def _find_column(path: Sequence[str], scope: Sequence[Source]) -> Marks:
-    """Return what a column is made of, by the first table that has it; a value of records if none is known to."""
+    """Return from what a column is computed, according to the first table that has it.
+
+    If no table is known to have it, it counts as a value of records.
+    """
     name = fold_name(path[-1])
     owners = [one for one in scope if len(path) < 2 or fold_name(one.alias) == fold_name(path[-2])]
     for one in owners:
@@ -528,6 +573,6 @@ def _find_column(path: Sequence[str], scope: Sequence[Source]) -> Marks:
 
 
 def find_position(node: Tree, outputs: int) -> int | None:
-    """Return the place of the output that ORDER BY names by a number; None for anything else."""
+    """Return the index of the output that ORDER BY names by its number; None for any other expression."""
     text = str(node["literal"].get("text", "")) if node["class"] == "CONSTANT" else ""
     return int(text) - 1 if text.isdecimal() and 0 < int(text) <= outputs else None

@@ -85,9 +85,10 @@ PERSON = "person"  # the column of persons has no name in a release
 
 
 def count_persons(sql: str, roles: Roles) -> str:
-    """Replace COUNT(DISTINCT person) by COUNT(*), where one record is one person and no column has that name.
+    """Replace COUNT(DISTINCT person) by COUNT(*) if each record is one person and no column has that name.
 
-    ``UsageError`` names this question where the column of persons seems to be meant, which no release holds.
+    Raises:
+        UsageError: The query seems to mean the column of persons, which no release holds. The message names COUNT(*).
     """
     names = {fold_name(field.name) for field in roles.columns}
     if "distinct" not in fold_name(sql) or PERSON in names:
@@ -132,10 +133,11 @@ def parse_query(
 
 
 class _StatementReader:
-    """Takes a query apart whose names are resolved; ``check`` refuses what may not stand in FILTER.
+    """Take apart a query whose names are resolved.
 
-    Groups are named g_0, g_1, .., aggregate functions a_0, a_1, .. and window functions a_1000, ..; outputs, HAVING
-    and ORDER BY become expressions over these names.
+    In the resulting statement, groups are called g_0, g_1, .., aggregate functions a_0, a_1, .. and window functions
+    a_1000, .. Outputs, HAVING and ORDER BY become expressions over these names. The function ``check`` refuses what may
+    not stand in FILTER.
     """
 
     def __init__(
@@ -153,7 +155,7 @@ class _StatementReader:
         self._windows: list[exp.Window] = []
 
     def read_statement(self) -> Statement:
-        """Return all of it."""
+        """Return the whole statement."""
         tree, where = self._tree, read_clause(self._tree, "where")
         if not tree.args.get("group") and not has_aggregates(tree):
             return self._read_preview(where)
@@ -199,7 +201,7 @@ class _StatementReader:
         )
 
     def _read_preview(self, where: exp.Expr | None) -> Statement:
-        """Return a SELECT of columns alone: some records, without their sensitive values."""
+        """Return the statement of a SELECT of plain columns. It lists some records without their sensitive values."""
         limits, keys = read_limits(self._tree), order_items(self._tree)
         if self._tree.find(exp.Window):
             raise UsageError(
@@ -218,9 +220,9 @@ class _StatementReader:
         return Statement(scope, (), (), outputs, None, tuple(keys), limits["limit"], limits["offset"], previews=True)
 
     def _group_by_constants(self) -> None:
-        """Put columns that have one value in each group in place of ANY_VALUE, MIN and the like of them, as groups.
+        """Turn columns that have one value in each group into groups, in place of ANY_VALUE, MIN and the like.
 
-        They are those of a joined table whose keys are grouped by, such as the population of a region.
+        They are columns of a joined table that is grouped by its keys, such as the population of a region.
         """
         clause = self._tree.args.get("group")
         items = [one.unnest() for one in clause.expressions] if clause is not None else []
@@ -250,7 +252,7 @@ class _StatementReader:
         return Group(next(iter(sides)), expression, self._types.get(expression.name, "VARCHAR"))
 
     def _read_grouping_sets(self) -> tuple[tuple[int, ...], ...]:
-        """Return the grouping sets, by the numbers of their groups, and number the groups."""
+        """Number the groups, and return the grouping sets as tuples of these numbers."""
         clause = self._tree.args.get("group")
         if clause is None:
             return ((),)
@@ -284,7 +286,7 @@ class _StatementReader:
             yield output
 
     def _over_answer(self, root: exp.Expr, clause: str) -> exp.Expr:
-        """Return an expression with groups and aggregate functions as columns of the answer."""
+        """Rewrite an expression as one over the answer, whose columns are the groups and the aggregate functions."""
         kinds = {type(group) for group in self._groups}
 
         def rename(node: exp.Expr) -> exp.Expr:
@@ -319,7 +321,7 @@ class _StatementReader:
         return root.copy().transform(rename)
 
     def _name_window(self, node: exp.Window, clause: str) -> exp.Expr:
-        """Return the column of a window function over the rows of the answer."""
+        """Return the column that stands for a window function over the rows of the answer."""
         known = {"this", "partition_by", "order", "spec", "over"}
         plain = all(key in known for key, value in node.args.items() if value)
         inner = [one for one in node.find_all(exp.Window) if one is not node]
@@ -336,7 +338,7 @@ class _StatementReader:
 
 
 def _list_sets(item: exp.Expr) -> list[tuple[exp.Expr, ...]]:
-    """Return the grouping sets of an item of GROUP BY."""
+    """Return the grouping sets that one item of GROUP BY stands for."""
 
     def read_unit(part: exp.Expr) -> tuple[exp.Expr, ...]:
         return tuple(part.expressions) if isinstance(part, exp.Tuple) else (part.unnest(),)
@@ -370,7 +372,13 @@ TRUTHS = (*COMPARISONS, *CONNECTIVES, exp.In, exp.Between, exp.Is, exp.Like, exp
 
 @dataclass(frozen=True)
 class _CountedCase:
-    """CASE WHEN ``condition`` THEN ``value`` [ELSE 0] END; ``or_zero``: whether all other records have 0."""
+    """Hold an expression CASE WHEN condition THEN value [ELSE 0] END.
+
+    Attributes:
+        condition: The condition.
+        value: The value.
+        or_zero: Whether all other records have 0; otherwise they have NULL.
+    """
 
     condition: exp.Expr
     value: exp.Expr
@@ -378,10 +386,10 @@ class _CountedCase:
 
 
 class _AggregateReader:
-    """Reads the aggregate functions of a query whose names are resolved, each once.
+    """Read the aggregate functions of a query whose names are resolved. Equal functions are asked for once.
 
     Attributes:
-        asked: The functions that have to be asked for; the k-th is column ``a_k`` of an answer.
+        asked: The functions that must be asked for; the k-th is column ``a_k`` of the answer.
     """
 
     def __init__(
@@ -396,7 +404,7 @@ class _AggregateReader:
         self._seen: dict[tuple[str, exp.Expr | None, exp.Expr | None, Fraction], int] = {}
 
     def read_call(self, node: exp.Expr) -> exp.Expr:
-        """Return an aggregate function, with its FILTER, as an expression over those that are asked."""
+        """Return an aggregate function, with its FILTER, as an expression over the functions that are asked for."""
         among: exp.Expr | None = None
         if isinstance(node, exp.Filter):
             among, node = node.expression.this, node.this
@@ -404,7 +412,7 @@ class _AggregateReader:
         written = as_written(node)
 
         def ask(measure: Measure, *more: exp.Expr) -> exp.Expr:
-            """Return the column of a function of the records that meet more conditions."""
+            """Return the column of a function over the records that also meet the conditions ``more``."""
             conditions = [part for part in (among, *more) if part is not None]
             condition = all_of(conditions) if conditions else None
             key = (measure.kind, measure.operand, condition, measure.share)
@@ -459,7 +467,7 @@ class _AggregateReader:
         return ask(self._make_measure(KINDS[type(node)], written, argument))
 
     def _read_branch(self, node: exp.Expr, branch: _CountedCase, among: exp.Expr | None) -> exp.Expr:
-        """Return an aggregate function of CASE WHEN c THEN x [ELSE 0] END as one of x FILTER (WHERE c)."""
+        """Rewrite an aggregate function of CASE WHEN c THEN x [ELSE 0] END as that of x FILTER (WHERE c)."""
         inner = node.copy()
         holder = inner.this.expressions[0] if isinstance(inner.this, exp.Distinct) else inner.this
         holder.replace(branch.value.copy())
@@ -474,7 +482,7 @@ class _AggregateReader:
         return null_if_nobody(self.read_call(everyone), exp.Coalesce(this=figure, expressions=[exp.Literal.number(0)]))
 
     def _make_statistic(self, node: exp.Expr) -> Measure:
-        """Return a statistic of quasi-identifiers, which the release holds exactly or not at all."""
+        """Return the measure of a statistic of quasi-identifiers, which a release answers exactly or not at all."""
         if isinstance(node, exp.WithinGroup):  # as a function of two arguments, of which each engine has one
             (ordered,), share = node.expression.expressions, node.this.this
             if ordered.args.get("desc") and is_literal_number(share):
@@ -493,7 +501,10 @@ class _AggregateReader:
         return Measure("statistic", node)
 
     def _make_measure(self, kind: Kind, written: str, argument: exp.Expr) -> Measure:
-        """Return SUM, AVG and the like of a column or expression of one side."""
+        """Return the measure of SUM, AVG and the like of an expression whose columns are all on one side.
+
+        The sides are the quasi-identifiers and the sensitive columns.
+        """
         operand = argument.unnest()
         sides = sides_of(operand, self._sides)
         if len(sides) == 2:
@@ -519,9 +530,9 @@ class _AggregateReader:
 
 
 def _match_branch(node: exp.Expr) -> _CountedCase | None:
-    """Return the CASE of a function of CASE WHEN c THEN x [ELSE 0] END; None for any other.
+    """Return the CASE inside an aggregate function of CASE WHEN c THEN x [ELSE 0] END; None for any other function.
 
-    A sum with ELSE 0 of a constant x is left to ``_match_weighed``.
+    A sum with ELSE 0 and a constant x is left to ``_match_weighed``.
     """
     inner = node.this
     if isinstance(inner, exp.Distinct):
@@ -539,7 +550,10 @@ def _match_branch(node: exp.Expr) -> _CountedCase | None:
 
 
 def _match_weighed(root: exp.Expr) -> _CountedCase | None:
-    """Return a condition, and the number that it counts, of an expression that counts one; None for another."""
+    """Return the CASE that an expression stands for if it is a number k where a condition holds, and 0 elsewhere.
+
+    Such an expression, whose sum is k times a count, may also be a condition cast to a number. Return None for others.
+    """
     root = root.unnest()
     if isinstance(root, exp.Cast) and isinstance(root.this.unnest(), TRUTHS):
         return _CountedCase(root.this, ONE, or_zero=False)
@@ -554,7 +568,16 @@ def _match_weighed(root: exp.Expr) -> _CountedCase | None:
 
 
 def _weigh(node: exp.Expr, case: _CountedCase, ask: Callable[..., exp.Expr]) -> exp.Expr:
-    """Return SUM or AVG of k where a condition holds, else 0, by counts; NULL where there is nobody."""
+    """Rewrite SUM or AVG of a number k where a condition holds, and 0 elsewhere, by counts.
+
+    Args:
+        node: The SUM or AVG.
+        case: The condition and k.
+        ask: Returns the column of a measure over the records that meet more conditions.
+
+    Returns:
+        The expression, which is NULL if there are no records.
+    """
     # IS NOT NULL, in connectives: both sides of a release may be in it
     known = [] if case.or_zero else [exp.or_(case.condition, exp.not_(case.condition))]
     met, everyone = ask(Measure(), case.condition), ask(Measure(), *known)
@@ -601,7 +624,11 @@ def parse_set_query(sql: str, roles: Roles, release: str) -> Statement:
 
 
 def _check_item_clauses(select: exp.Select, name: str) -> None:
-    """Raise ``UsageError`` for what is not supported in a query over items."""
+    """Refuse clauses that are not supported in a query over items.
+
+    Raises:
+        UsageError: There is such a clause.
+    """
     for clause, value in select.args.items():
         if value and clause not in ("expressions", "from_", "where", "order", "limit", "offset"):
             counted = f"; to count each item, join unnest({name}) AS u(item) and group by item"
@@ -624,7 +651,15 @@ def _check_item_clauses(select: exp.Select, name: str) -> None:
 
 
 def _check_condition(node: exp.Expr, name: str) -> None:
-    """Raise ``UsageError`` for a condition on records that is not supported; ``name``: of their items."""
+    """Refuse a condition on records that is not supported.
+
+    Args:
+        node: The condition.
+        name: The name of the column that holds the items.
+
+    Raises:
+        UsageError: It is not supported.
+    """
 
     def refuse(why: str) -> UsageError:
         return UsageError(f"WHERE: {shorten_sql(node)} is not supported; {why}")
@@ -659,7 +694,7 @@ def _check_condition(node: exp.Expr, name: str) -> None:
 
 
 def _advise_on_items(node: exp.Expr, name: str) -> str:
-    """Return what to write in place of a condition: the only column of item sets is that of the items."""
+    """Return advice on what to write in place of a condition, since item sets have no other column than the items."""
     others = [item.name for item in node.find_all(exp.Column) if fold_name(item.name) != fold_name(name)]
     if others:
         return f"there is no column {others[0]!r}, only the items of each record, {name}; conditions are on {FUNCTIONS}"
@@ -678,13 +713,13 @@ def _advise_on_items(node: exp.Expr, name: str) -> str:
 
 @dataclass(frozen=True)
 class UnionParts:
-    """The queries that UNION ALL joins.
+    """Hold the queries that UNION ALL joins.
 
     Attributes:
-        queries: Their texts.
-        order: The columns by which all rows are sorted, as pairs (place, whether the largest comes first).
+        queries: The texts of the queries.
+        order: The columns by which all rows are sorted, as pairs (index of the column, whether it is descending).
         limit: The most rows; None for all.
-        offset: How many rows are left out first.
+        offset: How many rows are skipped first.
     """
 
     queries: tuple[str, ...]
@@ -694,7 +729,7 @@ class UnionParts:
 
 
 def split_union(sql: str) -> UnionParts:
-    """Return the parts of UNION ALL; a query by itself is one."""
+    """Return the parts of UNION ALL. Any other query is a single part."""
     tree = parse_query_text(sql)
     if not isinstance(tree, exp.Union):
         return UnionParts((sql,))
@@ -716,7 +751,7 @@ def split_union(sql: str) -> UnionParts:
 
 
 def _read_union(queries: tuple[str, ...], tree: exp.Query, first: exp.Select) -> UnionParts:
-    """Return queries with the ORDER BY, LIMIT and OFFSET of a tree, over the columns of the ``first`` of them."""
+    """Return the queries with the ORDER BY, LIMIT and OFFSET of ``tree``, over the columns of the ``first`` query."""
     names, order = [fold_name(item.output_name) for item in first.expressions], []
     for item in order_items(tree):
         place = output_position(item.this, len(names))
@@ -736,13 +771,13 @@ FORM = "unnest({}) AS item and COUNT(*) by GROUP BY item, with WHERE on records,
 
 @dataclass(frozen=True)
 class ItemGroups:
-    """A count of records by item.
+    """Hold a query that counts the records of each item.
 
     Attributes:
         item_first: Whether the item stands before the count.
-        where: The condition on records.
-        among: The texts of the items that are listed; None for all.
-        rows: ORDER BY, LIMIT and OFFSET; it has no queries.
+        where: The condition on records; None if there is none.
+        among: The texts of the items to list; None for all.
+        rows: The ORDER BY, LIMIT and OFFSET; its ``queries`` are empty.
     """
 
     item_first: bool
@@ -752,7 +787,7 @@ class ItemGroups:
 
 
 def split_items(sql: str, release: str, items: str) -> ItemGroups | None:
-    """Return a query that counts the records of each item; None for one that does not unnest any."""
+    """Read a query that counts the records of each item by UNNEST; return None for any other query."""
     tree = parse_query_text(sql)
     if not isinstance(tree, exp.Select) or not tree.find(exp.Explode, exp.Unnest):
         return None
@@ -775,7 +810,11 @@ def split_items(sql: str, release: str, items: str) -> ItemGroups | None:
 
 
 def _split_listed(where: exp.Expr | None, name: str, items: str) -> tuple[frozenset[str] | None, exp.Expr | None]:
-    """Return which items a condition lists, None for all, and the condition on records."""
+    """Split a condition into the items that it lists and a condition on records.
+
+    Returns:
+        The items, None for all of them; and the rest of the condition, None if nothing remains.
+    """
     parts = [] if where is None else list(where.flatten()) if isinstance(where, exp.And) else [where]
     listed, rest = None, []
     for part in parts:
@@ -788,7 +827,11 @@ def _split_listed(where: exp.Expr | None, name: str, items: str) -> tuple[frozen
 
 
 def _find_unnested(tree: exp.Select, release: str, items: str, works: str) -> tuple[str, exp.Expr | None]:
-    """Return the name of the items in a query, and the condition on records."""
+    """Find the UNNEST of the items in a query.
+
+    Returns:
+        The name by which the query calls an item, and the condition on records; None if there is none.
+    """
     source, where, joins = read_clause(tree, "from_"), read_clause(tree, "where"), tree.args.get("joins")
     if isinstance(source, exp.Subquery) and isinstance(source.this, exp.Select) and not joins and where is None:
         inner = source.this
@@ -809,14 +852,17 @@ def _find_unnested(tree: exp.Select, release: str, items: str, works: str) -> tu
 
 
 def _is_item(node: exp.Expr, name: str, items: str) -> bool:
-    """Return whether an expression is an item of a record: unnest(items), or a column of that name."""
+    """Return whether an expression is an item of a record: ``unnest(items)``, or a column called ``name``."""
     if isinstance(node, exp.Explode):
         return isinstance(node.this, exp.Column) and fold_name(node.this.name) == fold_name(items)
     return bool(name) and isinstance(node, exp.Column) and fold_name(node.name) == fold_name(name)
 
 
 def as_described(sql: str, release: str) -> str:
-    """Return a query as an engine can describe it, which knows no schema of tools and no function of bounds."""
+    """Rewrite a query so that the engine can describe its columns.
+
+    The engine does not know the schemas that tools write before the release's name, nor the functions of bounds.
+    """
     if not any(word in fold_name(sql) for word in (*MAIN_SCHEMAS, *BOUNDS)):
         return sql
     tree = parse_select(sql)

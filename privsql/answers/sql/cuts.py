@@ -45,7 +45,11 @@ TURNED = {exp.LT: exp.GT, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.GTE: exp.LTE}
 def refuse_cuts(
     statement: Statement, bins: Mapping[str, Bins], groups: Mapping[str, Sequence[str]], columns: Sequence[Field]
 ) -> Statement:
-    """Return the statement; ``UsageError`` if it asks for a part of a bin, or of a group of values."""
+    """Return the statement unchanged, unless it asks for a part of a bin or of a group of values.
+
+    Raises:
+        UsageError: It does. The message names the column.
+    """
     if not bins and not groups:
         return statement
     for lookup in statement.scope.lookups:
@@ -67,7 +71,10 @@ def refuse_cuts(
     terms = {f"g_{i}": group.term for i, group in enumerate(statement.scope.groups) if i not in groups_of_ends}
 
     def write_out(root: exp.Expr) -> exp.Expr:
-        """Put groups in place of their columns in what is made of an answer, but for those that cut no end."""
+        """Replace the names of groups in an expression over the answer by what they stand for.
+
+        Groups of ``find_coded_ends`` keep their names.
+        """
         return root.copy().transform(
             lambda node: terms[node.name].copy() if isinstance(node, exp.Column) and node.name in terms else node
         )
@@ -97,10 +104,14 @@ def refuse_cuts(
 
 
 def find_coded_ends(statement: Statement, bins: Mapping[str, Bins]) -> dict[int, str]:
-    """Return the columns that groups are made of which cut no end, by the numbers of the groups.
+    """Return the groups whose expressions do not divide the open bins at the ends of a column.
 
-    Such a group is a function that never falls as its column grows (``age // 10``), and the column is cut at an end but
-    not rounded. So every value inside is as in the source, and the group of an end holds all values beyond it.
+    Such a group is a function of one column that never falls as the column grows (``age // 10``). The column has open
+    bins at its ends but is not rounded. So every value between the ends is as in the source, and the group of an end
+    holds all values beyond it.
+
+    Returns:
+        The number of the group -> the name of the column.
     """
     found = {}
     for i, group in enumerate(statement.scope.groups):
@@ -112,7 +123,7 @@ def find_coded_ends(statement: Statement, bins: Mapping[str, Bins]) -> dict[int,
 
 
 def _never_falls(root: exp.Expr) -> bool:
-    """Return whether an expression is made of one column by steps that keep its order."""
+    """Return whether an expression is computed from one column by steps that keep the order of its values."""
     node = root.unnest()
     while not isinstance(node, exp.Column):
         kept = {"this", "expression", "decimals", "to", "typed", "safe"}
@@ -142,7 +153,14 @@ def _make_refusal(name: str, written: str, bins: Bins | None) -> UsageError:
 
 
 def _keeps_bins_whole(item: exp.Column, node: exp.Expr, bins: Bins, kind: str) -> bool:
-    """Return whether a comparison of a column, or the part of the calendar that it lies in, leaves bins whole."""
+    """Return whether a comparison or a calendar function of a column treats all values of a bin alike.
+
+    Args:
+        item: The column.
+        node: The expression directly around it.
+        bins: The bins of the column.
+        kind: The SQL type of the column.
+    """
 
     def is_label(constant: exp.Expr) -> bool:
         value = read_constant(constant, kind)
@@ -171,7 +189,10 @@ def _keeps_bins_whole(item: exp.Column, node: exp.Expr, bins: Bins, kind: str) -
 
 
 def _count_months(node: exp.Expr) -> int:
-    """Return how many months, from the first of a January on, give a function of a date one value; 0 for others."""
+    """Return over how many months a function of a date keeps its value, such as 3 for the quarter.
+
+    These months are counted from the first of January. Return 0 for any other function.
+    """
     if isinstance(node, tuple(CALENDAR)):
         return MONTHS[CALENDAR[type(node)]]
     if isinstance(node, exp.DateTrunc | exp.TimestampTrunc):
@@ -187,7 +208,7 @@ def _count_months(node: exp.Expr) -> int:
 
 
 def _keeps_prefixes_whole(item: exp.Column, node: exp.Expr, length: int) -> bool:
-    """Return whether a text is compared by its first ``length`` characters, or by fewer in LIKE."""
+    """Return whether a comparison of a text, such as LIKE, looks at most at its first ``length`` characters."""
     if isinstance(node, exp.In):
         compared = [] if node.args.get("query") else node.expressions
     elif isinstance(node, EQUALITY):
@@ -206,7 +227,14 @@ def _keeps_prefixes_whole(item: exp.Column, node: exp.Expr, length: int) -> bool
 
 
 def _begins_bin(bins: Bins, value: Decimal | date | None, kind: str, *, last: bool) -> bool:
-    """Return whether a bin begins at a value, or (``last``) right after it, among the column's possible values."""
+    """Return whether a bin begins at a value, or with ``last`` at the next possible value of the column.
+
+    Args:
+        bins: The bins of the column.
+        value: The value; the result is False for None.
+        kind: The SQL type of the column.
+        last: Whether the value is the last before the bin.
+    """
     if value is None:
         return False
     if isinstance(value, Decimal) and kind == DOUBLE:  # no double is the next one: only < and >= tell bins apart
@@ -226,7 +254,7 @@ def _begins_bin(bins: Bins, value: Decimal | date | None, kind: str, *, last: bo
 
 
 def read_constant(node: exp.Expr, kind: str) -> Decimal | date | None:
-    """Return a constant as a value of the column; None for what is none, or no value of that type."""
+    """Return the value of a constant as the column has it; None if it is no constant or no value of that type."""
     node = node.unnest()
     if kind in ("DATE", "TIMESTAMP"):
         written = kind
@@ -253,7 +281,7 @@ def read_constant(node: exp.Expr, kind: str) -> Decimal | date | None:
 
 
 def _names_groups(item: exp.Column, node: exp.Expr, groups: Sequence[str]) -> bool:
-    """Return whether a column of groups is compared with groups for equality."""
+    """Return whether a column of groups is compared by equality with names of its groups."""
     if isinstance(node, exp.In):
         compared = node.expressions
     elif isinstance(node, EQUALITY):

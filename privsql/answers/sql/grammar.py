@@ -1,4 +1,4 @@
-"""The SQL that is understood: the permitted functions and clauses, and how a text becomes a tree."""
+"""Define the SQL that is understood: the permitted functions and clauses, and how a text becomes a tree."""
 
 from __future__ import annotations
 
@@ -74,7 +74,16 @@ EXAMPLES = "comparisons, arithmetic, CASE, coalesce, upper, regexp_matches, year
 
 
 def check_kinds(clause: str, root: exp.Expr, *, aggregates: bool = False) -> None:
-    """Raise ``UsageError`` for what may not stand in an expression of ``clause``."""
+    """Refuse an expression that contains what may not stand in a clause.
+
+    Args:
+        clause: The name of the clause, for messages.
+        root: The expression.
+        aggregates: Whether aggregate functions are allowed.
+
+    Raises:
+        UsageError: The expression has such a part.
+    """
     for node in root.walk():
         name = node.name.lower() if type(node) is exp.Anonymous else ""
         is_known = type(node) in (PERMITTED if aggregates else SCALAR)
@@ -100,7 +109,11 @@ LONGEST = 100  # characters of a constant by which a text may grow
 
 
 def _check_growth(clause: str, node: exp.Expr) -> None:
-    """Raise ``UsageError`` for ``replace`` and ``lpad`` that could make a text long."""
+    """Refuse calls of ``replace`` and ``lpad`` that could make a text very long.
+
+    Raises:
+        UsageError: The call could.
+    """
     constants = [part for key, part in node.args.items() if isinstance(part, exp.Expr) and key != "this"]
     plain = all(isinstance(one, exp.Literal) for one in constants)
     short = all(len(one.name) <= LONGEST for one in constants)
@@ -118,40 +131,40 @@ ORDERED = "ordered"  # marks a cast that no analyst wrote: of a column to its ow
 
 
 def keep_text(item: exp.Expr) -> None:
-    """Keep the text of an expression for ``as_written``, also when its names change."""
+    """Remember the text of an expression, so that ``as_written`` returns it even after names in it have changed."""
     item.meta[WRITTEN] = item.sql(dialect=DIALECT)
 
 
 def forget_positions(root: exp.Expr) -> None:
-    """Drop the marks of a tree that ``as_written`` does not need; they are most of what a copy costs."""
+    """Drop the positions in a tree that ``as_written`` does not need. Copying them would take most of the time."""
     for node in root.walk():
         node._meta = {key: node.meta[key] for key in (WRITTEN, ORDERED) if node.meta.get(key)} or None
 
 
 def as_written(item: exp.Expr) -> str:
-    """Return an expression as SQL, as it was written."""
+    """Return the SQL of an expression as the analyst wrote it."""
     return str(item.meta.get(WRITTEN) or item.sql(dialect=DIALECT))
 
 
 def shorten_sql(item: exp.Expr, else_: str | None = None) -> str:
-    """Return an expression as SQL; where that is long, its beginning, or ``else_``."""
+    """Return the SQL of an expression; if it is long, return ``else_``, or its beginning if ``else_`` is None."""
     written = as_written(item)
     return written if len(written) < 60 else else_ or f"{written[:57]}..."
 
 
 def list_items(clause: exp.Expr | Sequence[exp.Expr] | None) -> list[exp.Expr]:
-    """Return the expressions of a clause: several, one or none."""
+    """Return the expressions of a clause, which may have several, one or none."""
     return [] if clause is None else [clause] if isinstance(clause, exp.Expr) else list(clause)
 
 
 def read_clause(query: exp.Expr, name: str) -> exp.Expr | None:
-    """Return what stands in FROM, or the condition of WHERE, HAVING or QUALIFY; None without such a clause."""
+    """Return the content of FROM, or the condition of WHERE, HAVING or QUALIFY; None without that clause."""
     clause = query.args.get(name)
     return clause.this if clause is not None else None
 
 
 def set_condition(query: exp.Expr, name: str, *parts: exp.Expr | None) -> None:
-    """Let WHERE, HAVING or QUALIFY hold the conditions that are not None, or remove it."""
+    """Set WHERE, HAVING or QUALIFY to the given conditions, joined by AND, or remove it if all are None."""
     known = [part for part in parts if part is not None]
     kinds = {"where": exp.Where, "having": exp.Having, "qualify": exp.Qualify}
     query.set(name, kinds[name](this=exp.and_(*known)) if known else None)
@@ -164,17 +177,17 @@ def order_items(query: exp.Expr) -> list[exp.Ordered]:
 
 
 def find_outermost(roots: Iterable[exp.Expr], matches: Callable[[exp.Expr], bool]) -> Iterator[exp.Expr]:
-    """Return the parts of expressions that match and are in no other that does, in their order."""
+    """Yield the parts of expressions that match and are not inside another part that matches, in order."""
     return (node for root in roots for node in root.walk(bfs=False, prune=matches) if matches(node))
 
 
 def find_aggregates(*roots: exp.Expr) -> list[exp.Expr]:
-    """Return the outermost aggregate functions in expressions, each with its FILTER."""
+    """Return the outermost aggregate functions in some expressions, each with its FILTER."""
     return list(find_outermost(roots, lambda node: isinstance(node, (exp.Filter, *AGGREGATES))))
 
 
 def has_aggregates(select: exp.Select) -> bool:
-    """Return whether a query without groups is one of aggregate functions, window functions aside: it has one row."""
+    """Return whether a query without GROUP BY has aggregate functions other than window functions, and so one row."""
     clauses = (select.args.get(name) for name in ("having", "qualify", "order"))
     for root in (*select.expressions, *(one for one in clauses if one is not None)):
         for node in root.find_all(*AGGREGATES):
@@ -197,12 +210,12 @@ def is_star(item: exp.Expr) -> bool:
 
 
 def is_literal_number(item: exp.Expr | None) -> TypeGuard[exp.Literal]:
-    """Return whether an expression is a number as such."""
+    """Return whether an expression is a plain number."""
     return isinstance(item, exp.Literal) and not item.is_string
 
 
 def null_if_nobody(number: exp.Expr, figure: exp.Expr) -> exp.Case:
-    """Return a figure of some records, which is NULL where their number is 0."""
+    """Return a CASE that is ``figure``, but NULL if ``number``, the number of records, is 0."""
     nobody = exp.EQ(this=number, expression=exp.Literal.number(0))
     return exp.Case(ifs=[exp.If(this=nobody, true=exp.null())], default=figure)
 
@@ -224,7 +237,11 @@ CHAINS = (exp.And, exp.Or, exp.Add, exp.Sub, exp.Mul)  # are written without goi
 
 @contextmanager
 def refuse_bad_text(sql: str) -> Iterator[None]:
-    """Raise ``UsageError`` for a query that is no text, no Unicode, or nested too deeply."""
+    """Turn errors in the body of a ``with``, which parses ``sql``, into one that an analyst understands.
+
+    Raises:
+        UsageError: The query is not a text, not Unicode, or nested too deeply.
+    """
     if not isinstance(sql, str):
         raise UsageError(f"the query must be text, not {type(sql).__name__}")
     try:
@@ -237,7 +254,11 @@ def refuse_bad_text(sql: str) -> Iterator[None]:
 
 
 def parse_select(sql: str) -> exp.Select:
-    """Return the one SELECT that the text is; ``UsageError`` for anything else."""
+    """Parse a text that is a single SELECT.
+
+    Raises:
+        UsageError: It is anything else.
+    """
     tree = parse_query_text(sql)
     if not isinstance(tree, exp.Select):
         raise UsageError(f"only one SELECT can be answered, not {type(tree).__name__.upper()}")
@@ -245,7 +266,11 @@ def parse_select(sql: str) -> exp.Select:
 
 
 def parse_query_text(sql: str) -> exp.Expr:
-    """Return the one SELECT, or UNION of such, that the text is; ``UsageError`` for anything else."""
+    """Parse a text that is a single SELECT, or a UNION of several.
+
+    Raises:
+        UsageError: It is anything else.
+    """
     logger = logging.getLogger("sqlglot")
     level = logger.level
     logger.setLevel(logging.CRITICAL)  # what the parser warns of is refused here
@@ -280,7 +305,7 @@ def parse_query_text(sql: str) -> exp.Expr:
 
 
 def _explain_syntax(error: SqlglotError) -> str:
-    """Return what is wrong with a text of SQL and where, in words of SQL."""
+    """Return what is wrong with a text of SQL, and where, in an analyst's words."""
     found: dict[str, Any] = next(iter(getattr(error, "errors", None) or []), {})
     if not found:
         return str(error).splitlines()[0]
@@ -294,7 +319,11 @@ def _explain_syntax(error: SqlglotError) -> str:
 
 
 def refuse_others(node: exp.Expr, known: set[str]) -> None:
-    """Raise ``UsageError`` for a clause that is not known."""
+    """Refuse a query that has a clause other than the ``known`` ones.
+
+    Raises:
+        UsageError: It has such a clause.
+    """
     for clause, value in node.args.items():
         if value and clause not in known:
             instead = "a query has WHERE, GROUP BY, HAVING, QUALIFY, ORDER BY and LIMIT"
@@ -302,7 +331,15 @@ def refuse_others(node: exp.Expr, known: set[str]) -> None:
 
 
 def check_clauses(select: exp.Select, place: str = "") -> None:
-    """Raise ``UsageError`` for what is not supported in a clause; ``place`` follows its name in messages."""
+    """Refuse what is not supported in the clauses of a SELECT.
+
+    Args:
+        select: The SELECT.
+        place: The text that follows the name of a clause in messages.
+
+    Raises:
+        UsageError: A clause is not supported.
+    """
     read_limits(select)
     parts = [("SELECT", item.unalias()) for item in select.expressions if not is_star(item)]
     for name in ("where", "having", "qualify"):
@@ -318,7 +355,11 @@ def check_clauses(select: exp.Select, place: str = "") -> None:
 
 
 def group_items(select: exp.Select) -> Iterator[exp.Expr]:
-    """Yield the items of GROUP BY, also inside GROUPING SETS, ROLLUP and CUBE; ``UsageError`` for other forms."""
+    """Yield the items of GROUP BY, including those inside GROUPING SETS, ROLLUP and CUBE.
+
+    Raises:
+        UsageError: GROUP BY has another form.
+    """
     clause = select.args.get("group")
     for key, value in clause.args.items() if clause else ():
         if value and key not in ("expressions", "all"):
@@ -333,7 +374,15 @@ def group_items(select: exp.Select) -> Iterator[exp.Expr]:
 
 
 def output_position(item: exp.Expr, number: int) -> int | None:
-    """Return the place, from 0, of the output that a position names; None for what is no position."""
+    """Return the index, from 0, of the output that a number names; None if the expression is not a number.
+
+    Args:
+        item: The expression in GROUP BY or ORDER BY.
+        number: The number of outputs.
+
+    Raises:
+        UsageError: There is no output at that position.
+    """
     if not is_literal_number(item):
         return None
     place = read_whole(item)
@@ -343,7 +392,11 @@ def output_position(item: exp.Expr, number: int) -> int | None:
 
 
 def read_limits(select: exp.Query) -> dict[str, int | None]:
-    """Return the numbers of LIMIT and OFFSET, under their names in small letters."""
+    """Return the numbers of LIMIT and OFFSET under the keys "limit" and "offset"; None for one that is absent.
+
+    Raises:
+        UsageError: One of them is not a whole number.
+    """
     numbers: dict[str, int | None] = {"limit": None, "offset": None}
     for name in numbers:
         clause = select.args.get(name)
@@ -377,7 +430,7 @@ PREDICATES = (*COMPARISONS, exp.Between, exp.In, exp.Is, exp.Like, exp.ILike)
 
 
 def in_order(tree: exp.Select, orders: Mapping[str, Sequence[str]]) -> exp.Select:
-    """Return the query with columns that have an order as values of such a type, wherever that matters."""
+    """Return the query with every column that has an order cast to a type with that order, wherever order matters."""
     for item in list(tree.find_all(exp.Column)) if orders else ():
         node = item.find_ancestor(*PREDICATES)
         # a condition compares a record's own value with constants: as text
@@ -391,5 +444,5 @@ def in_order(tree: exp.Select, orders: Mapping[str, Sequence[str]]) -> exp.Selec
 
 
 def unwrap_order(expression: exp.Expr | None) -> exp.Expr | None:
-    """Return the column behind its order; any other expression as it is."""
+    """Return the column inside a cast of ``in_order``; any other expression is returned as it is."""
     return expression.this if isinstance(expression, exp.Cast) and expression.to.this == ENUM else expression

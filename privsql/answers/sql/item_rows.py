@@ -1,8 +1,9 @@
-"""Translate questions about rows of (record, item) into questions about the set of items that a record is.
+"""Translate questions about rows of (record, item) into questions about the set of items of each record.
 
-The source of such a release has a row for each item of a record, and people ask it so. A row is an item of a record, so
-COUNT(*) of the rows with an item is the number of records with it. COUNT(DISTINCT record) of the rows with any of some
-items is the number of records with any. Without a condition on the item COUNT(*) stays what it is: all records.
+The source of such a release has one row for each item of a record, and people ask their questions in that form.
+COUNT(*) of the rows with an item is the number of records that have it. COUNT(DISTINCT record) of the rows with any of
+some items is the number of records that have any of them. Without a condition on the item, COUNT(*) still counts all
+records.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ WORKS = (
 
 @dataclass(frozen=True)
 class ItemRows:
-    """The columns of a source with a row for each item of a record: the record's and the item's."""
+    """Name the column of the record and that of the item in a source with one row for each item of a record."""
 
     record: str
     item: str
 
     def translate(self, sql: str) -> str:
-        r"""Return a query about rows as one about sets; any other query as it is.
+        r"""Translate a query about rows into one about sets; return any other query unchanged.
 
         >>> print(ItemRows("basket", "good").translate("SELECT COUNT(*) FROM t WHERE good = 'ale'"))
         SELECT COUNT(*) FILTER(WHERE LIST_CONTAINS("good", 'ale')) FROM t
@@ -65,7 +66,7 @@ class ItemRows:
         return tree.sql(DIALECT)
 
     def _is_row_of(self, node: exp.Column) -> bool:
-        """Return whether a column is the record's, or the item's outside of functions of lists."""
+        """Return whether a column is the record's, or is the item's and stands outside of functions of lists."""
         is_list = node.find_ancestor(*LISTS, exp.Unnest) is not None
         return fold_name(node.name) == fold_name(self.record) or (self._is_item(node) and not is_list)
 
@@ -80,7 +81,11 @@ class ItemRows:
         )
 
     def _split_condition(self, condition: exp.Expr | None) -> tuple[list[exp.Expr] | None, exp.Expr | None]:
-        """Return the items that a condition on rows names, None where it names none, and the rest of it."""
+        """Split a condition on rows.
+
+        Returns:
+            The items that a row may have, None if the condition names none; and the rest of the condition.
+        """
         chosen: list[exp.Expr] | None = None
         rest = []
         whole = None if condition is None else condition.unnest()
@@ -96,7 +101,7 @@ class ItemRows:
         return chosen, exp.and_(*rest) if rest else None
 
     def _read_items(self, part: exp.Expr) -> list[exp.Expr] | None:
-        """Return the items that a row must have one of; None for another condition."""
+        """Return the items of which a row must have one; None if the condition is not about items."""
         if isinstance(part, exp.EQ) and self._is_item(part.this):
             return [part.expression.copy()]
         if isinstance(part, exp.EQ) and self._is_item(part.expression):
@@ -110,7 +115,11 @@ class ItemRows:
         return None
 
     def _is_of_records(self, count: exp.Count) -> bool:
-        """Return whether a count is COUNT(DISTINCT record), not COUNT(*); raise ``UsageError`` for any other."""
+        """Return true for COUNT(DISTINCT record), and false for COUNT(*).
+
+        Raises:
+            UsageError: It is another count.
+        """
         if is_count(count):
             return False
         held = count.this.expressions if isinstance(count.this, exp.Distinct) else []
@@ -119,7 +128,13 @@ class ItemRows:
         raise self._refuse(count)
 
     def _count_sets(self, count: exp.Count, holder: exp.Expr, chosen: Sequence[exp.Expr] | None) -> exp.Expr:
-        """Return a count of rows, with FILTER or without, as one of sets, among ``chosen`` items of WHERE."""
+        """Translate a count of rows into a count of sets.
+
+        Args:
+            count: The count.
+            holder: The count with its FILTER, or the count itself.
+            chosen: The items that WHERE names; None if it names none.
+        """
         condition = holder.expression.this if isinstance(holder, exp.Filter) else None
         own, rest = self._split_condition(condition)
         if own is not None and chosen is not None:
@@ -140,7 +155,10 @@ class ItemRows:
         return exp.paren(result) if len(counts) > 1 else result
 
     def _group_by_item(self, tree: exp.Select, chosen: Sequence[exp.Expr] | None) -> None:
-        """Let a query count the sets with each item of an unnested list, among ``chosen`` ones."""
+        """Change a query in place so that it counts the sets with each item of an unnested list.
+
+        Only the ``chosen`` items are counted; all of them if it is None.
+        """
         keys, shown = tree.args["group"].expressions, [one for one in tree.expressions if not one.find(exp.Count)]
         names = {fold_name(one.alias) for one in shown if one.alias}
         unknown = [
@@ -173,6 +191,6 @@ UNNESTED = "of_the_record"
 
 
 def _count_where(condition: exp.Expr | None) -> exp.Expr:
-    """Return COUNT(*), of the records that meet a condition."""
+    """Return COUNT(*) of the records that meet a condition; of all records if it is None."""
     count = exp.Count(this=exp.Star())
     return count if condition is None else exp.Filter(this=count, expression=exp.Where(this=condition))

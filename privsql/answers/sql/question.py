@@ -1,6 +1,7 @@
-"""Questions: a SELECT taken apart into groups, conditions by side of the release, and aggregate functions.
+"""Hold questions: a SELECT taken apart into groups, conditions by side of the release, and aggregate functions.
 
-A question counts, adds up or compares records that meet conditions on quasi-identifiers and sensitive columns.
+A question counts, adds up or compares the records that meet some conditions. There are two sides of a release:
+quasi-identifiers ("qi") and sensitive columns ("sa").
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ EXACT = "the release holds the exact answer"
 
 @dataclass(frozen=True)
 class Group:
-    """One key of GROUP BY: an expression over columns of one side, and its type as the engine names it."""
+    """Hold one key of GROUP BY: an expression over columns of one side, and its type as the engine names it."""
 
     side: Side
     term: exp.Expr
@@ -47,18 +48,18 @@ class Group:
 
     @property
     def column(self) -> str:
-        """Return the name of the column that it is; empty for any other expression."""
+        """Return the name of the column that the key is; empty if it is any other expression."""
         inner = unwrap_order(self.term)
         return inner.name if isinstance(inner, exp.Column) else ""
 
     @property
     def expression(self) -> exp.Expr:
-        """Return the expression, as text where ``as_text`` says so."""
+        """Return the expression, cast to text if values of its type travel as text (``as_text``)."""
         return exp.cast(self.term, "VARCHAR") if as_text(self.type) else self.term
 
 
 def as_text(kind: str) -> bool:
-    """Return whether values of a type travel as text: Python knows neither infinity nor all years of SQL."""
+    """Return whether values of a type travel as text, because Python has no such infinity or no such year."""
     return kind.startswith(("DATE", "TIME", "INTERVAL", "UUID"))
 
 
@@ -72,12 +73,13 @@ def is_number(kind: str) -> bool:
 
 @dataclass(frozen=True)
 class Measure:
-    """The aggregate function of a question.
+    """Describe the aggregate function of a question.
 
-    A ``count``, and a ``sum`` or ``avg`` of quasi-identifiers, can be estimated. Some releases tell the ``sum``,
-    ``avg``, ``min``, ``max`` or ``median`` of the sensitive column. The release holds ``min``, ``max``, ``median``,
-    ``distinct`` (the number of different values) and ``statistic`` exactly if the question names no sensitive column;
-    the ``operand`` of a ``statistic`` is the aggregate function itself. A ``window`` is made of the answers of others.
+    A ``count``, and a ``sum`` or ``avg`` of quasi-identifiers, can be estimated. Some releases also tell the ``sum``,
+    ``avg``, ``min``, ``max`` or ``median`` of the sensitive column. If the question names no sensitive column, the
+    release holds ``min``, ``max``, ``median``, ``distinct`` (the number of different values) and ``statistic`` exactly.
+    The ``operand`` of a ``statistic`` is the aggregate function itself. A ``window`` is computed from the answers to
+    others.
     """
 
     kind: Kind = "count"
@@ -87,12 +89,12 @@ class Measure:
 
     @property
     def column(self) -> str | None:
-        """Return the name of the column that is measured, if it is one."""
+        """Return the name of the column that is measured; None if it is not a single column."""
         operand = unwrap_order(self.operand)
         return operand.name if isinstance(operand, exp.Column) else None
 
     def list_rounded(self, bins: Mapping[str, Bins]) -> dict[str | None, Bins]:
-        """Return the rounded columns that are measured, with their bins."""
+        """Return the rounded columns that are measured, each with its bins."""
         if self.operand is None or self.kind == "count":
             return {}
         names = {item.name for item in self.operand.find_all(exp.Column)}
@@ -105,7 +107,7 @@ class Measure:
 
     @property
     def function(self) -> exp.Expr:
-        """Return the aggregate function of SQL."""
+        """Return the SQL of the aggregate function."""
         if self.kind == "count":
             return exp.Count(this=exp.Star())
         if self.kind == "distinct":
@@ -116,19 +118,21 @@ class Measure:
 
     @property
     def empty_figures(self) -> tuple[float | None, float | None, float | None, float | None]:
-        """Return estimate, std_error, low and high where no record can match: 0 for a count, else NULL, as in SQL."""
+        """Return (estimate, std_error, low, high) if no record can match: zeros for a count, else NULLs, as in SQL."""
         return (0.0, 0.0, 0.0, 0.0) if self.kind in COUNTS else (None, None, None, None)
 
 
 @dataclass(frozen=True)
 class Lookup:
-    """A table of the analyst's own, joined to the release on quasi-identifiers.
+    """Describe a table of the analyst that is joined to the release on quasi-identifiers.
 
     Attributes:
         table: Where its copy lies in database ``lookups``.
-        names: How the query calls it.
-        keys: Pairs of a column of its own and a column of the release, which are equal.
-        keeps_unmatched: Whether records stay that it has no row for (LEFT JOIN).
+        names: The parts of the name by which the query calls it.
+        alias: Its alias in the query.
+        keys: Pairs (column of the table, column of the release) that must be equal.
+        columns: The names of its columns.
+        keeps_unmatched: Whether records without a row in the table remain (LEFT JOIN).
     """
 
     table: str
@@ -139,7 +143,7 @@ class Lookup:
     keeps_unmatched: bool = False
 
     def inner_name(self, name: str) -> str:
-        """Return the name of a column of the lookup beside those of the release."""
+        """Return the name that a column of the lookup has inside privsql, beside the columns of the release."""
         return f"{self.alias}.{name}"
 
 
@@ -165,7 +169,7 @@ class CountQuery:
 
     @property
     def is_exact(self) -> bool:
-        """Return whether no sensitive column is involved, so that the release holds the true answer."""
+        """Return whether the question is about no sensitive column, so that the release holds the true answer."""
         return self.measure.side == "qi" and not (
             self.filters["sa"] or self.terms["sa"] or any(group.side == "sa" for group in self.groups)
         )
@@ -179,7 +183,7 @@ class CountQuery:
         return replace(self, terms={**self.terms, "qi": terms})
 
     def join_lookups(self, qit: exp.Table) -> exp.Expr:
-        """Return QIT with the columns of the lookups beside its own."""
+        """Return the join of table ``qit`` with the lookups."""
         if not self.lookups:
             return qit
         joined = exp.select(exp.Column(this=exp.Star(), table=exp.to_identifier("qit"))).from_(qit.copy().as_("qit"))
@@ -199,7 +203,7 @@ Terms = dict[Side, list[tuple[str, exp.Expr]]]
 
 
 def split_parts(root: exp.Expr | None, connective: type[exp.Connector] = exp.And) -> Iterator[exp.Expr]:
-    """Yield the conditions that ``root`` joins by AND, or by another connective; none of None."""
+    """Yield the conditions that ``root`` joins by AND, or by another connective; nothing if it is None."""
     rest = [root] if root is not None else []
     while rest:
         node = rest.pop()
@@ -212,15 +216,15 @@ def split_parts(root: exp.Expr | None, connective: type[exp.Connector] = exp.And
 
 
 def sides_of(root: exp.Expr, sides: Mapping[str, Side]) -> set[Side]:
-    """Return the sides that an expression is about; none for a constant."""
+    """Return the sides of all columns in an expression; empty for a constant."""
     return {sides[item.name] for item in root.find_all(exp.Column)}
 
 
 def split_condition(root: exp.Expr | None, sides: Mapping[str, Side]) -> tuple[Filters, Terms, exp.Expr | None]:
-    """Return filters, terms and predicate of a condition, as ``CountQuery`` has them.
+    """Split a condition into the ``filters``, ``terms`` and ``predicate`` of a ``CountQuery``.
 
     Args:
-        root: The condition, whose parts are reused.
+        root: The condition, whose parts are reused; None if there is none.
         sides: The side of each column, by its name.
     """
     filters: Filters = {"qi": [], "sa": []}
@@ -265,7 +269,14 @@ WINDOWS = 1_000  # the number of the first window function
 
 @dataclass(frozen=True)
 class Scope:
-    """The records that a SELECT is about and their groups; ``sides`` of all columns, by name."""
+    """Hold the records that a SELECT is about, and their groups.
+
+    Attributes:
+        groups: The keys of GROUP BY.
+        where: The condition on records; None if there is none.
+        lookups: The tables that are joined.
+        sides: The side of every column, by its name.
+    """
 
     groups: tuple[Group, ...] = ()
     where: exp.Expr | None = None
@@ -273,7 +284,12 @@ class Scope:
     sides: Mapping[str, Side] = field(default_factory=dict)
 
     def make_question(self, measure: Measure | None = None, among: exp.Expr | None = None) -> CountQuery:
-        """Return the question on records that also meet ``among``; by default on their number."""
+        """Return the question about these records.
+
+        Args:
+            measure: The aggregate function; None for their number.
+            among: A further condition on the records; None if there is none.
+        """
         conditions = [part for part in (self.where, among) if part is not None]
         root = exp.and_(*conditions) if conditions else None
         filters, terms, predicate = split_condition(root, self.sides)
@@ -281,25 +297,31 @@ class Scope:
         return query if query.is_exact else query.separate_null_amounts()
 
     def select_groups(self, chosen: Sequence[int]) -> Scope:
-        """Return the scope with some of its groups."""
+        """Return the scope with only the groups of these numbers."""
         return replace(self, groups=tuple(self.groups[i] for i in chosen))
 
 
 @dataclass(frozen=True)
 class AggregateCall:
-    """An aggregate function, over the records that meet ``among`` too; ``written``: as the query has it."""
+    """Hold an aggregate function of a query.
+
+    Attributes:
+        measure: The function.
+        among: The condition of its FILTER; None if there is none.
+        written: The function as the query writes it.
+    """
 
     measure: Measure
     among: exp.Expr | None
     written: str
 
     def as_question(self, scope: Scope) -> CountQuery:
-        """Return the question that it puts."""
+        """Return the question that the function asks about the records of ``scope``."""
         return scope.make_question(self.measure, self.among)
 
     @property
     def function(self) -> exp.Expr:
-        """Return the function as SQL."""
+        """Return the SQL of the function, with its FILTER."""
         if self.among is None:
             return self.measure.function
         return exp.Filter(this=self.measure.function, expression=exp.Where(this=self.among))
@@ -307,7 +329,7 @@ class AggregateCall:
 
 @dataclass(frozen=True)
 class Output:
-    """A column of the answer: its alias, empty for none, and its expression over groups and aggregates."""
+    """Hold a column of the answer: its alias, empty if it has none, and its expression over groups and aggregates."""
 
     alias: str
     expression: exp.Expr
@@ -316,25 +338,28 @@ class Output:
 
     @cached_property
     def aggregate_numbers(self) -> tuple[int, ...]:
-        """Return the numbers of the aggregate functions in it."""
+        """Return the numbers of the aggregate functions in the expression."""
         return list_aggregate_numbers(self.expression)
 
     @cached_property
     def single_aggregate(self) -> int | None:
-        """Return the number of the aggregate function that it is, if it is one and nothing else."""
+        """Return the number of the aggregate function if the expression is nothing else; None otherwise."""
         plain = self.expression.unnest()
         return self.aggregate_numbers[0] if isinstance(plain, exp.Column) and self.aggregate_numbers else None
 
 
 def list_aggregate_numbers(expression: exp.Expr) -> tuple[int, ...]:
-    """Return the numbers of the aggregate functions in an expression over an answer."""
+    """Return the numbers of the aggregate functions that an expression over an answer uses."""
     names = (item.name for item in expression.find_all(exp.Column))
     return tuple(dict.fromkeys(int(name[2:]) for name in names if name.startswith("a_")))
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A SELECT taken apart. ``sets``: the groups of each grouping set, by their numbers; one set of all without any."""
+    """Hold a SELECT that was taken apart.
+
+    ``sets`` has the grouping sets, as numbers of groups. Without GROUPING SETS it is one set of all groups.
+    """
 
     scope: Scope
     sets: tuple[tuple[int, ...], ...]
@@ -351,39 +376,47 @@ class Statement:
 
     @property
     def questions(self) -> list[CountQuery]:
-        """Return the question of each aggregate function, by all groups."""
+        """Return the question of each aggregate function, with all groups."""
         return [one.as_question(self.scope) for one in self.calls]
 
 
 class Lookups(Protocol):
-    """The tables that may be joined to the release."""
+    """Give access to the tables that may be joined to the release."""
 
     def find_table(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-        """Return where the table lies that a query calls by ``names``, and its columns; ``UsageError`` for none."""
+        """Return where the table that a query calls by ``names`` lies, and its columns.
+
+        Raises:
+            UsageError: There is no such table.
+        """
 
     def read_rows(self, query: exp.Select) -> list[tuple[Any, ...]]:
         """Return the rows of a SELECT over these tables, at most 10,001."""
 
     def answer_query(self, query: exp.Select) -> tuple[list[tuple[Any, ...]], bool]:
-        """Return the rows of a query to the release, without errors and bounds, and whether they are exact."""
+        """Answer a query to the release.
+
+        Returns:
+            The rows, without errors and bounds, and whether every row is exact.
+        """
 
 
 # SQL of questions -----------------------------------------------------------------------------------------------------
 
 
 def group_terms(query: CountQuery, side: Side) -> list[tuple[str, exp.Expr]]:
-    """Return groups and terms of one side, as (name, expression); groups are named g_0.. in the query's order."""
+    """Return the groups and terms of one side as (name, expression); groups are named g_0, g_1, .. in order."""
     groups = [(f"g_{i}", g.expression) for i, g in enumerate(query.groups) if g.side == side]
     return [*groups, *query.terms[side]]
 
 
 def select_terms(query: CountQuery, side: Side) -> list[exp.Expr]:
-    """Return ``group_terms`` as items of a SELECT list."""
+    """Return the expressions of ``group_terms`` with their names as aliases, for a SELECT list."""
     return [alias_as(expression.copy(), name) for name, expression in group_terms(query, side)]
 
 
 def side_holes(query: CountQuery) -> Holes:
-    """Return the holes for both sides: their terms and filters, the predicate over both, and the groups."""
+    """Return the values to fill into SQL for both sides: terms, filters, the joint predicate and the groups."""
     holes: Holes = {"predicate": query.predicate or exp.true()}
     holes["groups"] = [column(f"g_{i}") for i in range(len(query.groups))]
     for side, filters in query.filters.items():
@@ -392,20 +425,26 @@ def side_holes(query: CountQuery) -> Holes:
 
 
 def condition_holes(query: CountQuery) -> Holes:
-    """Return the holes for records that meet the conditions on quasi-identifiers, by group and term."""
+    """Return the values to fill into SQL that groups the records which meet the conditions on quasi-identifiers."""
     keys = [expression for _, expression in group_terms(query, "qi")]
     return {"terms": select_terms(query, "qi"), "keys": keys, "filter": all_of(query.filters["qi"])}
 
 
 def observation_holes(query: CountQuery) -> Holes:
-    """Return the holes for counting such records, and adding up their amounts, where a release lists their values."""
+    """Return the values to fill into SQL that counts such records and adds up their amounts by published value."""
     groups, amount = [column(name) for name, _ in group_terms(query, "qi")], query.measure.amount
     totals = [alias_as(exp.Sum(this=amount), "amounts")] if amount else []
     return condition_holes(query) | {"groups": groups, "totals": totals, "amounts": [column("amounts")] * len(totals)}
 
 
 def exact_statement(query: CountQuery, records: exp.Table, functions: Sequence[exp.Expr] = ()) -> exp.Query:
-    """Return the SQL of an answer that table ``records`` holds exactly; ``functions``: in place of its own."""
+    """Return the SQL for an answer that the table ``records`` holds exactly.
+
+    Args:
+        query: The question.
+        records: The table.
+        functions: The aggregate functions to compute; by default that of the question.
+    """
     condition = [*query.filters["qi"], *([query.predicate] if query.predicate is not None else [])]
     measures = [alias_as(one, f"a_{i}") for i, one in enumerate(functions or [query.measure.function])]
     holes: Holes = {"qit": query.join_lookups(records), "filter": all_of(condition), "measure": measures}
@@ -413,6 +452,6 @@ def exact_statement(query: CountQuery, records: exp.Table, functions: Sequence[e
 
 
 def exact_answer(db: Relations, query: CountQuery, records: exp.Table) -> list[Estimate]:
-    """Return the rows of an exact answer."""
+    """Compute the rows of an answer that the table ``records`` holds exactly."""
     rows = db.rows(exact_statement(query, records))
     return [exact_estimate(tuple(row[:-1]), None if row[-1] is None else as_number(row[-1])) for row in rows]

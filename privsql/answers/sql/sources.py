@@ -1,9 +1,9 @@
-"""Read an analyst's SELECT as one count query: resolve its names, write out derived tables, joins and subqueries.
+"""Read an analyst's SELECT as one count query: resolve its names, and write out derived tables, joins and subqueries.
 
-``FROM (SELECT ..) AS t``, WITH and joined subqueries that pass rows on are merged with the query around them. That a
-lookup's column equals one of the release is a key of it, wherever the query says so, and DISTINCT is GROUP BY.
-Subqueries over the analyst's own tables and over the release alone are answered before the query, and stand in it as
-constants.
+``FROM (SELECT ..) AS t``, WITH and joined subqueries that pass rows on are merged with the query around them. If the
+query says anywhere that a lookup's column equals one of the release, these columns become a key of the join. DISTINCT
+becomes GROUP BY. Subqueries over the analyst's own tables or over the release alone are answered first, and are
+replaced by constants.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ TOO_LARGE = "the query is too large once its {} written out; split it"
 
 @dataclass(frozen=True)
 class QueryTable:
-    """A table of the query.
+    """Describe a table of the query.
 
     Attributes:
         alias: The name by which the query calls it.
-        columns: What each of its columns stands for, by name.
-        label: The name that messages use.
+        columns: The expression that each of its columns stands for, by name.
+        label: The name of the table in messages.
     """
 
     alias: str
@@ -76,19 +76,19 @@ class QueryTable:
         return {fold_name(name): one for name, one in self.columns.items()}
 
     def explain_missing(self, name: str) -> UsageError:
-        """Return the error for a column that it lacks."""
+        """Return the error for a column that the table lacks."""
         near = suggest_name(name, self.columns) or ";"
         return UsageError(f"column {name!r} is not in {self.label}{near} it has {', '.join(self.columns)}")
 
 
 @dataclass
 class JoinedTables:
-    """The tables that a query and the derived tables in it join, by names of columns that are unique among all.
+    """Hold the tables that a query and its derived tables join. Columns have names that are unique among all of them.
 
     Attributes:
         sides: The side of every column.
         lookups: The analyst's own tables.
-        conditions: Those of joins and derived tables, which all records meet.
+        conditions: The conditions of joins and derived tables, which all records meet.
         reads_release: Whether the release is among the tables.
     """
 
@@ -98,7 +98,7 @@ class JoinedTables:
     reads_release: bool = False
 
     def add_lookup(self, lookup: Lookup) -> QueryTable:
-        """Return a table of the analyst's own as one of the query."""
+        """Add a table of the analyst, and return it as a table of the query."""
         columns = {name: column(lookup.inner_name(name)) for name in lookup.columns}
         taken = {fold_name(name) for name in self.sides}
         for one in columns.values():
@@ -109,7 +109,7 @@ class JoinedTables:
         return QueryTable(lookup.alias, columns, lookup.alias)
 
     def find_key(self, lookup: Lookup, part: exp.Expr) -> tuple[str, str] | None:
-        """Return the lookup's column and the quasi-identifier of the release that a condition says are equal."""
+        """Return the lookup's column and the quasi-identifier that a condition equates; None for other conditions."""
         if not _is_column_equality(part):
             return None
         names = (part.this.name, part.expression.name)
@@ -121,7 +121,7 @@ class JoinedTables:
         return None
 
     def take_keys(self, where: exp.Expr | None) -> exp.Expr | None:
-        """Give each lookup its keys out of all conditions; return the others."""
+        """Move the conditions that are keys of a lookup to that lookup, and return the remaining condition."""
         if not self.lookups and not self.conditions:
             return where
         rest = [part for one in (*self.conditions, where) for part in split_parts(one)]
@@ -139,7 +139,7 @@ class JoinedTables:
 
 
 def _is_column_equality(part: exp.Expr) -> bool:
-    """Return whether a condition says that two columns are equal."""
+    """Return whether a condition equates two columns."""
     return isinstance(part, exp.EQ) and all(isinstance(side, exp.Column) for side in part.iter_expressions())
 
 
@@ -153,7 +153,7 @@ INSIDE = "inside"  # marks columns that were resolved
 
 
 class NameResolver:
-    """Resolves the names of a query over ``tables``; of a derived one aliases are known in the select list, too."""
+    """Resolve the names of a query over ``tables``. In a derived table, aliases are known in the select list, too."""
 
     def __init__(self, joined: JoinedTables, tables: Sequence[QueryTable] = (), *, is_derived: bool = False) -> None:
         self.joined, self.tables, self._is_derived = joined, list(tables), is_derived
@@ -176,7 +176,7 @@ class NameResolver:
         return parts
 
     def expand_stars(self, select: exp.Select) -> None:
-        """Put columns in place of ``*`` and ``table.*``, in place."""
+        """Replace ``*`` and ``table.*`` by the columns they stand for, in place."""
         expanded: list[exp.Expr] = []
         for item in select.expressions:
             prefix = fold_name(item.table) if isinstance(item, exp.Column) else ""
@@ -186,7 +186,7 @@ class NameResolver:
         select.set("expressions", expanded)
 
     def resolve_names(self, tree: exp.Select) -> None:
-        """Put columns under their names inside, in place of positions and aliases, too."""
+        """Replace names, positions and aliases by the unique names of their columns, in place."""
         for clause in ("expressions", "group", "having", "order"):  # whose items messages quote as they are written
             items = list_items(tree.args.get(clause))
             quoted = [item.unalias() for item in items]
@@ -231,7 +231,7 @@ class NameResolver:
         aliases: Mapping[str, exp.Expr],
         first: Collection[str] = (),
     ) -> None:
-        """Resolve GROUP BY, or an item of ORDER BY, which may name outputs by their positions."""
+        """Resolve GROUP BY, or an item of ORDER BY. Both may name outputs by their positions."""
         for item in list(clause.iter_expressions()) if clause is not None else ():
             place = output_position(item, len(outputs))
             if place is not None:
@@ -243,12 +243,12 @@ class NameResolver:
         self._bind_names(clause, aliases, first)
 
     def _bind_names(self, root: exp.Expr | None, aliases: Mapping[str, exp.Expr], first: Collection[str] = ()) -> None:
-        """Put the columns of an expression under their names inside, and what an alias stands for in its place.
+        """Replace the columns and aliases in an expression by what they stand for.
 
         Args:
             root: The expression, which changes in place.
-            aliases: What may be named besides columns, by folded name.
-            first: The aliases that come before columns.
+            aliases: The expressions that aliases stand for, by folded name.
+            first: The aliases that take precedence over columns of the same name.
         """
         added = 0
         for item in list(root.find_all(exp.Column)) if root is not None else ():
@@ -273,7 +273,11 @@ class NameResolver:
             raise UsageError(TOO_LARGE.format("aliases and subqueries are"))
 
     def _find_table(self, item: exp.Column) -> QueryTable | None:
-        """Return the table that has a column; ``UsageError`` where the named table lacks it, or several have it."""
+        """Return the table that has a column; None if no table has it and the query names no table.
+
+        Raises:
+            UsageError: The named table lacks the column, or several tables have it.
+        """
         name, prefix = fold_name(item.name), fold_name(item.table)
         owner = next((table for table in self.tables if fold_name(table.alias) == prefix), None)
         if fold_name(item.db) not in ("", *MAIN_SCHEMAS) or (prefix and owner is None):
@@ -299,13 +303,13 @@ LOOKUP_CLAUSES = {"expressions", "from_", "where", "distinct", "group", "having"
 
 @dataclass
 class QueryReader:
-    """Reads queries to one release, in place.
+    """Read queries to one release. The queries change in place.
 
     Attributes:
         release: The name of the release.
         roles: Its columns.
         lookups: The tables that may be joined to it.
-        check: Refuses what may not stand in the clauses of a query over rows.
+        check: A function that refuses what may not stand in the clauses of a query over rows.
     """
 
     release: str
@@ -314,7 +318,11 @@ class QueryReader:
     check: Callable[[exp.Select], None] = check_clauses
 
     def read_query(self, select: exp.Select) -> tuple[exp.Select, JoinedTables]:
-        """Return a query with its names resolved, and what it joins; ``UsageError`` for what is not supported."""
+        """Return a query with its names resolved, and the tables that it joins.
+
+        Raises:
+            UsageError: The query is not supported.
+        """
         _write_out_queries(select)
         return self._read_query(select)
 
@@ -340,13 +348,13 @@ class QueryReader:
         return in_order(select, self.roles.orders), names.joined
 
     def _start_names(self) -> NameResolver:
-        """Return the resolver of a query that reads no table yet."""
+        """Return the name resolver of a query that reads no table yet."""
         sides: dict[str, Side] = dict.fromkeys((field.name for field in self.roles.quasi_identifiers), "qi")
         sides |= dict.fromkeys((field.name for field in self.roles.sensitive), "sa")
         return NameResolver(JoinedTables(sides))
 
     def _read_rows(self, select: exp.Select, names: NameResolver) -> None:
-        """Resolve the names of a query over rows, whose tables are added to ``names``."""
+        """Resolve the names of a query over rows, and add its tables to ``names``."""
         refuse_others(select, CLAUSES)
         for join in list(select.args.get("joins") or ()):
             if isinstance(join.this, exp.Subquery) and not _passes_rows(join.this.this):
@@ -414,12 +422,12 @@ class QueryReader:
         return joined.add_lookup(Lookup(table, called, target.alias_or_name, (), names))
 
     def _refuse_itself(self) -> UsageError:
-        """Return the refusal of a release that is joined with itself: which records pair up is not known."""
+        """Return the error for a release that is joined with itself, since nobody knows which records would pair up."""
         instead = "GROUP BY the columns that pair records, and take COUNT(*) * (COUNT(*) - 1) / 2 for pairs"
         return UsageError(f"JOIN: {self.release} is the release itself, whose records are not paired; {instead}")
 
     def _join_unmatched(self, join: exp.Expr, names: NameResolver) -> None:
-        """Add a table that is joined on its keys alone, and keep the records that it has no row for."""
+        """Add a table that is joined by LEFT JOIN on its keys alone, so that records without a row in it remain."""
         joined, alias = names.joined, join.this.alias_or_name
         if not joined.reads_release:
             written = f"{names.tables[0].alias} LEFT JOIN {self.release}"
@@ -443,7 +451,13 @@ class QueryReader:
         return any(map(self._is_release, query.find_all(exp.Table)))
 
     def _join_answered(self, select: exp.Select, join: exp.Join, inner: exp.Select) -> None:
-        """Put the rows of a count query that is joined on its groups in WHERE; tools ask so for the largest groups."""
+        """Answer a count query that is joined on its groups, and put its rows into WHERE as a condition.
+
+        Tools write such joins to restrict a query to the largest groups.
+
+        Raises:
+            UsageError: The query uses other columns of the joined query, or the join is not by equality.
+        """
         alias = join.this.alias_or_name
         parts = list(split_parts(join.args.get("on")))
         names = [fold_name(item.alias_or_name or item.output_name) for item in inner.expressions]
@@ -476,7 +490,7 @@ class QueryReader:
     # Subqueries in expressions ---
 
     def _answer_subqueries(self, select: exp.Select) -> None:
-        """Put constants in place of subqueries in expressions, or FILTER."""
+        """Replace the subqueries in expressions by constants, or by FILTER."""
         self._fold_scalars(select)
         for clause in PARTS:
             for node in _find_subqueries(select.args.get(clause)):
@@ -498,7 +512,7 @@ class QueryReader:
                 node.replace(as_constant(rows[0][0]))
 
     def _fold_scalars(self, select: exp.Select) -> None:
-        """Turn subqueries that are aggregates of the release into FILTER, in a query that has no groups."""
+        """Turn scalar subqueries that aggregate the release into aggregates with FILTER, if the query has no groups."""
         source, where = read_clause(select, "from_"), read_clause(select, "where")
         found = [node for node in _find_subqueries(select.expressions) if isinstance(node, exp.Subquery)]
         windows = any(item.find(exp.Window) for item in select.expressions)
@@ -523,7 +537,7 @@ class QueryReader:
             select.set("from_", exp.From(this=exp.Table(this=exp.to_identifier(self.release, quoted=True))))
 
     def _fold_scalar(self, node: exp.Subquery) -> exp.Expr | None:
-        """Return a subquery of one aggregate of the release with its condition in FILTER; None for any other."""
+        """Return a subquery of one aggregate of the release as an aggregate with FILTER; None for any other."""
         inner, names = node.this.copy(), self._start_names()
         others = [key for key, value in inner.args.items() if value and key not in ("expressions", "from_", "where")]
         if others or not isinstance(inner, exp.Select) or not self._reads_release(inner) or _find_counts(inner):
@@ -540,9 +554,11 @@ class QueryReader:
         return root
 
     def _read_subquery(self, query: exp.Expr) -> tuple[list[tuple[Any, ...]], bool]:
-        """Return the rows of a subquery, and whether they are exact: of the analyst's own tables, or of the release.
+        """Answer a subquery over the analyst's own tables or over the release.
 
-        Those of the release have no errors and bounds: as HAVING and LIMIT go by estimates.
+        Returns:
+            The rows, and whether they are exact. Rows of the release have no errors and bounds, as for HAVING and
+                LIMIT.
         """
         if not isinstance(query, exp.Select):
             raise UsageError(f"{shorten_sql(query)} is not supported; write one SELECT in the subquery")
@@ -563,7 +579,11 @@ class QueryReader:
         return rows, exact
 
     def _answer_exists(self, node: exp.Exists) -> exp.Expr:
-        """Return EXISTS over a table of the analyst's own as membership of the column that it is compared with."""
+        """Rewrite EXISTS over a table of the analyst as IN: the column that it is compared with is in a list of values.
+
+        Raises:
+            UsageError: EXISTS has another form.
+        """
         inner = node.this
         sources = _list_sources(inner) if isinstance(inner, exp.Select) else []
         if len(sources) != 1 or self._is_release(sources[0].this) or read_clause(inner, "where") is None:
@@ -591,7 +611,11 @@ class QueryReader:
 
 
 def _write_out_queries(tree: exp.Select) -> None:
-    """Put the queries that WITH names in place of their names; ``UsageError`` for those that are too large together."""
+    """Replace the names that WITH defines by their queries.
+
+    Raises:
+        UsageError: The queries become too large together.
+    """
     for select in list(tree.find_all(exp.Select))[::-1]:  # the innermost first
         table = read_clause(select, "from_")
         if isinstance(table, exp.Table) and table.args.get("joins"):
@@ -608,7 +632,7 @@ def _write_out_queries(tree: exp.Select) -> None:
 
 
 def _replace_tables(root: exp.Expr, queries: Mapping[str, exp.Select]) -> None:
-    """Put queries in place of the tables of their names."""
+    """Replace tables by the queries that have their names."""
     size = 0
     for table in list(root.find_all(exp.Table)) if queries else ():
         query = queries.get(fold_name(table.name)) if isinstance(table.this, exp.Identifier) and not table.db else None
@@ -621,13 +645,13 @@ def _replace_tables(root: exp.Expr, queries: Mapping[str, exp.Select]) -> None:
 
 
 def _list_sources(select: exp.Expr) -> list[exp.Expr]:
-    """Return FROM and the joins of a query, the table of each under ``this``."""
+    """Return FROM and the joins of a query. Each has its table under ``this``."""
     clause = select.args.get("from_")
     return [*([clause] if clause is not None else []), *(select.args.get("joins") or [])]
 
 
 def _explain_join(select: exp.Expr | None, alias: str) -> UsageError:
-    """Return why a lookup can't be joined as a query says."""
+    """Return the error that says why a query can't join a lookup as it does."""
     joins = (select.args.get("joins") if select is not None else None) or ()
     join = next((one for one in joins if fold_name(one.this.alias_or_name) == fold_name(alias)), exp.Join())
     for part in split_parts(join.args.get("on")):
@@ -639,14 +663,14 @@ def _explain_join(select: exp.Expr | None, alias: str) -> UsageError:
 
 
 def _find_counts(select: exp.Select) -> exp.Select | None:
-    """Return the count query that a query reads; None where it reads rows."""
+    """Return the count query that a query reads in FROM; None if it reads rows."""
     source = read_clause(select, "from_")
     inner = source.this if isinstance(source, exp.Subquery) else None
     return inner if isinstance(inner, exp.Select) and not _passes_rows(inner) else None
 
 
 def _passes_rows(select: exp.Expr) -> bool:
-    """Return whether a query passes rows on, neither grouped nor limited."""
+    """Return whether a query passes rows on, so that it is neither grouped nor limited."""
     sources = _list_sources(select)
     if not sources or any(select.args.get(clause) for clause in BEYOND_ROWS):
         return False
@@ -656,7 +680,7 @@ def _passes_rows(select: exp.Expr) -> bool:
 
 
 def _find_subqueries(clause: exp.Expr | Sequence[exp.Expr] | None) -> list[exp.Expr]:
-    """Return EXISTS, IN and scalar subqueries of a clause, the outermost of each."""
+    """Return the outermost EXISTS, IN and scalar subqueries of a clause."""
 
     def is_subquery(node: exp.Expr) -> bool:
         return isinstance(node, exp.Exists | exp.Subquery) or (
@@ -667,7 +691,7 @@ def _find_subqueries(clause: exp.Expr | Sequence[exp.Expr] | None) -> list[exp.E
 
 
 def _add_filter(node: exp.Expr, condition: exp.Expr) -> exp.Expr:
-    """Return an aggregate function over the records that meet one more condition."""
+    """Return an aggregate function over the records that also meet ``condition``."""
     if isinstance(node, exp.Filter):
         return exp.Filter(this=node.this.copy(), expression=exp.Where(this=exp.and_(condition, node.expression.this)))
     return exp.Filter(this=node.copy(), expression=exp.Where(this=condition.copy()))
@@ -683,13 +707,17 @@ LATER = ("limit", "offset")
 
 
 def list_grouped(select: exp.Select) -> list[exp.Expr]:
-    """Return what GROUP BY ALL groups by: the outputs without aggregates that read a column, else all of these."""
+    """Return what GROUP BY ALL groups by.
+
+    These are the outputs without aggregates that read a column. If there are none, they are all outputs without
+    aggregates.
+    """
     items = [item for item in (one.unalias() for one in select.expressions) if not find_aggregates(item)]
     return [item for item in items if item.find(exp.Column)] or items
 
 
 def expand_group_all(select: exp.Select) -> None:
-    """Write out GROUP BY ALL, in place: a query around may drop some of the columns, and groups stay."""
+    """Write out GROUP BY ALL in place, because an outer query may drop some columns while the groups must stay."""
     group = select.args.get("group")
     if group is not None and group.args.get("all"):
         items = [item.copy() for item in list_grouped(select)]
@@ -697,7 +725,11 @@ def expand_group_all(select: exp.Select) -> None:
 
 
 def merge_outer(outer: exp.Select, inner: exp.Select) -> exp.Select:
-    """Return a query over the result of another one in that, whose names are resolved."""
+    """Merge a query over the result of an inner query into that inner query, whose names are resolved.
+
+    Raises:
+        UsageError: The outer query is not supported.
+    """
     if any(inner.args.get(key) for key in LATER):
         raise UsageError("LIMIT inside a subquery is not supported; put it at the end")
     expand_group_all(inner)
@@ -758,9 +790,12 @@ def merge_outer(outer: exp.Select, inner: exp.Select) -> exp.Select:
 def _sum_results(
     outer: exp.Select, inner: exp.Select, results: Mapping[str, exp.Expr], calls: Sequence[exp.Expr]
 ) -> bool:
-    """Turn sums of counts and of sums into counts and sums of fewer groups, in place; return whether all are such.
+    """Turn sums of inner counts and sums into counts and sums over fewer groups, in place.
 
     ``SUM(n)`` becomes ``n``, whose name still stands for the inner aggregate.
+
+    Returns:
+        Whether all aggregate functions could be turned; if not, nothing has changed.
     """
     group, outer_group = inner.args.get("group"), outer.args.get("group")
     beyond = any(inner.args.get(key) for key in ("having", "qualify", "distinct", "order"))
@@ -784,7 +819,11 @@ def _sum_results(
 
 
 def _spread_aggregates(outer: exp.Select, calls: Sequence[exp.Expr]) -> None:
-    """Turn aggregate functions over a result into window functions, in place; one row of each group remains."""
+    """Turn aggregate functions over a result into window functions in place, and keep one row of each group.
+
+    Raises:
+        UsageError: There is an aggregate function or a GROUP BY that can't be turned.
+    """
     group, having = outer.args.get("group"), read_clause(outer, "having")
     calls = [node for node in calls if not node.find_ancestor(exp.Window)]
     if not calls and group is None:
@@ -808,7 +847,7 @@ MOMENTS = {dt.datetime: "TIMESTAMP", dt.date: "DATE", dt.time: "TIME"}
 
 
 def as_constant(value: object) -> exp.Expr:
-    """Return a value as SQL."""
+    """Return a Python value as an SQL constant."""
     if value is None or isinstance(value, int | Decimal):
         return exp.convert(value)
     if isinstance(value, float):
@@ -819,5 +858,5 @@ def as_constant(value: object) -> exp.Expr:
 
 
 def _is_among(left: exp.Expr, values: Sequence[object]) -> exp.Expr:
-    """Return ``left IN (..)``; of no values it is false."""
+    """Return the condition ``left IN (values)``; false if there are no values."""
     return exp.In(this=left, expressions=[as_constant(one) for one in values]) if values else exp.false()

@@ -59,7 +59,7 @@ ROLES = ("quasi_identifiers", "sensitive", "categories")  # lists of published c
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerRequest:
-    """A publisher's request as a ledger stores it: the specification without where its source and release lie."""
+    """Hold a publisher's request as the ledger stores it: a specification without the places of source and release."""
 
     name: str
     target: str
@@ -86,44 +86,47 @@ class LedgerRequest:
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Return the names of these columns in the source."""
+        """Return the names in the source of all columns that have a role."""
         return tuple(name for key in ROLES for name in self.spec["columns"].get(key, ()))
 
     @property
     def person_column(self) -> str:
-        """Return the column that names persons, "" for none."""
+        """Return the column that names persons; empty if there is none."""
         return fold_name(self.spec["source"].get("person") or "")
 
     @property
     def promised_person(self) -> str | None:
-        """Return the column of persons if the release has one record of each; None if it promises for records."""
+        """Return the column of persons if the release has one record of each person; None if it promises per record."""
         return None if self.spec["source"].get("persons") == "count" else self.person_column or None
 
     @property
     def determining_parts(self) -> list[Any]:
-        """Return the parts that determine a release, besides the records and the key."""
+        """Return the parts of the request that, together with the records and the key, determine the release."""
         order = self.spec.get("release", {}).get("order") or "stream"
         return [self.spec["columns"], self.spec["mechanism"], *([order] if order != "stream" else [])]
 
     @property
     def composition(self) -> Composition:
-        """Return how releases by its algorithm combine with others."""
+        """Return the rule by which releases of this algorithm combine with others."""
         return get_mechanism(self.mechanism, self.algorithm).composition
 
     @property
     def unit(self) -> Unit | None:
-        """Return the unit that its budget protects; None if it spends none."""
+        """Return the unit that the budget protects; None if the release spends no budget."""
         composition = self.composition
         return composition.unit if isinstance(composition, BudgetComposition) else None
 
     def is_of(self, population: Iterable[str]) -> bool:
-        """Return whether the release is of a population, by its name."""
+        """Return whether the release is about a population, judged by the population's names."""
         return is_same_population(self.population, population)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerEntry(LedgerRequest, Outcome):
-    """One release in the ledger. ``composes`` says what it and its predecessors guarantee together."""
+    """Hold one release as the ledger records it.
+
+    ``composes`` states in words what the release and earlier releases of the same people guarantee together.
+    """
 
     number: int
     made: str
@@ -149,19 +152,24 @@ class LedgerEntry(LedgerRequest, Outcome):
 
     @staticmethod
     def from_request(request: LedgerRequest, **fields: Any) -> LedgerEntry:
-        """Return the entry of a request; ``fields`` are the fields that the request does not have."""
+        """Return the entry of a request.
+
+        Args:
+            request: The request.
+            **fields: The fields of the entry that the request does not have.
+        """
         made = datetime.now(UTC).isoformat(timespec="seconds")
         return LedgerEntry(**vars(request), made=made, **fields)
 
     @staticmethod
     def from_event(fields: Mapping[str, Any]) -> LedgerEntry:
-        """Return the entry that an event has written down."""
+        """Return the entry from the fields of its event."""
         known = {one.name: fields[one.name] for one in dataclass_fields(LedgerEntry)}
         known |= {key: tuple(fields[key]) for key in ("population", "counters")}
         return LedgerEntry(**{**known, "rows": RecordSummary(**fields["rows"])})
 
     def as_event(self) -> Event:
-        """Return the event that writes it down."""
+        """Return the event that records this entry in the ledger."""
         return "release", asdict(self)
 
     def as_json(self) -> dict[str, Any]:
@@ -169,7 +177,7 @@ class LedgerEntry(LedgerRequest, Outcome):
         return {key: value for key, value in asdict(self).items() if key not in PRIVATE}
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield all that the ledger says of the release to people."""
+        """Yield the lines for people on all that the ledger holds of the release."""
         facts = self.as_json() | {"population": ", ".join(self.population), "spec": None}
         yield pairs((key.replace("_", " "), one) for key, one in facts.items() if one not in (None, "", False, {}))
 
@@ -182,7 +190,7 @@ class LedgerEntry(LedgerRequest, Outcome):
 
     @property
     def day(self) -> date:
-        """Return when it was made."""
+        """Return the date on which the release was made."""
         return date.fromisoformat(self.made[:10])
 
     @property
@@ -193,13 +201,13 @@ class LedgerEntry(LedgerRequest, Outcome):
 
 @dataclass(frozen=True)
 class Book:
-    """A ledger as it was read.
+    """Hold the contents of a ledger as they were read.
 
     Attributes:
-        events: How many events the file holds.
-        releases: The releases by number.
-        caps: The caps by the folded name of a population.
-        elsewhere: The other ledgers in which the releases of a population stand.
+        events: The number of events in the file.
+        releases: The releases by their numbers.
+        caps: The caps by the name of a population, with letters of one case.
+        elsewhere: For the names of a population, the other ledger that records its releases.
     """
 
     events: int = 0
@@ -209,9 +217,14 @@ class Book:
 
     @staticmethod
     def from_rows(rows: Sequence[tuple[str, str]], before: int | None = None) -> Book:
-        """Return the ledger of events, (kind, JSON); ``EngineError`` if they are damaged, or of another format.
+        """Return the book that results from the events of a ledger.
 
-        ``before``: the number of a release; its events and all later ones are left out.
+        Args:
+            rows: The events in order, as (kind, JSON).
+            before: The number of a release. Its event and all later events are left out. None to apply all events.
+
+        Raises:
+            EngineError: An event is damaged, or the ledger has another format.
         """
         try:
             events = [(kind, json.loads(text)) for kind, text in rows]
@@ -223,7 +236,11 @@ class Book:
             ) from error
 
     def with_events(self, events: Sequence[Event]) -> Book:
-        """Return the book after events that are not among its own yet."""
+        """Return the book after some more events.
+
+        Raises:
+            EngineError: An event states another format of ledgers.
+        """
         book = Book(self.events, dict(self.releases), dict(self.caps), dict(self.elsewhere))
         for kind, fields in events:
             match kind:
@@ -267,25 +284,26 @@ class Book:
 
     @property
     def live_entries(self) -> list[LedgerEntry]:
-        """Return the releases that are not withdrawn."""
+        """Return the releases that were not withdrawn."""
         return [entry for entry in self.entries if not entry.withdrawn]
 
     def list_of_population(self, population: Sequence[str]) -> list[LedgerEntry]:
-        """Return the releases of a population, withdrawn ones included."""
+        """Return the releases of a population, including withdrawn ones."""
         return [entry for entry in self.entries if entry.is_of(population)]
 
     def find_other_ledger(self, population: Sequence[str]) -> Path | None:
-        """Return the latest other ledger that holds releases of a population; None if there is none."""
+        """Return the other ledger that most recently recorded a release of a population; None if there is none."""
         others = [path for of, path in self.elsewhere.items() if is_same_population(of, population)]
         return others[-1] if others else None
 
     def list_caps(self, population: Sequence[str]) -> list[Cap]:
-        """Return the caps of a population, one for each of its names that has one."""
+        """Return the caps of a population: one for each of its names that has a cap."""
         return [self.caps[name.casefold()] for name in population if name.casefold() in self.caps]
 
     def find_budget(self, population: Sequence[str]) -> Budget:
-        """Return what all releases of a population spend, for the unit that spent most, with its caps.
+        """Return the budget of a population: the spending of its releases, and its caps.
 
+        Releases that protect different units are added up separately, and the unit that spent most is returned.
         Withdrawn releases count, because their noise was drawn.
         """
         units: dict[Unit | None, list[Spending]] = {}
@@ -297,7 +315,14 @@ class Book:
 
 
 def make_cap(population: Iterable[str], epsilon: Fraction, delta: Fraction, by: str) -> Event:
-    """Return the event of a new cap of a population."""
+    """Return the event that sets a cap.
+
+    Args:
+        population: The names of the population.
+        epsilon: The most that its releases may spend together.
+        delta: The delta at which this epsilon is stated.
+        by: Who sets the cap.
+    """
     pair = {"epsilon": fraction_text(epsilon), "delta": fraction_text(delta)}
     return "cap", {"population": list(population), **pair, "by": by}
 
@@ -315,7 +340,7 @@ PAUSE = 0.02  # seconds between two tries
 
 
 def path_of(spec: Spec) -> Path | None:
-    """Return the ledger that records a publication; None if the specification switches it off."""
+    """Return the file of the ledger that a specification names; None if the specification switches the ledger off."""
     ledger = spec.ledger
     if ledger is None:
         return default_path()
@@ -325,7 +350,7 @@ def path_of(spec: Spec) -> Path | None:
 
 
 def default_path() -> Path:
-    """Return the user's own ledger: ``PRIVSQL_LEDGER``, a file or a folder, or in the state folder of the system."""
+    """Return the user's own ledger, as ``PRIVSQL_LEDGER`` names it, else in the system's folder for state."""
     setting = os.environ.get(VARIABLE)
     if setting:
         path = Path(setting).expanduser().resolve()
@@ -337,12 +362,12 @@ def default_path() -> Path:
 
 
 def key_of(path: Path) -> Path:
-    """Return the file with the secret from which the keys of releases follow."""
+    """Return the file that holds a ledger's secret, from which the keys of releases are derived."""
     return path.with_suffix(".key")
 
 
 def get_secret(path: Path) -> Key:
-    """Return the secret of a ledger, and make one if there is none. The ledger itself may not exist yet.
+    """Return the secret of a ledger. A secret is made if there is none and the ledger has no events yet.
 
     Raises:
         EngineError: The ledger has lost its secret. A new one would not find any of its records again.
@@ -359,16 +384,24 @@ def get_secret(path: Path) -> Key:
 
 
 def list_unfinished_keys(path: Path) -> list[Path]:
-    """Return the unfinished files of a ledger's secret, which are leftovers unless a process has the ledger open."""
+    """Return files in which a process began to write a ledger's secret.
+
+    They are leftovers, unless a process has the ledger open.
+    """
     beginning = f".{key_of(path).name}."
     return [one for one in path.parent.glob(".*") if one.name.startswith(beginning)]
 
 
 @contextmanager
 def lock_ledger(path: Path, *, alone: bool) -> Iterator[None]:
-    """Lock the ledger for this process: ``alone`` to write, or shared to read. Waits for other processes.
+    """Lock the ledger for this process, after waiting for other processes.
 
-    Raises ``EngineError`` after ``PATIENCE``, or where the ledger's folder can't be written.
+    Args:
+        path: The ledger.
+        alone: True to write; false to read, which several processes may do at once.
+
+    Raises:
+        EngineError: Another process held the ledger for ``PATIENCE`` seconds, or the ledger's folder can't be written.
     """
     descriptor = _open_lock(path)
     try:
@@ -384,7 +417,7 @@ def lock_ledger(path: Path, *, alone: bool) -> Iterator[None]:
 
 
 def is_default_writable() -> bool:
-    """Return whether there is a place for the user's own ledger, and it can be written to."""
+    """Return whether the user's own ledger has a place, and that place can be written."""
     try:
         os.close(_open_lock(default_path()))
     except EngineError:
@@ -393,7 +426,11 @@ def is_default_writable() -> bool:
 
 
 def _open_lock(path: Path) -> int:
-    """Return the open file beside a ledger that processes lock."""
+    """Open the lock file beside a ledger, and return its descriptor.
+
+    Raises:
+        EngineError: The ledger's folder can't be written.
+    """
     try:
         if not path.parent.is_dir():  # a folder that is there keeps its mode
             path.parent.parent.mkdir(parents=True, exist_ok=True)
@@ -406,7 +443,7 @@ def _open_lock(path: Path) -> int:
 
 
 def _tighten_modes(path: Path) -> None:
-    """Remove other users' rights to the ledger's files, which a copy may have."""
+    """Remove the rights of other users to the ledger's files. A copied ledger may have such rights."""
     for file in (path, log_of(path)):
         try:
             mode = file.stat().st_mode
@@ -437,9 +474,15 @@ COLUMNS = {
 
 @contextmanager
 def open_for_reading(db: Container, path: Path, *, before: int | None = None) -> Iterator[Book]:
-    """Attach a ledger as database ``ledger`` for reading; yield an empty book if there is none yet.
+    """Attach a ledger as database ``ledger`` for reading, and yield its contents; an empty book if it does not exist.
 
-    ``before``: the number of a release, as of which the book is read.
+    Args:
+        db: The session.
+        path: The ledger.
+        before: The number of a release; the book is as it was before that release. None for the present book.
+
+    Raises:
+        EngineError: The ledger is in use, damaged or not a ledger.
     """
     if not path.exists():  # nor its folder, perhaps, which nobody need be able to make
         yield Book()
@@ -454,7 +497,10 @@ def open_for_reading(db: Container, path: Path, *, before: int | None = None) ->
 
 @contextmanager
 def open_for_writing(db: EngineSession, path: Path) -> Iterator[Book]:
-    """Attach a ledger for writing, and make it if it is not there; ``db.in_transaction`` makes one step."""
+    """Attach a ledger as database ``ledger`` for writing, and yield its contents; make it if it does not exist.
+
+    Write inside ``db.in_transaction``, so that all changes are made together or not at all.
+    """
     with lock_ledger(path, alone=True), private:
         is_new = not path.exists()
         db.attach(path, LEDGER, read_only=False)
@@ -471,7 +517,7 @@ def open_for_writing(db: EngineSession, path: Path) -> Iterator[Book]:
 
 
 def replay_wal(path: Path) -> None:
-    """Remove the unfinished files of killed processes, and take their last whole transaction into the ledger."""
+    """Bring the last whole transaction of a killed process into the ledger, and remove the files that it left."""
     with suppress(EngineError):  # where it can't be written, it is read as it is
         if list_unfinished_keys(path):
             with lock_ledger(path, alone=True):
@@ -483,7 +529,7 @@ def replay_wal(path: Path) -> None:
 
 
 def _is_empty(db: Container) -> bool:
-    """Return whether the attached file is empty: new, or left by a process that was killed when it made it."""
+    """Return whether the attached file has no tables: it is new, or the process that made it was killed."""
     try:
         db.list_fields(EVENTS)
     except UsageError:
@@ -492,7 +538,16 @@ def _is_empty(db: Container) -> bool:
 
 
 def read_book(db: Container, path: Path, before: int | None = None) -> Book:
-    """Read the attached ledger, or what it held before a release; ``EngineError`` if it is none, or unreadable."""
+    """Read the attached ledger.
+
+    Args:
+        db: The session that has attached it.
+        path: The file, for messages.
+        before: The number of a release; the book is as it was before that release. None for the present book.
+
+    Raises:
+        EngineError: The file is not a ledger, or can't be read.
+    """
     events = exp.select(column("kind"), column("content")).from_(EVENTS).order_by(column("event"))
     try:
         return Book.from_rows([(kind, text) for kind, text in db.rows(events)], before)
@@ -505,7 +560,13 @@ def read_book(db: Container, path: Path, before: int | None = None) -> Book:
 
 
 def write_events(db: EngineSession, known: Book, *events: Event) -> None:
-    """Add events to the attached ledger, after those that ``known`` holds."""
+    """Append events to the attached ledger.
+
+    Args:
+        db: The session that has attached the ledger for writing.
+        known: The book as it was read; the new events are numbered after its events.
+        *events: The events.
+    """
     now = datetime.now(UTC).isoformat(timespec="seconds")
     numbers = list(range(known.events, known.events + len(events)))
     texts = [json.dumps({"at": now, **what}) for _, what in events]
@@ -516,22 +577,22 @@ def write_events(db: EngineSession, known: Book, *events: Event) -> None:
 
 
 def add_rows(db: EngineSession, into: exp.Table, number: int, rows: exp.Expr) -> None:
-    """Add rows of a release to a table of the attached ledger."""
+    """Append rows to a table of the attached ledger, under the number of a release."""
     names = [one.split()[0] for one in COLUMNS[into].split(", ")[1:]]
     db.append_rows(into.name, exp.select(exp.Literal.number(number), *map(column, names)).from_(rows), into=LEDGER)
 
 
 def rows_of(entry: LedgerEntry, rows: exp.Table) -> exp.Select:
-    """Return the rows of a release in a table of the attached ledger."""
+    """Return the query for the rows that a table of the attached ledger holds of a release."""
     return all_rows(rows).where(column("number").eq(entry.number))
 
 
 def known_values(entries: Sequence[LedgerEntry], kind: str) -> exp.Query:
-    """Return (id, value) of all records that some releases hold, values of type ``kind``."""
+    """Return the query for (id, value) of all records of some releases, with the values cast to SQL type ``kind``."""
     value = exp.cast(column("value"), kind, dialect=DIALECT)
     return fill("ledger/values", {"subjects": SUBJECTS, "among": select_releases(entries), "value": value})
 
 
 def select_releases(entries: Sequence[LedgerEntry]) -> exp.Expr:
-    """Return the predicate of ``sql/ledger`` that chooses releases."""
+    """Return the condition that restricts the queries in ``sql/ledger`` to these releases."""
     return column("number", "s").isin(*(exp.Literal.number(entry.number) for entry in entries))

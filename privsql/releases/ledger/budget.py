@@ -18,9 +18,10 @@ NOTHING = Fraction(0)
 
 @dataclass(frozen=True)
 class Spending:
-    """What one release spends: epsilon, delta, and rho.
+    """State what one release spends.
 
-    ``rho`` is None for pure epsilon. A release with a delta is zero-concentrated differentially private and has a rho.
+    ``rho`` is the budget of zero-concentrated differential privacy, which every release with a delta has. It is None
+    for pure epsilon-differential privacy, where delta is 0.
     """
 
     epsilon: Fraction
@@ -36,9 +37,13 @@ class Spending:
 
 @dataclass(frozen=True)
 class Cap:
-    """The most that the releases of a population may spend together, converted at the cap's delta.
+    """Limit what the releases of a population may spend together.
 
-    ``stated`` tells whether the specification of the new release sets or lowers the cap.
+    Attributes:
+        population: The name of the population.
+        epsilon: The most that the releases may spend.
+        delta: The delta at which their spending is converted to an epsilon.
+        stated: Whether the specification of the new release sets or lowers this cap.
     """
 
     population: str
@@ -48,10 +53,14 @@ class Cap:
 
 
 def sum_spending(parts: Sequence[Spending], delta: Fraction) -> Fraction:
-    """Return the epsilon that releases spend together at one delta, which is above 0 if any has a rho.
+    """Return the epsilon that several releases spend together at one delta.
 
-    Pure epsilons add up. So do rhos, whose sum is converted once. The sum never falls when a release is added: every
-    term grows with the set of releases, because the delta stays.
+    Pure epsilons are added up. The rhos are added up too, and their sum is converted to an epsilon once. Adding a
+    release never lowers the result, because delta stays the same and every term grows.
+
+    Args:
+        parts: What each release spends.
+        delta: The delta; above 0 if any release has a rho.
     """
     pure = sum((one.epsilon for one in parts if one.rho is None), NOTHING)
     joint = max((one.convert(delta) for one in parts if one.rho is not None), default=NOTHING)
@@ -62,20 +71,20 @@ def sum_spending(parts: Sequence[Spending], delta: Fraction) -> Fraction:
 def choose_delta(parts: Iterable[Spending]) -> Fraction:
     """Return the delta at which releases without a cap are added up: the smallest above 0, or 0 if all are pure.
 
-    At the largest one the sum would fall when a release with a larger delta is added.
+    With the largest delta instead, adding a release with an even larger one could lower the sum.
     """
     return min((one.delta for one in parts if one.delta), default=NOTHING)
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The budget of some people: what earlier releases and a new one spend, and the caps on their sum.
+    """Hold the budget of some people: what earlier releases and a new one spend, and the caps on their sum.
 
     Attributes:
         earlier: What each earlier release has spent.
-        caps: All caps that hold for the sum.
-        new: What the new release would spend.
-        note: Why that differs from the epsilon of the new release, for messages.
+        caps: All caps on the sum.
+        new: What the new release would spend; nothing if there is no new release.
+        note: For messages: why ``new`` differs from the epsilon that the new release states.
     """
 
     earlier: tuple[Spending, ...]
@@ -90,28 +99,32 @@ class Budget:
 
     @property
     def delta(self) -> Fraction:
-        """Return the delta at which totals are stated."""
+        """Return the delta at which all totals are stated."""
         return choose_delta([*self.earlier, self.new]) if self.cap is None else self.cap.delta
 
     @property
     def spent(self) -> Fraction:
-        """Return what the earlier releases spend."""
+        """Return the epsilon that the earlier releases spend together."""
         return self._add_up(self.earlier, self.delta)
 
     @property
     def total(self) -> Fraction:
-        """Return what the earlier releases and the new one spend."""
+        """Return the epsilon that the earlier releases and the new one spend together."""
         return self._add_up([*self.earlier, self.new], self.delta)
 
     @staticmethod
     def _add_up(parts: Sequence[Spending], delta: Fraction) -> Fraction:
-        """Return the epsilon that releases spend together at a delta; 0 stands for the smallest delta of the parts."""
+        """Return the epsilon that releases spend together at a delta; 0 stands for their own smallest delta."""
         return sum_spending(parts, delta or choose_delta(parts))
 
     def require_fitting(self, spell: Callable[..., str]) -> None:
-        """Raise ``InfeasibleError`` if the new release exceeds a cap; the message has the command that allows it.
+        """Check that the new release fits under every cap.
 
-        ``spell`` returns a command on the ledger from its words.
+        Args:
+            spell: Returns the text of a ledger command from its words, for the message.
+
+        Raises:
+            InfeasibleError: A cap is exceeded. The message has the command that raises the cap far enough.
         """
         for cap in self.caps:
             needed = self.new.delta if cap.delta else max(one.delta for one in (*self.earlier, self.new))
@@ -135,7 +148,10 @@ class Budget:
 
 
 def _spell_remedy(spell: Callable[..., str], cap: Cap, epsilon: Fraction, delta: Fraction) -> str:
-    """Return the command that raises a cap to ``epsilon``, with the specification's epsilon if that is lower."""
+    """Return the command that raises a cap to ``epsilon``.
+
+    If the specification limits epsilon to less, the text also says how to change the specification.
+    """
     at = ("--delta", fraction_text(delta)) if delta else ()
     lowers = cap.stated and epsilon > cap.epsilon
     return spell("cap", cap.population, fraction_text(epsilon), *at) + (
@@ -144,6 +160,6 @@ def _spell_remedy(spell: Callable[..., str], cap: Cap, epsilon: Fraction, delta:
 
 
 def describe_cap(cap: str | None, delta: str) -> str:
-    """Return the most that may be spent at a delta, in words."""
+    """Return a cap in words, with its delta unless that is 0; ``cap`` is None if no cap is set."""
     most = "no cap is set" if cap is None else f"of at most {cap}"
     return most if delta == "0" else f"{most} (at delta {delta})"

@@ -75,7 +75,7 @@ PLACES = 6  # behind the point of an epsilon that a release states
 
 
 def spell_command(path: Path, *words: object) -> str:
-    """Return a quoted shell command on a ledger, which names the ledger's file unless that is the user's own.
+    """Return a quoted shell command on a ledger. It names the ledger's file unless that is the user's own.
 
     >>> spell_command(default_path(), "withdraw", 1), spell_command(default_path(), "cap", "clinic", "1/2")
     ('"privsql ledger withdraw 1"', '"privsql ledger cap clinic 1/2"')
@@ -88,14 +88,14 @@ def spell_command(path: Path, *words: object) -> str:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why no guarantee covers a publication beside earlier releases, as a code and in words."""
+    """State why no guarantee covers a publication together with earlier releases, as a code and in words."""
 
     reason: Reason
     beside: tuple[LedgerEntry, ...]
     words: str
 
     def state(self) -> Composed:
-        """Return what the release states of the refusal, where the publisher allows composition."""
+        """Return what the new release states about this refusal if the publisher allows composition nevertheless."""
         last = self.beside[-1]
         named = last.digest[:DIGITS_OF_RELEASE] or None
         return Composed(reason=self.reason, releases=len(self.beside), release=named, date=str(last.day))
@@ -103,23 +103,23 @@ class Refusal:
 
 @dataclass
 class RecordedPublication(Publication):
-    """A publication that the ledger knows of, with the releases of the same people."""
+    """Carry out a publication that is recorded in a ledger, beside earlier releases of the same people."""
 
     subjects: Subjects = field(init=False)
     verdicts: dict[int, Verdict] = field(default_factory=dict, init=False)
     crossing: list[LedgerEntry] = field(default_factory=list, init=False)  # whose budgets protect something else
 
     def _judge_entries(self, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
-        """Return the releases among ``entries`` that hold the same people, of any population."""
+        """Return those of the releases that hold people of this source. Their populations may have other names."""
         self.verdicts = self.subjects.judge_entries(entries)
         return [entry for entry in entries if self.verdicts[entry.number].is_same]
 
     def _refuse_crossing(self) -> list[Refusal]:
-        """Return the refusals because of earlier releases whose budgets protect something else.
+        """Return the refusals because of earlier releases whose budgets protect another unit than this release.
 
         Raises:
-            GuaranteeError: One of two releases protects values and the other has no budget, or there is a refusal and
-                composition is not allowed.
+            GuaranteeError: One of two releases protects values and the other has no budget. Or there is a refusal, and
+                the publisher does not allow composition.
         """
         refusals = list_crossing(self.request.stated.unit, self.crossing, self.request.ledger_path)
         if refusals:
@@ -160,10 +160,10 @@ CROSSING: dict[frozenset[str | None], Reason] = {
 
 
 def list_crossing(unit: Unit | None, entries: Sequence[LedgerEntry], path: Path) -> list[Refusal]:
-    """Return the refusals because of releases of the same people whose budgets protect something else.
+    """Return the refusals because of releases of the same people whose budgets protect another unit.
 
     Args:
-        unit: What the budget of the new release protects; None if it has no budget.
+        unit: The unit that the budget of the new release protects; None if it has no budget.
         entries: The other releases, none with the same unit.
         path: Their ledger.
 
@@ -184,7 +184,16 @@ def list_crossing(unit: Unit | None, entries: Sequence[LedgerEntry], path: Path)
 
 
 def refuse_exposed(stated: LedgerRequest, entries: Sequence[LedgerEntry], path: Path) -> None:
-    """Raise ``GuaranteeError`` if a sensitive column of one release is a quasi-identifier of the other one."""
+    """Check that no column is sensitive in one of these releases and a quasi-identifier in another.
+
+    Args:
+        stated: The request for the new release.
+        entries: The earlier releases of the same people; each is compared with the new one.
+        path: Their ledger.
+
+    Raises:
+        GuaranteeError: There is such a column.
+    """
     for one in entries:
         columns = [part.spec["columns"] for part in (stated, one)]
         public, protected = (
@@ -197,7 +206,11 @@ def refuse_exposed(stated: LedgerRequest, entries: Sequence[LedgerEntry], path: 
 
 
 def require_names(spec: Spec) -> None:
-    """Raise ``UsageError`` if a population has a cap and neither ids nor persons name its people."""
+    """Check that the people of a capped population can be recognized.
+
+    Raises:
+        UsageError: The source has neither ids nor persons.
+    """
     if spec.source.id is None and spec.source.person is None:
         raise UsageError(
             "a budget needs source.id or source.person: otherwise a copy of the source, as another population and with "
@@ -214,7 +227,10 @@ IMPURE = (
 
 @dataclass
 class BudgetPublication(RecordedPublication):
-    """A publication that spends a budget. The budget is spent before anything is drawn, even if the release fails."""
+    """Carry out a publication that spends a privacy budget.
+
+    The budget is recorded as spent before any noise is drawn, so it stays spent even if the release fails.
+    """
 
     budgets: list[Budget] = field(default_factory=list, init=False)  # its own, and that of values if it spends of one
 
@@ -227,16 +243,16 @@ class BudgetPublication(RecordedPublication):
         return Spending(composition.epsilon(params), composition.delta(params), composition.rho(params))
 
     def compare_earlier(self) -> None:
-        """Read from the ledger what was spent, and the caps."""
+        """Read from the ledger what earlier releases have spent, and the caps."""
         self.subjects = Subjects(self.db, self.source, self.request, chains=False)
         with open_for_reading(self.db, self.request.ledger_path) as book:
             self._take_budget(book)
 
     def require_covered(self) -> None:
-        """Spend the release's epsilon, after everything else that can be refused was checked.
+        """Record the release's epsilon as spent, after everything else that could refuse the release was checked.
 
         Raises:
-            InfeasibleError: The release would spend more than is left. Nothing can allow that.
+            InfeasibleError: The release would spend more than is left. No option allows that.
             GuaranteeError: Earlier releases forbid this one.
         """
         self.request.spec.implementation.plan(self.db, self.source, self.request.spec.mechanism)
@@ -249,7 +265,7 @@ class BudgetPublication(RecordedPublication):
             self._spend_epsilon(book, crossing)
 
     def _take_budget(self, book: Book) -> None:
-        """Read from an attached book what was spent, and the caps."""
+        """Work out from an attached book what earlier releases have spent, and the caps."""
         stated = self.request.stated
         self.replaced = self.request.find_replaced(book)
         live = [one for one in book.live_entries if one != self.replaced or not self.frees_replaced]
@@ -264,10 +280,12 @@ class BudgetPublication(RecordedPublication):
             require_names(self.request.spec)
 
     def _list_budgets(self, book: Book, sharing: Sequence[LedgerEntry]) -> list[Budget]:
-        """Return the budget of this release's unit, and that of values if the release protects presence beside them.
+        """Return the budgets that this release must fit: that of its own unit first.
+
+        If the release protects presence and releases of the same people protect values, the budget of values follows.
 
         Raises:
-            GuaranteeError: A budget of values has no delta, and a release here has one.
+            GuaranteeError: A budget of values has no delta, and a release that counts for it has one.
         """
         unit, new = self.request.stated.unit, self.spending
         presence = [one.spending for one in sharing if one.unit == "presence" and one.spending is not None]
@@ -287,7 +305,7 @@ class BudgetPublication(RecordedPublication):
         return [Budget(tuple(presence), caps, new), *([of_values] if crossing else [])]
 
     def _list_caps(self, book: Book, sharing: Sequence[LedgerEntry]) -> tuple[Cap, ...]:
-        """Return the caps of this population, as its specification sets them, and of populations that share people."""
+        """Return the caps on this population, as its specification changes them, and on others that share people."""
         stated, ledger = self.request.stated, self.request.spec.ledger
         caps = dict.fromkeys(cap for one in (stated, *sharing) for cap in book.list_caps(one.population))
         if ledger is None or ledger.epsilon is None:
@@ -300,7 +318,7 @@ class BudgetPublication(RecordedPublication):
         return (*new, *(one for one in caps if one not in own))
 
     def _spend_epsilon(self, book: Book, refusals: list[Refusal]) -> None:
-        """Write the release down, without a file yet, and the cap if this specification sets or lowers it."""
+        """Record the release before it has a file, and its cap if the specification sets or lowers one."""
         stated, budget, spending = self.request.stated, self.budgets[0], self.spending
         composes = f"epsilon {fraction_text(spending.epsilon)}; all together {fraction_text(budget.total)}"
         composes += f" at delta {float(budget.delta):g}" if budget.delta else ""
@@ -331,14 +349,14 @@ class BudgetPublication(RecordedPublication):
             write_events(self.db, book, *events)
 
     def record_release(self, path: Path, facts: Facts) -> None:
-        """Write down the digest of its file."""
+        """Record the digest of the release's file."""
         if self.entry is None:
             raise TypeError("nothing was spent")
         self.entry = replace(self.entry, digest=self.request.digest_target(path))
         self._append_events([("made", {"number": self.entry.number, "digest": self.entry.digest})])
 
     def as_facts(self) -> dict[str, Any]:
-        """Return the facts, with the epsilon that is spent. It includes this release once the ledger has it."""
+        """Return the ledger's facts, with the epsilon spent so far; this release counts once the ledger records it."""
         budget = self.budgets[0] if self.budgets else Budget((), self._list_caps(Book(), ()), self.spending)
         facts = {"epsilon": self.spending.epsilon, "spent": budget.spent if self.entry is None else budget.total}
         facts |= {"delta": budget.delta}
@@ -363,15 +381,15 @@ PREFIX = "put a prefix before them in source.query"
 
 @dataclass(frozen=True)
 class LedgerFindings:
-    """The ledger's verdict on a publication.
+    """Hold the ledger's verdict on a publication.
 
     Attributes:
         fresh: How many of the records are in no earlier release.
-        same: The numbers of the earlier releases of these people.
-        chain: Whether a guarantee covers these releases and this one.
-        again: The release that this one repeats; None if it repeats none.
-        composes: What the releases and this one guarantee together, in words.
-        refusal: Why nothing covers them; None if something does.
+        same: The numbers of the earlier releases that hold these people.
+        chain: Whether a guarantee covers these releases and the new one together.
+        again: The number of the release that this one repeats; None if it repeats none.
+        composes: In words, what these releases and the new one guarantee together.
+        refusal: Why no guarantee covers them together; None if one does.
         budgets: The numbers of the releases of these people that spend a budget.
     """
 
@@ -386,14 +404,17 @@ class LedgerFindings:
 
 @dataclass
 class GroupPublication(RecordedPublication):
-    """A publication whose guarantee is for one release, or for a chain of them."""
+    """Carry out a publication whose guarantee holds for one release, or for a chain of releases, without a budget."""
 
     book: Book = field(init=False)
     findings: LedgerFindings = field(init=False)
     content: str = field(default="", init=False)
 
     def compare_earlier(self) -> None:
-        """Compare with what was released, and hand the groups of a covered chain to the source's history."""
+        """Compare the records with earlier releases.
+
+        If a guarantee covers this release and a chain of them, the source's history receives their groups.
+        """
         self.subjects = Subjects(self.db, self.source, self.request, chains=self._chains)
         before = self.request.before
         with open_for_reading(self.db, self.request.ledger_path, before=before) as book:
@@ -405,7 +426,14 @@ class GroupPublication(RecordedPublication):
             chain = self._list_entries(self.findings.same)
 
             def fetch_earlier_groups(last: int) -> NDArray[np.int64]:
-                """Return the group of every record in the last releases (m, n), -1 where it was not in one."""
+                """Return the group of each record in each of the last releases.
+
+                Args:
+                    last: The number m of releases.
+
+                Returns:
+                    An array (m, n) for n records; -1 if a record was not in a release.
+                """
                 holes: Holes = {"records": TRACES, "position": self.db.row_number("r")}
                 with open_for_reading(self.db, self.request.ledger_path):
                     members = [{"members": rows_of(entry, SUBJECTS).subquery()} for entry in chain[-last:]]
@@ -424,7 +452,11 @@ class GroupPublication(RecordedPublication):
         self.statements = [one.state() for one in (*refusals, *crossing)]
 
     def require_covered(self) -> None:
-        """Compare with earlier releases; ``GuaranteeError`` if nothing covers both and composition is not allowed."""
+        """Compare the records with earlier releases, and refuse a release that no guarantee covers.
+
+        Raises:
+            GuaranteeError: No guarantee covers it and earlier releases, and the publisher does not allow composition.
+        """
         self.compare_earlier()
         if self.findings.again is None:
             self._refuse_crossing()
@@ -432,7 +464,7 @@ class GroupPublication(RecordedPublication):
             self._require_allowed("; ".join([self.findings.refusal.words, *self._list_remedies()]))
 
     def _list_remedies(self) -> list[str]:
-        """Return what the publisher can do instead of this publication."""
+        """Return the texts that say what the publisher can do instead."""
         last = self._list_entries(self.findings.same)[-1]
         verdict, remedies = self.verdicts[last.number], []
         if self.changes:
@@ -449,19 +481,25 @@ class GroupPublication(RecordedPublication):
 
     @property
     def key(self) -> Key:
-        """Return the publisher's key, or one derived from records and request, which repeats the release."""
+        """Return the publisher's key, or else the key derived from the ledger's secret, the records and the request.
+
+        With a derived key, the same request for the same records gives the same release again.
+        """
         if self.request.key is not None:
             return self.request.key
         return derive_release_key(get_secret(self.request.ledger_path), self.subjects.rows, self.request.stated)
 
     @property
     def repeats(self) -> bool:
-        """Return whether an earlier release is repeated, or covered together with this one."""
+        """Return whether this release repeats an earlier one, or a guarantee covers it together with earlier ones."""
         return self.findings.chain or self.findings.again is not None
 
     @property
     def frees_replaced(self) -> bool:
-        """Return whether the replaced release no longer counts: nobody has it, or this release is the same."""
+        """Return whether the release that this one replaces no longer counts.
+
+        That is so if nobody has received it, or if both releases have the same contents.
+        """
         again = self.book.releases.get(self.findings.again or 0)
         is_same = again is not None and self.replaced is not None and again.content == self.replaced.content
         return self.request.nobody_has_it or is_same
@@ -476,7 +514,7 @@ class GroupPublication(RecordedPublication):
     # What the ledger says ---
 
     def _assess_book(self, book: Book) -> LedgerFindings:
-        """Return the verdict of an attached book on this publication."""
+        """Return the verdict on this publication that follows from an attached book."""
         replaced = self.replaced if self.request.nobody_has_it else None
         alike = self._judge_entries([entry for entry in book.live_entries if entry != replaced])
         budgets = tuple(entry.number for entry in alike if entry.epsilon is not None)
@@ -499,7 +537,10 @@ class GroupPublication(RecordedPublication):
         return replace(found, composes=f"composition allowed by the publisher: {refusal.words}", refusal=refusal)
 
     def _cover_chain(self, same: Sequence[LedgerEntry]) -> str | None:
-        """Return what the releases and this one guarantee together; None if they disagree, or have no ids."""
+        """Return in words what earlier releases and this one guarantee together.
+
+        Return None if no guarantee covers them, because their requests differ or records have no ids.
+        """
         stated, params = self.request.stated, self.request.spec.mechanism
         composition = self.request.spec.implementation.composition
         if not isinstance(composition, GroupComposition) or not self.subjects.named:
@@ -517,11 +558,11 @@ class GroupPublication(RecordedPublication):
         return composition.covered([*(entry.algorithm for entry in same), stated.algorithm])
 
     def _is_of_records_after(self, same: Sequence[LedgerEntry]) -> bool:
-        """Return whether this release is one of records, and an earlier one has promised one record per person."""
+        """Return whether this release promises per record although an earlier one has promised per person."""
         return self.request.stated.promised_person is None and any(entry.promised_person for entry in same)
 
     def _is_repeat(self, entry: LedgerEntry) -> bool:
-        """Return whether a release has the same records, key and request."""
+        """Return whether an earlier release has the same records, key and determining parts of the request."""
         of_same = (entry.rows, entry.determining_parts) == (self.subjects.rows, self.request.stated.determining_parts)
         return of_same and entry.key == self.key.reference
 
@@ -550,11 +591,16 @@ class GroupPublication(RecordedPublication):
     # Writing ---
 
     def read_tables(self, db: Relations, tables: Columns) -> None:
-        """Take the digest of the tables: the same release again has the same."""
+        """Compute the digest of the tables, by which a repeated release is recognized."""
         self.content = digest_tables(db, tables, "release", ordered=db.keeps_order)
 
     def record_release(self, path: Path, facts: Facts) -> None:
-        """Write the release down, in one step; ``GuaranteeError`` if another one came meanwhile, or it is no repeat."""
+        """Record the release and its records in one transaction.
+
+        Raises:
+            GuaranteeError: Another process has published these people meanwhile, or a release that should repeat an
+                earlier one differs from it.
+        """
         held, digest, key = facts.count_waiting(), self.request.digest_target(path), self.key.reference
         with open_for_writing(self.db, self.request.ledger_path) as book:
             late = find_unwritten_events(book)
@@ -592,13 +638,26 @@ class GroupPublication(RecordedPublication):
 
 
 def derive_release_key(secret: Key, rows: RecordSummary, request: LedgerRequest) -> Key:
-    """Return the key of a release that follows from a ledger's secret: the same records and request have the same."""
+    """Derive the key of a release from the ledger's secret, the records and the request.
+
+    The same three always give the same key.
+    """
     request_text = json.dumps(request.determining_parts, sort_keys=True)
     return secret.derive_key(rows.records, rows.fingerprint, request_text)
 
 
 def restore_history(db: EngineSession, source: Records, spec: Spec, path: Path, entry: LedgerEntry) -> None:
-    """Give records what the ledger knew of them when a release was published: groups of earlier ones, and a setting."""
+    """Give the source what the ledger knew of its records when a release was published.
+
+    This is the history on which the release depended: the groups of earlier releases, and the setting.
+
+    Args:
+        db: The session.
+        source: The records; their ``history`` is set.
+        spec: The specification of the release.
+        path: The ledger.
+        entry: The ledger's entry of the release.
+    """
     if isinstance(spec.implementation.composition, GroupComposition):
         with open_for_reading(db, path) as book:
             replaced = book.releases.get(entry.replaces or 0)
@@ -630,7 +689,10 @@ def make_publication(db: EngineSession, source: Records, request: PublicationReq
 
 
 def find_ledger(db: EngineSession, spec: Spec) -> Path | None:
-    """Return the ledger that holds the releases of a population, else that of the specification; None without one."""
+    """Return the ledger that already records releases of the population, else the one that the specification names.
+
+    Return None if the specification switches the ledger off.
+    """
     path = path_of(spec)
     if path is None:
         return None
@@ -647,10 +709,13 @@ def find_ledger(db: EngineSession, spec: Spec) -> Path | None:
 
 
 def prepare_ledger(db: EngineSession, spec: Spec) -> Path | None:
-    """Return the ledger that records a release, and note its place in the user's own ledger.
+    """Return the ledger that will record a release, and note its place in the user's own ledger.
+
+    Returns:
+        The ledger; None if the specification switches it off.
 
     Raises:
-        UsageError: Earlier releases of the population stand in another ledger, or the source names no population.
+        UsageError: Another ledger records releases of the population, or the source names no population.
     """
     path = path_of(spec)
     if path is None:
@@ -671,7 +736,16 @@ def prepare_ledger(db: EngineSession, spec: Spec) -> Path | None:
 
 
 def require_ledger(spec: Spec | None, database: Path | None = None, *, exists: bool = True) -> Path:
-    """Return the ledger at ``database``, or of a specification, or of the user; ``UsageError`` if there is none."""
+    """Return the ledger at ``database``; if that is None, the ledger of the specification, or else the user's own.
+
+    Args:
+        spec: The specification; None for the user's own ledger.
+        database: The file of the ledger.
+        exists: Whether the ledger must exist already.
+
+    Raises:
+        UsageError: The specification switches the ledger off, or the ledger does not exist.
+    """
     path: Path | None = database or default_path()
     if spec is not None and database is None:
         with open_scratch() as db:
@@ -698,13 +772,13 @@ def require_ledger(spec: Spec | None, database: Path | None = None, *, exists: b
 def make_choice(
     db: EngineSession, request: PublicationRequest, *, publishing: bool, otherwise: Key | None = None
 ) -> PersonChoice | None:
-    """Return how a publication chooses records; None if it publishes all records of each person.
+    """Return the rule by which a publication chooses one record of each person; None if it publishes all records.
 
     Args:
-        db: An engine.
+        db: A session.
         request: The publication.
-        publishing: Whether to make the ledger's secret if there is none. A plan does not.
-        otherwise: The key of a plan before the first release; None for a fresh one.
+        publishing: Whether to make the ledger's secret if there is none. A plan does not make it.
+        otherwise: The key that a plan uses before the first release; None to draw one.
     """
     spec, path = request.spec, request.path
     if not spec.source.chooses_records or request.choice is not None:
@@ -719,10 +793,11 @@ def make_choice(
 def repeat_choice(
     db: EngineSession, spec: Spec, release: Target | None, manifest: Manifest, key_path: Path | None
 ) -> PersonChoice | None:
-    """Return the choice of records that a release has made, if its key is in the key file or in the ledger.
+    """Return the choice of records that a release has made, with its key from the key file or the ledger.
 
-    Otherwise return a choice by another key, whose reference is not the one that the manifest states. Return None if
-    the release publishes all records of each person.
+    Returns:
+        The choice; None if the release publishes all records of each person. If the key is in neither place, the choice
+            has another key, and its reference differs from the one that the manifest states.
     """
     if not spec.source.chooses_records:
         return None
@@ -737,16 +812,29 @@ def repeat_choice(
 
 
 def read_key(path: Path) -> Key:
-    """Return the key in a file; ``EngineError`` if there is none, since reading a release makes no key."""
+    """Return the key in a file. No key is made, because reading a release needs the existing one.
+
+    Raises:
+        EngineError: There is no key in the file.
+    """
     if not path.exists():
         raise EngineError(f"key file {path}: No such file or directory")
     return key_file(path)
 
 
 def _fetch_earlier_records(db: EngineSession, spec: Spec, path: Path | None, release: Target | None) -> pa.Table | None:
-    """Return (id, trace) of the records in releases of the population, or in those before ``release`` if it is given.
+    """Return a table (id, trace) of the records in earlier releases of the population.
 
-    Withdrawn releases count, so that the same ledger gives the same choice again later.
+    Withdrawn releases count, so that the same ledger later gives the same choice again.
+
+    Args:
+        db: A session.
+        spec: The specification.
+        path: The ledger; None if there is none.
+        release: A release that is made again; only releases before it count. None to count all.
+
+    Returns:
+        The table; None without a ledger, ids or earlier releases.
     """
     if path is None or spec.source.id is None:
         return None

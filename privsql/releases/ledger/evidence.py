@@ -36,14 +36,14 @@ SURE = 31  # -2 ln(1e-6 / 4): by Bernstein's inequality one of four tests is bey
 
 @dataclass(frozen=True)
 class CommonNames:
-    """Ids or persons that two releases have in common.
+    """Hold the ids or persons that two releases have in common.
 
     Attributes:
         kind: Whether these are ids or persons.
-        common: How many are in both releases.
-        names: How many the release with fewer of them has.
-        tells: Whether a person with another name is another person.
-        are_counters: Whether they could be mere numbering in both releases.
+        common: How many names are in both releases.
+        names: How many names the smaller release has.
+        tells: Whether different names always mean different people.
+        are_counters: Whether the names could be mere numbering in both releases.
     """
 
     kind: Kind
@@ -54,18 +54,21 @@ class CommonNames:
 
     @property
     def are_few(self) -> bool:
-        """Return whether other people could have so many names in common, such as two hospitals that number alike."""
+        """Return whether so few names are in common that the people could be others.
+
+        Two hospitals that number their patients alike have such names in common.
+        """
         return self.common <= FEW or self.common <= FEW_SHARE * self.names
 
 
 @dataclass(frozen=True)
 class TableSample:
-    """The records of a table with small hashes.
+    """Describe the records of a table whose hashes are below a limit.
 
     Attributes:
-        records: How many they are.
-        different: How many different ones they are.
-        often: How many of the different ones stand 1, 2, 3 and 4 times.
+        records: The number of these records.
+        different: The number of different ones among them.
+        often: How many of the different ones occur once, twice, three times and four times.
     """
 
     records: int
@@ -75,7 +78,16 @@ class TableSample:
 
 @dataclass(frozen=True)
 class CommonRecords:
-    """Two tables with the same column names, below the limits of both sketches; ``common`` different records."""
+    """Compare the records of two tables with the same column names.
+
+    Only records whose hashes are below the limits of both sketches are compared.
+
+    Attributes:
+        ours: The records of the new table.
+        theirs: The records of the earlier table.
+        common: How many different records are in both.
+        are_equal: Whether both tables consist of the same records.
+    """
 
     ours: TableSample
     theirs: TableSample
@@ -84,24 +96,25 @@ class CommonRecords:
 
     @property
     def exceed_chance(self) -> bool:
-        """Return whether more different records are in common than two samples of one population would have."""
+        """Return whether the tables share more different records than two samples of one population would."""
         if not (self.ours.records and self.theirs.records):
             return False
         sides = (self.ours, self.theirs), (self.theirs, self.ours)
         return self.are_equal or any(self._has_few_new(*side, terms) for side in sides for terms in TERMS)
 
     def _has_few_new(self, new: TableSample, known: TableSample, terms: int) -> bool:
-        """Return whether ``new`` has fewer different records outside ``known`` than chance would leave.
+        """Return whether ``new`` has fewer different records that ``known`` lacks than chance would give.
 
-        A sample of n records has N1, N2, .. different ones that stand once, twice, .. In a second sample of t n records
-        of the same population, so many different ones are expected that the first one has not:
+        Let a sample of n records have N1, N2, .. different records that occur once, twice, .. A second sample of t n
+        records from the same population is expected to have u different records that the first sample lacks:
 
             u = t N1 - t^2 N2 + t^3 N3 - ..      (Good and Toulmin, Biometrika 1956, who extend Turing's estimate)
 
-        An even number of terms expects too few, since x - x^2/2 + .. - x^2k/(2k)! <= 1 - e^-x. Of d different ones the
-        variance of their number is u (1 - u / d), and that of the estimate at most t^2 N1 + t^4 N2 + .. By Bernstein's
-        inequality x less than expected has at most the chance exp(-x^2 / 2 (variance + x / 3)). Both directions are
-        tested, because records that somebody has doubled look frequent in one of the two tables alone.
+        With an even number of terms the sum is at most u, since x - x^2/2 + .. - x^2k/(2k)! <= 1 - e^-x. Let d be the
+        number of different records of ``new``. The number of its records that ``known`` lacks has variance u (1 - u /
+        d), and the estimate of u has at most t^2 N1 + t^4 N2 + .. By Bernstein's inequality, a number x below its
+        expectation has a probability of at most exp(-x^2 / 2 (variance + x / 3)). The caller tests both directions,
+        because records that somebody has doubled look frequent in one of the two tables only.
         """
         ratio = Fraction(new.records, known.records)
         powers = [(ratio**times, number) for times, number in enumerate(known.often[:terms], 1)]
@@ -114,12 +127,12 @@ class CommonRecords:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What shows whether a release and a source hold the same people.
+    """Hold the observations that show whether a release and a source hold the same people.
 
     Attributes:
-        same_population: Whether the populations have a name in common.
-        named: Whether both have ids or persons.
-        spends: Whether one of the two spends a budget, which is a promise to every single person.
+        same_population: Whether their populations have a name in common.
+        named: Whether both have ids, or both have persons.
+        spends: Whether one of them spends a budget, which is a promise to every single person.
         names: The ids and persons in common.
         records: The records in common; None if they were not compared.
     """
@@ -133,15 +146,15 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The decision whether two releases hold the same people.
+    """State whether two releases hold the same people, and why.
 
-    The words stand in releases, so they hold no numbers of records.
+    Releases quote these words, so the words contain no numbers of records.
 
     Attributes:
-        why: The reason, for messages; empty if they hold different people.
-        kind: The names that show it, if names do.
+        why: The reason why they are the same people, for messages; empty if they are different people.
+        kind: Whether ids or persons show it; None if neither does.
         assumed: Whether it is only assumed, because nothing shows that the people are different.
-        few: Names in common that are few enough to be chance.
+        few: Names in common that are so few that they may be chance.
     """
 
     why: str = ""
@@ -151,7 +164,7 @@ class Verdict:
 
     @property
     def is_same(self) -> bool:
-        """Return whether both hold the same people: whatever makes them so has a reason."""
+        """Return whether both hold the same people."""
         return bool(self.why)
 
 
@@ -182,7 +195,13 @@ MOST = 2**20  # different records in a sketch
 
 @dataclass(frozen=True)
 class RecordSummary:
-    """Records of a source: how many, a fingerprint of all, and below which hash a sketch holds all of them."""
+    """Summarize the records of a source.
+
+    Attributes:
+        records: The number of records.
+        fingerprint: A digest of all records, which their order does not change.
+        limit: The sketch of the records holds all hashes below this limit.
+    """
 
     records: int
     fingerprint: str
@@ -191,9 +210,10 @@ class RecordSummary:
 
 @dataclass(frozen=True)
 class RecordSketch:
-    """The smallest hashes of records, (k,) ascending, and how many records have each (k,).
+    """Hold the smallest hashes of the records of a table.
 
-    The numbers of records have no common divisor. So a table in which every record stands twice has the sketch of the
+    It has k different hashes in ascending order (k,), and the number of records with each hash (k,). These numbers are
+    divided by their greatest common divisor. So a table in which every record occurs twice has the same sketch as the
     table itself.
     """
 
@@ -203,7 +223,7 @@ class RecordSketch:
 
     @staticmethod
     def collect(hashed: Iterable[HashedRecords]) -> RecordSketch:
-        """Collect the ``MOST`` smallest different hashes of 63 bits, in any order."""
+        """Build the sketch from hashes of 63 bits in any order; the ``MOST`` smallest different ones are kept."""
         kept: list[HashedRecords] = [_NO_HASHES]
         held, limit, total = 0, WHOLE, RecordSum()
         for found, times in hashed:
@@ -220,7 +240,12 @@ class RecordSketch:
 
     @staticmethod
     def collect_there(db: Relations, hashed: exp.Query) -> RecordSketch:
-        """Collect hashes (high, low) in the engine that has them; only a sketch of them is fetched."""
+        """Build the sketch inside the engine that holds the hashes, and fetch only the sketch.
+
+        Args:
+            db: The engine.
+            hashed: A query for the hashes, as two halves (high, low).
+        """
         db.create_table("record_hashes", hashed, title="Hashing the records")
         hashes = temp_table("record_hashes")
         total = sum_hashes(db, hashes)
@@ -244,11 +269,11 @@ class RecordSketch:
         return RecordSketch(hashes, divided, RecordSummary(total.records, total.fingerprint, limit))
 
     def as_table(self) -> pa.Table:
-        """Return (hash, records)."""
+        """Return the sketch as a table (hash, records)."""
         return pa.table({"hash": self.hashes, "records": self.records})
 
     def sample_below(self, limit: int) -> TableSample:
-        """Return the sample of records with hashes below a limit."""
+        """Return the sample of the records whose hashes are below a limit."""
         counts = self.records[: np.searchsorted(self.hashes, min(limit, WHOLE - 1))]
         often = (int((counts == times).sum()) for times in range(1, 5))
         return TableSample(int(counts.sum()), len(counts), tuple(often))
@@ -258,11 +283,14 @@ _NO_HASHES: HashedRecords = np.zeros(0, np.uint64), None
 
 
 def _keep_smallest(parts: Sequence[HashedRecords], limit: int) -> tuple[Hashes, Ints, int]:
-    """Return the ``MOST`` smallest different hashes, the sum of the counts of each, and below which limit they lie.
+    """Keep the ``MOST`` smallest different hashes.
 
     Args:
-        parts: Hashes, each with how many records have it; None for one each.
-        limit: The limit before.
+        parts: Arrays of hashes, each with the number of records per hash; None stands for one record each.
+        limit: The limit so far: all hashes below it are in ``parts``.
+
+    Returns:
+        The hashes, ascending; the number of records of each; and the new limit, below which no hash was dropped.
     """
     hashes = np.concatenate([one for one, _ in parts])
     order = None

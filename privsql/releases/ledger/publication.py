@@ -1,4 +1,4 @@
-"""One publication on its way through the ledger: its request, its entry, and whether it came into place."""
+"""Carry one publication through the ledger: its request, its entry, and whether the release came into place."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def find_unwritten_events(book: Book) -> list[Event]:
-    """Return the events that killed processes have not written."""
+    """Return the events that processes should have written about their releases but were killed before."""
     return [event for entry in book.live_entries if not entry.out for event in _settle_entry(book, entry)]
 
 
@@ -60,7 +60,10 @@ def _settle_entry(book: Book, entry: LedgerEntry) -> list[Event]:
 
 
 def make_arrival_events(entry: LedgerEntry) -> list[Event]:
-    """Return the events of a release that is now at its target; the one it replaced is withdrawn if nobody has it."""
+    """Return the events for a release that now lies at its target.
+
+    They also withdraw the release that it replaced, if that one no longer counts.
+    """
     events: list[Event] = [] if entry.out else [("out", {"number": entry.number})]
     if entry.replaces is not None and entry.frees:
         events.append(make_withdrawal(entry.replaces, f"replaced by release {entry.number}"))
@@ -68,7 +71,7 @@ def make_arrival_events(entry: LedgerEntry) -> list[Event]:
 
 
 def make_withdrawal(number: int, why: str) -> Event:
-    """Return the event of a withdrawn release."""
+    """Return the event that withdraws the release ``number``; ``why`` is the reason in words."""
     return "withdrawn", {"number": number, "why": why}
 
 
@@ -78,19 +81,20 @@ def make_withdrawal(number: int, why: str) -> Event:
 
 @dataclass(frozen=True)
 class PublicationRequest:
-    """A publication as it is asked for.
+    """Hold what a publisher asks for.
 
     Attributes:
-        spec: Its specification.
-        path: Its ledger; None for no ledger.
-        key: The publisher's key; None for a fresh one, or one that follows from the ledger's.
-        allow: Whether it may be published if no guarantee covers it and earlier releases.
-        replaces: The digest of the release at its target.
-        choice: How one record of each person is chosen, if that is decided elsewhere.
-        repeat: Whether only the same release may replace the one at its target.
-        nobody_has_it: Whether nobody has received the release at its target, which counts as received otherwise.
-        digest: The digest of the release, if no file becomes it.
-        before: The number of a release that is made again, before which the ledger is read; None for all of it.
+        spec: The specification.
+        path: The ledger; None for no ledger.
+        key: The publisher's key; None to derive one from the ledger's secret, or to draw one without a ledger.
+        allow: Whether to publish even if no guarantee covers this and earlier releases.
+        replaces: The digest of the release that lies at the target; None if nothing lies there.
+        choice: How one record of each person is chosen; None to decide it here.
+        repeat: Whether only the same release may replace the one at the target.
+        nobody_has_it: Whether nobody has received the release at the target. Otherwise it counts as received.
+        digest: The digest of the new release, if it does not become a file.
+        before: The number of an earlier release that is made again; the ledger is read as it was before that release.
+            None to read all of it.
     """
 
     spec: Spec
@@ -106,18 +110,22 @@ class PublicationRequest:
 
     @property
     def ledger_path(self) -> Path:
-        """Return the path of the ledger; ``ValueError`` without one."""
+        """Return the path of the ledger.
+
+        Raises:
+            ValueError: The publication has no ledger.
+        """
         if self.path is None:
             raise ValueError("this publication keeps no ledger")
         return self.path
 
     @cached_property
     def stated(self) -> LedgerRequest:
-        """Return the request as the ledger stores it."""
+        """Return the request in the form that the ledger stores."""
         return LedgerRequest.from_spec(self.spec)
 
     def digest_target(self, path: Path) -> str:
-        """Return the digest of the release at its target, from the file or folder that becomes it."""
+        """Return the digest that the release will have at its target, computed from the draft at ``path``."""
         if self.digest is None and self.spec.target.catalog is not None:
             with open_locked({HOLDER: path}, home=HOLDER) as db:
                 tables = [name for kind, _, name, _ in db.list_relations(HOLDER) if kind == "table"]
@@ -125,7 +133,10 @@ class PublicationRequest:
         return self.digest or digest_release(Target(path, None if self.spec.release.schema_ is None else MAIN))
 
     def find_replaced(self, book: Book) -> LedgerEntry | None:
-        """Return the ledger's entry of the release at the target: by its digest and, of several, by its path."""
+        """Return the ledger's entry of the release at the target; None if the ledger does not know that release.
+
+        It is found by its digest. Of several entries with the same digest, the one with the target's path is taken.
+        """
         alike = [entry for entry in book.live_entries if self.replaces is not None and entry.digest == self.replaces]
         there = [entry for entry in alike if entry.target == self.stated.target]
         certain = there or (alike if len(alike) == 1 else [])
@@ -134,18 +145,18 @@ class PublicationRequest:
 
 @dataclass
 class Publication(ABC):
-    """A publication in progress, with an engine that has its source.
+    """Carry out a publication, in a session that has its source.
 
     Attributes:
-        db: The engine.
+        db: The session.
         source: The records.
         request: The request.
-        statements: What the release must state of other releases.
-        few: Releases of other populations with a few names in common, each with these names.
-        entry: The ledger's entry of the release, once it is written down.
-        replaced: The entry of the release that it replaces.
-        changes: The ids of records that have changed since an earlier release, each with its fate.
-        fresh_key: The key of random choices without a publisher's key.
+        statements: What the new release must state about other releases.
+        few: Releases of other populations that share a few names with the source, each with these names.
+        entry: The ledger's entry of the new release; None until it is recorded.
+        replaced: The ledger's entry of the release that the new one replaces; None if there is none.
+        changes: The ids of records that changed since an earlier release, each with "deleted" or "changed".
+        fresh_key: The key of all random choices if the publisher gives none.
     """
 
     db: EngineSession
@@ -160,17 +171,17 @@ class Publication(ABC):
 
     @property
     def key(self) -> Key:
-        """Return the key of all random choices, after ``require_covered``: the publisher's, or a fresh one."""
+        """Return the key of all random choices: the publisher's or a fresh one. Call ``require_covered`` before."""
         return self.request.key or self.fresh_key
 
     @property
     def frees_replaced(self) -> bool:
-        """Return whether the replaced release no longer counts; call it after ``require_covered``."""
+        """Return whether the replaced release no longer counts. Call ``require_covered`` before."""
         return self.request.nobody_has_it
 
     @property
     def beside(self) -> list[OtherRelease]:
-        """Return the other releases that the release must name, after ``require_covered``."""
+        """Return the other releases that the new one must name. Call ``require_covered`` before."""
         named = {OtherRelease(made=entry.day, relation=names.kind) for entry, names in self.few}
         if self.request.replaces is not None and not self.frees_replaced:
             made = None if self.replaced is None else self.replaced.day
@@ -179,7 +190,7 @@ class Publication(ABC):
 
     @property
     def warnings(self) -> list[str]:
-        """Return warnings of names in common with other populations."""
+        """Return a warning for each other population that shares a few names with the source."""
         return [
             f"{names.common} of {names.names:,} {names.kind} are in {entry.label}, too, of another population: few "
             "enough to be chance, and the release says so; if these are the same people, say source.population = "
@@ -189,41 +200,46 @@ class Publication(ABC):
 
     @property
     def must_bind_key(self) -> bool:
-        """Return whether the key must be bound to the records first.
+        """Return whether the key must first be combined with a digest of the records.
 
-        A fresh key, and a key that follows from the ledger's, serves these records alone. Differentially private noise
-        is drawn afresh.
+        This is not necessary for a fresh key or one derived from the ledger's secret, because it serves these records
+        only. It is not necessary for differentially private noise either, which is drawn afresh.
         """
         is_repeatable = self.request.key is not None or self.source.order != "stream"
         return is_repeatable and not isinstance(self.request.spec.implementation.composition, BudgetComposition)
 
     @property
     def repeats(self) -> bool:
-        """Return whether the ledger knows an earlier release beside which this one reveals nothing new."""
+        """Return whether an earlier release in the ledger ensures that this one reveals nothing new."""
         return False
 
     @abstractmethod
     def compare_earlier(self) -> None:
-        """Compare with earlier releases, and write nothing."""
+        """Compare the records with earlier releases, without writing anything."""
 
     @abstractmethod
     def require_covered(self) -> None:
-        """Compare with earlier releases, refuse a release that no guarantee covers, and spend the budget."""
+        """Compare the records with earlier releases and spend the budget, if any.
+
+        Raises:
+            GuaranteeError: No guarantee covers the release and earlier ones.
+            InfeasibleError: The budget is used up.
+        """
 
     def read_tables(self, db: Relations, tables: Columns) -> None:  # noqa: B027 (only what can be made again)
-        """Take the digest of the tables of the release, which lie in database ``release``."""
+        """Compute the digest of the release's tables, which lie in database ``release``."""
 
     @abstractmethod
     def record_release(self, path: Path, facts: Facts) -> None:
-        """Write the release down, before it comes into place."""
+        """Record the release in the ledger, before it comes into place."""
 
     def record_refusal(self) -> None:
-        """Withdraw the entry of a release that was refused after its budget was spent."""
+        """Withdraw the entry of a release that was refused after its budget was recorded as spent."""
         if self.entry is not None:
             self._append_events([make_withdrawal(self.entry.number, "refused; what was drawn is spent")])
 
     def as_facts(self) -> dict[str, Any]:
-        """Return the ledger's facts in the outcome of ``publish`` and ``plan``."""
+        """Return the facts of the ledger that the outcome of ``publish`` or ``plan`` shows."""
         stated = self.request.stated
         facts: dict[str, Any] = {"database": str(self.request.ledger_path), "population": list(stated.population)}
         if self.entry is not None:
@@ -234,9 +250,13 @@ class Publication(ABC):
 
     @contextmanager
     def record_commit(self, path: Path, facts: Facts) -> Iterator[None]:
-        """Write the release down; inside it comes into place, in which case one that it frees is withdrawn.
+        """Record the release in the ledger, then let the body of the ``with`` move it into place.
 
-        What fails to come into place is withdrawn itself.
+        If the move succeeds, a replaced release that no longer counts is withdrawn. If it fails, the new entry is
+        withdrawn.
+
+        Raises:
+            EngineError: The release is in place, but the ledger can't record that.
         """
         self.record_release(path, facts)
         out = False
@@ -268,19 +288,19 @@ class Publication(ABC):
 
 @dataclass
 class UnrecordedPublication(Publication):
-    """A publication that no ledger knows of."""
+    """Carry out a publication that no ledger records."""
 
     def compare_earlier(self) -> None:
-        """State that there is no ledger."""
+        """Let the release state that there is no ledger."""
         self.statements = [Composed(reason=UNRECORDED)]
 
     def require_covered(self) -> None:
-        """State that there is no ledger."""
+        """Let the release state that there is no ledger."""
         self.compare_earlier()
 
     def record_release(self, path: Path, facts: Facts) -> None:
-        """Write nothing down."""
+        """Do nothing, because there is no ledger."""
 
     def as_facts(self) -> dict[str, Any]:
-        """Return that there is no ledger."""
+        """Return the fact that there is no ledger."""
         return {"off": True}

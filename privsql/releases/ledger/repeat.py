@@ -1,4 +1,4 @@
-"""Make a release again: its entry in the ledger, its key, and what the ledger knew when it was published."""
+"""Make a release again to prove it, from its entry in the ledger, its key, and what the ledger knew at the time."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ SAME_RECORDS = "the source's records are those of the release in the ledger"
 
 @dataclass(frozen=True)
 class LedgerRecord:
-    """What the publisher's ledger holds of a release.
+    """Hold what the publisher's ledger knows of a release.
 
     Attributes:
         path: The ledger.
-        entries: The entries, newest first. Withdrawn ones are among them.
-        same_file: Whether they are entries of the release's own file. Otherwise the ledger does not know the file, and
-            they have its name and its request.
+        entries: The entries, newest first, including withdrawn ones.
+        same_file: Whether the entries are of this very file. Otherwise the ledger does not know the file, and the
+            entries are those with the same name and request.
     """
 
     path: Path
@@ -53,11 +53,11 @@ class LedgerRecord:
 
 @dataclass(frozen=True)
 class Proof:
-    """What publishing a release again has to show.
+    """Hold the outcome of preparing to publish a release again.
 
     Attributes:
-        check: The check that shows it; None where nothing can be compared.
-        unproved: Why the release can't be made again; empty if it can, or if it is drawn afresh.
+        check: The check that compares the tables; None if nothing can be compared.
+        unproved: Why the release can't be made again; empty if it can, or if its noise is drawn afresh.
     """
 
     check: Check | None
@@ -65,17 +65,17 @@ class Proof:
 
     @property
     def proves(self) -> bool:
-        """Return whether the release is proved if the check holds."""
+        """Return whether the release counts as proved once the check holds."""
         return self.check is not None and not self.unproved
 
 
 def find_record(spec: Spec, target: Target, database: Path | None = None) -> LedgerRecord | None:
-    """Return what a ledger holds of a release; None if there is no such ledger or entry.
+    """Return what a ledger knows of a release; None if there is no ledger, or it has no entry for the release.
 
     Args:
         spec: The specification of the source.
         target: The release.
-        database: The ledger; None for that of the specification.
+        database: The file of the ledger; None for the ledger of the specification.
     """
     if isinstance(spec.implementation.composition, BudgetComposition):
         return None
@@ -97,16 +97,16 @@ def find_record(spec: Spec, target: Target, database: Path | None = None) -> Led
 def prove_release(
     release: AttachedRelease, source: Records, spec: Spec, record: LedgerRecord | None, key_path: Path | None
 ) -> Proof:
-    """Return the check that the key and the records of a release give its tables.
+    """Return the check that the release's key and records give its tables again.
 
-    The check takes the place of the release in its engine, so it runs last.
+    The check overwrites the release in its session, so it must run last.
 
     Args:
         release: The release, in database ``release``.
-        source: Its records.
+        source: The records of its source.
         spec: The specification of the source.
-        record: What the ledger holds of the release.
-        key_path: A file that may hold the key of the release.
+        record: What the ledger knows of the release; None if it knows nothing.
+        key_path: A file that may hold the key of the release; None if there is none.
     """
     manifest = release.manifest
     if isinstance(release.mechanism.composition, BudgetComposition):
@@ -154,7 +154,7 @@ def prove_release(
 
 
 def _find_entry(release: AttachedRelease, record: LedgerRecord) -> LedgerEntry | None:
-    """Return the entry of the file, or of which the release is a copy; None if there is neither."""
+    """Return the ledger's entry of the file, or else of a release with the same tables; None if there is neither."""
     if record.same_file:
         return record.entries[0]
     content = digest_tables(release.db, release.tables, RELEASE)
@@ -162,14 +162,20 @@ def _find_entry(release: AttachedRelease, record: LedgerRecord) -> LedgerEntry |
 
 
 def _names_same(spec: Spec, entry: LedgerEntry) -> bool:
-    """Return whether a specification names ids and population as an entry does, where the ids decide on a release."""
+    """Return whether specification and entry name the same column of ids and, if chains matter, the same population.
+
+    These decide which records a release that may follow others contains.
+    """
     stated = LedgerRequest.from_spec(spec)
     chains = isinstance(spec.implementation.composition, GroupComposition)
     return stated.subject == entry.subject and (not chains or entry.is_of(stated.population))
 
 
 def _list_differing(source: Records, record: LedgerRecord, secret: Key) -> list[str]:
-    """Return the entries of the same records and request, whose key follows from the ledger, so that it gives one."""
+    """Return a line for each entry whose key can be derived and whose records and request equal those of the release.
+
+    The entry proves that publishing again would have given its tables, and they are not those of the release.
+    """
     own = [one for one in record.entries if derive_release_key(secret, one.rows, one).reference == one.key]
     rows = RecordSketch.collect(source.hash_records(secret)).summary if own else None
     return [
@@ -194,7 +200,20 @@ def _publish_again(
     entry: LedgerEntry | None,
     path: Path | None,
 ) -> list[str]:
-    """Publish into the place of a release in its engine, and return the names of the tables that differ."""
+    """Publish the records again into the release's place in its session.
+
+    Args:
+        release: The release, in database ``release``.
+        source: The records.
+        spec: The specification.
+        key: The key of all random choices.
+        is_given: Whether the key comes from the publisher's key file.
+        entry: The ledger's entry of the release; None if there is none.
+        path: The ledger; None if there is none.
+
+    Returns:
+        A line for each table that differs from the release's.
+    """
     db, before = cast("EngineSession", release.db), _digest_exactly(release)  # one that its source lies in, too
     db.detach(RELEASE)
     db.create_database(RELEASE)
@@ -209,7 +228,10 @@ def _publish_again(
 
 
 def _digest_exactly(release: AttachedRelease) -> dict[str, str]:
-    """Return the digest of each table without privsql's own doubles, whose last bits another machine may round."""
+    """Return the digest of each table, without the columns of doubles that privsql adds.
+
+    Another machine may round the last bits of these doubles differently.
+    """
     digests = {}
     for name, columns in release.tables.items():
         doubles = {called for _, called, kind in release.reserved_columns[name] if kind == "DOUBLE"}

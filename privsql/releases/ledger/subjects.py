@@ -1,4 +1,4 @@
-"""Find the releases that hold the same people, by population, ids, persons, or their published records."""
+"""Find the releases that hold the same people, by population, ids, persons or published records."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ NAMED_BY: dict[Kind, str] = {"ids": "id", "persons": "person"}  # the columns of
 
 
 def is_numbering(least: str, greatest: str) -> bool:
-    """Return whether names from ``least`` to ``greatest`` could be mere numbering, if all hold the same letters.
+    """Return whether the names from ``least`` to ``greatest`` could be mere numbering, such as p-0001 to p-0999.
+
+    The caller has checked that all names contain the same letters.
 
     >>> is_numbering("p-0001", "p-0999"), is_numbering("1f3a", "9be0"), is_numbering("1f3a", "1f3a")
     (True, False, False)
@@ -59,7 +61,7 @@ def is_numbering(least: str, greatest: str) -> bool:
 
 
 def without_digits(name: str) -> str:
-    """Return the letters of a name.
+    """Return a name without its digits.
 
     >>> without_digits("p-0001")
     'p-'
@@ -68,13 +70,21 @@ def without_digits(name: str) -> str:
 
 
 class Subjects:
-    """The records of a source beside those of the attached ledger; relation ``traces`` has those with names.
+    """Compare the records of a source with the releases of the attached ledger.
 
-    ``counters`` are the kinds of names that could be mere numbering, such as 1, 2, .. or p-01, p-02, ..
+    Relation ``traces`` holds the records with their ids and persons. ``counters`` lists the kinds of names (ids,
+    persons) that could be mere numbering, such as 1, 2, .. or p-01, p-02, ..
     """
 
     def __init__(self, db: EngineSession, source: Records, request: PublicationRequest, *, chains: bool) -> None:
-        """Read who the records are; ``chains``: a guarantee may follow them from release to release."""
+        """Read the ids, persons and hashes of the records.
+
+        Args:
+            db: The session that will attach the ledger.
+            source: The records.
+            request: The publication.
+            chains: Whether a guarantee may follow the records from release to release.
+        """
         self._db, self._request = db, request.stated
         self._key = get_secret(request.ledger_path)
         self.named = source.has_ids
@@ -109,11 +119,11 @@ class Subjects:
 
     @property
     def rows(self) -> RecordSummary:
-        """Return how many records there are, with their fingerprint."""
+        """Return the number of the records and their fingerprint."""
         return self._sketch.summary
 
     def _hash_names(self, traces: exp.Table | exp.Subquery) -> None:
-        """Make relation ``hashed_names`` of the ids and persons of ``traces``."""
+        """Make relation ``hashed_names`` of the ids and persons in ``traces``."""
         self._db.register_arrow(SECRET, secret_word(self._key))
         hashed = []
         for kind in self._kinds:
@@ -125,7 +135,12 @@ class Subjects:
         self._db.drop(SECRET)
 
     def write_records(self, number: int, groups: NDArray[np.integer[Any]] | None) -> None:
-        """Add the records to the attached ledger; ``groups`` has the group of each, below 0 if it is held back."""
+        """Add the records to the attached ledger.
+
+        Args:
+            number: The number of the new release.
+            groups: The group of each record (n,); below 0 for a record that is held back. None if there are no groups.
+        """
         self._db.register_arrow("sketch", self._sketch.as_table())
         add_rows(self._db, SKETCHES, number, SKETCH)
         self._db.drop("sketch")
@@ -147,19 +162,22 @@ class Subjects:
         self._db.drop("traces")
 
     def count_fresh(self, entries: Sequence[LedgerEntry]) -> int:
-        """Return how many of the records are in none of the releases."""
+        """Return how many of the records are in none of these releases."""
         if not (entries and self.named):
             return self.rows.records
         holes: Holes = {"ours": HASHED, "names": NAMES, "among": select_releases(entries)}
         return self.rows.records - int(self._db.rows(fill("ledger/overlap", holes))[0][0])
 
     def list_changed(self, entry: LedgerEntry) -> list[tuple[str, str]]:
-        """Return the ids of a release's records that are no longer as they were, each with deleted or changed."""
+        """Return (id, fate) of each record of a release that the source no longer holds as it was.
+
+        The fate is "deleted" or "changed".
+        """
         holes: Holes = {"traces": TRACES, "known": rows_of(entry, SUBJECTS).subquery()}
         return [(str(name), str(fate)) for name, fate in self._db.rows(fill("ledger/changed", holes))]
 
     def judge_entries(self, entries: Sequence[LedgerEntry]) -> dict[int, Verdict]:
-        """Return by release whether it holds people of this source, under any name."""
+        """Decide for each release, by its number, whether it holds people of this source, in whatever population."""
         names, ours = self._compare_names(entries), self._request
         evidence = {
             entry.number: Evidence(
@@ -183,7 +201,7 @@ class Subjects:
         return {number: judge_evidence(one) for number, one in evidence.items()}
 
     def _compare_names(self, entries: Sequence[LedgerEntry]) -> dict[int, tuple[CommonNames, ...]]:
-        """Return by release the names in common with the source."""
+        """Return for each release, by its number, the ids and persons that it shares with the source."""
         common_names: dict[int, tuple[CommonNames, ...]] = dict.fromkeys((entry.number for entry in entries), ())
         # Which names of a release are compared with which of the source, and whether another name is another person.
         # If the columns are called otherwise it is not: somebody may have another name in each.
@@ -215,7 +233,10 @@ class Subjects:
         return common_names
 
     def _compare_records(self, entries: Sequence[LedgerEntry]) -> dict[int, CommonRecords]:
-        """Return the records in common with releases, among those whose hashes both sketches hold."""
+        """Return for each release, by its number, a comparison of its records with the source's.
+
+        Only records whose hashes are below the limits of both sketches are compared.
+        """
         if not entries:
             return {}
         self._db.register_arrow("sketch", self._sketch.as_table())
