@@ -82,7 +82,7 @@ class BucketizedAnswers(answer.Answers):
 
     @cached_property
     def _value_count(self) -> int:
-        """Return how many values are listed; the channel of very many takes seconds to read."""
+        """Return the number of listed values, without reading the channel, which takes seconds for very many values."""
         return int(self._db.rows(fill("core/size", {"table": table("privsql_values")}))[0][0])
 
     @cached_property
@@ -95,17 +95,18 @@ class BucketizedAnswers(answer.Answers):
 
     @cached_property
     def _bucket_lists(self) -> BucketRuns | None:
-        """Return the lists of the buckets, by which groups are summed; None where they are too long to be stored."""
+        """Return the values that each bucket lists, for summing by group; None if they are too long to be kept."""
         if self._manifest.published_records > MOST_LISTED:
             return None
         return read_lists(self._db, self._roles, self._facts)
 
     @cached_property
     def _expected_records(self) -> pa.Table:
-        """Return how many records of a bucket have each value that it lists, on average over what may be fake.
+        """Return the expected number of a bucket's records that have each value that it lists.
 
-        By the law of the fakes, moved so that a bucket's values add up to its size and none has more records than
-        places: then estimates lie within their bounds, and those of groups add up.
+        It follows from the law of the fakes. The numbers are adjusted so that those of a bucket add up to its size, and
+        none exceeds the number of places that list the value. Then estimates lie within their bounds, and those of
+        groups add up.
         """
         law, lists, moved = self._fake_value_channel, read_lists(self._db, self._roles, self._facts), []
         for one in lists.classes:
@@ -116,7 +117,7 @@ class BucketizedAnswers(answer.Answers):
 
     @cached_property
     def _linear_estimator(self) -> LinearEstimator | None:
-        """The estimator of plain SQL, of releases that weigh by shares too; None where values are very many."""
+        """Return the linear estimator, even for releases that weigh by shares; None if there are very many values."""
         if self._value_count > LARGE:
             return None
         return make_linear_estimator(self.channel.moment, self._facts.real)
@@ -153,13 +154,13 @@ class BucketizedAnswers(answer.Answers):
         return estimate_rows(question, observe_sets(question, self._roles, self._facts, law), confidence)
 
     def require_numbers(self, query: CountQuery, estimator: str) -> None:
-        """Refuse sums and means by the model: its completed tables have them."""
+        """Raise ``UsageError`` for sums and means by the model, which its completed tables answer."""
         super().require_numbers(query, estimator)
         if estimator == MODEL:
             raise UsageError(f"{query.measure.kind.upper()} of a sensitive number is asked of the completed tables")
 
     def read_arrays(self, database: str) -> ReleaseArrays:
-        """Return what a model is fitted to; ``InfeasibleError`` where none is."""
+        """Return the arrays to which a model is fitted; raise ``InfeasibleError`` if no model can be fitted."""
         obstacle, arrays = self._find_obstacle(), None
         if obstacle is None:
             arrays = read_release_arrays(self._db, self._roles, database)
@@ -175,14 +176,17 @@ class BucketizedAnswers(answer.Answers):
         return predict_seconds(records, len(self._roles.quasi_identifiers), self._value_count, self._facts.sizes)
 
     def explain_improvement(self, estimator: str) -> tuple[str, ...]:
-        """Return that a model would make answers more precise, and how long a fit takes."""
+        """Return a sentence that fitting a model would make answers more precise, and how long that takes.
+
+        The tuple is empty if no model can be fitted, or if the estimator is another one than the linear.
+        """
         seconds = self.predict_fit() if estimator == LINEAR else None
         if seconds is None:
             return ()
         return (f"'privsql fit' makes answers of this release more precise; it takes about {max(seconds, 1):,.0f} s",)
 
     def _find_obstacle(self) -> str | None:
-        """Return what its manifest states against a model."""
+        """Return what in the manifest rules out a model, in words; None if nothing does."""
         if self._facts.fake_values:
             return "a release with fake values"
         if len(self._roles.sensitive) > 1:
@@ -190,7 +194,7 @@ class BucketizedAnswers(answer.Answers):
         return "a release with groups of values" if self._manifest.parameters.get("groups") else None
 
     def _bound_counts(self, query: CountQuery) -> list[Estimate]:
-        """Return counts by the papers' formula with bounds that are certain, one per group that can be non-empty."""
+        """Return counts by the papers' formula with certain bounds, one for each group that can have records."""
         if self._facts.fake_values:
             self._db.register_arrow("expected", self._expected_records)
         groups: dict[tuple[Any, ...], tuple[Fraction, int, int]] = {}
@@ -211,12 +215,12 @@ class BucketizedAnswers(answer.Answers):
 
 
 def list_values(roles: Roles) -> exp.Subquery:
-    """Return (code, s0..) of the values of an open release."""
+    """Return the query for the values of an open release as (code, s0..)."""
     return exp.select(*roles.by_sa.select_columns("code"), *roles.sa_in()).from_(table("privsql_values")).subquery()
 
 
 def query_lists(roles: Roles) -> exp.Query:
-    """Return (bid, code, n) of ST of an open release."""
+    """Return the query for ST of an open release as (bid, code, n)."""
     holes: Holes = {
         "st": exp.select(*roles.by_sa.select_columns("bid", "count"), *roles.sa_in()).from_(table("st")).subquery(),
         "values": list_values(roles),
@@ -226,7 +230,7 @@ def query_lists(roles: Roles) -> exp.Query:
 
 
 def read_lists(db: Relations, roles: Roles, facts: BucketFacts) -> BucketRuns:
-    """Return what the buckets of an open release list; ``EngineError`` where ST does not have the stated setting."""
+    """Return what the buckets of an open release list; raise ``EngineError`` if ST does not fit the stated setting."""
     rows, buckets = db.arrow(query_lists(roles)), sum(number for _, number in facts.sizes)
     bids, codes, times = (rows[name].fill_null(-1).to_numpy() for name in ("bid", "code", "n"))
     try:
@@ -239,7 +243,11 @@ def read_lists(db: Relations, roles: Roles, facts: BucketFacts) -> BucketRuns:
 
 
 def read_release_arrays(db: Relations, roles: Roles, database: str) -> ReleaseArrays:
-    """Return QIT and ST of the release in ``database``, records in the order in which they are stored."""
+    """Return QIT and ST of the release in ``database`` as arrays, with records in the order in which they are stored.
+
+    Raises:
+        EngineError: QIT and ST do not have the same buckets.
+    """
     columns, bid = comparable_columns(roles), roles.by_qi.as_column("bid")
     placed = fill("query/placed", {"qit": table("qit"), "bid": bid, "columns": columns, "filter": exp.true()})
     labels = exp.select(*(exp.cast(item, "VARCHAR") for item in roles.sa_columns()))
@@ -277,7 +285,7 @@ BASELINE_FORMULA = (
 
 
 def baseline_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> exp.Query:
-    """Return the SQL statement that an answer needs."""
+    """Return the SQL statement that reads the release for an answer by the papers' formula."""
     fakes = facts.fake_values
     holes: Holes = {
         "qit": query.join_lookups(table("qit")),
@@ -295,7 +303,7 @@ def baseline_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> e
 
 
 def _with_expected(roles: Roles) -> exp.Subquery:
-    """ST with relation ``expected`` beside it."""
+    """Return ST joined with relation ``expected``."""
     sa_names, names = roles.by_sa, [field.name for field in roles.sensitive]
     listed = exp.Column(this=exp.Star(), table=exp.to_identifier("l"))
     joined = exp.select(listed, alias_as(column("expected", "e"), EXPECTED)).from_(table("st").as_("l"))
@@ -316,7 +324,7 @@ LINEAR_FORMULA = (
 
 
 def channel_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> exp.Query:
-    """Return the SQL statement that reads the release for an answer."""
+    """Return the SQL statement that sums what the buckets list over the matching records."""
     amount, sa_names = query.measure.amount, roles.by_sa
     listed = exp.Sum(this=exp.column("amounts", "q") * column("count", "s"))
     holes: Holes = observation_holes(query) | {
@@ -334,7 +342,7 @@ def channel_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> ex
 
 
 def observe_sets(question: ReleaseQuestion, roles: Roles, facts: BucketFacts, law: FakeValueChannel) -> RecordSets:
-    """Return e of every set: what the buckets of its records list, by the law of the fakes."""
+    """Return e for every set of records: the sum of what their buckets list, scaled by the law of the fakes."""
     rows = question.db.arrow(channel_statement(question.query, roles, facts))
     by_size = np.zeros(max(law.scale) + 1)
     by_size[list(law.scale)] = list(law.scale.values())
@@ -342,7 +350,10 @@ def observe_sets(question: ReleaseQuestion, roles: Roles, facts: BucketFacts, la
 
 
 def sum_lists(question: ReleaseQuestion, roles: Roles, law: FakeValueChannel, lists: BucketRuns) -> RecordSets:
-    """Return the same by what all buckets list, for a question without amounts."""
+    """Return e for every set of records, as ``observe_sets`` does, from lists that are kept in memory.
+
+    It answers questions without amounts only.
+    """
     query = question.query
     holes: Holes = {
         "qit": query.join_lookups(table("qit")),
@@ -378,7 +389,11 @@ def sum_lists(question: ReleaseQuestion, roles: Roles, law: FakeValueChannel, li
 
 
 def number_sets(rows: pa.Table, names: list[str]) -> tuple[NDArray[np.int64], list[tuple[Any, ...]]]:
-    """Return the set of each row (rows,), of those with equal values in all ``names``, and the values of each set."""
+    """Number the sets of rows that agree in all columns ``names``.
+
+    Returns:
+        The set of each row (rows,), and the values of each set.
+    """
     ranks = np.zeros(rows.num_rows, dtype=np.int64)
     keys: list[tuple[Any, ...]] = [()] if rows.num_rows else []
     for name in names:
@@ -424,7 +439,7 @@ LEAST_APART = 1e-12  # no division by 0
 
 
 def model_statement(query: CountQuery, roles: Roles, model: AttachedModel) -> exp.Query:
-    """Return the SQL statement that a count needs."""
+    """Return the SQL statement that reads the model for a count."""
     holes: Holes = {
         "records": query.join_lookups(temp_table(model.records)),
         "record": column(model.record),
@@ -445,9 +460,9 @@ def estimate_by_model(
     linear: list[Estimate],
     confidence: float,
 ) -> list[Estimate]:
-    """Return the rows of a count.
+    """Return the counts of each group by the model, combined with the linear ones and kept within certain bounds.
 
-    ``bounds``: counts with the bounds that are certain, by group; ``linear``: counts by the linear estimator.
+    ``bounds`` has the counts with bounds that are certain, by group; ``linear`` has those by the linear estimator.
     """
     if not bounds:
         return []
@@ -469,7 +484,10 @@ def estimate_by_model(
 def combine_counts(
     groups: list[tuple[Any, ...]], mean: Floats, variance: Floats, linear: list[Estimate]
 ) -> tuple[Floats, Floats]:
-    """Return counts and variances (groups,) of the model, combined with the linear ones where these have errors."""
+    """Combine the counts and variances (groups,) of the model with those of the linear estimator, by precision.
+
+    Groups without a linear standard error keep the model's count.
+    """
     known = {tuple(map(same_nan, row.group)): row for row in linear if row.std_error}
     rows = [known.get(group) for group in groups]
     at = np.array([rank for rank, row in enumerate(rows) if row is not None], dtype=np.intp)

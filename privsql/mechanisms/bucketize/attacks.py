@@ -61,7 +61,7 @@ class StoredLists:
 
 
 class BucketAttackView(AttackView):
-    """QIT and ST, as adversaries see them."""
+    """The tables QIT and ST of a release, as adversaries see them."""
 
     records, part, independent = "qit", "bid", False
     stated = ("records", "numerator", "denominator")
@@ -81,10 +81,11 @@ class BucketAttackView(AttackView):
 
     @property
     def numbered_groups(self) -> list[Ints]:
-        """Return the records by bucket, (buckets, size); nothing where the layout runs with the numbers of the buckets.
+        """Return the records by bucket (buckets, size), for attacks on the numbering of buckets.
 
-        With fakes, and in some layouts, buckets of one size are numbered at random. In others each block of buckets
-        draws an order of values of its own. Where values stand in lumps, a block as a whole has a random number.
+        It yields nothing where the layout runs along the numbers. With fakes, and in some layouts, buckets of one size
+        are numbered at random. In others each block of buckets draws its own order of values. Where values stand in
+        lumps, a block as a whole has a random number.
         """
         if self._facts.layout == "lumps":
             whole = self._attacked_share >= 1
@@ -94,7 +95,7 @@ class BucketAttackView(AttackView):
 
     @property
     def is_paired(self) -> bool:
-        """Return whether every record has a slot, as it has without fakes."""
+        """Return whether each listed value belongs to a record, which is so without fakes."""
         return not self.fake_count
 
     def _attacked_filter(self, bucket: str = "part") -> exp.Expr:
@@ -195,7 +196,7 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def _record_buckets(self) -> tuple[Ints, Ints]:
-        """Return the rank of every record's bucket among those of ST, and |g| of each of these."""
+        """Return for every record the rank of its bucket in ST, and the size |g| of each bucket."""
         buckets, rows, sizes = np.unique(self.record_parts, return_inverse=True, return_counts=True)
         listed = self.listed_counts.sum(axis=1)
         if not np.array_equal(buckets, self.lists.buckets) or (listed != sizes + self.fake_count).any():
@@ -204,7 +205,10 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def size_classes(self) -> list[tuple[Ints, Ints]]:
-        """Return for each size the rows (b, size) and the codes (b, size + sigma), both in stored order."""
+        """Return for each size the rows of the records (b, size) and the listed codes (b, size + sigma).
+
+        Both are in stored order.
+        """
         sizes, order = self._record_buckets[1], np.argsort(self.lists.rank, kind="stable")
         members, slots = self.record_order, np.repeat(self.lists.code[order], self.lists.count[order])
         starts, rows_and_codes = np.cumsum(sizes) - sizes, []
@@ -216,9 +220,9 @@ class BucketAttackView(AttackView):
         return rows_and_codes
 
     def blocks(self) -> Iterator[Block]:
-        """Yield buckets of one size, as many at a time as memory wants.
+        """Yield the records and lists of buckets of one size, as many buckets at a time as memory allows.
 
-        A record has each of the values that its bucket lists with a probability in proportion to ``real_ratio``.
+        The prior of a listed value is proportional to ``real_ratio``.
         """
         for rows, codes in self.size_classes:
             step = max(1, CHUNK // (codes.shape[1] ** 2))
@@ -258,7 +262,7 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def release_arrays(self) -> ReleaseArrays:
-        """Return QIT and ST for a model: record i is row ``record_order``[i]."""
+        """Return QIT and ST as arrays for a model; record i is row ``record_order``[i]."""
         lists, fields = self.lists, zip(self.roles.quasi_identifiers, self.levels, strict=True)
         entries = np.lexsort((lists.code, lists.rank))
         columns = {
@@ -271,7 +275,7 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def record_order(self) -> Ints:
-        """Return the rows bucket by bucket (n,)."""
+        """Return the rows of the records, bucket by bucket (n,)."""
         return np.argsort(self.record_parts, kind="stable")
 
 
@@ -288,7 +292,10 @@ SEED = "0" * 64  # the digest of no release: models of attackers are the same ag
 
 
 def attack_by_model(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
-    """Return what a model of the release believes of single records; naive Bayes where lists hold fakes."""
+    """Measure the beliefs of an attacker who fits a model to the release.
+
+    If no model can be fitted, as with fake values, naive Bayes takes its place.
+    """
     view = learnt.view
     if min(view.manifest.published_records, view.sample or LEARNING_SAMPLE + 1) > LEARNING_SAMPLE:
         finding = measure_learning(replace(view, prefix="s"))
@@ -298,9 +305,9 @@ def attack_by_model(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
 
 
 def find_learning(scene: BucketAttackView) -> Finding | None:
-    """Return the finding of the model of a release, the same for the same release; None where it gets no model.
+    """Return the finding of an attacker who fits a model to the release; None if no model can be fitted.
 
-    The largest belief is not stated.
+    It is the same each time for the same release. The largest belief is not stated.
     """
     if scene.fake_count or find_obstacle(len(scene.record_parts), len(scene.bounds)):
         return None
@@ -313,7 +320,7 @@ def find_learning(scene: BucketAttackView) -> Finding | None:
 
 
 def tally_beliefs(scene: BucketAttackView, batches: Iterable[Batch]) -> dict[str, Any]:
-    """Return the fields of a finding by beliefs in what buckets list."""
+    """Sum up beliefs in the listed values, and return the fields of a finding."""
     tally = scene.make_tally()
     for batch in batches:
         rows, listed = scene.record_order[batch.of.records], batch.of.values.shape[1]
@@ -323,9 +330,10 @@ def tally_beliefs(scene: BucketAttackView, batches: Iterable[Batch]) -> dict[str
 
 
 def teach_truth(scene: BucketAttackView, truth: Truth) -> Iterator[Batch]:
-    """Yield beliefs in what buckets list by the true values of other records.
+    """Yield beliefs in the listed values that are learnt from the true values of other records.
 
-    Combinations of quasi-identifiers are divided into two parts at random, and each part is learnt from the other.
+    Combinations of quasi-identifiers are divided into two parts at random. The beliefs in each part are learnt from the
+    other part.
     """
     arrays, keys = scene.release_arrays, truth.keys[scene.record_order]
     _, first = np.unique(keys, return_index=True)
@@ -350,7 +358,10 @@ def teach_truth(scene: BucketAttackView, truth: Truth) -> Iterator[Batch]:
 
 
 def measure_learning(view: ReleaseView) -> Finding | None:
-    """Return the finding of who learns from QIT and ST; None without a model."""
+    """Return the finding of an attacker who learns from QIT and ST of a sample of buckets.
+
+    The result is None if no model can be fitted.
+    """
     scene = BucketAttackView(replace(view, sample=LEARNING_SAMPLE))
     finding = find_learning(scene)
     scene.close()
@@ -369,6 +380,11 @@ def measure_learning(view: ReleaseView) -> Finding | None:
 def real(size: int, known: int, fakes: int) -> float:
     """Return the probability that a value left on the list is real: (|g| - q)/(|g| - q + sigma).
 
+    Args:
+        size: The number of records of the bucket, |g|.
+        known: The number of records whose values the attacker has struck off, q.
+        fakes: The number of fake values, sigma.
+
     >>> real(4, 3, 1)
     0.5
     """
@@ -376,7 +392,7 @@ def real(size: int, known: int, fakes: int) -> float:
 
 
 def attack_by_corruption(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
-    """Return the figures of who knows one other record, with the curve over all numbers of known records."""
+    """Measure how certain an attacker is who knows one other record, and the curve over all numbers known."""
     scene = learnt.scene
     most = max(rows.shape[1] for rows, _ in scene.size_classes)
     tops, above = _measure_corruption(scene, min(1, most - 1))
@@ -415,12 +431,15 @@ def attack_by_corruption(learnt: AttackContext[BucketAttackView]) -> list[Findin
 
 
 def _measure_corruption(scene: BucketAttackView, known: int | None) -> tuple[Floats, int]:
-    """Return the best guess's certainty for every record that is left, and for how many a bound is exceeded.
+    """Return the certainty of the best guess for every remaining record, and the number of records that exceed a bound.
 
-    Which q records are known (None: all but one) is drawn: every assignment of records to slots is equally likely, so
-    what they take off the list is a uniformly random choice of its real values, and the truth is not needed. With
-    fakes, any listed values are as likely to be the real ones, up to how much more often than others they are
-    (``real_ratio``).
+    The known records are drawn at random. Every assignment of records to slots is equally likely, so what they take off
+    the list is a uniformly random choice of its real values, and the truth is not needed. With fakes, a listed value is
+    real in proportion to ``real_ratio``.
+
+    Args:
+        scene: The release.
+        known: The number q of known records in each bucket; None for all but one.
     """
     tops, above = [], 0
     for rows, codes in scene.size_classes:
@@ -438,10 +457,10 @@ def _measure_corruption(scene: BucketAttackView, known: int | None) -> tuple[Flo
 
 
 def _list_certainties(scene: BucketAttackView) -> tuple[dict[str, Any], ...]:
-    """Return by value the probability that it is real where it is listed and nobody is known; nothing without fakes.
+    """Return for each listed value how probable it is that one of its listings is real, if no record is known.
 
-    ``theory`` is |g|/(|g| + sigma), ``stated`` follows from the release (or is estimated, if that states no law), and
-    ``source`` is the share by the source's records.
+    The tuple is empty without fakes. ``theory`` is |g|/(|g| + sigma). ``stated`` follows from the release, or is
+    estimated if the release states no law. ``source`` is the share by the source's records.
     """
     if not scene.fake_count:
         return ()
@@ -465,7 +484,10 @@ def _list_certainties(scene: BucketAttackView) -> tuple[dict[str, Any], ...]:
 
 
 def _count_repeats(codes: Ints) -> Ints:
-    """Return how often each slot's value stands in its row (b, t), by sorted runs, so that large buckets stay cheap."""
+    """Return how often each slot's value stands in its row (b, t).
+
+    Rows are sorted and runs are counted, so that large buckets stay cheap.
+    """
     ordered = np.sort(codes, axis=1)
     new = np.ones(ordered.shape, dtype=bool)
     new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
@@ -601,9 +623,9 @@ PERSON_ADVERSARY: Adversary[BucketAttackView] = Adversary(
 
 
 def attack_by_homogeneity(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
-    """Find the share of buckets in which the posterior of a value, or of a group, exceeds its bound.
+    """Find the share of buckets in which the posterior of a value, or of a group of values, exceeds its bound.
 
-    The certainty is that of the protected values; if none is protected, of all.
+    The certainty is that of the protected values; if none is protected, it is that of all values.
     """
     scene = learnt.scene
     protected = scene.protected_values
@@ -640,7 +662,7 @@ LEARNING_ADVERSARY: Adversary[BucketAttackView] = Adversary(
 
 
 def attack_by_absence(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
-    """Find who is missing: records that are left out have one of the most frequent values."""
+    """Measure what an attacker learns of missing people: records that are left out have a most frequent value."""
     if not learnt.view.manifest.facts.get("left_out"):
         return adversaries.list_absence(learnt.view, None)
     records = learnt.scene.channel.records.round().astype(np.int64)

@@ -63,7 +63,15 @@ def state_beliefs(
 
 @dataclass(frozen=True)
 class SensitiveTable:
-    """ST of a release (bid, s0.., count) and its ``values`` (code, s0..); ``facts`` state the setting and bounds."""
+    """The sensitive table of a release, from which beliefs are measured.
+
+    Attributes:
+        db: Where the release is open.
+        roles: The columns.
+        facts: The facts, which state the setting and the bounds.
+        st: ST as a relation (bid, s0.., count).
+        values: The values as a relation (code, s0..).
+    """
 
     db: Relations
     roles: Roles
@@ -72,18 +80,18 @@ class SensitiveTable:
     values: exp.Table
 
     def size_of(self, alias: str) -> exp.Expr:
-        """Return |g| by the number of a bucket, ``bid`` of a relation."""
+        """Return SQL for the size |g| of the bucket whose number is ``bid`` of relation ``alias``."""
         return size_of_bucket(self.facts.sizes, column("bid", alias))
 
     def list_held(self) -> dict[str, exp.Query]:
-        """Return the queries (bid, s_k, held) by sensitive column: how many values of a bucket agree in it."""
+        """Return for each sensitive column the query (bid, s_k, held) for how many values of a bucket agree in it."""
         if len(self.roles.sensitive) > 1:
             return {key: fill("bucketize/held", {"st": self.st, "sa": [column(key)]}) for key in self.roles.sa_keys}
         listed = exp.select("bid", *self.roles.sa_columns(), alias_as(column("count"), "held")).from_(self.st)
         return {self.roles.sa_keys[0]: listed}
 
     def measure_beliefs(self) -> BeliefFacts:
-        """Return how far beliefs go, in values of each column and in sets with a bound."""
+        """Measure the highest beliefs in the values of each column and in bounded sets, and state them as facts."""
         highest, sure_by_column, parts = {}, {}, []
         for (key, query), field in zip(self.list_held().items(), self.roles.sensitive, strict=True):
             held: exp.Expr = query.subquery()
@@ -105,7 +113,7 @@ class SensitiveTable:
         return state_beliefs(overall, sure, highest, sure_by_column, bounded)
 
     def measure_bounds(self) -> list[tuple[GroupBound, Fraction]]:
-        """Return every set of values with a bound, and the highest belief in it."""
+        """Return every bounded set of values, with the highest belief in it."""
         stated = stated_bounds(self.facts)
         if not stated:
             return []
@@ -119,7 +127,12 @@ class SensitiveTable:
         return [(one, highest.get(str(bound), Fraction(0))) for bound, one in enumerate(stated)]
 
     def find_highest(self, held: exp.Expr, key: exp.Expr) -> dict[str, Fraction]:
-        """Return the highest belief in every value of a column of ``held``, by its text."""
+        """Return the highest belief in every value, by the value's text.
+
+        Args:
+            held: A relation of buckets, values and how often a bucket has them.
+            key: Its column of values.
+        """
         holes: Holes = {"held": held, "key": key, "label": exp.cast(key, "VARCHAR"), "size": self.size_of("h")}
         highest: dict[str, Fraction] = {}
         for value, size, most in sorted(self.db.rows(fill("bucketize/highest", holes)), key=str):
@@ -140,9 +153,10 @@ class SensitiveTable:
         return [*peaks, *((size, 1, buckets) for size, buckets in left.items() if buckets > 0)]
 
     def count_certain(self, excused: Sequence[int]) -> dict[str, int]:
-        """Return by value how many records it is certain for, but for the values that may be (codes ``excused``).
+        """Return the values that are certain, with the number of records each is certain for.
 
-        Values of several sensitive columns stand behind the column's name.
+        Values whose codes are in ``excused`` are left out. With several sensitive columns, a value stands behind its
+        column's name.
         """
         self.db.register_arrow("c_excused", pa.table({"code": np.array(excused, dtype=np.int32)}))
         holes: Holes = {"st": self.st, "values": self.values, "excused": temp_table("c_excused")}
@@ -170,7 +184,10 @@ def _count_sure(peaks: Sequence[tuple[int, int, int]]) -> SureFacts:
 
 
 def refuse_certainty(certain: Mapping[str, int]) -> None:
-    """Raise ``InfeasibleError`` if values are certain; ``certain``: how many records each of them has."""
+    """Raise ``InfeasibleError`` if values are certain.
+
+    ``certain`` has the number of records for which each value is certain.
+    """
     if not certain:
         return
     examples = [f"{name} ({number:,} records)" for name, number in list(certain.items())[:SHOWN_VALUES]]

@@ -94,7 +94,7 @@ def list_bounds(release: BucketRelease) -> list[VerifiedBound]:
 
 
 def _bound_groups(release: BucketRelease) -> list[VerifiedBound]:
-    """Return every bound on a group, and the largest share of a bucket that its values have."""
+    """Return every bound on a group, with the largest share of a bucket that the group's values have."""
     return [
         VerifiedBound(one.name, fraction_text(one.threshold), fraction_text(most), group=True)
         for one, most in list_sensitive(release).measure_bounds()
@@ -111,9 +111,10 @@ def _exceeded_bounds(release: BucketRelease) -> list[str]:
 
 
 def _wrong_bounds(release: BucketRelease) -> list[str]:
-    """Recompute the sets and their thresholds from the manifest's parameters and the listed values.
+    """Recompute the bounded sets and their thresholds, and return what is stated otherwise.
 
-    The thresholds that a query gave for a column are taken as stated, if they lie in (0, 1].
+    They follow from the manifest's parameters and the listed values. The thresholds that a query gave for a column are
+    taken as stated, if they lie in (0, 1].
     """
     counts = [number for _, number in _count_listed(release)]
     if not counts or min(counts) <= 0:
@@ -131,7 +132,7 @@ def _wrong_bounds(release: BucketRelease) -> list[str]:
 
 
 def _differing_bounds(stated: Sequence[GroupBound], wanted: Sequence[GroupBound]) -> list[str]:
-    """Return the bounds that are stated and not wanted, and those that are wanted and not stated."""
+    """Return the bounds that are stated but not wanted, and those that are wanted but not stated, one line each."""
     lines = []
     for word, some, others in (("stated", stated, set(wanted)), ("not", wanted, set(stated))):
         for one in (bound for bound in some if bound not in others):
@@ -146,7 +147,10 @@ CLOSE = 2e-4  # what is stated of single buckets is rounded up to 1e-4
 
 
 def fake_checks(release: BucketRelease) -> list[Check]:
-    """Return the checks that every bucket lists distinct values, if some of them are fake, and how certain they are."""
+    """Return the checks of fake values: lists are distinct, and values are listed and certain as stated.
+
+    Without fake values, the only check is that no fact on them is stated.
+    """
     if not release.facts.fake_values:
         return release.list_checks({"a release without fakes states none": _unexpected_fake_facts})
     return release.list_checks(
@@ -174,7 +178,7 @@ def _unexpected_fake_facts(release: BucketRelease) -> list[str]:
 
 
 def _count_listed(release: BucketRelease) -> list[tuple[str, int]]:
-    """Return text and listed records of every value, by code."""
+    """Return the text and the number of listed records of every value, by code."""
     return [(name, int(records or 0)) for name, records in release.list_values("records")]
 
 
@@ -218,8 +222,9 @@ def _wrong_certainty(release: BucketRelease) -> list[str]:
 def _uneven_values(release: BucketRelease) -> list[str]:
     """Return the values that are too frequent for fakes to hide, and were not stated to be uneven.
 
-    Fakes hide all values evenly if the k most frequent ones have at most sum min(S + sigma, k) b S/(S + sigma) records,
-    for every k. Where evenness was not asked for, every value with more than sum b S/(S + sigma) has to be stated.
+    Fakes hide all values evenly if for every k the k most frequent values have at most sum min(S + sigma, k) b S/(S +
+    sigma) records. Where evenness was not asked for, every value with more than sum b S/(S + sigma) records has to be
+    stated.
     """
     facts = release.facts
     real, sigma = facts.real or [], facts.fake_values
@@ -237,7 +242,7 @@ def _uneven_values(release: BucketRelease) -> list[str]:
 
 
 def _wrong_highest_certainty(release: BucketRelease) -> list[str]:
-    """Compare the highest of the law's probabilities for the published lists with the stated one."""
+    """Compare the stated highest certainty with the one that the law of the fakes gives for the published lists."""
     facts, real = release.facts, release.facts.real or []
     stated = facts.certainty.anywhere if facts.certainty else None
     if release.params.exclude_negative:
@@ -340,14 +345,14 @@ def make_checks(release: BucketRelease) -> list[Check]:
 
 
 def _wrong_weighting(release: BucketRelease) -> list[str]:
-    """Return the stated weighting, unless it follows from the numbers of values and records."""
+    """Return the stated weighting if it does not follow from the numbers of values and records; else nothing."""
     expected = choose_weighting(release.facts.sizes, len(release.list_values()))
     stated = release.facts.weighting
     return [] if stated == expected else [f"weighting {stated}, expected {expected}"]
 
 
 def _wrong_estimator(release: BucketRelease) -> list[str]:
-    """Return how the estimator and its deviations differ from the channel."""
+    """Return how the published estimator and its deviations differ from those that follow from the channel."""
     deviations = exp.select("deviation").from_(release.view("values")).order_by("code")
     channel = make_channel(release.read_view("channel"), release.facts).channel
     estimator = find_linear_estimator(channel, release.facts)
@@ -355,7 +360,7 @@ def _wrong_estimator(release: BucketRelease) -> list[str]:
 
 
 def _bucket_by_bucket(setting: Sequence[tuple[int, int]], qit: exp.Table) -> exp.Query:
-    """Return the query for rows of QIT that lie in another bucket than the setting puts them in."""
+    """Return the query for rows of QIT that do not lie in the bucket in which the setting puts them."""
 
     def number(value: int) -> exp.Expr:
         return exp.cast(exp.Literal.number(value), "BIGINT")
@@ -380,9 +385,9 @@ MOST_ENTRIES = 2**22  # of a matrix of values in which meetings are counted
 
 
 def _wrong_entries(release: BucketRelease) -> list[str] | exp.Query:
-    """Return the sizes and pairs of values whose entry of the channel is not that of ST.
+    """Compare the entries of the published channel with ST; return the sizes and pairs of values that differ.
 
-    They are counted as integers where ST has an order and few values. Otherwise the query for them is returned.
+    They are counted as integers if ST has an order and few values. Otherwise a query that finds them is returned.
     """
     values = len(release.list_values())
     if not release.db.keeps_order or values**2 * len(release.facts.sizes) > MOST_ENTRIES:
@@ -464,7 +469,7 @@ def _differing_thresholds(wanted: Sequence[Fraction], release: BucketRelease) ->
 
 
 def _differ_from_rule(release: BucketRelease) -> list[str]:
-    """Recompute every threshold from the manifest's rule and the records of the values, in fractions."""
+    """Recompute every threshold in exact fractions from the manifest's rule, and return those that differ."""
     rule, listed = release.params.threshold, _count_listed(release)
     if rule.query is not None:
         return []  # given value by value; the table itself is the statement
@@ -478,7 +483,7 @@ def _differ_from_rule(release: BucketRelease) -> list[str]:
 
 
 def _unallowed_certain(release: BucketRelease) -> list[str]:
-    """Return values that are certain, though that was neither written nor allowed."""
+    """Return the values that are certain, although their threshold was not written as 1 and nothing else allows it."""
     rows = release.list_values("numerator", "denominator")
     shares = [Fraction(int(top or 0), int(bottom or 1)) for _, top, bottom in rows]
     excused = allowed_values(release.params, [name for name, *_ in rows], shares)
@@ -489,7 +494,7 @@ def _unallowed_certain(release: BucketRelease) -> list[str]:
 
 
 def _wrong_claims(release: BucketRelease) -> list[str]:
-    """Return what is wrong in the manifest's records, loss, bounds and sizes."""
+    """Return which of the manifest's claims on records, loss, bounds and sizes are wrong."""
     manifest, facts, params = release.manifest, release.facts, release.params
     setting = dict(facts.sizes)
     records = sum(size * buckets for size, buckets in setting.items())

@@ -57,8 +57,13 @@ UNSTATED = "the release is damaged: it does not state how often each of its valu
 
 @dataclass(frozen=True)
 class FakeValueChannel:
-    """``channel``; by size of bucket, what every listed value adds to e; ``most`` (m,): records that each value has at
-    most; ``ratio`` (m,): r, how much more often than others a listed value is real.
+    """The channel of a release whose buckets may list fake values.
+
+    Attributes:
+        channel: The channel from the records' values to what their buckets list.
+        scale: By size of a bucket, what every listed value adds to e.
+        most: The largest number of records that can have each value (m,).
+        ratio: r, how much more often than others a listed value is real (m,).
     """
 
     channel: Channel
@@ -69,9 +74,13 @@ class FakeValueChannel:
 
 @dataclass(frozen=True)
 class ListedPairs:
-    """How often buckets of each of some ``sizes`` list two values together, and in all: ``moment`` (m, m) is A.
+    """How often buckets list two values together, summed over buckets of some sizes.
 
-    ``listed`` (m,): how often they list each value, where each stands at most once; beside ``fakes`` in every bucket.
+    Attributes:
+        moment: A, the weighted sum over buckets (m, m).
+        listed: How often these buckets list each value, if each stands at most once in a bucket (m,).
+        sizes: The sizes of the buckets.
+        fakes: The number of fake values in every bucket.
     """
 
     moment: Matrix
@@ -81,7 +90,13 @@ class ListedPairs:
 
     @staticmethod
     def read(parts: pa.Table, sizes: Sequence[int], fakes: int = 0) -> ListedPairs:
-        """Read ``privsql_channel``; every value is listed somewhere, so all codes are there."""
+        """Read the pairs from table ``privsql_channel``.
+
+        Every value is listed in some bucket, so the table has all codes.
+
+        Raises:
+            EngineError: The table has other bucket sizes than stated.
+        """
         size, first, second, pairs = (parts[name].to_numpy() for name in ("size", "first", "second", "pairs"))
         values = int(second.max()) + 1
         if set(np.unique(size).tolist()) != set(sizes):
@@ -92,9 +107,14 @@ class ListedPairs:
         return ListedPairs(reduce(add, weighted), np.sum([met.diagonal() for met in by_size], axis=0), sizes, fakes)
 
     def make_channel(self, real: Sequence[int] | None, everywhere: Floats | None = None) -> FakeValueChannel:
-        """Return the channel; ``real`` (m,): how often each listed value is real, None where all are.
+        """Return the channel.
 
-        ``everywhere`` (m,): how often each value is listed in the whole release, where these are some of its buckets.
+        Args:
+            real: How often each listed value is real (m,); None if all listed values are.
+            everywhere: How often each value is listed in the whole release (m,); None if these are all of its buckets.
+
+        Raises:
+            EngineError: ``real`` does not have an entry for every value.
         """
         covered = np.asarray(self.moment.sum(axis=1))
         records = covered
@@ -118,7 +138,7 @@ class ListedPairs:
 
 
 def make_symmetric(values: int, first: Ints, second: Ints, pairs: Ints) -> Matrix:
-    """A symmetric matrix (m, m) from its upper triangle; sparse where there are very many values."""
+    """Make a symmetric matrix (m, m) from its upper triangle; it is sparse if there are very many values."""
     if values > LARGE:
         upper = scipy.sparse.coo_array((pairs.astype(np.float64), (first, second)), shape=(values, values)).tocsr()
         return (upper + scipy.sparse.triu(upper, 1).T).tocsr()
@@ -204,7 +224,7 @@ def find_linear_estimator(channel: Channel, facts: BucketFacts) -> LinearEstimat
 
 
 def make_linear_estimator(moment: Floats, real: Sequence[int] | None = None) -> LinearEstimator:
-    """Return the linear estimator from the second moment A of the channel.
+    """Return the linear estimator that belongs to the second moment A of the channel.
 
     Args:
         moment: A (m, m).
@@ -229,7 +249,7 @@ def make_linear_estimator(moment: Floats, real: Sequence[int] | None = None) -> 
 
 
 def _typical_gain(moment: Floats, mean: Floats, records: Floats) -> Floats:
-    """Return K^T (k, m) at a typical question."""
+    """Return the gain matrix K^T (k, m) of the estimator for a typical question."""
     total = fsum(records)
     shares = records / total
     shape = shares * np.sqrt(shares)
@@ -243,7 +263,7 @@ def _typical_gain(moment: Floats, mean: Floats, records: Floats) -> Floats:
 
 
 def _multiply(left: Floats, right: Floats) -> Floats:
-    """Return the product of two matrices, whose terms are added in their order."""
+    """Return the product of two matrices, with terms added in order, so that it is the same on every machine."""
     total = np.zeros((len(left), right.shape[1]))
     for column_, row in zip(left.T, right, strict=True):
         total += np.multiply.outer(column_, row)
@@ -251,7 +271,7 @@ def _multiply(left: Floats, right: Floats) -> Floats:
 
 
 def _solve(system: Floats, right: Floats) -> Floats:
-    """Return system^-1 right for a positive definite system, by elimination in a fixed order."""
+    """Solve system x = right for a positive definite system, by elimination in a fixed order."""
     size = len(system)
     rows = np.hstack((system, right))
     for k in range(size - 1):
@@ -275,7 +295,7 @@ def estimator_table(estimator: LinearEstimator | None) -> pa.Table:
 
 
 def differ_from_channel(stated: pa.Table, deviations: pa.Table, estimator: LinearEstimator | None) -> list[str]:
-    """Return how ``privsql_estimator`` and the deviations (code, deviation) differ from what the channel gives."""
+    """Return how the published estimator and deviations differ from those that follow from the channel."""
     if estimator is None:
         named = deviations.num_rows - deviations["deviation"].null_count
         more = stated.num_rows + named

@@ -41,7 +41,7 @@ TRIED = 8  # sizes, or numbers of fakes, that are tried before nothing is offere
 
 
 def list_names(names: Sequence[str]) -> str:
-    """Return the first names of values, and how many more there are."""
+    """Return the first few names of values as text, with the number of those that are left out."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
 
@@ -63,13 +63,19 @@ def find_too_frequent(counts: Ints, setting: Setting, sigma: int) -> list[int]:
 
 
 def find_even_plan(problem: BucketProblem, sigma: int, find: Find) -> Plan:
-    """Return the first plan, by falling size of the largest bucket, that hides all values evenly among ``sigma`` fakes.
+    """Return a plan that hides all values evenly among ``sigma`` fake values in every bucket.
 
-    Smaller buckets ask less: no value may have more than 1/(S + sigma) of the records.
+    Plans are tried by falling size of the largest bucket, because smaller buckets ask less: no value may have more than
+    1/(S + sigma) of the records.
+
+    Args:
+        problem: The counts and bounds.
+        sigma: The number of fake values in every bucket.
+        find: Returns a plan for a problem.
 
     Raises:
         InfeasibleError: ``find`` finds no plan, or values are too frequent. The error names these, and the most fakes
-            and the largest buckets that hide all values, of those that are tried.
+            and the largest buckets among those tried that hide all values.
     """
     plan, frequent = _try_sizes(problem, sigma, find)
     if not frequent:
@@ -107,7 +113,10 @@ def find_even_plan(problem: BucketProblem, sigma: int, find: Find) -> Plan:
 
 
 def _try_sizes(problem: BucketProblem, sigma: int, find: Find) -> tuple[Plan, list[int]]:
-    """Return a plan, and the values that are too frequent for it if no plan hides all values."""
+    """Return the first plan that hides all values evenly, with an empty list.
+
+    If there is none, return the last plan tried with the values that are too frequent for it.
+    """
     plan = find(problem)
     while most := find_too_frequent(problem.counts, plan.setting, sigma):
         smaller = plan.setting.sizes[-1] - 1
@@ -142,10 +151,10 @@ MARGIN = ONE >> 10  # from 0 and from 2^BITS, of entries that take what rounding
 
 
 def make_weights(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Ints | None:
-    """Round chances (E,) to integers w (E,) within 0 and 2^BITS, with exact sums.
+    """Round chances (E,) to integers w (E,) between 0 and 2^BITS, with exact sums.
 
-    Each is near its chance times 2^BITS, and their sums over rows and kinds are ``of_rows`` and ``of_kinds`` times
-    2^BITS. The result is None if there are no such integers nearby. A kind is fixed if all or none of it is chosen.
+    Each w is near its chance times 2^BITS. The sums over rows and kinds are ``of_rows`` and ``of_kinds`` times 2^BITS.
+    Where all or none of a kind is chosen, its entries are fixed. The result is None if no such integers are nearby.
     """
     lengths = entries.lengths[1]
     integers = np.where((of_kinds == lengths)[entries.kinds], ONE, 0)
@@ -166,11 +175,11 @@ def make_weights(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Int
 
 
 def _round_exactly(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Ints:
-    """Return integers near ``chances`` times 2^BITS with exact sums.
+    """Return integers near ``chances`` times 2^BITS whose sums over rows and kinds are exact.
 
-    What rounding leaves open in a row is spread over its entries; what it leaves open of a kind goes to another kind,
-    along a tree of kinds that stand next to each other often, and is spread over all rows in which they do: one entry
-    that took all of it would be less certain to be fake than any chance says.
+    What rounding leaves open in a row is spread over the row's entries. What it leaves open of a kind is moved to
+    another kind, along a tree of kinds that often share a row, and is spread over all shared rows. If one entry took
+    all of it, that entry would be less certain to be fake than any chance says.
     """
     integers = np.floor(chances * ONE).astype(np.int64)
     lengths = entries.lengths[0]
@@ -252,10 +261,11 @@ def choose_entries(entries: Entries, weights: Ints, noise: Shuffler) -> Flags:
 
 
 def _walk_trails(one: Ints, two: Ints, noise: Shuffler) -> Flags:
-    """Draw whether each pair's first kind rises, on closed trails through kinds with an even number of ends of pairs.
+    """Draw for each pair whether its first kind rises, by walking closed trails.
 
-    The ends at a kind are joined two by two at random. From an end to the other one of its pair, and on to the one
-    joined with that, is a permutation of the ends whose cycles come in twos: those that rise and those that fall.
+    Every kind has an even number of ends of pairs, and these are joined two by two at random. Going from an end to the
+    other end of its pair, and on to the end joined with that one, permutes the ends. The cycles of this permutation
+    come in twos: one of ends that rise, one of ends that fall.
     """
     kinds = np.stack((one, two), axis=1).ravel()
     order = noise.permutation(len(kinds))
@@ -292,13 +302,13 @@ TRIES, LAYOUT_TRIES = 10, 2  # lists that leave no exact choice of fakes are lai
 
 @dataclass(frozen=True)
 class HiddenValues:
-    """Lists of buckets, and which of their values are fake.
+    """The values that buckets list, and which of them are fake.
 
     Attributes:
         bids: For each value in turn the buckets of its records, in uniformly random order (n,).
         fake_bids: The buckets of the fakes (sigma B,).
         fake_codes: The values of the fakes (sigma B,).
-        highest: The largest probability of a listed value to be real, exactly.
+        highest: The largest probability that a listed value is real, exactly.
     """
 
     bids: Bids
@@ -308,16 +318,17 @@ class HiddenValues:
 
 
 def plan_lists(plan: Plan, counts: Ints, sigma: int) -> Plan:
-    """Return the plan of what is listed: buckets of |g| + sigma values, and how often each is in them."""
+    """Return the plan of the listed values: its buckets have |g| + sigma values, its allocation counts listings."""
     setting = Setting.from_counts({size + sigma: buckets for size, buckets in plan.setting.items})
     return Plan(plan.algorithm, setting, times_listed(counts, plan.setting.items, sigma))
 
 
 def hide_values(plan: Plan, counts: Ints, sigma: int, layout: str, noise: Shuffler) -> HiddenValues:
-    """Draw lists of |g| + sigma values for the buckets of a plan, and which of these are fake.
+    """Draw lists of |g| + sigma values for the buckets of a plan, and which of the listed values are fake.
 
     Raises:
-        InfeasibleError: No choice of fakes leaves every bucket and every value what it must have (in tiny tables only).
+        InfeasibleError: No choice of fakes gives every bucket and every value its number of fakes (in tiny tables
+            only).
     """
     listed = plan_lists(plan, counts, sigma)
     codes = np.repeat(np.arange(len(counts)), listed.allocation.sum(axis=1))
@@ -342,9 +353,18 @@ def hide_values(plan: Plan, counts: Ints, sigma: int, layout: str, noise: Shuffl
 def _draw_fakes(
     bids: Bids, codes: Ints, counts: Ints, setting: Setting, sigma: int, noise: Shuffler
 ) -> tuple[Flags, Fraction] | None:
-    """Draw which entries (E,) are fake; return the largest probability of one to be real, too, or None.
+    """Draw which listed values are fake.
 
-    The result is None if no choice is exact.
+    Args:
+        bids: The bucket of each listed value (E,).
+        codes: The value (E,).
+        counts: The records of each value (m,).
+        setting: The setting of the records.
+        sigma: The number of fake values in every bucket.
+        noise: What draws.
+
+    Returns:
+        Whether each is fake (E,), and the largest probability that one is real. None if no choice has exact chances.
     """
     order = noise.permutation(len(bids))
     order = order[np.argsort(bids[order], kind="stable")]
@@ -373,7 +393,7 @@ def _draw_fakes(
 
 
 def certainty_facts(problem: BucketProblem, setting: Setting, sigma: int) -> FakeFacts:
-    """Return the facts of a plan with ``sigma`` fake values in every bucket."""
+    """Return the facts on how certain listed values are, for a plan with ``sigma`` fake values in every bucket."""
     counts = problem.counts
     listed = times_listed(counts, setting.items, sigma).sum(axis=1)
     each = {x: Fraction(int(counts[x]), int(listed[x])) for x in np.flatnonzero(listed).tolist()}
@@ -406,9 +426,12 @@ SWEEPS, PATIENCE = 2000, 200  # exchanges between all buckets, two by two: at mo
 
 @dataclass(frozen=True)
 class ExchangedFakes:
-    """The values of the fakes after all exchanges, ``codes`` (N,), of the same buckets.
+    """The fake values after all exchanges.
 
-    Of these ``weak`` are excluded all the same; so many listed values are excluded and real as ``certain`` says.
+    Attributes:
+        codes: The value of each fake (N,); its bucket has not changed.
+        weak: The number of fakes that are still excluded.
+        certain: The number of real listed values that are excluded for some record of their bucket.
     """
 
     codes: Ints
@@ -417,10 +440,17 @@ class ExchangedFakes:
 
 
 def avoid_excluded(real: BucketRuns, bids: Ints, codes: Ints, excluded: Ints, noise: Shuffler) -> ExchangedFakes:
-    """Exchange fakes ``codes`` among buckets ``bids`` (N,) until none is among ``excluded`` (e, 2), or nothing helps.
+    """Exchange fake values between buckets until none of them is excluded, or no exchange helps.
 
-    In every sweep one excluded fake of each bucket that has any is matched with a fake of another bucket, at random.
-    The two are exchanged if neither bucket lists the other's, and no more of them are excluded after than before.
+    In every sweep, buckets are matched two by two at random. A fake of each is exchanged, an excluded one if there is
+    any. This is done if neither bucket lists the other's fake, and if no more fakes are excluded after than before.
+
+    Args:
+        real: The lists of real values.
+        bids: The bucket of each fake (N,).
+        codes: The value of each fake (N,).
+        excluded: The pairs of a bucket and a value that are excluded (e, 2).
+        noise: What draws.
     """
     order = np.argsort(bids, kind="stable")
     held, barred = (_BucketValues(real.values, *pairs) for pairs in (real.listed_pairs, excluded.T))
@@ -452,13 +482,13 @@ def avoid_excluded(real: BucketRuns, bids: Ints, codes: Ints, excluded: Ints, no
 
 
 def _pick_columns(weak: Flags, noise: Shuffler) -> Ints:
-    """Draw a column of each row, one that is marked if there is any."""
+    """Draw a column of each row, a marked one if the row has any."""
     order = noise.integers(0, 2**30, weak.size).reshape(weak.shape)
     return np.asarray((order + weak * 2**30).argmax(axis=1))
 
 
 class _BucketValues:
-    """A set of buckets with values."""
+    """A set of pairs of a bucket and a value, for quick look-up."""
 
     def __init__(self, values: int, bids: Ints, codes: Ints) -> None:
         self._values, self._keys = values, np.unique(bids * values + codes)
@@ -472,7 +502,7 @@ class _BucketValues:
 
 
 def refuse_weak(weak: int, policy: str) -> None:
-    """Raise ``InfeasibleError`` if fakes that can be excluded are not wanted."""
+    """Raise ``InfeasibleError`` if some fakes can be excluded and the policy is to refuse them."""
     if weak and policy == "refuse":
         raise InfeasibleError(
             f"{weak} fake values would be excluded by negative associations: their buckets have too few others; "
@@ -482,9 +512,13 @@ def refuse_weak(weak: int, policy: str) -> None:
 
 
 def find_excluded(db: Relations, roles: Roles, real: BucketRuns, channel: Channel) -> Ints:
-    """Return the buckets and codes (e, 2) that negative associations exclude for a record of the bucket.
+    """Return the pairs of a bucket and a value that negative associations exclude for some record of the bucket (e, 2).
 
-    It reads ``qit`` of database ``release``; ``real`` and ``channel`` are those of the buckets without fakes.
+    Args:
+        db: Where ``qit`` of database ``release`` is.
+        roles: The columns.
+        real: The lists of the buckets without fakes.
+        channel: The channel of the buckets without fakes.
     """
     from privsql.attacks.adversaries import mark_excluded
     from privsql.attacks.suite import Association

@@ -31,7 +31,7 @@ BITS = 30  # of the numbers that the solver is given, which fit its 32
 
 @dataclass(frozen=True)
 class FlowNetwork:
-    """Arcs (E,) between nodes 0 .. ``nodes`` - 1, at most one between two of them."""
+    """A network with E arcs between nodes 0 .. ``nodes`` - 1, at most one arc between two nodes."""
 
     tails: Ints
     heads: Ints
@@ -57,7 +57,7 @@ class FlowNetwork:
         return flow, np.isin(np.arange(self.nodes), reached)
 
     def _residual_graph(self, forward: Ints, backward: Ints) -> scipy.sparse.csr_array:
-        """Return what may still be sent along the arcs and back."""
+        """Return the residual graph: what may still be sent forward, and be sent back, along the arcs."""
         rows, columns = np.concatenate((self.tails, self.heads)), np.concatenate((self.heads, self.tails))
         amounts = np.concatenate((forward, backward))
         some = amounts > 0
@@ -78,13 +78,13 @@ class FlowNetwork:
 
 @dataclass(frozen=True)
 class Flow:
-    """An allocation of records to sizes, and where it got stuck.
+    """An allocation of records to sizes; if records are left over, it also says why.
 
     Attributes:
         allocation: The records of each value in each size, y (m, k).
         unplaced: The number of records that fit nowhere.
-        blocked: The values of a violated Hall set (m,); none if everything was placed.
-        cut: The condition that is violated, where two trees bound sets.
+        blocked: Which values make up a violated Hall set (m,); none if everything was placed.
+        cut: The condition that is violated, where two trees bound sets; None otherwise.
     """
 
     allocation: Ints
@@ -94,7 +94,7 @@ class Flow:
 
 
 def allocate_values(problem: BucketProblem, setting: Setting) -> Flow:
-    """Send the records of ``problem`` to the buckets of ``setting``; with two trees, of at most two sizes."""
+    """Send the records of ``problem`` to the buckets of ``setting``; with two trees, to at most two sizes."""
     if len(problem.trees) > 1:
         return allocate_crossing(problem, setting)
     sizes, buckets = np.array(setting.sizes, dtype=np.int64), np.array(setting.buckets, dtype=np.int64)
@@ -106,9 +106,14 @@ def allocate_values(problem: BucketProblem, setting: Setting) -> Flow:
 
 
 def send_records(tree: GroupTree, supply: Ints, limits: Ints, set_limits: Ints, demand: Ints) -> Flow:
-    """Send ``supply`` (m,) to sizes with ``demand`` (k,), where a tree of sets is bounded.
+    """Send records to sizes if a tree of sets is bounded.
 
-    At most ``limits`` (m, k) of each value, and at most ``set_limits`` (N, k) of each set of the tree go to each size.
+    Args:
+        tree: The bounded sets.
+        supply: The records of each value (m,).
+        limits: The most records of each value in all buckets of each size (m, k).
+        set_limits: The most records of each set in all buckets of each size (N, k).
+        demand: The records that each size takes (k,).
     """
     (values, sizes), nodes = limits.shape, len(tree.bounds)
     first = 1 + values + np.arange(sizes) * (nodes + 1)  # of each size: its sets, and then the whole
@@ -128,7 +133,13 @@ def send_records(tree: GroupTree, supply: Ints, limits: Ints, set_limits: Ints, 
 
 
 def transport_records(supply: Ints, limits: Ints, demand: Ints) -> Flow:
-    """Send ``supply`` (m,) to sizes with ``demand`` (k,), at most ``limits`` (m, k) of each value to each size."""
+    """Send records to sizes if no sets are bounded.
+
+    Args:
+        supply: The records of each value (m,).
+        limits: The most records of each value in all buckets of each size (m, k).
+        demand: The records that each size takes (k,).
+    """
     # A greedy start, tight values first: each fills the sizes left to right, first up to the demand, then beyond.
     allocation, left = np.zeros_like(limits), supply.copy()
     order = np.argsort(limits.sum(axis=1), kind="stable")
@@ -192,9 +203,10 @@ def _find_path(allocation: Ints, limits: Ints, excess: Ints) -> list[int] | Flag
 
 @dataclass(frozen=True)
 class HallCut:
-    """A linear condition on numbers of buckets that fails, as the bounds of some sets contradict each other.
+    """A violated condition on numbers of buckets, which shows that the bounds of some sets contradict each other.
 
-    It is ``first`` . b1 + ``second`` . b2 >= ``need``, with coefficients (K,) by the sizes of the two parts.
+    The condition is ``first`` . b1 + ``second`` . b2 >= ``need``. The coefficients (K,) belong to the sizes of both
+    parts.
     """
 
     first: Ints
@@ -204,23 +216,26 @@ class HallCut:
 
 @dataclass(frozen=True)
 class TreePair:
-    """Two trees over the same values. Its sets (M,): the values, the first tree's, the second's, all values."""
+    """Two trees of sets over the same values.
+
+    Together they have M sets: the single values, the first tree's sets, the second tree's, and all values.
+    """
 
     first: GroupTree
     second: GroupTree
 
     def sum_sets(self, amounts: Ints) -> Ints:
-        """Return the sums of amounts per value (m, ..) over each set (M, ..)."""
+        """Return the sums over each set (M, ..) of amounts by value (m, ..)."""
         return np.concatenate(
             (amounts, self.first.sum_sets(amounts), self.second.sum_sets(amounts), amounts.sum(axis=0, keepdims=True))
         )
 
     def find_circulation(self, lower: Ints, upper: Ints) -> tuple[Ints | None, Flags, Flags]:
-        """Find amounts (m,) whose sums over sets lie within bounds (M,).
+        """Find amounts of the values (m,) whose sums over all sets lie within bounds (M,).
 
         Returns:
-            The amounts, or None; the sets with too large a lower bound (M,), and those with too small an upper bound
-            (M,), which contradict each other if there are no amounts.
+            The amounts, or None if there are none. Then the sets with too large a lower bound (M,), and those with too
+            small an upper bound (M,). If there are no amounts, these bounds contradict each other.
         """
         # One arc for every set, and one more for every value.
         one, two, values, sets = len(self.first.bounds), len(self.second.bounds), len(self.first.owner), len(lower)
@@ -252,7 +267,10 @@ class TreePair:
         return (flow[:values] + lower[:values] if (sent == excess[giving]).all() else None), into, out
 
     def share_records(self, records: Ints, part: int, buckets: int) -> Ints:
-        """Return the records (m,) for ``part`` of ``buckets``: of each set, the floor or the ceiling of its share."""
+        """Choose the records (m,) that go to ``part`` of ``buckets``.
+
+        Each set of both trees gets the floor or the ceiling of its share.
+        """
         exact = self.sum_sets(records) * part
         shared, _, _ = self.find_circulation(exact // buckets, -(-exact // buckets))
         if shared is None:
@@ -267,7 +285,11 @@ def compute_limits(problem: BucketProblem, pair: TreePair, sizes: Ints) -> Ints:
 
 
 def allocate_crossing(problem: BucketProblem, setting: Setting) -> Flow:
-    """Return the records of each value in each of at most two sizes, or why there are none."""
+    """Divide the records of each value between at most two sizes, where two trees of sets are bounded.
+
+    Returns:
+        The flow. If there is none, it has the violated condition.
+    """
     pair = TreePair(*problem.trees)
     sizes, buckets = (np.array(part, dtype=np.int64) for part in (setting.sizes, setting.buckets))
     if len(sizes) > 2:

@@ -90,7 +90,10 @@ class SizeClass:
 
 @dataclass(frozen=True)
 class BucketRuns:
-    """The buckets of all sizes, by rising size; ``values`` is the number of sensitive values, m."""
+    """The lists of all buckets, as runs of neighbouring buckets that list the same, by rising size.
+
+    ``values`` is the number of sensitive values, m.
+    """
 
     values: int
     classes: tuple[SizeClass, ...]
@@ -140,14 +143,14 @@ class BucketRuns:
         return sum(min(int((k * (k + 1)).sum()), self.values * (self.values + 1)) // 2 for k in kinds)
 
     def count_meetings(self, fakes: int = 0) -> pa.Table:
-        """Return how values meet: the channel of a release, which follows from ST alone.
+        """Count how often values meet in buckets; this is the channel of a release, and follows from ST alone.
 
         Args:
-            fakes: The number of values that are to be fake, of those that count here as the size.
+            fakes: The number of listed values per bucket that are fake; sizes here count them.
 
         Returns:
             The table (size, first, second, pairs): the sum over buckets of one size of count(g, first) * count(g,
-            second). Only first <= second and pairs > 0; codes are ranks of values.
+            second). It has first <= second and pairs > 0 only; codes are ranks of values.
         """
         parts = []
         for one in self.classes:
@@ -159,9 +162,12 @@ class BucketRuns:
 
 
 def runs_from_intervals(begin: Ints, end: Ints, code: Ints, values: int, setting: Setting) -> BucketRuns:
-    """Return the runs between the ends of intervals; ``GuaranteeError`` unless every bucket has its size.
+    """Make runs from intervals of buckets that list a value.
 
     Each of the neighbouring buckets ``begin`` to ``end``, exclusive, lists ``code`` once more (I,).
+
+    Raises:
+        GuaranteeError: Some bucket does not have its size.
     """
     buckets = np.cumsum([0, *setting.buckets])
     ends = np.unique(np.concatenate((begin, end, buckets)))
@@ -194,7 +200,7 @@ def runs_from_entries(
 
 
 def _code_bits(values: int) -> int:
-    """Return the bits that a code needs."""
+    """Return the number of bits that a code needs."""
     return max(1, (values - 1).bit_length())
 
 
@@ -240,7 +246,11 @@ AT_ONCE = 2**17  # places that are written at a time, few enough for a cache
 
 @dataclass(frozen=True)
 class Pieces:
-    """The table: columns (P,), sorted by ``code`` and ``lo``; the ranks of each of ``values`` values have no gaps."""
+    """A layout, as P pieces of consecutive ranks of a value that go round a range of buckets.
+
+    The arrays are columns of a table (P,), sorted by ``code`` and ``lo``. The ranks of each of the ``values`` values
+    have no gaps.
+    """
 
     values: int
     code: Ints
@@ -265,7 +275,7 @@ class Pieces:
         return bids
 
     def rank_places(self) -> Bids:
-        """Return for each value in turn the buckets of its ranks (n,)."""
+        """Return for each value in turn the bucket of each of its ranks (n,)."""
         ends = np.cumsum(self.hi - self.lo)
         bids = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.int32)
         at = 0
@@ -284,7 +294,7 @@ class Pieces:
         return bids
 
     def make_segments(self) -> Segments:
-        """Return the bucket of every rank of each value, for records that others put in uniformly random order.
+        """Return the bucket of every rank of each value, for records that are put in uniformly random order elsewhere.
 
         Pieces are cut where they begin again at their first bucket.
         """
@@ -298,7 +308,10 @@ class Pieces:
         return Segments(self.code[piece], lo, np.minimum(ends, self.hi[piece]), number, step=1)
 
     def list_runs(self, setting: Setting) -> BucketRuns:
-        """Return runs of buckets by the ends of arcs: a piece fills its buckets some whole times, an arc once more."""
+        """Return what the buckets list, as runs.
+
+        A piece fills each of its buckets as often as it goes round, and the buckets of the remaining arc once more.
+        """
         if len(self.code) == self.counts.sum():  # a piece for each record
             return runs_from_entries(self.start + self.shift % self.width, self.code, self.values, setting.items)
         full_turns, arc = np.divmod(self.hi - self.lo, self.width)
@@ -317,14 +330,24 @@ class Pieces:
 
 
 def place_singly(bids: Bids | Ints, counts: Ints) -> Pieces:
-    """Return a piece for each record; ``bids`` (n,): the buckets of each value's records in turn, ``counts`` (m,)."""
+    """Return a piece for each record.
+
+    Args:
+        bids: The buckets of each value's records, value by value (n,).
+        counts: The records of each value (m,).
+    """
     code = np.repeat(np.arange(len(counts)), counts)
     rank = np.arange(len(bids)) - (np.cumsum(counts) - counts)[code]
     return Pieces(len(counts), code, rank, rank + 1, bids.astype(np.int64), np.ones_like(rank), np.zeros_like(rank))
 
 
 def join_pieces(values: int, columns: Sequence[tuple[Ints, Ints, Ints, Ints, Ints]]) -> Pieces:
-    """Return pieces from (code, records, start, width, shift), in the order in which each value's ranks are given."""
+    """Join pieces into a layout, where each value's ranks follow the order of its pieces.
+
+    Args:
+        values: The number of values.
+        columns: The arrays code, records, start, width and shift of each part.
+    """
     code, records, start, width, shift = (np.concatenate(parts) for parts in zip(*columns, strict=True))
     order = np.argsort(code, kind="stable")
     order = order[records[order] > 0]
@@ -339,10 +362,10 @@ def join_pieces(values: int, columns: Sequence[tuple[Ints, Ints, Ints, Ints, Int
 
 
 def lay_out_largest_first(plan: Plan, noise: Shuffler) -> Pieces | None:
-    """Let each bucket draw one record from each of the values with most records left, as Anatomy does.
+    """Let each bucket draw one record from each of the values with most records left, as Anatomy does, in O(n log m).
 
     What is left over at the end goes, one record at a time, to random smallest buckets that lack the value. The result
-    is None where there is no such bucket (tiny tables), so that the caller takes another layout. O(n log m).
+    is None if there is no such bucket (in tiny tables); the caller then takes another layout.
     """
     counts = plan.allocation.sum(axis=1).tolist()
     buckets, size = sum(plan.setting.buckets), plan.setting.sizes[0]
@@ -389,7 +412,7 @@ BLOCKS, WIDEST = 1024, 1200  # blocks of a size class, more where they would be 
 
 
 def lay_out_evenly(plan: Plan, classes: list[list[int]], noise: Shuffler, line: Callable[[], Ints]) -> Pieces:
-    """Lay values out in blocks.
+    """Lay values out in blocks of buckets, each value spread evenly over the buckets of a block.
 
     Args:
         plan: The plan.
@@ -431,10 +454,7 @@ def make_block_pieces(order: Ints, share: Ints, start: int, width: int) -> tuple
 
 
 def block_widths(buckets: int, least: int | None = None) -> list[int]:
-    """Return the widths of the blocks of a class, as equal as can be, wider ones first.
-
-    There are ``least`` blocks or more.
-    """
+    """Return the widths of at least ``least`` blocks of a size class, as equal as can be, wider ones first."""
     blocks = min(buckets, max(BLOCKS if least is None else least, -(-buckets // WIDEST)))
     each, over = divmod(buckets, blocks)
     return [each + (k < over) for k in range(blocks)]
@@ -467,7 +487,11 @@ FINE, MOST = 2**16, 2**40  # of weights: their unit, and the largest
 
 
 def lay_out_clustered(plan: Plan, noise: Shuffler) -> Pieces:
-    """Lay out a plan that says how often a value may stand in a bucket of each size."""
+    """Lay out a plan that says how often a value may stand in a bucket of each size.
+
+    Raises:
+        GuaranteeError: The plan does not say so.
+    """
     if plan.most is None:
         raise GuaranteeError(f"a plan by {plan.algorithm!r} does not say how often values may stand in a bucket")
     columns, start = [], 0
@@ -493,7 +517,7 @@ def lay_out_clustered(plan: Plan, noise: Shuffler) -> Pieces:
 
 
 def split_by_block(rows: Ints) -> list[Ints]:
-    """Group the rows (b, S) of all buckets of a size by block (blocks, w S), blocks of one width at a time."""
+    """Group the rows (b, S) of all buckets of a size by block, as arrays (blocks, w S) of blocks with one width w."""
     buckets, size = rows.shape
     wide = np.array(block_widths(buckets, LUMPS))
     first = int((wide == wide[0]).sum())
@@ -502,14 +526,14 @@ def split_by_block(rows: Ints) -> list[Ints]:
 
 
 def _fill_block(left: Ints, most: Ints, size: int, width: int, rest: int, noise: Shuffler) -> Ints:
-    """Return how many records of each value (m,) a block gets.
+    """Choose how many records of each value (m,) a block gets.
 
     Args:
         left: The records of each value that are left (m,).
-        most: The most of each value in one bucket (m,).
+        most: The most records of each value in one bucket (m,).
         size: The size of the buckets.
         width: The number of buckets of the block.
-        rest: The number of buckets that are left, with the block.
+        rest: The number of buckets that are left, with those of the block.
         noise: What draws values.
     """
     share = (left - most * (rest - width)).clip(0)
@@ -542,10 +566,10 @@ def _fill_block(left: Ints, most: Ints, size: int, width: int, rest: int, noise:
 
 
 def assign_across(records: Ints, buckets: int, pair: TreePair, noise: Shuffler) -> tuple[Ints, Ints]:
-    """Deal ``records`` (m,) evenly to ``buckets``, in both families of sets.
+    """Deal ``records`` (m,) evenly to ``buckets``, so that every set of both trees is spread evenly, too.
 
     Returns:
-        The value and the bucket of each record (n,), in no order that means anything.
+        The value and the bucket of each record (n,), in an order without meaning.
     """
     left, values, bids, start = records.copy(), [], [], 0
     while start < buckets:
@@ -569,7 +593,7 @@ def assign_across(records: Ints, buckets: int, pair: TreePair, noise: Shuffler) 
 
 
 def _split_partners(parts: Ints, values: Ints, pair: TreePair, noise: Shuffler) -> Ints:
-    """Return 0 or 1 for each of some records (e,), so that partners differ."""
+    """Assign 0 or 1 to each of e records, so that partners get different numbers."""
     number = len(parts)
     pairs = np.concatenate([_pair_partners(parts, values, tree, noise) for tree in (pair.first, pair.second)], axis=1)
     # Each record stands for two nodes, itself and its opposite; partners are tied to each other's opposites.
@@ -620,13 +644,13 @@ def lay_out_across(plan: Plan, pair: TreePair, noise: Shuffler) -> Pieces:
 
 
 def make_layout(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupTree] = ()) -> Pieces:
-    """Lay out a plan: a bucket of size S gets at most F_iS records of x_i.
+    """Lay out a plan, so that a bucket of size S gets at most F_iS records of x_i.
 
     Args:
         plan: The plan.
         layout: The name of the layout.
         noise: What draws.
-        trees: The sets of values that are bounded; every bucket gets the floor or the ceiling of their mean.
+        trees: The bounded sets of values; every bucket gets the floor or the ceiling of a set's mean.
     """
     anatomy_layout = lay_out_largest_first(plan, noise) if layout == "largest-first" else None
     if anatomy_layout is not None:

@@ -72,9 +72,10 @@ class GroupTree:
 
     @cached_property
     def chains(self) -> Ints:
-        """Return the path from the outermost set to each value, in rows (depth + 1, m).
+        """Return the sets around each value as a path, in rows (depth + 1, m).
 
-        It lists the sets around value i, larger ones first, and then N + i, which is repeated where the path is short.
+        The column of value i lists its sets, larger ones first, and then N + i, which is repeated where the path is
+        short.
         """
         sets = len(self.bounds)
         above: list[list[int]] = []
@@ -125,7 +126,7 @@ def _find_crossings(bounds: Sequence[GroupBound], values: int) -> list[list[int]
 
 
 def _assign_sides(bounds: Sequence[GroupBound], crossing: list[list[int]]) -> list[int]:
-    """0 or 1 for each set, so that no two of one side cross."""
+    """Return 0 or 1 for each set, so that no two sets with the same number cross."""
     side, before = [-1] * len(bounds), [-1] * len(bounds)
     for start in range(len(bounds)):
         if side[start] >= 0:
@@ -148,7 +149,7 @@ def _assign_sides(bounds: Sequence[GroupBound], crossing: list[list[int]]) -> li
 
 
 def _odd_cycle(before: list[int], i: int, j: int) -> list[int]:
-    """An odd number of sets, each of which crosses the next: from i and from j back to where they meet."""
+    """Return an odd number of sets, each of which crosses the next; it joins the ways back from i and from j."""
     paths = []
     for at in (i, j):
         path = [at]
@@ -179,10 +180,15 @@ Bids = np.ndarray[tuple[int, ...], np.dtype[np.int32]]  # the buckets of records
 
 @dataclass(frozen=True)
 class BucketProblem:
-    """Counts and thresholds per sensitive value, and the bucket sizes that may be used.
+    """The counts and thresholds of the sensitive values, and the bucket sizes that may be used.
 
-    ``smallest`` and ``largest`` are the publisher's M and M'; ``sizes`` is what remains of that range. ``bounds``:
-    what sets of values may have together.
+    Attributes:
+        counts: The records of each value (m,).
+        thresholds: The threshold f'_i of each value (m,).
+        smallest: The publisher's smallest bucket size M.
+        largest: The publisher's largest bucket size M'; ``sizes`` has those of this range that can be used.
+        labels: The text of each value, for messages (m,); empty for x1, x2, ..
+        bounds: The bounds on sets of values.
     """
 
     counts: Ints  # (m,)
@@ -193,12 +199,12 @@ class BucketProblem:
     bounds: tuple[GroupBound, ...] = ()
 
     def label(self, value: int) -> str:
-        """Text of a sensitive value for messages."""
+        """Return the text of a sensitive value for messages."""
         return self.labels[value] if self.labels else f"x{value + 1}"
 
     @cached_property
     def records(self) -> int:
-        """n, the number of records."""
+        """Return n, the number of records."""
         return int(self.counts.sum())
 
     @property
@@ -207,22 +213,28 @@ class BucketProblem:
         return [GroupBound(self.label(i), (i,), threshold) for i, threshold in enumerate(self.thresholds)]
 
     def count_records(self, bound: GroupBound) -> int:
-        """Return how many records have a value of a set."""
+        """Return the number of records whose value is in the bounded set."""
         return int(self.counts[list(bound.members)].sum())
 
     def find_frequency(self, bound: GroupBound) -> Fraction:
-        """Return the share of the records that have a value of a set."""
+        """Return the share of the records whose value is in the bounded set."""
         return Fraction(self.count_records(bound), self.records)
 
     def raise_limits(self, shift: Fraction, *, values: bool = True) -> BucketProblem:
-        """Return the problem with bounds on sets min(1, f' + shift), and so for ``values``."""
+        """Return the problem with every bound on a set raised to min(1, f' + shift).
+
+        With ``values``, the thresholds of single values are raised in the same way.
+        """
         wider = tuple(replace(one, threshold=min(Fraction(1), one.threshold + shift)) for one in self.bounds)
         raised = tuple(min(Fraction(1), one + shift) if values else one for one in self.thresholds)
         return replace(self, bounds=wider, thresholds=raised)
 
     @cached_property
     def sizes(self) -> Ints:
-        """Usable bucket sizes (K,): M <= S <= min(M', n) that can be filled, sum_i min(F_iS, o_i) >= S."""
+        """Return the usable bucket sizes (K,), which are those with M <= S <= min(M', n) that can be filled.
+
+        A bucket of size S can be filled if sum_i min(F_iS, o_i) >= S.
+        """
         if not self.records:
             return np.zeros(0, dtype=np.int64)
         weak = min(-(-f.denominator // f.numerator) for f in self.thresholds)
@@ -235,18 +247,22 @@ class BucketProblem:
 
     @cached_property
     def capacity(self) -> Ints:
-        """F (m, K): F_iS for the usable sizes."""
+        """Return F (m, K), which is F_iS for the usable sizes."""
         return floor_thresholds(self.thresholds, self.sizes)
 
     @cached_property
     def trees(self) -> tuple[GroupTree, ...]:
-        """The bounded sets of values as none, one or two trees; ``UsageError`` if they need more."""
+        """Return no, one or two trees that hold all bounded sets; raise ``UsageError`` if more are needed."""
         return make_families(self.bounds, len(self.counts))
 
     def room_for(self, values: NDArray[Any]) -> Ints:
-        """The most records of ``values`` (flags or indices) in one bucket of each usable size (K,): a Hall bound.
+        """Return the most records with some of the values that one bucket of each usable size can hold (K,).
 
-        min(S, sum F_iS), less where sets of values are bounded; with two trees the smaller of what each allows.
+        It is min(S, sum F_iS), and less where sets are bounded. With two trees it is the smaller of what each allows,
+        which is an upper bound (Hall's condition).
+
+        Args:
+            values: The values, as flags (m,) or as indices.
         """
         if not self.trees:
             return np.asarray(np.minimum(self.sizes, self.capacity[values].sum(axis=0)))
@@ -255,17 +271,22 @@ class BucketProblem:
         return self.let_through(held, self.sizes)
 
     def let_through(self, held: Ints, sizes: Ints) -> Ints:
-        """Return what trees let through of so much of each value (m, K) in one bucket of each size (K,)."""
+        """Return how many of ``held`` records the bounds on sets allow in one bucket of each size (K,).
+
+        Args:
+            held: The records of each value that are offered to a bucket (m, K).
+            sizes: The sizes (K,).
+        """
         each = [tree.rank(held, self.bound_floors(tree.bounds, sizes)) for tree in self.trees] or [held.sum(axis=0)]
         return np.asarray(np.minimum(sizes, np.min(each, axis=0)))
 
     def bound_floors(self, bounds: Sequence[GroupBound], sizes: Ints) -> Ints:
-        """floor(f'_G * S) for every bound and size (N, K)."""
+        """Return floor(f'_G * S) for every bound and size (N, K)."""
         return floor_thresholds([one.threshold for one in bounds], sizes)
 
     @cached_property
     def by_threshold(self) -> NDArray[np.intp]:
-        """Values from the most sensitive (smallest f'_i) on; ties by falling count."""
+        """Return the values by rising threshold f'_i, the most sensitive first; ties are ordered by falling count."""
         keys = sorted(range(len(self.counts)), key=lambda i: (self.thresholds[i], -int(self.counts[i])))
         return np.array(keys, dtype=np.intp)
 
@@ -275,7 +296,7 @@ class BucketProblem:
 
 
 def floor_thresholds(thresholds: Sequence[Fraction], sizes: Ints) -> Ints:
-    """floor(f'_i * S) for every value and size, in integers only; shape (m, K)."""
+    """Return floor(f'_i * S) for every value and size (m, K), computed in integers only."""
     largest = int(sizes.max(initial=0))
     numerators = [f.numerator for f in thresholds]
     exact = np.int64 if max(numerators, default=0) * largest < 2**63 else np.object_
@@ -288,33 +309,36 @@ def floor_thresholds(thresholds: Sequence[Fraction], sizes: Ints) -> Ints:
 
 @dataclass(frozen=True, order=True)
 class Setting:
-    """A bucket setting: ``buckets[S]`` = b_S buckets of size S, sizes ascending, none with b_S = 0."""
+    """A bucket setting: how many buckets there are of each size.
+
+    ``items`` has pairs (S, b_S) by ascending size; no b_S is 0.
+    """
 
     items: tuple[tuple[int, int], ...]
 
     @staticmethod
     def from_counts(buckets: Mapping[int, int]) -> Setting:
-        """Setting from a mapping of size to number of buckets; zero entries vanish."""
+        """Make a setting from a mapping of sizes to numbers of buckets; entries of 0 are dropped."""
         return Setting(tuple((int(s), int(b)) for s, b in sorted(buckets.items()) if b))
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The sizes in use, ascending."""
+        """Return the sizes in use, ascending."""
         return tuple(size for size, _ in self.items)
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        """The number of buckets of each size in use."""
+        """Return the number of buckets of each size in use."""
         return tuple(number for _, number in self.items)
 
     @property
     def records(self) -> int:
-        """Sum of S * b_S."""
+        """Return the number of records in all buckets, the sum of S * b_S."""
         return sum(size * number for size, number in self.items)
 
     @property
     def loss(self) -> int:
-        """Loss = sum over buckets (|g|-1)^2 (paper, eq. 6)."""
+        """Return the Loss, the sum over buckets of (|g| - 1)^2 (paper, eq. 6)."""
         return sum(number * (size - 1) ** 2 for size, number in self.items)
 
 
@@ -322,9 +346,15 @@ class Setting:
 class Plan:
     """A valid setting with the records of each value that go to each size.
 
-    ``allocation[i, j]`` = records of x_i in buckets of size ``setting.sizes[j]``; rows sum to o_i,
-    columns to S_j * b_j, and no entry exceeds F_iSj * b_j. ``most`` (m, k): up to F_iSj, what a
-    layout that goes as far as it may puts into one bucket. ``seconds``: of a processor that the search took.
+    Attributes:
+        algorithm: The algorithm that found it.
+        setting: The setting.
+        allocation: The records of value x_i in buckets of the j-th size (m, k). Rows sum to o_i, columns to S_j * b_j,
+            and no entry exceeds F_iSj * b_j.
+        lower_bound: A certified lower bound of the Loss of every valid setting.
+        most: The most records of each value that a clustered layout puts into one bucket, up to F_iSj (m, k); None if
+            the algorithm sets no such limit.
+        seconds: The processor seconds that the search took.
     """
 
     algorithm: str
@@ -336,24 +366,27 @@ class Plan:
 
     @property
     def loss(self) -> int:
-        """Loss of the setting."""
+        """Return the Loss of the setting."""
         return self.setting.loss
 
     @property
     def mse(self) -> float:
-        """MSE = Loss / (n - 1); 0 for a single record."""
+        """Return MSE = Loss / (n - 1); 0 for a single record."""
         return self.loss / max(1, self.setting.records - 1)
 
     @property
     def gap(self) -> float:
-        """(loss - lower bound) / lower bound, rounded up in the last digit shown; 0 if they are equal."""
+        """Return (loss - lower bound) / lower bound; 0 if they are equal."""
         if self.loss == self.lower_bound:
             return 0.0
         return float(Fraction(self.loss - self.lower_bound, max(1, self.lower_bound)))
 
 
 class StoredPlan(BaseModel):
-    """A plan in the ledger: (size, number) of buckets, and the ``allocation`` where a solver divided the records."""
+    """A plan as the ledger keeps it.
+
+    ``allocation`` is stored only where a solver divided the records; else it is None and is computed again.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -363,6 +396,9 @@ class StoredPlan(BaseModel):
 
     @staticmethod
     def from_plan(plan: Plan, problem: BucketProblem) -> StoredPlan:
-        """Return what has to be stored: without bounds on sets, records are divided in integers, alike everywhere."""
+        """Return what has to be stored of a plan.
+
+        Without bounds on sets, records are divided in integers, alike on every machine, so no allocation is stored.
+        """
         allocation = tuple(map(tuple, plan.allocation.tolist())) if problem.trees else None
         return StoredPlan(buckets=plan.setting.items, lower_bound=plan.lower_bound, allocation=allocation)

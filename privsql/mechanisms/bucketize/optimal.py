@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 
 def load_program(cost: Floats, rows: Floats, low: Floats, high: Floats) -> highspy.Highs:
-    """Return HiGHS with the program that minimises ``cost x`` under ``low <= rows x <= high`` (R, K) and x >= 0."""
+    """Return HiGHS, loaded with the program to minimize ``cost x`` under ``low <= rows x <= high`` (R, K), x >= 0."""
     program = highspy.HighsLp()
     program.num_row_, program.num_col_ = rows.shape
     program.col_cost_, program.col_lower_, program.col_upper_ = cost, np.zeros_like(cost), np.full_like(cost, np.inf)
@@ -191,10 +191,10 @@ class Relaxation:
 
 
 def bound_by_size(problem: BucketProblem) -> int:
-    """Return a lower bound of the Loss that follows from sizes alone: that of as many equal buckets as sizes allow.
+    """Return a lower bound of the Loss that follows from sizes alone: the Loss of as many equal buckets as sizes allow.
 
-    It holds because (S - 1)^2 is convex: of a given number of buckets equal ones have the least sum, and more buckets
-    have a smaller one.
+    It holds because (S - 1)^2 is convex: a given number of buckets has the least sum if they are equal, and more
+    buckets have a smaller sum.
     """
     buckets = problem.records // int(problem.sizes[0])
     size, larger = divmod(problem.records, buckets)
@@ -238,13 +238,13 @@ class Optimum:
 def search_optimum(problem: BucketProblem, start: Setting | None, *, proving: bool = True) -> Optimum | None:
     """Return the setting of least Loss over all usable sizes, with a lower bound; None if no valid setting was found.
 
-    The search is limited by a number of nodes, never by seconds, so that the same problem has the same setting on any
+    The search is limited by a number of nodes, never by seconds. So the same problem has the same setting on any
     machine and at any load.
 
     Args:
         problem: The counts and bounds.
-        start: A valid setting to improve on, such as the best one of two sizes.
-        proving: If False and records are many, a rounded solution of the relaxation will do in place of the optimum.
+        start: A valid setting to improve on, such as the best one of two sizes; None if none is known.
+        proving: If False and there are many records, a rounded solution of the relaxation may take the optimum's place.
     """
     if not len(problem.sizes):
         return None

@@ -105,7 +105,10 @@ def plan_buckets(
 
 
 def plan_facts(plan: Plan, problem: BucketProblem, params: Bucketize, records: int) -> BucketFacts:
-    """Return the facts of a plan, and those of its fakes before they are drawn; ``records`` of the source."""
+    """Return the facts of a plan, with those of its fake values before they are drawn.
+
+    ``records`` is the number of the source's records.
+    """
     bounds = [GroupBoundFacts(name=b.name, codes=list(b.members), threshold=str(b.threshold)) for b in problem.bounds]
     facts = BucketFacts(
         loss=plan.loss,
@@ -206,7 +209,11 @@ def restore_plan(problem: BucketProblem, algorithm: str, stored: Mapping[str, ob
 
 
 def _divide_records(problem: BucketProblem, algorithm: str, setting: Setting) -> tuple[Ints, Ints | None]:
-    """Return the records by value and size (m, k) of a valid setting, and the most of each value in a bucket."""
+    """Divide the records of a valid setting.
+
+    Returns:
+        The records by value and size (m, k), and the most of each value in a bucket (None without such a limit).
+    """
     if algorithm == "informative":
         return search.divide_informative(problem, setting)
     return allocate_values(problem, setting).allocation, None
@@ -216,7 +223,7 @@ def _divide_records(problem: BucketProblem, algorithm: str, setting: Setting) ->
 
 
 def require_valid_plan(problem: BucketProblem, plan: Plan) -> Plan:
-    """Return the plan if it passes the independent check in exact integers; raise ``GuaranteeError`` if it does not."""
+    """Return the plan if it passes the independent check in exact integers; else raise ``GuaranteeError``."""
     wrong = find_violation(problem, plan)
     if wrong:
         raise GuaranteeError(f"the {plan.algorithm} search found a plan that fails its check: {wrong}")
@@ -224,7 +231,7 @@ def require_valid_plan(problem: BucketProblem, plan: Plan) -> Plan:
 
 
 def find_violation(problem: BucketProblem, plan: Plan) -> str | None:
-    """Return the first fault of a plan, or None.
+    """Return the first fault of a plan; None if it has none.
 
     The check recomputes floors from the rational thresholds and trusts nothing that a search has cached.
     """
@@ -315,9 +322,10 @@ def counts_after_suppression(counts: Ints, threshold: Fraction) -> Ints:
 
 
 def refuse_observed(counts: Ints, left: Ints, labels: Sequence[str], threshold: Fraction) -> None:
-    """Raise ``InfeasibleError``: whoever sees that records are missing would learn their value.
+    """Refuse to leave out records, because whoever sees that records are missing would learn their value.
 
-    The error names the most frequent value, and the threshold that leaves nobody out.
+    Raises:
+        InfeasibleError: Always. It names the most frequent value, and the threshold that leaves nobody out.
     """
     worst, number = int(np.argmax(counts)), int((counts - left).sum())
     share = Fraction(int(counts[worst]), int(counts.sum()))
@@ -332,7 +340,7 @@ def refuse_observed(counts: Ints, left: Ints, labels: Sequence[str], threshold: 
 
 
 def spread_left_out(bids: Bids, left: Ints, counts: Ints, noise: Shuffler) -> Bids:
-    """Return the buckets of all records, value by value; the records without one are drawn at random.
+    """Return the buckets of all records, value by value; the records that are left out are drawn at random.
 
     Args:
         bids: The buckets of the kept records, value by value.

@@ -51,7 +51,14 @@ MOST = 1_000_000  # records of which a plan draws a layout bucket by bucket
 
 
 class ReleasePreview(NamedTuple):
-    """Facts of a plan, the problem that it solves, and where a trial layout is drawn its lists and its channel."""
+    """What is known of a release before it is published.
+
+    Attributes:
+        facts: The facts of the plan.
+        problem: The problem that the plan solves.
+        runs: The lists of a trial layout; None if drawing one takes too long.
+        channel: The channel of the trial layout; None without one, or if there are very many values.
+    """
 
     facts: BucketizePlan
     problem: BucketProblem
@@ -60,7 +67,10 @@ class ReleasePreview(NamedTuple):
 
 
 def make_plan_facts(db: Relations, source: Records, params: Bucketize) -> BucketizePlan:
-    """Return the facts of the plan, with the seconds of a processor that it took; raises as ``plan_buckets``."""
+    """Return the facts of a plan, with remarks and the learning attacker's belief.
+
+    The errors are those of ``plan_buckets``.
+    """
     preview, previews = preview_release(db, source, params, stored=source.history.setting), ReleasePreviews(db, source)
     remarks, guessing = _list_remarks(preview, params, previews), max(source.counts) / sum(source.counts)
     return BucketizePlan.join_parts(
@@ -76,7 +86,10 @@ def preview_release(
     *,
     proving: bool = True,
 ) -> ReleasePreview:
-    """Return what counts and a trial layout tell; ``stored``, ``proving`` and errors as of ``plan_buckets``."""
+    """Preview a release from the counts of values and a trial layout.
+
+    The arguments ``stored`` and ``proving``, and the errors, are those of ``plan_buckets``.
+    """
     plan, problem = plan_buckets(db, source, params, stored, proving=proving)
     facts = plan_facts(plan, problem, params, sum(source.counts))
     columns = bounds.read_columns(db, temp_table("domain"), source.roles)
@@ -137,9 +150,9 @@ class ReleasePreviews:
         return f"makes values certain: {certain}" if certain else self._known[key]
 
     def measure_learning(self, preview: ReleasePreview) -> float | None:
-        """Return the belief of the learning attacker in its best guess, on average, in a part of a planned release.
+        """Return the learning attacker's mean belief in its best guess, measured on a part of a planned release.
 
-        It is None where no model is fitted, or no layout is drawn.
+        It is None if no model can be fitted, or if there is no trial layout.
         """
         roles = self.source.roles
         fitted = not preview.facts.fake_values and len(roles.sensitive) == 1 and bool(roles.quasi_identifiers)
@@ -156,7 +169,7 @@ class ReleasePreviews:
 
 
 def _draw_runs(plan: Plan, problem: BucketProblem, params: Bucketize) -> BucketRuns | None:
-    """Return what buckets list by a layout of this plan, drawn for that; None where drawing one takes long."""
+    """Draw a trial layout of the plan, and return what its buckets list; None if drawing one takes too long."""
     if problem.records > MOST and (params.effective_layout == "largest-first" or len(problem.trees) > 1):
         return None
     laid = plan_lists(plan, problem.counts, params.fake_values) if params.fake_values else plan
@@ -165,7 +178,7 @@ def _draw_runs(plan: Plan, problem: BucketProblem, params: Bucketize) -> BucketR
 
 
 def _list_remarks(preview: ReleasePreview, params: Bucketize, previews: ReleasePreviews) -> list[str]:
-    """Return what to know of ``informative`` before it is published."""
+    """Return remarks that a publisher should read before publishing by ``informative``; none for other algorithms."""
     if params.algorithm != "informative":
         return []
     if len(set(preview.problem.thresholds)) == 1:
@@ -178,7 +191,7 @@ def _list_remarks(preview: ReleasePreview, params: Bucketize, previews: ReleaseP
 
 
 def _not_allowed(facts: BucketizePlan, problem: BucketProblem, params: Bucketize) -> list[str]:
-    """Return the values that publishing would refuse, as they would be certain."""
+    """Return the values for which publishing would be refused, because the release would make them certain."""
     allowed = bounds.allowed_values(params, problem.labels, problem.thresholds)
     if allowed is None or facts.highest_belief is None:
         return []
@@ -202,14 +215,22 @@ DEALT = 8_000  # of them that are dealt to whole buckets
 
 @dataclass(frozen=True)
 class LabelledRecords:
-    """Every k-th record of a source: ``columns`` (r,) each, and the ``labels`` (r,), which are codes of values."""
+    """Every k-th record of a source.
+
+    Attributes:
+        columns: The quasi-identifiers, by name (r,).
+        labels: The code of the sensitive value of each record (r,).
+    """
 
     columns: dict[str, NDArray[Any]]
     labels: Ints
 
     @staticmethod
     def read(db: Relations, source: Records) -> LabelledRecords:
-        """Read at most ``READ`` records, spread evenly; the same ones each time where records are integers."""
+        """Read at most ``READ`` records, spread evenly over the source.
+
+        They are the same each time if the records are kept as integers.
+        """
         roles = source.roles
         if source.packed is not None:
             rows = source.packed.sample_rows(READ)
@@ -225,7 +246,7 @@ class LabelledRecords:
         return LabelledRecords(columns, rows["code"].to_numpy().astype(np.int64))
 
     def deal(self, runs: BucketRuns) -> ReleaseArrays:
-        """Return a part of the release whose buckets list ``runs``: whole buckets of records with these values."""
+        """Deal records to whole buckets that list ``runs``, and return this part of the release as arrays."""
         bucket, slots = _choose_lists(runs, min(DEALT, len(self.labels)))
         chosen = _choose_records(self.labels, slots, seed_key(1).random_generator("dealt"))
         entries, count = np.unique(bucket * runs.values + slots, return_counts=True)
@@ -235,7 +256,11 @@ class LabelledRecords:
 
 
 def _choose_lists(runs: BucketRuns, records: int) -> tuple[Ints, Ints]:
-    """Return the buckets and values of about so many slots (s,), spread evenly over the buckets of each size."""
+    """Choose whole buckets with about so many records, spread evenly over the buckets of each size.
+
+    Returns:
+        The bucket and the value of each slot, as two arrays (s,).
+    """
     share = records / int(runs.listed_counts.sum())
     parts: list[tuple[Ints, Ints]] = []
     number = 0
@@ -251,7 +276,7 @@ def _choose_lists(runs: BucketRuns, records: int) -> tuple[Ints, Ints]:
 
 
 def _choose_records(labels: Ints, slots: Ints, noise: np.random.Generator) -> NDArray[np.intp]:
-    """Return a record with the value of each slot (s,); where these are too few, some of them again."""
+    """Choose for each slot a record with the slot's value (s,); if there are too few such records, repeat some."""
     shuffled = noise.permutation(len(labels))
     by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
     order = np.argsort(slots, kind="stable")
@@ -274,7 +299,11 @@ CURVE = (
 
 
 def predict_curve(db: Relations, source: Records, params: Bucketize) -> Curve:
-    """Return the multiples of the stated threshold by ``FACTORS``; ``UsageError`` if a query or buckets state it."""
+    """Predict releases whose threshold is the stated one times each of ``FACTORS``.
+
+    Raises:
+        UsageError: The threshold comes from a query, or the buckets themselves are stated.
+    """
     rule = params.threshold.default
     if rule is None or params.setting is not None:
         raise UsageError("curve: give one threshold, such as '8*f + 0.02', in place of a query or a setting")
@@ -316,10 +345,11 @@ MEASURES = (
 
 
 def compare_algorithms(db: Relations, source: Records, params: Bucketize) -> Alternatives:
-    """Return all of them for the specification ``params``, whose layout and search hold for its own algorithm alone.
+    """Compare the releases that all algorithms would make of one specification.
 
-    ``information``, tr M / sum f': how much of the beliefs that thresholds allow is used (``find_informative``). Errors
-    are what ``relative_error`` expects of a question that selects a share of the records.
+    The layout and the search that ``params`` state hold for its own algorithm only. ``information`` is tr M / sum f',
+    the part of the allowed beliefs that is used (see ``find_informative``). The errors are those that
+    ``relative_error`` expects of a question that selects a share of the records.
     """
     names = (*ALGORITHMS, *(["setting"] if params.setting is not None else []))
     previews = ReleasePreviews(db, source)
@@ -346,7 +376,7 @@ def _preview_alternative(previews: ReleasePreviews, params: Bucketize, name: str
 
 
 def _advise_algorithm(rows: list[Alternative], chosen: str) -> str:
-    """The algorithm with the least error, the geometric mean of what is foreseen, beside what is asked for."""
+    """Return a sentence that names the algorithm with the least mean error, and compares it with the chosen one."""
     errors = {row.algorithm: error for row in rows if (error := _mean_error(row.figures)) is not None}
     if not errors:
         return "errors are not predicted here"
@@ -361,6 +391,9 @@ def _advise_algorithm(rows: list[Alternative], chosen: str) -> str:
 
 
 def _mean_error(figures: dict[str, Figure]) -> float | None:
-    """Which of them are foreseen depends on the values' frequencies alone, so they are the same of all algorithms."""
+    """Return the geometric mean of the predicted errors; None if none is predicted.
+
+    Which errors are predicted depends on the values' frequencies alone, so it is the same for all algorithms.
+    """
     known = [error for key, *_ in QUESTIONS if (error := figures.get(key))]
     return float(np.exp(np.mean(np.log(known)))) if known else None

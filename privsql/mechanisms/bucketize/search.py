@@ -36,16 +36,16 @@ FAR = np.int64(2**62)
 
 @dataclass(frozen=True)
 class Gammas:
-    """The lists Gamma of several pairs of sizes, each as an arithmetic progression; all arrays are (P,).
+    """The lists Gamma of P pairs of sizes, each as an arithmetic progression; all arrays are (P,).
 
     Attributes:
         first: The position of S1 in the problem's sizes.
         second: The position of S2.
-        b1: The number of buckets of size S1 in the first pair.
-        b2: That of size S2.
-        d1: By how much b1 falls from pair to pair.
-        d2: By how much b2 rises.
-        last: The last position t.
+        b1: The number of buckets of size S1 in the first entry of a list.
+        b2: The number of buckets of size S2 in the first entry.
+        d1: By how much b1 falls from entry to entry.
+        d2: By how much b2 rises from entry to entry.
+        last: The last position t in the list.
     """
 
     first: NDArray[np.intp]
@@ -109,7 +109,10 @@ def fill_caps(problem: BucketProblem) -> Ints:
 
 
 def best_one_size(problem: BucketProblem) -> Setting | None:
-    """Return the smallest S with S | n and o_i <= F_iS n/S for all i (Lemma 4.13), and so for sets, or None."""
+    """Return the setting with the smallest valid size S; None if no size is valid.
+
+    A size is valid if S divides n and o_i <= F_iS n/S for all i (Lemma 4.13), and likewise for bounded sets.
+    """
     divisors = (size for size in problem.sizes.tolist() if problem.records % size == 0)
     settings = (Setting.from_counts({size: problem.records // size}) for size in divisors)
     return next((one for one in settings if not allocate_values(problem, one).unplaced), None)
@@ -118,9 +121,9 @@ def best_one_size(problem: BucketProblem) -> Setting | None:
 def best_two_size(problem: BucketProblem) -> Setting | None:
     """Return the valid setting of at most two sizes with the least Loss; None if there is none.
 
-    Where sets of values are bounded, a setting that is not valid names a condition that it breaks. Each condition holds
-    for all pairs and is linear in t. So the cheapest setting that keeps those met so far is a lower bound, and the
-    first one that is valid is the best.
+    Where sets of values are bounded, a setting that turns out invalid names a condition that it violates. Each
+    condition holds for all pairs of sizes and is linear in t. So the cheapest setting that meets the conditions found
+    so far is a lower bound, and the first valid one is the best.
     """
     if len(problem.sizes) == 1:
         return best_one_size(problem)
@@ -157,7 +160,8 @@ def best_two_size(problem: BucketProblem) -> Setting | None:
 def _bound_positions(first: Ints, second: Ints, needs: Ints, lists: Gammas) -> Iterator[tuple[Ints, Ints]]:
     """Yield bounds on t from conditions first . b1 + second . b2 >= need, with coefficients (r, K).
 
-    Such a condition is PC for a value. A slice of conditions comes at a time, as the product is conditions x pairs.
+    The condition PC of a value has this form. Conditions are taken in slices, because the product is conditions x
+    pairs.
     """
     for start in range(0, len(needs), 64):
         part = slice(start, start + 64)
@@ -180,9 +184,9 @@ def smallest_diversity(problem: BucketProblem) -> int:
 
 
 def anatomy_setting(problem: BucketProblem) -> Setting | None:
-    """Return the setting of Anatomy (Xiao & Tao, VLDB 2006): floor(n/l) buckets of l or l+1 different values.
+    """Return the setting of Anatomy (Xiao & Tao, VLDB 2006): floor(n/l) buckets of l or l+1 distinct values.
 
-    None unless every value has at most n/l records (eligibility) and the sizes lie within M'.
+    The result is None if some value has more than n/l records (eligibility), or a size exceeds M'.
     """
     l_diversity, n = smallest_diversity(problem), problem.records
     buckets = n // l_diversity
@@ -195,10 +199,10 @@ def anatomy_setting(problem: BucketProblem) -> Setting | None:
 
 
 def partition_records(problem: BucketProblem, setting: Setting) -> Ints:
-    """Return the record partition between two sizes (paper, section 4.3), shape (m, 2).
+    """Divide the records between two sizes (paper, section 4.3), shape (m, 2).
 
-    T1 first gets a_i1 = min(u_i1, o_i); what is too much moves to T2, the most sensitive values first (the paper
-    leaves the order open). Where sets of values are bounded, it is any partition that keeps the bounds.
+    T1 first gets a_i1 = min(u_i1, o_i). The excess moves to T2, the most sensitive values first; the paper leaves this
+    order open. Where sets of values are bounded, the result is any partition that keeps the bounds.
     """
     if problem.trees:
         return allocate_values(problem, setting).allocation
@@ -214,9 +218,9 @@ def partition_records(problem: BucketProblem, setting: Setting) -> Ints:
 
 
 def multi_size(problem: BucketProblem) -> Setting | None:
-    """Split records by the best two-size setting, and again within each part while Loss falls (Algorithm 2).
+    """Split records by the best two-size setting, and split each part again while the Loss falls (Algorithm 2).
 
-    The first B has infinite loss; a part without a valid split keeps its B; equal sizes are merged; thresholds stay
+    The first B has infinite loss. A part without a valid split keeps its B. Equal sizes are merged. Thresholds stay
     those of the whole table.
     """
     first_split = best_two_size(problem)
@@ -266,7 +270,7 @@ NEARLY = 50  # the bound of the size that is taken may lack so much of the best
 
 
 def find_informative(problem: BucketProblem) -> Setting | None:
-    """Return the valid setting that lets about as much through as any, with the largest buckets, or None."""
+    """Return a valid setting whose channel reveals about the most, with the largest buckets; None if none is valid."""
     for wanted in (_restrain_thresholds(problem), problem):
         valid = next((one for one in _list_candidates(wanted) if _first_size_ranges(wanted, one) is not None), None)
         if valid is not None:
@@ -275,15 +279,18 @@ def find_informative(problem: BucketProblem) -> Setting | None:
 
 
 def count_unplaced(problem: BucketProblem) -> int | None:
-    """Return how many records find no place in the closest setting; None where no bucket can be filled."""
+    """Return how many records find no place in the closest setting; None if no bucket can be filled."""
     return min((allocate_values(problem, one).unplaced for one in _list_candidates(problem)), default=None)
 
 
 def divide_informative(problem: BucketProblem, setting: Setting) -> tuple[Ints, Ints]:
-    """Return the records by value and size (m, k) of a valid setting, and the most of each value in a bucket (m, k).
+    """Divide the records of a valid setting between its sizes, so that values are spread in proportion.
 
     The first size gets y_i = o_i t/n records of each value, within the bounds above and rounded down, for the largest
     integer t that does not give it too many. What it lacks comes from values that have one more for t + 1.
+
+    Returns:
+        The records by value and size, and the most records of each value in one bucket; both (m, k).
     """
     wanted = _restrain_thresholds(problem)
     ranges = _first_size_ranges(wanted, setting)
@@ -308,14 +315,14 @@ def divide_informative(problem: BucketProblem, setting: Setting) -> tuple[Ints, 
 
 
 def _restrain_thresholds(problem: BucketProblem) -> BucketProblem:
-    """Return the problem with thresholds that are used as far as they serve."""
+    """Return the problem with every threshold lowered to at most max(``ENOUGH``, (1 + f)/2), f a value's share."""
     frequencies = (Fraction(int(records), max(1, problem.records)) for records in problem.counts)
     enough = (max(ENOUGH, (1 + share) / 2) for share in frequencies)
     return replace(problem, thresholds=tuple(map(min, problem.thresholds, enough)))
 
 
 def _list_candidates(problem: BucketProblem) -> list[Setting]:
-    """Return settings with bucket sizes as equal as can be that records can fill; the most promising come first."""
+    """Return fillable settings with bucket sizes as equal as can be, the most promising first."""
     n, usable = problem.records, problem.sizes
     held = dict(zip(usable.tolist(), problem.capacity.sum(axis=0).tolist(), strict=True))
     each = (
@@ -329,7 +336,10 @@ def _list_candidates(problem: BucketProblem) -> list[Setting]:
 
 
 def _first_size_ranges(problem: BucketProblem, setting: Setting) -> tuple[Ints, Ints] | None:
-    """Return how many records (m,) of each value the first size must and may have; None where no numbers do."""
+    """Return the least and the most records of each value that the first size can get (m,).
+
+    The result is None if no division between the sizes is valid.
+    """
     room = problem.capacity_for(setting.sizes) * np.array(setting.buckets, dtype=np.int64)
     low = (problem.counts - room[:, 1:].sum(axis=1)).clip(0)
     high = np.minimum(problem.counts, room[:, 0])

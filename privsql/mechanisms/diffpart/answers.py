@@ -44,39 +44,39 @@ FORMULA = (
 
 
 class TreeAnswers(PrivateAnswers):
-    """An open release of a tree; both estimators are the paper's sum, whose error is that of the noise."""
+    """An open release of a tree, whose estimates are sums of noisy leaf counts, as in the paper."""
 
     formulas: ClassVar[Mapping[str, str]]
 
     @cached_property
     def release_taxonomy(self) -> tuple[Taxonomy, list[str | None]]:
-        """Return the release's taxonomy, and the names of its nodes."""
+        """Return the release's taxonomy, and the name of each node (None for a node without one)."""
         nodes = self._read_table(TAXONOMY, "node")
         with refuse_damaged():
             return read_taxonomy(nodes, sets=self._roles.hold_sets), nodes["value"].to_pylist()
 
     @cached_property
     def release_tree(self) -> PartitionTree:
-        """Return the release's tree."""
+        """Return the release's tree; raise ``UsageError`` if it is damaged."""
         with refuse_damaged():
             return read_tree(self._read_table(TREE, "part"), self.release_taxonomy[0])
 
     @cached_property
     def _count_variances(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Return the variance of the noise of each part's count, (T,); of no meaning for the root."""
+        """Return the variance of the noise of each partition's count (T,); the root's entry means nothing."""
         tree = self.release_tree
         return np.array([variance_of(one) for one in tree.budgets] or [0.0])[tree.spent]
 
     @abstractmethod
     def _matching_query(self, query: CountQuery) -> exp.Query:
-        """Return the groups, part and count of every published leaf that meets the condition."""
+        """Return the query for the groups, partition and count of every published leaf that meets the condition."""
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
         """Return the SQL that reads the release for an answer, and the formula in words."""
         return self._matching_query(query), self.formulas[estimator]
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """Return the answer's rows, one per group that a published leaf has."""
+        """Estimate a question, with one row for each group that some published leaf has."""
         groups: dict[tuple[Any, ...], list[tuple[int, int]]] = {} if query.groups else {(): []}
         for *group, part, count in self._db.rows(self._matching_query(query)):
             key = tuple(same_nan(value) for value in group)
@@ -86,14 +86,21 @@ class TreeAnswers(PrivateAnswers):
 
     @cached_property
     def _pruned_records(self) -> tuple[float, float]:
-        """Return the records that are in no leaf, at least 0, and the variance of their number."""
+        """Return the estimated number of records that are in no leaf, at least 0, and the variance of this estimate."""
         tree = self.release_tree
         counted = (tree.parent == 0) | tree.leaf
         pruned = max(tree.counted_records - tree.published_records, 0)
         return float(pruned), float(self._count_variances[counted].sum())
 
     def make_estimate(self, group: tuple[Any, ...], parts: Ints, counts: Ints, confidence: float) -> Estimate:
-        """Return the estimate of a group from the leaves that meet it; without an interval where there are none."""
+        """Return the estimate of a group from the leaves that meet the question.
+
+        The upper end of the interval allows all pruned records to be in the group. There is no interval if no leaf
+        meets it.
+
+        Raises:
+            UsageError: A leaf belongs to no partition of the tree.
+        """
         if not len(parts):
             return Estimate(group, 0.0, None, None, None)
         if not 0 < parts.min() <= parts.max() < len(self.release_tree):
@@ -113,7 +120,7 @@ class ItemSetTreeAnswers(ItemAnswers, TreeAnswers):
 
     @cached_property
     def _published_parts(self) -> tuple[Ints, WeightedSets]:
-        """Return the part of every published set, and all published sets with their counts."""
+        """Return the partition of each published set, and the published sets with their counts."""
         rows, items = self._db.arrow(self._sets_inside), self._read_table(UNIVERSE, "code")["item"]
         with refuse_damaged():
             sets = WeightedSets.from_lists(rows["items"], rows["count"], items.combine_chunks())
@@ -122,28 +129,28 @@ class ItemSetTreeAnswers(ItemAnswers, TreeAnswers):
     def bound_errors(
         self, true: WeightedSets, questions: Mapping[str, Sequence[tuple[int, ...]]], doubt: float
     ) -> dict[str, int]:
-        """Return a bound of the error of each class of questions (Chen et al. 2011, Theorem 4.2)."""
+        """Bound the error of each class of questions in this release, by the function ``bound_errors``."""
         return bound_errors(true, self._published_parts[1], self.usefulness, questions, doubt)
 
     @cached_property
     def usefulness(self) -> Usefulness:
-        """Return what bounds the errors of this release (Chen et al. 2011, Theorem 4.2)."""
+        """Return the bounds on the noise of this release (Chen et al. 2011, Theorem 4.2)."""
         params = SetValued.model_validate(self._manifest.parameters)
         taxonomy = items_taxonomy(len(self.item_labels), params)
         return bound_noise(make_sets_rule(params, taxonomy), taxonomy)
 
     def make_synthetic(self) -> pa.Table:
-        """Return the published sets as records, (record, item) in order; the empty have none."""
+        """Return the published sets as rows (record, item), in order; a record without items has no row."""
         rows = self._db.arrow(self._sets_inside)
         return repeat_sets(rows["items"], rows["count"])
 
     def top_sets(self, number: int, estimator: str) -> list[tuple[tuple[int, ...], float]]:
-        """Return the item sets with most published records: their codes, ascending, and how many these are."""
+        """Return the item sets with most published records: the ascending codes of each, and its number of records."""
         self.require_estimator(estimator)
         return self._published_parts[1].top_sets(number)
 
     def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
-        """Return the number of records that contain all of some items."""
+        """Estimate the number of records that contain all of the given items."""
         self.require_estimator(estimator)
         part, sets = self._published_parts
         met = sets.sets_with_all(codes)
@@ -155,7 +162,7 @@ class ItemSetTreeAnswers(ItemAnswers, TreeAnswers):
 
     @property
     def _sets_inside(self) -> exp.Select:
-        """Return the published sets by part, with columns under their names inside."""
+        """Return the query for the published sets by partition, under the internal names of their columns."""
         rows = SET_TABLES["itemsets"].select_inside(self._roles, table("itemsets", self._database))
         return rows.order_by(self._roles.by_sa.as_column("part"))
 
@@ -167,11 +174,20 @@ def bound_errors(
     questions: Mapping[str, Sequence[tuple[int, ...]]],
     doubt: float,
 ) -> dict[str, int]:
-    """Return a bound of the error of each class, which holds for all of its questions but for a chance of ``doubt``.
+    """Bound the error of each class of questions; all bounds of a class hold together with probability 1 - ``doubt``.
 
-    A question is answered by the sets that hold its items, of the source (``true``) and of the release (``kept``)
-    together. Which sets that nobody has were kept depends on noise: half of the doubt is for the source's sets, half
-    for those.
+    A question is answered by the sets that hold its items, both in the source and in the release. Which sets that
+    nobody has were kept depends on noise. So half of the doubt is for the source's sets, and half for those.
+
+    Args:
+        true: The sets of the source.
+        kept: The sets of the release.
+        useful: The bounds on the noise of the release.
+        questions: The questions of each class, each as the codes of its items.
+        doubt: The probability that a bound may fail, in (0, 1).
+
+    Returns:
+        The bound of each class, in records.
     """
     known = set(true.list_sets())
     strange = np.array([one not in known for one in kept.list_sets()], dtype=bool)
@@ -197,7 +213,7 @@ class CellTreeAnswers(ListedAnswers, TreeAnswers):
 
     @cached_property
     def _unlisted_parts(self) -> list[tuple[UnlistedColumn, list[int]]]:
-        """Return what stands for a column's values that are not listed, and the parts whose records hold some."""
+        """Return each column that can have unlisted values, with the partitions whose records have some."""
         (taxonomy, names), tree, found = self.release_taxonomy, self.release_tree, []
         which, nodes = leaf_values(tree, taxonomy)
         for place, field in enumerate(self._manifest.sensitive):
@@ -211,7 +227,10 @@ class CellTreeAnswers(ListedAnswers, TreeAnswers):
 
     @property
     def unlisted(self) -> list[UnlistedColumn]:
-        """Return what stands for the values that are not listed; they occur where a part of them was kept."""
+        """Return the columns that can have values outside their lists.
+
+        Such values count as occurring if a partition that holds some was kept.
+        """
         return [one for one, _ in self._unlisted_parts]
 
     def _matching_query(self, query: CountQuery) -> exp.Query:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def attack_leaves(view: ReleaseView, unit: str) -> list[Finding]:
-    """Return the belief about a record of each published leaf, for the most telling noise."""
+    """Find the attacker's belief in a record of each published leaf, for the most telling noise on the leaf's path."""
     rows = view.db.rows(fill("attack/paths", {"tree": table(TREE, view.database)}))
     params, leaves = view.manifest.parameters, []
     below = {None: 0.0}  # what the way to a part's own parts says, with the choice of how it is divided

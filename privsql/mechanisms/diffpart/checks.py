@@ -61,7 +61,7 @@ CLOSE = 1e-9  # relative difference of a threshold that doubles may make
 
 @dataclass(frozen=True)
 class PublishedTree:
-    """What is read of a release once, and the public rule of its parameters."""
+    """The tree and the taxonomy of a release, read once, with the public rule of its parameters."""
 
     tree: PartitionTree
     taxonomy: Taxonomy
@@ -76,14 +76,14 @@ def check_tree(
     leaves: str,
     keys: Sequence[str],
 ) -> list[Check]:
-    """Return the checks that hold for every tree.
+    """Return the checks that hold for every tree, and the ``named`` ones.
 
     Args:
         release: The release.
-        make_rule: Returns the public rule of its parameters.
+        make_rule: Returns the public rule of the release's parameters.
         list_facts: Returns the facts that follow from the tree.
         named: Further checks, by name.
-        leaves: The table of the leaves.
+        leaves: The name of the table of the leaves.
         keys: The columns that order its rows.
     """
 
@@ -109,7 +109,11 @@ def check_tree(
 
 
 def is_least(rule: TreeRule, least: int, spent: Fraction, branches: int, height: int, *, leaf: bool) -> bool:
-    """Return whether ``least`` is the least integer >= 1 that meets its bound: exactly, or up to ``CLOSE``."""
+    """Return whether ``least`` is the right threshold, up to the relative difference ``CLOSE`` of rounded logarithms.
+
+    The right threshold is the least integer >= 1 that meets the bound of ``TreeRule.least_size``; with c1 and c2 the
+    comparison is exact.
+    """
     if rule.c1 is not None and rule.c2 is not None:
         bound = 2 * ((rule.c1 if leaf else rule.c2 * height) / spent) ** 2
         return least >= 1 and least**2 >= bound and (least == 1 or (least - 1) ** 2 < bound)
@@ -119,7 +123,7 @@ def is_least(rule: TreeRule, least: int, spent: Fraction, branches: int, height:
 
 
 def wrong_thresholds(release: CheckedRelease[Any, Any], found: PublishedTree) -> list[str]:
-    """Return rows whose threshold is not that of their budget, node and kind, or whose size is below it."""
+    """Return the rows whose threshold does not follow from budget, node and kind, or whose size is below it."""
     tree, taxonomy = found.tree, found.taxonomy
     wrong = [] if release.read_view("tree")["threshold"].to_pylist()[0] is None else ["part 0 was never counted"]
     is_right, degrees = cache(partial(is_least, found.rule)), taxonomy.degree.tolist()
@@ -133,7 +137,7 @@ def wrong_thresholds(release: CheckedRelease[Any, Any], found: PublishedTree) ->
 
 
 def wrong_tree_scales(release: CheckedRelease[Any, Any], tree: PartitionTree) -> list[str]:
-    """Return budgets whose noise has another scale than the least double that spends no more."""
+    """Return the budgets whose noise scale is wrong; the right one is the least double that spends no more."""
     first, *scales = release.read_view("tree")["scale"].to_pylist()
     wrong = [] if first is None else ["part 0 was never counted"]
     different = sorted(set(zip(tree.spent[1:].tolist(), scales, strict=True)), key=str)
@@ -142,11 +146,12 @@ def wrong_tree_scales(release: CheckedRelease[Any, Any], tree: PartitionTree) ->
 
 
 def find_violations(tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> list[tuple[int, str]]:
-    """Return rows that are not what the algorithm makes of their parent, or whose path spends more than epsilon.
+    """Return the rows that the algorithm could not have made of their parents, or whose path spends more than epsilon.
 
-    For every row: its cut follows from its parent's and its branch; it is a leaf if no node is left that is no value,
-    else it is expanded at one of these; the choice among several columns, and no other, spent its share; its count
-    spent what was due; and choices and counts of no path, whether or not its next counts were kept, exceed epsilon.
+    Five things are checked for every row. Its cut follows from its parent's cut and its branch. It is a leaf if and
+    only if no inner node is left in the cut; else it is expanded at one of these. A choice among several columns, and
+    no other, spent its share. Its count spent what was due. The choices and counts of every path spend at most epsilon,
+    whether or not its next counts were kept.
 
     Returns:
         Pairs of a row and what is wrong with it.
@@ -158,7 +163,7 @@ def find_violations(tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> 
 
     @cache
     def due(used: Fraction, cut: frozenset[int]) -> tuple[Fraction, Fraction, Fraction]:
-        """Return what is due for choosing a node of the cut, and for the counts of a part below it and of a leaf."""
+        """Return the budgets due at an expansion: for choosing the node, for counting an inner part, and a leaf."""
         alpha = (rule.epsilon / 2 - used) / sum(int(expansions[node]) for node in cut)
         choice = alpha * rule.choice if len(cut) > 1 else Fraction(0)
         return choice, alpha - choice, rule.epsilon - used - choice
@@ -223,7 +228,7 @@ def check_sets(release: SetsRelease) -> list[Check]:
 
 
 def _wrong_groups(release: SetsRelease, taxonomy: Taxonomy) -> list[str]:
-    """Return whether groups are not those of the fan-out, or items not those of the universe."""
+    """Return what is wrong if the groups do not follow from the fan-out, or the items are not those of the universe."""
     universe = read_labels(release.db, release.view("universe"))
     names = release.read_view("taxonomy")["value"].to_pylist()
     wrong = [] if names[: len(universe)] == [*universe] else ["items have other names"]
@@ -232,7 +237,10 @@ def _wrong_groups(release: SetsRelease, taxonomy: Taxonomy) -> list[str]:
 
 
 def _wrong_leaves(release: SetsRelease, found: PublishedTree) -> list[str]:
-    """Return leaves whose published items are not those of their path; an item of no code has the code -1."""
+    """Return the leaves whose published items are not those on their path.
+
+    An item that has no code is read as -1, which is on no path.
+    """
     rows = release.db.arrow(release.fill_query("duckdb/coded", sets=release.view("itemsets")))
     parts, codes = (rows[name].fill_null(-1).to_numpy().astype(np.int64) for name in ("part", "code"))
     if len(parts) and not 0 <= parts.min() <= parts.max() < len(found.tree):
@@ -262,7 +270,10 @@ def check_columns(release: CellRelease) -> list[Check]:
 
 
 def compare_taxonomies(release: CellRelease, source: Records, params: Contingency) -> list[Check]:
-    """Return the check against the source: of its records a private release tells nothing that could be checked."""
+    """Return the check that the taxonomies are those of the specification.
+
+    A private release tells nothing about single records of its source that could be checked.
+    """
 
     def other_nodes(_: CellRelease) -> list[str]:
         due = read_tree_domains(release.db, source, params)
@@ -272,7 +283,10 @@ def compare_taxonomies(release: CellRelease, source: Records, params: Contingenc
 
 
 def _wrong_taxonomies(release: CellRelease, taxonomy: Taxonomy) -> list[str]:
-    """Return columns whose taxonomy has other groups or unnamed nodes; a stated one has a name for every node."""
+    """Return the columns whose taxonomy is wrong.
+
+    A taxonomy without names must follow from the fan-out; a stated one needs a name for every node.
+    """
     names, wrong = release.read_view("taxonomy")["value"].to_pylist(), []
     if len(taxonomy.roots) != len(release.manifest.sensitive):
         return ["there is not one taxonomy for each column"]
@@ -296,7 +310,7 @@ def _wrong_taxonomies(release: CellRelease, taxonomy: Taxonomy) -> list[str]:
 
 
 def _wrong_cells(release: CellRelease, found: PublishedTree) -> list[str]:
-    """Return cells whose values are not those of their leaf."""
+    """Return the published cells whose values are not those of their leaf."""
     names = release.read_view("taxonomy")["value"].to_pylist()
     texts = [exp.cast(item, "VARCHAR") for item in release.roles.sa_columns()]
     rows = release.db.rows(exp.select(column("part"), *texts).from_(release.view("cells")))

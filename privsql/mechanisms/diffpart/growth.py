@@ -32,10 +32,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PartitionedRecords:
-    """R records over a taxonomy; ``weights``: how many are the same as each.
+    """R distinct records, with the branch into which each falls at every node of a taxonomy.
 
-    ``keys``, sorted: inner node * R + record, one for each node that holds a value of the record; ``branches``: the
-    branch of the node into which the record falls.
+    Attributes:
+        weights: The number of records that are the same as each (R,).
+        keys: For each inner node that holds a value of a record: node * R + record, sorted.
+        branches: For each key, the branch of the node into which the record falls.
     """
 
     weights: Ints
@@ -44,7 +46,16 @@ class PartitionedRecords:
 
     @staticmethod
     def generalize(owners: Ints, values: Ints, weights: Ints, taxonomy: Taxonomy) -> PartitionedRecords:
-        """Return records from pairs (record, value node), sorted: O(number of pairs * height of the taxonomy)."""
+        """Find the branches of all records at all nodes above their values.
+
+        It takes O(number of pairs * height of the taxonomy).
+
+        Args:
+            owners: The record of each pair (record, value); pairs are sorted.
+            values: The value node of each pair.
+            weights: The number of records that are the same as each.
+            taxonomy: The taxonomy.
+        """
         keys, branches, records, nodes = [owners[:0]], [owners[:0]], owners, values
         while (below := taxonomy.parent[nodes] >= 0).any():
             records, place, nodes = records[below], taxonomy.place[nodes[below]], taxonomy.parent[nodes[below]]
@@ -58,7 +69,10 @@ class PartitionedRecords:
         return PartitionedRecords(weights, key[order], np.concatenate(branches)[order])
 
     def find_branches(self, record: Ints, node: Ints) -> Ints:
-        """Return the branch of a node into which each record falls, (n,); 0 where it has no value below the node."""
+        """Return the branch into which each record falls at a node (n,).
+
+        It is 0 if the record has no value below the node.
+        """
         if not len(self.keys):
             return np.zeros(len(record), dtype=np.int64)
         wanted = node * len(self.weights) + record
@@ -81,10 +95,15 @@ LARGEST_TREE = 2_000_000  # partitions; thresholds that let more than that pass 
 
 @dataclass(frozen=True)
 class Front:
-    """The F partitions that are to be expanded.
+    """The F partitions that are expanded in the next round.
 
-    ``row``: rows of the tree. ``pending`` (F, number of inner nodes): the nodes of each one's cut that are no values.
-    ``rest``: codes of the unspent half of the budget. ``record``, ``partition``: the records in them.
+    Attributes:
+        row: The row of each partition in the tree (F,).
+        pending: Which inner nodes are in the cut of each partition, and still to be expanded (F, number of inner
+            nodes).
+        rest: What each partition has left to spend on later expansions, as a code of a budget (F,).
+        record: The records in these partitions (n,).
+        partition: The partition in which each of these records lies, 0 to F - 1 (n,).
     """
 
     row: Ints
@@ -96,10 +115,17 @@ class Front:
 
 @dataclass(frozen=True)
 class FrontPlan:
-    """How each partition of a front is expanded, (F,).
+    """How each of the F partitions of a front is expanded; all arrays are (F,).
 
-    ``node``: where; ``left``: the expansions before it, this one included; the others are codes of budgets, as in
-    ``Shares``.
+    The last four are codes of the budgets in ``Shares``.
+
+    Attributes:
+        node: The node at which the partition is expanded.
+        left: The most expansions that are left on a path, this one included.
+        choice: The budget for choosing the node.
+        inner: The budget of the count of a sub-partition that is expanded further.
+        leaf: The budget of the count of a leaf.
+        rest: The budget that a sub-partition keeps for later expansions.
     """
 
     node: Ints
@@ -113,21 +139,24 @@ class FrontPlan:
 def grow_tree(
     records: PartitionedRecords, taxonomy: Taxonomy, rule: TreeRule, noise: SelectionNoise, choose: Chooser
 ) -> PartitionTree:
-    """Grow the noisy tree of records; epsilon-differentially private for one record added or removed.
+    """Grow the noisy tree of the records.
 
-    A record lies in one partition of every round, so what the partitions of a round spend composes in parallel, and a
-    path spends the sum of its choices and counts, at most epsilon (``Shares``). Budgets and thresholds depend on
-    nothing but the choices that are published, and an empty sub-partition is kept with the probability that it would
-    have if it were counted.
+    It is epsilon-differentially private for one record added or removed. A record lies in one partition of every round,
+    so the partitions of a round compose in parallel. The choices and counts of a path spend at most epsilon together
+    (see ``Shares``). Budgets and thresholds depend only on choices that are published. An empty sub-partition is kept
+    with the probability that counting it would give.
 
     Raises:
-        InfeasibleError: Millions of partitions would have to be counted, or pass.
+        InfeasibleError: Millions of partitions would have to be counted, or pass their thresholds.
     """
     return _Growth(records, taxonomy, rule, noise, choose).grow()
 
 
 class _Growth:
-    """One run, and the distinct budgets that it spends: a code for each, -1 for nothing."""
+    """One run of growing a tree.
+
+    Distinct budgets have codes 0, 1, .. in the order in which they are met; -1 stands for spending nothing.
+    """
 
     def __init__(
         self, records: PartitionedRecords, taxonomy: Taxonomy, rule: TreeRule, noise: SelectionNoise, choose: Chooser
@@ -163,7 +192,7 @@ class _Growth:
     # The node of each expansion, and what it spends ---
 
     def plan_expansions(self, front: Front) -> FrontPlan:
-        """Return budgets and the chosen node, for every partition of the front."""
+        """Choose the node at which each partition of the front is expanded, and set the budgets."""
         row, place = np.nonzero(front.pending)
         possible = np.full((len(front.pending), len(self.taxonomy.roots)), -1, dtype=np.int64)
         nodes = self.inner_nodes[place]  # of each column the last one is expanded, if there is any: (F, d)
@@ -184,7 +213,10 @@ class _Growth:
         return FrontPlan(possible[np.arange(len(chosen)), chosen], left, *codes[kind].T)
 
     def score_nodes(self, front: Front, possible: Ints) -> Ints:
-        """Return for every partition and node, (F, d), the score of dividing it there; 0 where there is no node."""
+        """Return the score of dividing each partition at each possible node (F, d).
+
+        The score is 0 in a column that has no node to expand.
+        """
         result = np.zeros(possible.shape, dtype=np.int64)
         for column in range(possible.shape[1]):
             inside = np.flatnonzero(possible[front.partition, column] >= 0)
@@ -198,10 +230,18 @@ class _Growth:
     # The sub-partitions of each expansion ---
 
     def expand_front(self, front: Front, plan: FrontPlan, first_row: int) -> tuple[dict[str, Ints], Front]:
-        """Return the sub-partitions that pass, as rows of the tree from ``first_row`` on, and the next front.
+        """Divide all partitions of the front, and keep the sub-partitions whose noisy size reaches the threshold.
 
-        A sub-partition's key is its partition and its branch. They are sorted by key, so that their order tells
-        nothing.
+        A sub-partition's key is made of its partition and its branch. They are sorted by key, so that their order
+        reveals nothing.
+
+        Args:
+            front: The partitions.
+            plan: How each is expanded.
+            first_row: The number of the next row of the tree.
+
+        Returns:
+            The new rows of the tree, by column, and the next front.
         """
         taxonomy, records = self.taxonomy, self.records
         branch = records.find_branches(front.record, plan.node[front.partition])
@@ -238,9 +278,9 @@ class _Growth:
         return rows, Front(first_row + inner, pending, plan.rest[of], front.record[staying], position[staying])
 
     def list_certain(self, front: Front, plan: FrontPlan) -> Ints:
-        """Return keys of the sub-partitions that are counted whether or not there is a record in them.
+        """Return the keys of the sub-partitions that are counted even if they hold no record.
 
-        All those of a table; of item sets the one of the records without items.
+        For a table these are all of them. For item sets it is the one for records without items, in the first round.
         """
         if self.taxonomy.holds_sets:
             return np.zeros(int(front.row[0] == 0), dtype=np.int64)
@@ -253,7 +293,7 @@ class _Growth:
         return result
 
     def count_budgets(self, keys: Ints, plan: FrontPlan) -> tuple[Flags, Ints]:
-        """Return which sub-partitions have no more expansion before them, and the codes of what their counts spend."""
+        """Return which sub-partitions are leaves, because no expansion is left, and the code of each count's budget."""
         of, expansions = keys >> BRANCH_BITS, self.taxonomy.expansions
         which, child = self.taxonomy.branch_children(plan.node[of], keys & BRANCH)
         gained = np.bincount(which, weights=expansions[child], minlength=len(keys))
@@ -261,7 +301,11 @@ class _Growth:
         return leaf, np.where(leaf, plan.leaf[of], plan.inner[of])
 
     def group_kinds(self, codes: Ints, node: Ints, leaf: Flags, branch: Ints) -> list[tuple[Fraction, int, Ints]]:
-        """Return the different kinds of counts: the budget, the threshold and the places of each."""
+        """Group counts with the same budget and threshold.
+
+        Returns:
+            For each kind its budget, its threshold, and the places of its counts.
+        """
         if not len(codes):
             return []
         branches = np.where(branch > 0, self.taxonomy.branches[node], 1)
@@ -275,11 +319,17 @@ class _Growth:
         return result
 
     def draw_empty(self, keys: Ints, plan: FrontPlan) -> list[Ints]:
-        """Return keys, noisy sizes and thresholds of the empty sub-partitions that pass.
+        """Draw the empty sub-partitions that pass their thresholds, without counting each of them.
 
-        ``keys`` are those that were counted. The r-th free branch is r plus the number of those before it that were
-        counted; sizes are noise given that it reaches the threshold. That is the distribution of counting them one by
-        one.
+        How many pass is binomial; which ones is a uniform choice among the branches that were not counted; a size is
+        noise given that it reaches the threshold. This is the distribution that counting them one by one would give.
+
+        Args:
+            keys: The keys of the sub-partitions that were counted.
+            plan: How each partition is expanded.
+
+        Returns:
+            The keys, the noisy sizes and the thresholds of those that pass.
         """
         named = keys[keys & BRANCH > 0]
         taken = np.bincount(named >> BRANCH_BITS, minlength=len(plan.node)).astype(np.int64)
@@ -302,7 +352,7 @@ class _Growth:
 
 
 def tally(keys: Ints, weights: Ints) -> tuple[Ints, Ints]:
-    """Return the different keys, ascending, and the sum of the weights of each."""
+    """Return the distinct keys, ascending, and the sum of the weights of each."""
     different, which = np.unique(keys, return_inverse=True)
     counts = np.bincount(which.reshape(-1), weights=weights, minlength=len(different))  # exact: below 2^53
     return different, counts.astype(np.int64)

@@ -35,10 +35,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Shares:
-    """What one expansion spends.
+    """What one expansion of a partition spends.
 
-    ``choice``: on the choice of the node, 0 where there is none; ``inner``, ``leaf``: on the count of a partition that
-    is expanded further, and of a leaf. ``rest``: what a partition that is expanded further has left.
+    Attributes:
+        choice: The budget for choosing the node; 0 if there is no choice.
+        inner: The budget of the count of a sub-partition that is expanded further.
+        leaf: The budget of the count of a leaf.
+        rest: What a sub-partition that is expanded further keeps for later expansions.
     """
 
     choice: Fraction
@@ -48,14 +51,21 @@ class Shares:
 
 
 def expansion_shares(rule: TreeRule, rest: Fraction, expansions: int, *, several: bool) -> Shares:
-    """Divide what is left before an expansion; ``several``: whether its node is chosen among several."""
+    """Divide the budget of a path at one expansion.
+
+    Args:
+        rule: The rule of the tree.
+        rest: What the path has left for its expansions.
+        expansions: The most expansions that the path may still take, this one included.
+        several: Whether the node is chosen among several, which costs a share.
+    """
     alpha = rest / expansions
     choice = alpha * rule.choice if several else Fraction(0)
     return Shares(choice, alpha - choice, rule.epsilon / 2 + rest - choice, rest - alpha)
 
 
 def first_expansion(rule: TreeRule, taxonomy: Taxonomy) -> Shares:
-    """Return the shares of the root's expansion."""
+    """Return what the expansion of the root spends."""
     roots = taxonomy.roots
     return expansion_shares(rule, rule.epsilon / 2, int(taxonomy.expansions[roots].sum()), several=len(roots) > 1)
 
@@ -64,7 +74,7 @@ def first_expansion(rule: TreeRule, taxonomy: Taxonomy) -> Shares:
 
 
 def items_taxonomy(items: int, params: SetValued) -> Taxonomy:
-    """Return the context-free taxonomy of so many items, which are its first nodes."""
+    """Return the context-free taxonomy of so many items; the items are its first nodes."""
     parents = context_free_parents(items, params.fan_out)
     return make_taxonomy(np.zeros_like(parents), parents, sets=True)
 
@@ -73,7 +83,7 @@ PARTS = 10  # a part of that many of all records, the largest on many a path, sh
 
 
 def plan_sets(source: Records, params: SetValued) -> ItemSetTreePlan:
-    """Return what is known without looking at the records: taxonomy, budgets and thresholds at the root."""
+    """Plan a tree of item sets: its taxonomy, and the budget and threshold of the first counts; no record is read."""
     taxonomy = items_taxonomy(len(source.labels), params)
     rule, root = make_sets_rule(params, taxonomy), int(taxonomy.roots[0])
     first = first_expansion(rule, taxonomy)
@@ -92,29 +102,36 @@ def plan_sets(source: Records, params: SetValued) -> ItemSetTreePlan:
 
 @dataclass(frozen=True)
 class Usefulness:
-    """Bounds of the errors of a release by DiffPart (Chen et al. 2011, Theorem 4.2), whatever its data.
+    """Bounds on the noise of a release by DiffPart that hold for any data (Chen et al. 2011, Theorem 4.2).
 
-    ``budget``: every count spends at least as much; ``threshold``: every noisy size that is kept is at most as large.
+    Attributes:
+        budget: Every count spends at least as much.
+        threshold: No threshold is larger.
     """
 
     budget: Fraction
     threshold: int
 
     def bound_error(self, covered: int, sets: int, doubt: float) -> int:
-        """Return covered * (ceil(ln(sets/doubt)/budget) + threshold), in records: the epsilon of Definition 3.5.
+        """Return a bound on the error of a count, in records: covered * (ceil(ln(sets/doubt)/budget) + threshold).
 
-        With probability 1 - ``doubt`` the noise of all ``sets`` lies within that logarithm; a set that was pruned held
-        at most the threshold and the noise, and one that nobody has exceeds the threshold by noise alone. A question
-        that ``covered`` sets answer errs by the sum.
+        This is the epsilon of Definition 3.5. With probability 1 - ``doubt`` the noise of all ``sets`` stays within the
+        logarithmic term. A set that was pruned held at most the threshold and its noise. A set that nobody has exceeds
+        the threshold by noise alone. The error of a question is the sum over the sets that answer it.
+
+        Args:
+            covered: The number of sets that answer the question.
+            sets: The number of sets whose noise is bounded.
+            doubt: The probability that the bound fails, in (0, 1).
         """
         return covered * (ceil(log(max(sets, 1) / doubt) / float(self.budget)) + self.threshold)
 
 
 def bound_noise(rule: TreeRule, taxonomy: Taxonomy) -> Usefulness:
-    """Return the least budget of a count and the largest threshold of any part, whatever the data.
+    """Return the least budget of any count and the largest threshold of any partition, whatever the data.
 
-    More specific parts spend more (appendix F.2), so the root's first expansion spends least: B/2 over the number of
-    inner nodes (Theorem 4.1).
+    More specific partitions spend more (appendix F.2). So the root's first expansion spends least, B/2 over the number
+    of inner nodes (Theorem 4.1).
     """
     first = first_expansion(rule, taxonomy)
     inner, different = taxonomy.inner[-1] > 1, distinct_rows(taxonomy.branches, taxonomy.height)[0]
@@ -129,10 +146,13 @@ def bound_noise(rule: TreeRule, taxonomy: Taxonomy) -> Usefulness:
 
 @dataclass(frozen=True)
 class TreeDomains:
-    """All columns, and their taxonomies in one: of each the values are the first nodes, then come the inner ones.
+    """All columns of a table, and one taxonomy that unites theirs.
 
-    ``first_nodes`` (d,): the node of the first value of every column; ``names``: the text of every node of the
-    taxonomy, None where it has none.
+    Attributes:
+        columns: The columns (d).
+        taxonomy: Each column's values come first, then its inner nodes.
+        first_nodes: The node of the first value of every column (d,).
+        names: The text of every node; None for a node without a name.
     """
 
     columns: tuple[ContingencyColumn, ...]
@@ -142,7 +162,7 @@ class TreeDomains:
 
 
 def read_tree_domains(db: Relations, source: Records, params: Contingency) -> TreeDomains:
-    """Return the domains of a prepared source; ``UsageError`` for a taxonomy that is none."""
+    """Read the domains and taxonomies of a prepared source; raise ``UsageError`` if a taxonomy is invalid."""
     columns, parents, first, names = read_columns(db, source, params), list[Ints](), list[int](), list[str | None]()
     for one in columns:
         own = context_free_parents(len(one), params.fan_out) if one.parents is None else one.parents
@@ -155,7 +175,7 @@ def read_tree_domains(db: Relations, source: Records, params: Contingency) -> Tr
 
 
 def plan_columns(db: Relations, source: Records, params: Contingency) -> CellTreePlan:
-    """Return what is known without looking at the records: values, expansions and the budget of the first one."""
+    """Plan a tree of cells: the values, the expansions and the budget of the first one; no record is read."""
     space = read_tree_domains(db, source, params)
     first = first_expansion(make_columns_rule(params), space.taxonomy)
     return CellTreePlan(

@@ -31,10 +31,19 @@ if TYPE_CHECKING:
 
 
 def require_remaining(tree: PartitionTree, params: Any, what: str, helps: str) -> None:
-    """Raise ``InfeasibleError`` if nothing was kept or more was pruned, unless the publisher said that it may be.
+    """Refuse a release if nothing was kept, or less than half of the records, unless ``allow_empty`` is set.
 
-    Only the publisher learns of that, and what was drawn stays spent: who repeats until something passes tells more
-    than epsilon. ``what``: was kept, ``helps``: what keeps more, in words.
+    Only the publisher sees this refusal. The budget stays spent, because repeating until a release passes would reveal
+    more than epsilon.
+
+    Args:
+        tree: The tree.
+        params: The parameters.
+        what: A word for what a leaf is, used in the message.
+        helps: What would keep more, in words.
+
+    Raises:
+        InfeasibleError: The release is refused.
     """
     total, remaining, number = tree.counted_records, tree.published_records, len(tree.leaves)
     if params.allow_empty or (number and 2 * remaining >= total):
@@ -97,6 +106,6 @@ def publish_columns(db: Relations, source: Records, params: Contingency, key: Ke
 
 
 def list_leaves(tree: PartitionTree, values: dict[str, pa.Array]) -> pa.Table:
-    """Return the rows of the leaves: their parts, some values of each, and their counts."""
+    """Return the rows of the leaves table: the partition, the values and the noisy count of each leaf."""
     parts, counts = pa.array(tree.leaves, pa.int32()), pa.array(tree.size[tree.leaves], pa.int64())
     return pa.table({"part": parts, **values, "count": counts})

@@ -47,16 +47,17 @@ TREE_ORDERS = {"tree": ["part"], "taxonomy": ["node"]}
 
 
 def write_tree(db: Relations, tree: PartitionTree, taxonomy: Taxonomy, names: Sequence[str | None]) -> None:
-    """Write every partition with its noisy size, budget, scale and threshold, and the taxonomy.
+    """Write the tables ``privsql_tree`` and ``privsql_taxonomy``.
 
-    ``branch``: which sub-partition of its parent it is; ``node``: the taxonomy node at which it is divided (NULL for a
-    leaf); ``choice``: the budget of choosing that.
+    The first one has every partition with its noisy size, budget, scale and threshold. Its ``branch`` says which
+    sub-partition of its parent it is. ``node`` is the taxonomy node at which it is divided, NULL for a leaf. ``choice``
+    is the budget for choosing that node.
 
     Args:
         db: Where the release is made.
         tree: The tree.
-        taxonomy: What its partitions are divided by.
-        names: Those of the taxonomy's nodes.
+        taxonomy: The taxonomy that divides its partitions.
+        names: The name of every node; None for a node without one.
     """
     root, budgets = np.arange(len(tree)) == 0, [fraction_text(one) for one in tree.budgets]
 
@@ -79,7 +80,11 @@ def write_tree(db: Relations, tree: PartitionTree, taxonomy: Taxonomy, names: Se
 
 
 def read_tree(rows: pa.Table, taxonomy: Taxonomy) -> PartitionTree:
-    """Return a tree from ``privsql_tree``, by part; ``ValueError`` if it is not one over this taxonomy."""
+    """Read a tree from the rows of ``privsql_tree``, ordered by ``part``.
+
+    Raises:
+        ValueError: The rows are no tree over this taxonomy.
+    """
     parent, branch, node = (as_integers(rows[name], -1) for name in ("parent", "branch", "node"))
     stated = [rows[name].to_pylist() for name in ("budget", "choice")]
     codes = {
@@ -109,7 +114,7 @@ def read_tree(rows: pa.Table, taxonomy: Taxonomy) -> PartitionTree:
 
 
 def list_nodes(taxonomy: Taxonomy, names: Sequence[str | None]) -> pa.Table:
-    """Return the rows of ``privsql_taxonomy``: nodes by column, children before parents."""
+    """Return the rows of ``privsql_taxonomy``: all nodes, column by column, children before parents."""
     return pa.table(
         {
             "node": pa.array(np.arange(len(taxonomy)), pa.int32()),
@@ -121,7 +126,7 @@ def list_nodes(taxonomy: Taxonomy, names: Sequence[str | None]) -> pa.Table:
 
 
 def read_taxonomy(rows: pa.Table, *, sets: bool) -> Taxonomy:
-    """Return a taxonomy from ``privsql_taxonomy``, by node; ``ValueError`` if it is none."""
+    """Read a taxonomy from the rows of ``privsql_taxonomy``, ordered by ``node``; raise ``ValueError`` if invalid."""
     if not np.array_equal(as_integers(rows["node"], -1), np.arange(len(rows))):
         raise ValueError("nodes are not numbered 0, 1, ..")
     result = make_taxonomy(as_integers(rows["attribute"], -1), as_integers(rows["parent"], -1), sets=sets)
@@ -163,7 +168,7 @@ def describe_tree(db: Relations) -> list[Structure]:
 
 
 def partition_depths(parent: Ints) -> Ints:
-    """Return how far every partition lies below the root, whose row comes first; parents ascend.
+    """Return how far every partition lies below the root; the root is row 0, and parents come before their children.
 
     >>> partition_depths(np.array([-1, 0, 0, 1, 3])).tolist()
     [0, 1, 1, 2, 3]
@@ -178,7 +183,7 @@ def partition_depths(parent: Ints) -> Ints:
 
 
 def list_set_facts(params: SetValued, tree: PartitionTree, taxonomy: Taxonomy) -> dict[str, Any]:
-    """Return what the manifest states of a tree."""
+    """Return the facts that the manifest states of a tree of item sets."""
     return tree.facts | {
         "items": len(taxonomy.values(0)),
         "inner_nodes": int(taxonomy.inner[-1]),
@@ -190,7 +195,7 @@ def list_set_facts(params: SetValued, tree: PartitionTree, taxonomy: Taxonomy) -
 def list_cell_facts(
     params: Contingency, fields: Sequence[Field], tree: PartitionTree, taxonomy: Taxonomy
 ) -> dict[str, Any]:
-    """Return what the manifest states of a tree over some columns."""
+    """Return the facts that the manifest states of a tree over columns."""
     return tree.facts | {
         "values": int((taxonomy.height == 0).sum()),
         "cells": len(tree.leaves),

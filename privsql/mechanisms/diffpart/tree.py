@@ -33,11 +33,18 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Taxonomy:
-    """K nodes over d columns; all arrays are int64. ``holds_sets``: a record has any number of values of its column.
+    """A taxonomy of K nodes over d columns, as arrays of int64.
 
-    ``column``, ``parent`` (K,): -1 above a root. ``height`` (K,): longest way down to a value. ``inner`` (K,): nodes of
-    its sub-tree that are no values, itself included. ``place`` (K,): number among its siblings. ``starts`` (K+1,),
-    ``children``: the children of node k by place, at ``children[starts[k]:starts[k+1]]``. ``roots`` (d,).
+    Attributes:
+        column: The column of each node (K,).
+        parent: The parent of each node, -1 for a root (K,).
+        height: The longest way from each node down to a value, 0 for a value (K,).
+        inner: The number of inner nodes (nodes that are no values) in each node's sub-tree, itself included (K,).
+        place: The position of each node among its siblings (K,).
+        starts: Where the children of each node begin in ``children`` (K + 1,).
+        children: The children of all nodes; those of node k are ``children[starts[k]:starts[k+1]]``, by place.
+        roots: The root of each column (d,).
+        holds_sets: Whether a record has any number of values (an item set); else it has one value of every column.
     """
 
     column: Ints
@@ -55,7 +62,7 @@ class Taxonomy:
 
     @property
     def degree(self) -> Ints:
-        """Return the number of children, (K,)."""
+        """Return the number of children of each node (K,)."""
         return np.diff(self.starts)
 
     def values(self, column: int) -> Ints:
@@ -64,16 +71,27 @@ class Taxonomy:
 
     @property
     def expansions(self) -> Ints:
-        """Return the expansions that every node may take at most, (K,)."""
+        """Return the most expansions that each node and its descendants take on one path (K,)."""
         return self.inner if self.holds_sets else self.height
 
     @property
     def branches(self) -> Ints:
-        """Return how many sub-partitions every node has, without the root's branch 0, (K,)."""
+        """Return the number of sub-partitions that an expansion at each node makes (K,).
+
+        Branch 0 of the root, for records without items, is not counted.
+        """
         return 2 ** np.minimum(self.degree, BRANCH_BITS) - 1 if self.holds_sets else self.degree
 
     def branch_children(self, node: Ints, branch: Ints) -> tuple[Ints, Ints]:
-        """Return the children that branches name, as (index into ``node``, child)."""
+        """Return the children that branches stand for.
+
+        Args:
+            node: The nodes that are expanded (n,).
+            branch: The branch below each of them (n,); for item sets it may stand for several children.
+
+        Returns:
+            Pairs, as two arrays: the index into ``node``, and a child.
+        """
         if not self.holds_sets:
             return np.arange(len(node)), self.children[self.starts[node] + branch - 1]
         which, child = [np.arange(0)], [node[:0]]
@@ -85,7 +103,11 @@ class Taxonomy:
 
 
 def make_taxonomy(column: Ints, parent: Ints, *, sets: bool) -> Taxonomy:
-    """Return a taxonomy from the column and the parent of every node; ``ValueError`` if these make none."""
+    """Make a taxonomy from the column and the parent of every node, children before parents.
+
+    Raises:
+        ValueError: These do not make one tree for every column, with values below its root.
+    """
     number, is_root = len(parent), parent < 0
     roots = column[is_root]
     if not len(roots) or (np.diff(column, prepend=0) < 0).any() or not np.array_equal(roots, np.arange(len(roots))):
@@ -138,9 +160,14 @@ PRECISION = 50  # decimal digits of the logarithm in a threshold; correctly roun
 class TreeRule:
     """The public rule by which a tree is grown.
 
-    ``passing``, ``passing_leaves``: the expected number of empty sub-partitions of an expansion that pass; or ``c1``,
-    ``c2``: the paper's factors of thresholds. ``score``: by which the column of an expansion is chosen
-    (``score_divisions``).
+    Attributes:
+        epsilon: The budget of the whole tree.
+        passing: The expected number of empty inner sub-partitions that pass their threshold in one expansion.
+        passing_leaves: The same for leaves.
+        choice: The share of an expansion's budget that is spent on choosing its column.
+        score: The score by which a column is chosen (see ``score_divisions``).
+        c1: The paper's factor of thresholds of leaves; None if thresholds follow from the expected numbers.
+        c2: The paper's factor of other thresholds; None as for ``c1``.
     """
 
     epsilon: Fraction
@@ -152,9 +179,16 @@ class TreeRule:
     c2: Fraction | None = None
 
     def least_size(self, spent: Fraction, branches: int, height: int, *, leaf: bool) -> int:
-        """Return the least noisy size, at least 1, with which one of ``branches`` is published. Depends on no data.
+        """Return the threshold: the least noisy size, at least 1, with which a sub-partition is kept.
 
-        With c1 and c2: ceil(sqrt(2)*c1/spent) for leaves, ceil(sqrt(2)*c2*height/spent) for others.
+        It depends on no data. With c1 and c2 it is ceil(sqrt(2) c1/spent) for leaves, and ceil(sqrt(2) c2 height/spent)
+        for others.
+
+        Args:
+            spent: The budget of the count.
+            branches: The number of sub-partitions of the expansion.
+            height: The height of the expanded node.
+            leaf: Whether the sub-partition is a leaf.
         """
         if self.c1 is not None and self.c2 is not None:
             square = 2 * ((self.c1 if leaf else self.c2 * height) / spent) ** 2
@@ -164,7 +198,15 @@ class TreeRule:
 
 
 def least_cutoff(empty: int, passing: Fraction, spent: Fraction) -> int:
-    """Return the least t >= 1 with empty * Pr[noise >= t] <= passing; Pr[noise >= t] = p^t/(1+p), p = exp(-spent)."""
+    """Return the least t >= 1 with empty Pr[noise >= t] <= passing.
+
+    Here Pr[noise >= t] = p^t/(1 + p) with p = exp(-spent).
+
+    Args:
+        empty: The number of empty sub-partitions.
+        passing: The expected number of them that may pass.
+        spent: The budget of each count.
+    """
     with localcontext() as context:
         context.prec = PRECISION
         alpha = as_decimal(spent)
@@ -177,12 +219,19 @@ BRANCH_BITS, BRANCH = 31, 2**31 - 1  # a key holds a partition above a branch
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionTree:
-    """Every partition that was kept, with its noisy size; row 0 is the root, which is never counted.
+    """Every partition that was kept, with its noisy size.
 
-    All arrays have T rows. ``parent``: row of the partition that was expanded, ascending, before its children; -1 for
-    the root. ``branch``: which of its parent's sub-partitions it is, ascending among siblings. ``next``: the node at
-    which the row itself is expanded, -1 for a leaf. ``size``: the noisy size, which is at least ``threshold``.
-    ``spent``, ``choice``: codes in ``budgets`` of what that count, and choosing ``next``, spent; -1 where nothing was.
+    Row 0 is the root, which is never counted. All arrays have T rows, parents before their children.
+
+    Attributes:
+        parent: The row of the partition that was divided, ascending; -1 for the root.
+        branch: Which of its parent's sub-partitions it is, ascending among siblings.
+        next: The taxonomy node at which it is expanded itself; -1 for a leaf.
+        size: Its noisy size, which is at least ``threshold``.
+        threshold: The least size with which it is kept.
+        spent: What its count spent, as an index into ``budgets``; -1 for nothing.
+        choice: What choosing ``next`` spent, as an index into ``budgets``; -1 for nothing.
+        budgets: The distinct budgets.
     """
 
     parent: Ints
@@ -199,17 +248,17 @@ class PartitionTree:
 
     @property
     def leaf(self) -> Flags:
-        """Return which rows are leaves, (T,)."""
+        """Return for each row whether it is a leaf (T,)."""
         return self.next < 0
 
     @cached_property
     def leaves(self) -> Ints:
-        """Return the rows of leaves."""
+        """Return the rows of the leaves, ascending."""
         return np.flatnonzero(self.leaf)
 
     @property
     def counted_records(self) -> int:
-        """Return the noisy number of all records: the sizes of the root's parts."""
+        """Return the noisy number of all records: the sum of the sizes of the root's parts."""
         return int(self.size[self.parent == 0].sum())
 
     @property
@@ -219,13 +268,13 @@ class PartitionTree:
 
     @property
     def facts(self) -> dict[str, int]:
-        """Return what the facts of every release of a tree state of it."""
+        """Return the facts that every release of a tree states of it."""
         counted, published = self.counted_records, self.published_records
         return {"partitions": len(self) - 1, "estimated_records": counted, "kept_records": published}
 
 
 def distinct_rows(*columns: Ints | Flags) -> tuple[list[list[int]], Ints]:
-    """Return the different rows of some columns (n,), in order, and which of them each row is (n,)."""
+    """Return the distinct rows of some columns (n,), in order, and for each row the index of its distinct row (n,)."""
     result, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
     return result.tolist(), which.reshape(-1)
 
@@ -235,9 +284,9 @@ def distinct_rows(*columns: Ints | Flags) -> tuple[list[list[int]], Ints]:
 
 
 def leaf_values(tree: PartitionTree, taxonomy: Taxonomy) -> tuple[Ints, Ints]:
-    """Return the value nodes of all leaves, as (index into ``tree.leaves``, node) pairs, sorted.
+    """Return the values of every leaf, as two arrays of pairs (index into ``tree.leaves``, value node), sorted.
 
-    Of an item set these are its items, of a cell one of every column.
+    The values of an item set are its items; a cell has one value of every column.
     """
     which, values = [tree.leaves[:0]], [tree.leaves[:0]]
     of, at = np.arange(len(tree.leaves)), tree.leaves
@@ -260,8 +309,8 @@ def leaf_values(tree: PartitionTree, taxonomy: Taxonomy) -> tuple[Ints, Ints]:
 def make_sets_rule(params: SetValued, taxonomy: Taxonomy) -> TreeRule:
     """Return the public rule of a tree of item sets.
 
-    ``tau`` is shared among the nodes, as each is expanded once on a path. From an empty sub-partition that passed at
-    most (tau/nodes)^nodes <= e^(tau/e) others descend.
+    Every inner node is expanded once on a path, so ``tau`` is divided among the nodes. The expected number of
+    descendants of an empty sub-partition that passed is at most (tau/nodes)^nodes <= e^(tau/e).
     """
     nodes = int(taxonomy.inner[-1])
     passing, passing_leaves = params.tau / nodes, params.tau_sets / nodes
@@ -269,5 +318,5 @@ def make_sets_rule(params: SetValued, taxonomy: Taxonomy) -> TreeRule:
 
 
 def make_columns_rule(params: Contingency) -> TreeRule:
-    """Return the public rule of a tree of cells."""
+    """Return the public rule of a tree of cells, which are records of a table."""
     return TreeRule(total_budget(params), params.tau, params.tau_cells, choice=params.choice, score=params.score)

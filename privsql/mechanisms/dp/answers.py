@@ -24,7 +24,7 @@ DAMAGED = "the release is damaged (run privsql verify for details)"
 
 @contextmanager
 def refuse_damaged() -> Iterator[None]:
-    """Raise ``UsageError`` for tables that can't be those of such a release."""
+    """Raise ``UsageError`` if the tables that are read inside this context can't be those of a release."""
     try:
         yield
     except BROKEN as error:
@@ -32,7 +32,10 @@ def refuse_damaged() -> Iterator[None]:
 
 
 class PrivateAnswers(answer.Answers):
-    """An open private release: no bound of its answers is certain, and there are no buckets and no perturbation."""
+    """An open differentially private release.
+
+    None of its answers has a certain bound. It has no buckets and no perturbed values.
+    """
 
     certain = frozenset()
     measures = frozenset()
@@ -44,11 +47,15 @@ class PrivateAnswers(answer.Answers):
         self._database = database
 
     def _read_table(self, name: str, *order: str) -> pa.Table:
-        """Return the rows of a table of the release, in order of some columns."""
+        """Return the rows of a table of the release, sorted by the columns ``order``."""
         return self._db.arrow(all_rows(table(name, self._database)).order_by(*map(column, order)))
 
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
-        """Take the analyst's SQL apart; ``UsageError`` for all but numbers of records."""
+        """Parse the analyst's SQL.
+
+        Raises:
+            UsageError: It asks for more than counts of records, and sums or means of measured columns.
+        """
         statement = super().parse_sql(sql, lookups)
         for one in statement.calls:
             if one.measure.kind != "count" and one.measure.column not in self.measured_columns:

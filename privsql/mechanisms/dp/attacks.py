@@ -19,10 +19,14 @@ KNOWS = "every record but one, and asks whether that one is in the table; the be
 
 
 def make_membership_finding(params: Mapping[str, Any], exponents: Sequence[float], unit: str) -> Finding:
-    """Return what the adversary ``MEMBERSHIP`` comes to believe, beside e^epsilon/(1 + e^epsilon), which is promised.
+    """State how sure the attacker who knows every other record becomes, beside the promised e^epsilon/(1 + e^epsilon).
 
-    ``exponents``: about every ``unit``, the logarithm of how much likelier the release is with the person's records in
-    it; odds were even before.
+    The odds were even before, so a release that is e^L times as likely with the record leads to belief 1/(1 + e^-L).
+
+    Args:
+        params: The parameters of the release; epsilon is read.
+        exponents: L for each attacked record or person. If it is empty, the finding has no beliefs.
+        unit: What is attacked, such as ``records`` or ``persons``.
     """
     epsilon, beliefs = Fraction(params["epsilon"]), [1 / (1 + e_to(-one)) for one in exponents]
     if not beliefs:
@@ -45,13 +49,20 @@ RARE = 1_000  # releases, of which one has so telling Gaussian noise
 
 
 def attack_noisy_tables(view: ReleaseView, choices: float) -> list[Finding]:
-    """Find the belief that a record is in the tables, if all noise points the same way.
+    """Find the attacker's belief that a record is in the tables, if all noise happens to point the same way.
 
-    A record is counted in one cell of every table, whose Laplace noise of scale s makes a count at most e^(1/s) times
-    as likely; a choice with budget c is at most e^c times as likely, and those beside the tables e^``choices`` times.
-    Gaussian noise of scale s has no such bound: all counts together make the tables e^L times as likely with L of mean
-    rho and variance 2 rho, rho = sum of 1/(2 s^2), choices included; the belief is for the L that one in ``RARE`` has.
-    Of a person with k records that is k times as much, or k^2 times the rho.
+    Laplace noise: a record is counted in one cell of every table, which makes a table with noise scale s at most
+    e^(1/s) times as likely. A choice with budget c makes the release at most e^c times as likely.
+
+    Gaussian noise has no such bound. All tables and choices together make the release e^L times as likely, where L is
+    normal with mean rho and variance 2 rho, and rho is the sum of 1/(2 s^2) and of the choices. The belief is stated
+    for the L that one release in ``RARE`` exceeds.
+
+    A person with k records multiplies the exponent by k, or rho by k^2.
+
+    Args:
+        view: The release.
+        choices: The budget of the choices that the tables do not state.
     """
     from scipy.special import ndtri
 

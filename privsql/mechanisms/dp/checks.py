@@ -22,7 +22,10 @@ OPENDP_CHECK = "made with a known version of OpenDP"
 
 
 def unknown_opendp(release: CheckedRelease[Any, Any]) -> list[str]:
-    """Return the version of OpenDP if it is newer than this version of privsql knows."""
+    """Return the version of OpenDP that made the release, if it is newer than this version of privsql knows.
+
+    The list is empty if the version is known. A text that is no version number counts as unknown.
+    """
     stated, here = (str(v).split(".") for v in (release.facts.opendp, dp_random.NEWEST))
     known = all(part.isdigit() for part in stated[:2]) and len(stated) >= 2
     newest = known and [*map(int, stated[:2])] <= [*map(int, here[:2])]
@@ -30,7 +33,11 @@ def unknown_opendp(release: CheckedRelease[Any, Any]) -> list[str]:
 
 
 def wrong_facts(release: CheckedRelease[Any, Any], recomputed: Mapping[str, Any]) -> list[str]:
-    """Return facts that differ from ``recomputed`` ones, or name another origin of the noise than the manifest."""
+    """Return the stated facts that are wrong.
+
+    A fact is wrong if it differs from its ``recomputed`` value. The origin of the noise, the algorithm and the number
+    of records of a person must agree with the manifest and the parameters, too.
+    """
     manifest = release.manifest
     wrong = release.compare_facts({**recomputed, "noise": "seed" if manifest.randomness == "seed" else "opendp"})
     wrong += [] if manifest.algorithm == release.params.algorithm else [f"algorithm {manifest.algorithm}"]
@@ -45,13 +52,15 @@ def check_published(
     read: Callable[[], Any],
     named: Mapping[str, Callable[[Any], list[str] | exp.Query]],
 ) -> list[Check]:
-    """Return checks of what was published, which ``read`` reads once; where it can't be read, all have failed.
+    """Return checks of the published tables, which are read once for all of them.
+
+    If the tables can't be read, every one of these checks fails.
 
     Args:
         release: The release.
-        what: What is read, in a word, for the message of a release that can't be read.
-        read: Reads the published tables; it raises one of ``BROKEN`` for tables that no release has.
-        named: By name, functions that list what is wrong in what was read, or query it.
+        what: A word for what is read, used in the message of a failed check.
+        read: Reads the published tables. It raises one of ``BROKEN`` if they can't be those of a release.
+        named: The checks by name. Each takes what ``read`` returned, and returns what is wrong, or a query for that.
     """
     once = cache(read)
 
@@ -67,14 +76,23 @@ def check_published(
 def wrong_total_budget(
     release: CheckedRelease[Any, Any], tables: Sequence[NoisyTable], choices: Fraction = Fraction(0)
 ) -> list[str]:
-    """Return what tables and choices of them, and other ``choices``, spend together, if that is not the budget."""
+    """Compare the budgets of all tables and choices with the budget of the release; return the fault, if there is one.
+
+    Args:
+        release: The release.
+        tables: The noisy tables, each with its budget and the budget of choosing it.
+        choices: The budget of further choices.
+    """
     total = sum((one.budget + (one.choice or 0) for one in tables), start=choices)
     due = total_budget(release.params)
     return [] if total == due else [f"spent {total}, not {due}"]
 
 
 def wrong_table_scales(release: CheckedRelease[Any, Any], tables: Sequence[NoisyTable]) -> list[str]:
-    """Return tables whose noise has another scale than the least double that spends no more than the stated budget."""
+    """Return the tables whose stated noise scale is wrong.
+
+    The right scale is the least double with which a table spends no more than its stated budget.
+    """
     pairs = zip(tables, release.read_view("cliques")["scale"].to_pylist(), strict=True)
     return [f"clique {k}: scale {at}" for k, (one, at) in enumerate(pairs) if at != one.law.scale(one.budget)]
 
@@ -82,7 +100,12 @@ def wrong_table_scales(release: CheckedRelease[Any, Any], tables: Sequence[Noisy
 def differ_from_due(
     tables: Sequence[NoisyTable], due: Sequence[tuple[tuple[int, ...], Fraction, Fraction | None]]
 ) -> list[str]:
-    """Return tables that are not those that are due: (columns, epsilon, what choosing them spent)."""
+    """Return the tables that differ from those that the rule requires.
+
+    Args:
+        tables: The published tables.
+        due: For each required table its columns, its budget, and the budget of choosing it (None if it is not chosen).
+    """
     if len(tables) != len(due):
         return [f"{len(tables)} cliques, {len(due)} are due"]
     return [
@@ -93,7 +116,7 @@ def differ_from_due(
 
 
 def differ_from_specification(stated: pa.Table, due: pa.Table) -> list[str]:
-    """Return that a table has other rows than the specification, if it has."""
+    """Compare the rows of a published table with those of the specification; return the fault, if there is one."""
     if stated.to_pylist() == due.to_pylist():
         return []
     return [f"stated {len(stated)} rows, the specification has {len(due)}"]

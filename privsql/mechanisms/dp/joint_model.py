@@ -51,12 +51,15 @@ NO_CLASSES: Classes = MappingProxyType({})
 
 
 def fixed_draw(purpose: str) -> np.random.Generator:
-    """Return draws that are the same for everybody."""
+    """Return a random generator that depends on ``purpose`` alone, so that its draws are the same for everybody."""
     return seed_key(0).random_generator(purpose)
 
 
 class JointModel:
-    """The model of ``singles`` and of as many of the ``pairs`` as can be held; ``total`` records."""
+    """A graphical model of all columns, fitted to tables over single columns and pairs.
+
+    It holds as many of the ``pairs`` as elimination can handle, the strongest ones first.
+    """
 
     def __init__(self, singles: Sequence[Reals], pairs: Mapping[Clique, Reals], largest: int = LARGEST) -> None:
         self.total = max(float(singles[0].sum()), POSSIBLE)
@@ -74,7 +77,12 @@ class JointModel:
                 break
 
     def marginal_table(self, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
-        """Return the table of some columns, of some of these by ``classes`` of their values."""
+        """Return the model's table over ``columns``, scaled to the number of records.
+
+        Args:
+            columns: The positions of the columns.
+            classes: By column, how its values are merged into classes (see ``merge_values``).
+        """
         number = len(self.singles)
         asked = tuple(number + i if i in classes else i for i in columns)
         factors = self._factors_among(self._find_core(columns))
@@ -88,7 +96,10 @@ class JointModel:
         return np.asarray(table * (self.total / max(float(table.sum()), np.finfo(float).tiny)))
 
     def draw_records(self, number: int, draw: np.random.Generator) -> Ints:
-        """Draw codes of so many records, (number, columns), column by column in the reverse order of elimination."""
+        """Draw ``number`` records from the model, and return their codes (number, columns).
+
+        Columns are drawn one by one, in the reverse order of elimination.
+        """
         codes = np.full((number, len(self.singles)), -1, dtype=np.int64)
         factors = self._factors_among(range(len(self.singles)))
         _, steps = _eliminate_columns(factors, _plan_elimination(factors, set(range(len(self.singles))))[0])
@@ -106,7 +117,10 @@ class JointModel:
         return self.draw_records(DRAWN, fixed_draw("joint model"))
 
     def _count_drawn(self, columns: Clique, classes: Classes) -> Reals:
-        """Return the table of some columns, counted from records that are drawn once."""
+        """Return the table over ``columns`` by counting records that are drawn from the model once.
+
+        It stands in for tables that are too large for exact elimination.
+        """
         drawn = self._drawn_records[:, list(columns)].T
         codes = [classes[i].argmax(axis=1)[one] if i in classes else one for i, one in zip(columns, drawn, strict=True)]
         shape = [classes[i].shape[1] if i in classes else len(self.singles[i]) for i in columns]
@@ -114,7 +128,10 @@ class JointModel:
         return np.asarray(table.reshape(shape) * (self.total / DRAWN), dtype=np.float64)
 
     def _find_core(self, columns: Clique) -> set[int]:
-        """Return the columns on which a table of some depends: leaves of the graph beside these sum up to 1."""
+        """Return the columns that matter for the table over ``columns``, these included.
+
+        Columns that hang on the rest of the graph as leaves sum up to 1, so they are left out.
+        """
         near: dict[int, set[int]] = {i: set() for edge in self.edges for i in edge}
         for one, other in self.edges:
             near[one].add(other)
@@ -138,7 +155,10 @@ class JointModel:
         return [((i,), self.singles[i]) for i in sorted(core)] + pairs
 
     def _select_pairs(self, pairs: Mapping[Clique, Reals], largest: int) -> list[Clique]:
-        """Choose the strongest pairs whose elimination makes at most ``largest`` cells, or as many as a pair has."""
+        """Choose the strongest pairs for which no table made by elimination has more than ``largest`` cells.
+
+        A table may always have as many cells as the largest pair.
+        """
         chosen: list[Clique] = []
         refused = 0
         for pair in sorted(pairs, key=lambda one: (-mutual_information(pairs[one]), one)):
@@ -153,7 +173,10 @@ class JointModel:
 
 
 def _plan_elimination(factors: Sequence[Factor], left: set[int]) -> tuple[list[int], int]:
-    """Return columns in the order of their elimination, which makes small tables, and the cells of the largest one."""
+    """Return a greedy order in which to eliminate the columns ``left``, and the cells of the largest table made.
+
+    Each step takes the column whose elimination makes the smallest table.
+    """
     sizes = {i: size for held, table in factors for i, size in zip(held, table.shape, strict=True)}
     near = {i: set().union(*(held for held, _ in factors if i in held)) for i in sizes}
     cells = {i: prod(sizes[j] for j in near[i]) for i in left}
@@ -171,7 +194,7 @@ def _plan_elimination(factors: Sequence[Factor], left: set[int]) -> tuple[list[i
 
 
 def _multiply_factors(factors: Sequence[Factor]) -> Factor:
-    """Return the product of factors over all of their columns."""
+    """Return the product of the factors as a table over the union of their columns, ascending."""
     columns = tuple(sorted({i for held, _ in factors for i in held}))
     result = np.ones((1,) * len(columns))
     for held, table in sorted(factors, key=lambda one: one[1].size):
@@ -182,7 +205,11 @@ def _multiply_factors(factors: Sequence[Factor]) -> Factor:
 def _eliminate_columns(
     factors: list[Factor], order: Sequence[int]
 ) -> tuple[list[Factor], list[tuple[int, list[Factor]]]]:
-    """Return factors of the other columns, and of each eliminated column, in that order, the factors that held it."""
+    """Sum columns out of the product of factors, in the given order.
+
+    Returns:
+        The factors over the remaining columns. For each eliminated column, in order, the factors that held it.
+    """
     steps = []
     for column in order:
         held = [one for one in factors if column in one[0]]
@@ -192,7 +219,10 @@ def _eliminate_columns(
 
 
 def _eliminate_column(factors: Sequence[Factor], column: int) -> Factor:
-    """Sum the product of factors over a column that they hold: that of the largest and of all others, as matrices."""
+    """Multiply factors that all hold ``column``, and sum the product over that column.
+
+    The largest factor and the product of all others are multiplied as matrices.
+    """
     *others, (held, table) = sorted(factors, key=lambda one: one[1].size)
     if not others:
         return tuple(i for i in held if i != column), table.sum(axis=held.index(column))
@@ -212,7 +242,7 @@ AT_ONCE = 4_000_000  # numbers that are looked at together
 
 
 def _draw_values(chances: Reals, rows: Ints, draw: np.random.Generator) -> Ints:
-    """Draw for each of ``rows`` one column by the chances of that row."""
+    """Draw one value for each entry of ``rows`` from the chances in that row of ``chances``; return codes."""
     sums = np.cumsum(chances, axis=1)
     uniform, step = draw.random(len(rows)) * sums[rows, -1], max(1, AT_ONCE // chances.shape[1])
     found = [
@@ -223,7 +253,7 @@ def _draw_values(chances: Reals, rows: Ints, draw: np.random.Generator) -> Ints:
 
 
 def mutual_information(table: Reals) -> float:
-    """Return the mutual information of the two columns of a table."""
+    """Return the mutual information of the two columns of a table, in nats; 0 for an empty table."""
     total = table.sum()
     if total <= 0:
         return 0.0
@@ -251,8 +281,14 @@ BELIEVED = 0.3  # share of the mixture in a table that it fits
 
 @dataclass(frozen=True)
 class Mixture:
-    """``weights`` (K,) of products, and their ``values`` (K, n_i) by column. ``misfits``: by measured table the mean of
-    (table - mixture)^2 / variance; of () that over the cells of all tables.
+    """A mixture of K products of distributions, scaled to ``total`` records.
+
+    Attributes:
+        total: The number of records.
+        weights: The weight of each product (K,).
+        values: For column i, the chances of its n_i values in each product (K, n_i).
+        misfits: For each measured table, the mean of (table - mixture)^2 / variance over its cells. The key () has the
+            mean over the cells of all tables.
     """
 
     total: float
@@ -261,26 +297,35 @@ class Mixture:
     misfits: Mapping[Clique, float]
 
     def marginal_table(self, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
-        """Return the table of some columns, of some of these by ``classes`` of their values."""
+        """Return the mixture's table over ``columns``, with values merged by ``classes`` (see ``merge_values``)."""
         parts = [self.values[i] @ classes[i] if i in classes else self.values[i] for i in columns]
         return self.total * _mix_products(self.weights, parts)
 
     def draw_records(self, number: int, draw: np.random.Generator) -> Ints:
-        """Draw codes of so many records, (number, columns)."""
+        """Draw ``number`` records from the mixture, and return their codes (number, columns)."""
         products = draw.choice(len(self.weights), number, p=self.weights)
         return np.stack([_draw_values(chances, products, draw) for chances in self.values], axis=1)
 
     def believed_share(self, columns: Clique = ()) -> float:
-        """Return the mixture's share of a table: ``BELIEVED`` / misfit^2, by the larger of its and the mean misfit."""
+        """Return the share that the mixture gets in a blended table: ``BELIEVED`` / misfit^2, at most ``BELIEVED``.
+
+        The misfit is the larger one of the table's own and the mean over all tables.
+        """
         return BELIEVED / max(1.0, self.misfits[()], self.misfits.get(columns, 1.0)) ** 2
 
     def blend_table(self, table: Reals, columns: Clique, share: float, classes: Classes = NO_CLASSES) -> Reals:
-        """Return a table of which a share is the mixture's."""
+        """Return (1 - share) ``table`` + share times the mixture's table over the same columns."""
         return np.asarray(table + share * (self.marginal_table(columns, classes) - table))
 
 
 def fit_mixture(tables: Sequence[NoisyTable], starts: Sequence[Reals], total: float) -> Mixture:
-    """Return the mean of ``FITS`` mixtures for ``tables``; ``starts``: positive counts of the columns."""
+    """Fit ``FITS`` mixtures to noisy tables, and return their average.
+
+    Args:
+        tables: The noisy tables.
+        starts: Positive counts of every column, from which the products start.
+        total: The number of records.
+    """
     draw = fixed_draw("mixture")
     fits = [_fit_products(tables, starts, total, draw) for _ in range(FITS)]
     weights = np.concatenate([one[0] for one in fits]) / FITS
@@ -297,7 +342,7 @@ def fit_mixture(tables: Sequence[NoisyTable], starts: Sequence[Reals], total: fl
 def _fit_products(
     tables: Sequence[NoisyTable], starts: Sequence[Reals], total: float, draw: np.random.Generator
 ) -> list[Reals]:
-    """Return the weights of products, and their values by column."""
+    """Fit one mixture by Adam; return its weights (K,), then the chances of every column's values (K, n_i)."""
     logs = [np.zeros(PRODUCTS), *(np.log(one) + APART * draw.normal(size=(PRODUCTS, len(one))) for one in starts)]
     means, squares = [np.zeros_like(one) for one in logs], [np.zeros_like(one) for one in logs]
     cells, products = sum(one.counts.size for one in tables), list(map(_exponentiate, logs))
@@ -323,13 +368,13 @@ def _fit_products(
 
 
 def _exponentiate(logs: Reals) -> Reals:
-    """Return distributions whose logarithms are known but for a constant."""
+    """Return the distributions whose logarithms are ``logs`` up to a constant for each distribution."""
     result = np.exp(logs - logs.max(axis=-1, keepdims=True))
     return np.asarray(result / result.sum(axis=-1, keepdims=True))
 
 
 def _mix_products(weights: Reals, parts: Sequence[Reals]) -> Reals:
-    """Return the mixture's table of columns whose values products have with chances ``parts`` (K, n_i)."""
+    """Return the mixture's table over some columns, given the chances of their values in each product (K, n_i)."""
     if not parts:
         return np.array(1.0)
     shape = [one.shape[1] for one in parts]
@@ -344,12 +389,18 @@ def _mix_products(weights: Reals, parts: Sequence[Reals]) -> Reals:
 
 
 def _multiply_rows(first: Reals, second: Reals) -> Reals:
-    """Return the products of every column of one matrix with every column of another."""
+    """Return for each row all products of an entry of ``first`` (K, a) with one of ``second`` (K, b), as (K, a b)."""
     return (first[:, :, None] * second[:, None, :]).reshape(len(first), -1)
 
 
 def _table_slopes(weights: Reals, parts: Sequence[Reals], far: Reals) -> list[Reals]:
-    """Return how fast sum far * table changes with the weights, and with the chances of each column's values."""
+    """Return the derivatives of sum(far * table) by the mixture's weights, and by the chances of each column's values.
+
+    Args:
+        weights: The weights of the products (K,).
+        parts: The chances of the values of each of the table's columns (K, n_i).
+        far: The factor of each cell of the mixture's table.
+    """
     before = [np.ones((len(weights), 1))]
     for one in parts[:-1]:
         before.append(_multiply_rows(before[-1], one))
@@ -373,10 +424,13 @@ RAKED = 10  # rounds of proportional fitting of a table
 
 
 class Model:
-    """Tables that are estimated from the noisy ones. ``sizes``: the number of values of every column.
+    """One consistent estimate of all tables, fitted to the noisy ones.
 
-    ``nested``: columns that others determine, whose pairs are not measured; ``mixed``: whether a share is a mixture's;
-    without one the model is quick to fit.
+    Args:
+        tables: The noisy tables.
+        sizes: The number of values of every column.
+        nested: The columns that determine others; such pairs are known without being measured.
+        mixed: Whether tables are blended with a fitted mixture. Fitting is quick without one.
     """
 
     def __init__(
@@ -405,13 +459,13 @@ class Model:
             self.singles[one.child] = table.sum(axis=one.pair.index(one.parent))
 
     def _fit_mixture(self) -> Mixture:
-        """Return the mixture for the columns and for those larger tables that tell most beyond them."""
+        """Fit the mixture to the single columns, and to those larger tables that deviate most from independence."""
         starts = [np.maximum(one, self.squares.cell_variance((i,)) ** 0.5 / 2) for i, one in enumerate(self.singles)]
         fitted = [one for one in self.tables if len(one.columns) == 1]
         room = MOST_CELLS
 
         def signal(one: NoisyTable) -> float:
-            """Return the sum of squares by which a table differs from independence, less that of noise."""
+            """Return the sum of squared deviations from independence, less what noise adds to it."""
             far = one.counts - self.independent_table(one.columns)
             return float((far**2).sum()) - one.counts.size * one.variance
 
@@ -422,14 +476,14 @@ class Model:
         return fit_mixture(fitted, starts, self.total)
 
     def _blend_table(self, table: Reals, columns: Clique) -> Reals:
-        """Return a believed table, with the mixture's share."""
+        """Return a table over ``columns`` blended with the mixture; unchanged if there is no mixture."""
         if self.mixture is None:
             return table
         return self.mixture.blend_table(table, columns, self.mixture.believed_share(columns))
 
     @cached_property
     def _pairs(self) -> dict[Clique, Reals]:
-        """Return the tables of measured pairs, shrunk towards independence, and of those that need no measuring."""
+        """Return the tables of all measured pairs, shrunk towards independence, and of the pairs in ``nested``."""
         pairs = [one for one in combinations(range(len(self.sizes)), 2) if self.squares.is_measured(one)]
         known = {one.pair: one.spread_child(self.singles) for one in self.nested}
         for one in self.nested:
@@ -443,12 +497,12 @@ class Model:
 
     @cached_property
     def joint(self) -> JointModel:
-        """Return the joint model of the measured pairs."""
+        """Return the graphical model, fitted to the pairs."""
         return JointModel(self.singles, self._pairs)
 
     @cached_property
     def known_tables(self) -> dict[Clique, Reals]:
-        """Return the tables of all pairs and larger sets of columns that were measured, small ones first."""
+        """Return the estimates of all measured or determined tables over two and more columns, small ones first."""
         others = [pair for pair in self._pairs if pair not in self.joint.edges and self.squares.is_measured(pair)]
         result = self._pairs | self._believe_pairs({pair: self.joint.marginal_table(pair) for pair in others})
         for clique in sorted((one for one in self.measured if len(one) > 2), key=lambda one: (len(one), one)):
@@ -458,11 +512,14 @@ class Model:
 
     @property
     def believed_tables(self) -> dict[Clique, Reals]:
-        """Return the tables of all that was measured, and then of all single columns."""
+        """Return the estimates of ``known_tables``, followed by those of all single columns."""
         return self.known_tables | {(i,): single for i, single in enumerate(self.singles)}
 
     def fitted_table(self, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
-        """Return the table of some columns, of some of these by ``classes`` of their values."""
+        """Return the estimated table over ``columns``, with values merged by ``classes`` (see ``merge_values``).
+
+        It is a measured table, a sum of a measured table's cells, or what the model expects.
+        """
         if len(columns) <= 1:
             return merge_values(self.singles[columns[0]], columns, classes) if columns else np.array(self.total)
         for clique, table in self.known_tables.items():
@@ -472,7 +529,11 @@ class Model:
         return self._expect_table(columns, self.known_tables, classes)
 
     def draw_records(self, number: int, draw: np.random.Generator) -> Ints:
-        """Draw codes of so many records, (number, columns), a share of them the mixture's."""
+        """Draw ``number`` records, and return their codes (number, columns).
+
+        A share of them comes from the mixture, the others from the graphical model. Columns that follow from listed
+        values of another column are set accordingly.
+        """
         mixed = round(self.mixture.believed_share() * number) if self.mixture is not None else 0
         codes = self.joint.draw_records(number - mixed, draw)
         if self.mixture is not None:
@@ -484,7 +545,10 @@ class Model:
         return codes
 
     def _expect_table(self, columns: Clique, known: Mapping[Clique, Reals], classes: Classes = NO_CLASSES) -> Reals:
-        """Return the table of the joint model and the mixture, scaled to all that is known within its columns."""
+        """Return the table over ``columns`` that is expected where it was not measured itself.
+
+        It is a blend of the graphical model and the mixture, raked to all known tables inside it.
+        """
         table = self.joint.marginal_table(columns, classes) + POSSIBLE
         if self.mixture is not None:
             table = self.mixture.blend_table(table, columns, self.mixture.believed_share(), classes)
@@ -493,7 +557,7 @@ class Model:
     def _margins_within(
         self, columns: Clique, known: Mapping[Clique, Reals], classes: Classes = NO_CLASSES
     ) -> list[Margin]:
-        """Return all that is known within some columns, small tables first."""
+        """Return the known tables over fewer of these columns, as margins for ``rake_table``, small ones first."""
         singles = {(i,): self.singles[i] for i in columns}
         inside = singles | {one: table for one, table in known.items() if set(one) < set(columns)}
         return [
@@ -502,7 +566,10 @@ class Model:
         ]
 
     def table_kind(self, columns: Clique) -> int:
-        """Return what is known of a table: 0 of one column, 1 inside a measured one, else its columns, at most 4."""
+        """Return how a table is known, as a number.
+
+        It is 0 for at most one column, 1 inside a measured table, and else the number of columns, at most 4.
+        """
         if len(columns) < 2:
             return 0
         return 1 if self.squares.is_measured(columns) else min(len(columns), 4)
@@ -513,22 +580,35 @@ class Model:
         return table * self.total
 
     def _believe_table(self, clique: Clique, expected: Reals) -> BelievedTable:
-        """Shrink a measured table towards what is expected of it."""
+        """Shrink the least-squares estimate of a measured table towards an expected table."""
         return believe_table(self.squares.estimate_table(clique), expected, self.squares.cell_variance(clique))
 
     def _believe_pairs(self, expected: Mapping[Clique, Reals]) -> dict[Clique, Reals]:
-        """Return the tables of measured pairs, shrunk towards what is expected of them."""
+        """Shrink measured pairs towards expected tables, and return tables that a population can have.
+
+        The posteriors are kept in ``beliefs``.
+        """
         self.beliefs |= {pair: self._believe_table(pair, table) for pair, table in expected.items()}
         return {pair: self._possible_table(pair, {}) for pair in expected}
 
     def _possible_table(self, clique: Clique, known: Mapping[Clique, Reals]) -> Reals:
-        """Return a believed table as one that can be, with the mixture's share and the sums that are known."""
+        """Turn the posterior mean of a table into one that a population can have.
+
+        It is made non-negative, blended with the mixture, and raked to the known tables inside it.
+        """
         possible = self._blend_table(nearest_nonnegative(self.beliefs[clique].mean, self.total) + POSSIBLE, clique)
         return rake_table(possible, self._margins_within(clique, known), AGAIN)
 
 
 def merge_values(table: Reals, columns: Clique, classes: Classes) -> Reals:
-    """Sum up the values of a table by class; ``classes`` has for a column 1 where a value (row) is of a class."""
+    """Sum the cells of a table whose values are in the same class.
+
+    Args:
+        table: The table.
+        columns: The positions of its columns.
+        classes: By column, a matrix (values, classes) that is 1 where a value is in a class. Other columns are
+            unchanged.
+    """
     for axis, column in enumerate(columns):
         if column in classes:
             table = np.moveaxis(np.tensordot(table, classes[column], axes=(axis, 0)), -1, axis)

@@ -31,11 +31,16 @@ Classes = Mapping[int, Reals]
 
 @dataclass(frozen=True)
 class NoisyTable:
-    """The counts of a clique, each with noise of its ``law`` that spends the ``budget``.
+    """The noisy counts of one table over a few columns (a clique).
 
-    ``columns``: places of the k columns, ascending; ``counts``: an array of k axes, one value of a column each. A
-    record added or removed changes one true count by one, so the table spends its budget once. ``choice``: what
-    choosing it among others spent; None where it was not chosen.
+    A record that is added or removed changes one true count by one, so the table spends its budget once.
+
+    Attributes:
+        columns: The positions of the k columns, ascending.
+        budget: What the table spends: an epsilon under pure noise, a rho under Gaussian noise.
+        counts: The noisy counts, an array with one axis for each column.
+        choice: The budget that was spent on choosing this table among others; None if it was not chosen.
+        law: The law of the noise.
     """
 
     columns: Clique
@@ -52,9 +57,14 @@ class NoisyTable:
 
 @dataclass(frozen=True)
 class Nested:
-    """A column ``child`` whose listed values determine those of ``parent``: ``above`` has their codes, in order.
+    """A column ``child`` whose listed values determine the value of another column ``parent``.
 
-    That is public. What is not listed of the child, and NULL, may stand beside any value of the parent.
+    This dependence is public. A record whose child value is not listed, or is NULL, may have any value of the parent.
+
+    Attributes:
+        parent: The position of the determined column.
+        child: The position of the determining column.
+        above: The parent's code for each listed value of the child, in the order of the child's codes.
     """
 
     parent: int
@@ -63,14 +73,21 @@ class Nested:
 
     @property
     def pair(self) -> Clique:
-        """Return the two columns, as a table has them."""
+        """Return the positions of both columns, ascending, as a table over them has its axes."""
         return min(self.parent, self.child), max(self.parent, self.child)
 
     def spread_child(self, singles: Sequence[Reals]) -> Reals:
-        """Return the table of the pair, in its order: no record in cells that can hold none, and the parent's counts.
+        """Return the table over the pair that follows from the tables of the two single columns.
 
-        The parent has fewer values, whose counts so have less noise than sums of the child's: these are scaled to them.
-        What is not listed of the child stands where the parent has more records than its listed values.
+        Cells that contradict the dependence hold no record. The parent has fewer values, so its counts have less noise
+        than sums of the child's counts; the child's counts are scaled to them. Where the parent has more records than
+        its listed child values have, the difference goes to the child's unlisted values and NULL.
+
+        Args:
+            singles: The estimated counts of every column.
+
+        Returns:
+            The expected records of each cell, with the axes in the order of ``pair``.
         """
         counts, child, listed = singles[self.parent], singles[self.child], len(self.above)
         inside = np.bincount(self.above, child[:listed], len(counts))
@@ -82,10 +99,15 @@ class Nested:
         return table if self.parent < self.child else table.T
 
     def spread_variance(self, above: Reals, below: float, size: int) -> Reals:
-        """Return what is added to the variances of the pair's cells: ``above`` by the parent's, ``below`` by a child's.
+        """Return the variances of the cells of ``spread_child`` that the child's own variances do not contain.
 
-        What is not listed of the child is the parent's count less those of its listed values, whose errors may go
-        together. The cells of listed values have the errors of the child's counts alone. ``size``: the child's values.
+        The count of unlisted child values is the parent's count less the counts of its listed values, so the variances
+        of all of these add up. The other cells have only the errors of the child's counts; for them the result is 0.
+
+        Args:
+            above: The variance of each count of the parent.
+            below: The variance of each count of the child.
+            size: The number of values of the child.
         """
         listed = len(self.above)
         table = np.zeros((len(above), size))
@@ -101,34 +123,44 @@ def measure_table(
     choice: Fraction | None = None,
     law: NoiseLaw = PURE,
 ) -> NoisyTable:
-    """Return the table of true ``counts`` with noise, drawn as one vector."""
+    """Add noise to the true ``counts`` of a table, drawn as one vector, and return the noisy table."""
     noisy = noise.add_noise(counts.reshape(-1), law.unit_budget(budget)).reshape(counts.shape)
     return NoisyTable(columns, budget, noisy, choice, law)
 
 
 def flat_cells(codes: Ints, columns: Clique, sizes: Sequence[int]) -> Ints:
-    """Return the cell of the table of some columns, row by row, that each record of ``codes`` (n, d) lies in."""
+    """Return the cell in which each record lies, as a row-major index into the table over ``columns`` (n,).
+
+    Args:
+        codes: The codes of the records in all d columns (n, d).
+        columns: The positions of the table's columns.
+        sizes: The number of values of every column (d,).
+    """
     if not columns:
         return np.zeros(len(codes), dtype=np.int64)
     return np.ravel_multi_index(tuple(codes[:, i] for i in columns), [sizes[i] for i in columns])
 
 
 def sum_cells(codes: Ints, weights: Ints | Reals, columns: Clique, sizes: Sequence[int]) -> Reals:
-    """Return the table of some columns: what the records in each cell weigh; whole numbers are exact below 2^53."""
+    """Return the table over ``columns`` in which each cell holds the sum of its records' weights.
+
+    Sums of whole numbers are exact below 2^53. The arguments are those of ``flat_cells``, with one weight per record.
+    """
     shape = [sizes[i] for i in columns]
     table = np.bincount(flat_cells(codes, columns, sizes), weights, prod(shape))
     return np.asarray(table, dtype=np.float64).reshape(shape)
 
 
 def divide_budget(total: Fraction, weights: Sequence[int]) -> list[Fraction]:
-    """Return parts of a budget in proportion to whole numbers; their sum is ``total``, exactly."""
+    """Divide a budget in proportion to whole numbers, in exact fractions whose sum is ``total``."""
     return [total * weight / sum(weights) for weight in weights]
 
 
 def budget_weight(cells: int) -> int:
-    """Return the share of a budget for a table of so many cells: 1,000 times the square root, rounded down.
+    """Return the weight by which a table with so many cells shares in a budget: floor(1,000 sqrt(cells)).
 
-    With a budget of e its counts err by cells/e in all; over several tables that sum is least for the square root.
+    With budget e, the errors of a table's counts sum up to cells/e. The total over several tables is least when each
+    budget is proportional to the square root of the table's cells.
     """
     return isqrt(cells * 10**6)
 
@@ -141,9 +173,16 @@ DENSE = 2_000_000  # sums by group and cell that are made in one array
 
 @dataclass(frozen=True)
 class CellSums:
-    """G sums over cells of one table: sum ``group`` takes ``weight`` of cell ``cell`` (row-major), (n,) each.
+    """G weighted sums over the cells of one table, stored as n terms.
 
-    ``classes``: of columns whose values the table has summed up (``model.merged``).
+    Attributes:
+        columns: The positions of the table's columns.
+        cell: The cell of each term, a row-major index (n,).
+        group: The sum to which each term belongs, 0 to G - 1 (n,).
+        weight: The factor of each term's cell, from 0 to 1 (n,).
+        number: G, the number of sums.
+        classes: By column, how its values are merged into classes in this table (see ``merge_values``). Columns that
+            are missing here keep their values.
     """
 
     columns: Clique
@@ -155,28 +194,31 @@ class CellSums:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether no cell is met in part."""
+        """Return whether all weights are 0 or 1, so that each cell counts fully or not at all."""
         return bool(((self.weight == 0) | (self.weight == 1)).all())
 
     def round_weights(self, *, up: bool) -> CellSums:
-        """Return the sums with every cell that is met in part met as a whole, or not at all."""
+        """Return the same sums with every fractional weight rounded to 1 (``up``) or to 0."""
         return replace(self, weight=(self.weight > 0 if up else self.weight >= 1).astype(np.float64))
 
     def take_cells(self, taken: NDArray[np.bool_]) -> CellSums:
-        """Return the sums over some of the cells."""
+        """Return the sums over only those terms that ``taken`` marks (n,)."""
         return replace(self, cell=self.cell[taken], group=self.group[taken], weight=self.weight[taken])
 
     def sum_table(self, table: Reals) -> Reals:
-        """Return the sums, (G,)."""
+        """Return the weighted sums over the cells of ``table``, (G,)."""
         return self.add_up(table.reshape(-1)[self.cell] * self.weight)
 
     def add_up(self, values: Reals) -> Reals:
-        """Add up values of the cells by sum, (G,)."""
+        """Add up ``values`` of the terms (n,) by the sum to which they belong, (G,)."""
         return np.asarray(np.bincount(self.group, values, self.number), dtype=np.float64)
 
 
 def sum_places(keys: Ints, size: int, *values: Reals) -> tuple[Ints, list[Reals]]:
-    """Return the different keys below ``size``, ascending, and the sums of values by key."""
+    """Return the distinct keys, ascending, and for each array of ``values`` its sum at each of these keys.
+
+    Keys are integers from 0 to ``size`` - 1.
+    """
     if size <= DENSE:
         places = np.flatnonzero(np.bincount(keys, minlength=size))
         return places, [np.asarray(np.bincount(keys, one, size)[places], dtype=np.float64) for one in values]
@@ -185,9 +227,18 @@ def sum_places(keys: Ints, size: int, *values: Reals) -> tuple[Ints, list[Reals]
 
 
 def drop_parents(sums: CellSums, nested: Sequence[Nested], sizes: Sequence[int]) -> list[CellSums]:
-    """Return parts that add up to the sums, none over a column that another one in it determines by listed values.
+    """Split sums so that no part mentions a column that follows from another column of the part.
 
-    Cells that can hold no record are in no part. Where values were taken together by class, nothing is changed.
+    A part with listed child values needs no parent column, because the child determines it. Records with other child
+    values stay in a part over all columns. Cells that can hold no record are dropped.
+
+    Args:
+        sums: The sums.
+        nested: The columns that determine others.
+        sizes: The number of values of every column.
+
+    Returns:
+        Parts whose sums add up to ``sums``. Sums over classes of values are returned unchanged.
     """
     for one in nested:
         if not set(one.pair) <= set(sums.columns) or sums.classes:
@@ -212,7 +263,10 @@ POSSIBLE = 1e-6  # records that no cell is without, so that every sum can be mad
 
 
 def nearest_nonnegative(table: Reals, total: float) -> Reals:
-    """Return the non-negative table with a total that is nearest to ``table``: max(table - t, 0) for the right t."""
+    """Return the non-negative table that is nearest to ``table`` and whose cells add up to ``total``.
+
+    It is max(table - t, 0), with t chosen so that the total fits. It is all zeros if ``total`` is not positive.
+    """
     if total <= 0:
         return np.zeros_like(table)
     descending = np.sort(table, axis=None)[::-1]
@@ -223,10 +277,15 @@ def nearest_nonnegative(table: Reals, total: float) -> Reals:
 
 
 def rake_table(table: Reals, margins: Sequence[Margin], rounds: int) -> Reals:
-    """Scale the cells of a table in turn to each margin, so many times: iterative proportional fitting.
+    """Scale a table's cells to each margin in turn, ``rounds`` times (iterative proportional fitting).
 
-    A margin is (axes, sums over all other axes, in the order of the table's). From a product of factors it leads to the
-    table of largest entropy with these margins. Cells that are 0 stay so, and so do sums that no cell can make up for.
+    A product of factors becomes the table of largest entropy with these margins. Cells that are 0 stay 0, so a margin
+    that only such cells could supply is not reached.
+
+    Args:
+        table: The table.
+        margins: Pairs of axes and the wanted sums over all other axes, in the order of the table's axes.
+        rounds: How often all margins are taken in turn.
     """
     for _ in range(rounds):
         for axes, wanted in margins:
@@ -270,12 +329,15 @@ class BelievedTable:
 
 
 def believe_table(table: Reals, expected: Reals, noise: float) -> BelievedTable:
-    """Return the posterior of a table: cells lie apart from a centre with a variance that goes with what is expected.
+    """Shrink a noisy table towards a centre, and return the posterior of its cells.
+
+    A cell's prior is normal around the centre (``find_centre``) with variance a mu, where a is fitted to the squared
+    distances less the noise. The posterior mean is centre + S (g - centre), with S = a mu / (a mu + s^2).
 
     Args:
-        table: That of least squares, g.
-        expected: What simpler tables make likely of it, mu.
-        noise: The variance of its noise, s^2.
+        table: The least-squares estimate of the table, g.
+        expected: What simpler tables make of it, mu.
+        noise: The variance of the noise in each cell of g, s^2.
     """
     centre = find_centre(table, expected, noise)
     far = table - centre
@@ -286,7 +348,11 @@ def believe_table(table: Reals, expected: Reals, noise: float) -> BelievedTable:
 
 
 def find_centre(table: Reals, expected: Reals, noise: float) -> Reals:
-    """Return mu and, of a pair of columns, what the strongest singular values of g - mu add to it."""
+    """Return the table towards which a noisy table is shrunk.
+
+    For a pair of columns it is mu plus the shrunk singular values of g - mu (Gavish & Donoho 2017). For other tables,
+    and for pairs of two very long columns, it is mu. The arguments are those of ``believe_table``.
+    """
     shape, deviation = table.shape, max(noise, LEAST) ** 0.5
     if len(shape) != 2 or min(shape) > LARGEST_SIDE:
         return expected
@@ -297,10 +363,14 @@ def find_centre(table: Reals, expected: Reals, noise: float) -> Reals:
 
 
 def believe_column(table: Reals, variance: float) -> BelievedTable:
-    """Return the likeliest posterior of a column, smooth or not.
+    """Shrink the table of a single column, under the likeliest of several priors from rough to smooth.
 
-    Few cells don't tell that they lie near it: the variance is taken to be one standard error of its estimate at least,
-    and as the prior is an estimate of m cells, sqrt(3/m) of the noise stays in the posterior at least.
+    Few cells give a poor estimate of the prior's variance, so the prior's variance is at least one standard error of
+    that estimate. For the same reason the posterior variance of m cells is at least sqrt(3/m) times the noise.
+
+    Args:
+        table: The least-squares estimate of the column's counts (m,).
+        variance: The variance of its noise.
     """
     coefficients, best, part = transform_table(table), -inf, np.ones(1)
     values, squares, order = coefficients[1:], coefficients[1:] ** 2, np.arange(1, len(table))
@@ -317,7 +387,7 @@ def believe_column(table: Reals, variance: float) -> BelievedTable:
 
 
 def fit_moments(first: Reals, second: Reals, wanted: Reals) -> tuple[float, float]:
-    """Return the a, b >= 0 with which a first + b second is nearest to ``wanted``."""
+    """Return the a, b >= 0 for which a ``first`` + b ``second`` is nearest to ``wanted`` by least squares."""
     one, both, other = float(first @ first), float(first @ second), float(second @ second)
     left, right = float(first @ wanted), float(second @ wanted)
     determinant = one * other - both**2
@@ -345,7 +415,7 @@ ZERO, ROUNDED = 1e-9, 1e-12  # of a coefficient of a question, relative to the l
 
 
 class LeastSquares:
-    """The least-squares estimate from noisy ``tables`` over columns with ``sizes`` values."""
+    """The least-squares estimate of all tables from noisy ``tables``, over columns with ``sizes`` values."""
 
     def __init__(self, tables: Iterable[NoisyTable], sizes: Sequence[int]) -> None:
         self.tables, self.sizes = tuple(tables), tuple(sizes)
@@ -353,17 +423,24 @@ class LeastSquares:
         self._project: Callable[[int, Clique], tuple[Reals, float]] = cache(self._project_table)
 
     def is_measured(self, columns: Clique) -> bool:
-        """Return whether some table told of all interactions among the columns."""
+        """Return whether some measured table holds all of these columns."""
         return any(set(columns) <= set(one.columns) for one in self.tables)
 
     def estimate_table(self, columns: Clique) -> Reals:
-        """Return the least-squares table of some columns; an interaction that no clique holds is taken to be 0."""
+        """Return the least-squares estimate of the table over ``columns``.
+
+        An interaction of columns that no measured table holds is taken to be 0.
+        """
         return restore_table(self.coefficients(columns)[0])
 
     def sum_variance(self, columns: Clique, weights: Reals) -> float:
-        """Return the variance of the sum of the table's cells times ``weights``, an array of the table's shape: exact.
+        """Return the exact variance of a weighted sum of the table's cells.
 
-        Infinite where that needs an interaction that no clique holds.
+        The result is infinite if the sum depends on an interaction of columns that no measured table holds.
+
+        Args:
+            columns: The positions of the table's columns.
+            weights: The weight of each cell, in the shape of the table.
         """
         precision, square = self.coefficients(columns)[1], np.square(question_coefficients(weights))
         if square[precision == 0].any():
@@ -371,10 +448,11 @@ class LeastSquares:
         return float(np.divide(square, precision, out=np.zeros_like(square), where=precision > 0).sum())
 
     def sum_variances(self, sums: CellSums) -> Reals:
-        """Return the variances of sums over cells, (G,), as of ``sum_variance``.
+        """Return the variance of each of several sums, (G,), each as ``sum_variance`` defines it.
 
-        The square of a question's part in the interaction of some columns is that of its sums by these, beside the
-        number of cells in each, less those of all interactions within.
+        The part of a sum in one interaction of columns needs no transform. Add up the sum's weights over all other
+        columns, square the results, divide by the number of cells in each, and subtract the parts of all smaller
+        interactions.
         """
         shape, precision = [self.sizes[i] for i in sums.columns], self.coefficients(sums.columns)[1]
         codes, result = np.unravel_index(sums.cell, shape), np.zeros(sums.number)
@@ -391,7 +469,10 @@ class LeastSquares:
         return result
 
     def largest_step(self, columns: Clique, weights: Reals) -> float:
-        """Return the largest weight of one count in the estimate of the sum of cells times ``weights``."""
+        """Return how much the estimate of a weighted sum changes at most when one noisy count changes by one.
+
+        The arguments are those of ``sum_variance``.
+        """
         precision, steps = self.coefficients(columns)[1], [0.0]
         each = question_coefficients(weights)
         each = np.divide(each, precision, out=np.zeros_like(each), where=precision > 0)
@@ -403,7 +484,10 @@ class LeastSquares:
         return max(steps)
 
     def cell_variance(self, columns: Clique) -> float:
-        """Return the variance of a cell of the table; an interaction that no clique holds has no noise."""
+        """Return the mean variance of the noise in the estimated cells of the table over ``columns``.
+
+        An interaction that no measured table holds is estimated as 0 and adds no noise.
+        """
         precision = self.coefficients(columns)[1]
         return float(np.divide(1, precision, out=np.zeros_like(precision), where=precision > 0).mean())
 
@@ -419,7 +503,7 @@ class LeastSquares:
 
     @cached_property
     def _count_total(self) -> tuple[float, float]:
-        """Return the number of records, and its precision."""
+        """Return the estimated number of records and its precision, which is 1/variance."""
         parts = [self._project(at, ()) for at in range(len(self.tables))]
         precision = sum(one for _, one in parts)
         return sum(float(result) * one for result, one in parts) / precision, precision
@@ -429,7 +513,10 @@ class LeastSquares:
         return [[at for at, one in enumerate(self.tables) if i in one.columns] for i in range(len(self.sizes))]
 
     def _combine_tables(self, columns: Clique) -> tuple[Reals, Reals]:
-        """Return coefficients of the table of some columns and their precisions, 0 for those that no clique holds."""
+        """Return the coefficients of the table over ``columns``, and the precision (1/variance) of each.
+
+        The precision is 0 for coefficients that no measured table holds.
+        """
         shape = [self.sizes[i] for i in columns]
         sums, precision = np.zeros(shape), np.zeros(shape)
         for at in sorted({at for i in columns for at in self._tables_by_column[i]}):
@@ -447,7 +534,7 @@ class LeastSquares:
         return np.divide(sums, precision, out=np.zeros(shape), where=precision > 0), precision
 
     def _project_table(self, at: int, columns: Clique) -> tuple[Reals, float]:
-        """Return coefficients of a noisy table, summed to some of its columns, and the precision of each."""
+        """Return the coefficients of measured table number ``at``, summed to ``columns``, and the precision of each."""
         one = self.tables[at]
         others = tuple(axis for axis, i in enumerate(one.columns) if i not in columns)
         summed = prod(self.sizes[one.columns[axis]] for axis in others)
@@ -455,20 +542,20 @@ class LeastSquares:
 
 
 def transform_table(table: Reals) -> Reals:
-    """Return the coefficients of a table in the orthonormal basis."""
+    """Return the coefficients of a table in the orthonormal basis of the discrete cosine transform."""
     from scipy.fft import dctn
 
     return np.asarray(dctn(table, norm="ortho")) if table.ndim else table
 
 
 def restore_table(coefficients: Reals) -> Reals:
-    """Return the table of coefficients."""
+    """Return the table that has these coefficients; the inverse of ``transform_table``."""
     from scipy.fft import idctn
 
     return np.asarray(idctn(coefficients, norm="ortho")) if coefficients.ndim else coefficients
 
 
 def question_coefficients(weights: Reals) -> Reals:
-    """Return the coefficients of a question's weights; those that are 0 but for rounding are 0."""
+    """Return the coefficients of a question's weights, with those set to 0 that differ from 0 only by rounding."""
     result = transform_table(weights)
     return np.where(np.abs(result) <= ZERO * np.abs(result).max(), 0.0, result)

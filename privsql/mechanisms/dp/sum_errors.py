@@ -50,10 +50,13 @@ NOISE = 2.0  # standard deviations
 
 @dataclass(frozen=True)
 class SumErrors:
-    """G sums S, and what is known of their errors.
+    """G estimated sums S, with what is known of their errors.
 
-    ``variance``: V, as far as it is known without a rehearsal. ``features`` (G, 5): what errors are regressed on, 1,
-    log S, log^2 S / 10, log(V/S), and the logarithm of the share that is left out.
+    Attributes:
+        sums: The estimates S (G,).
+        variance: The variances V of their errors, as far as they are known without a rehearsal (G,).
+        features: What the errors are regressed on (G, 5): 1, log S, log^2 S / 10, log(V/S), and the logarithm of the
+            share of the records that the conditions of the sum leave out.
     """
 
     sums: Reals
@@ -62,14 +65,18 @@ class SumErrors:
 
 
 class SumEstimator:
-    """Estimates from a model. ``scales``: of their errors, by kind of table, as a rehearsal found them."""
+    """Estimates sums over cells from a fitted model.
+
+    ``scales`` has the correction of the error variance for each kind of table, as ``rehearse_sums`` found it; None for
+    no correction.
+    """
 
     def __init__(self, model: Model, scales: Mapping[str, ErrorScale] | None = None) -> None:
         self.model, self.scales = model, scales or {}
         self._whole: Callable[[Clique], Reals] = lru_cache(maxsize=64)(model.fitted_table)
 
     def estimate_sums(self, sums: CellSums) -> tuple[Reals, Reals]:
-        """Return the sums and the variances of their errors, (G,) each."""
+        """Return the estimates of G sums and the variances of their errors, (G,) each."""
         errors, kind, squares = self.expect_errors(sums), self.model.table_kind(sums.columns), self.model.squares
         scale = self.scales.get(str(kind)) if kind else None
         variance = errors.variance if scale is None else scale_variance(errors, scale)
@@ -80,7 +87,7 @@ class SumEstimator:
         return errors.sums, variance
 
     def expect_errors(self, sums: CellSums) -> SumErrors:
-        """Return the sums, and what is known of their errors."""
+        """Return the estimates of G sums, with what is known of their errors without a rehearsal."""
         table = self.model.fitted_table(sums.columns, sums.classes) if sums.classes else self._whole(sums.columns)
         codes, total = np.unravel_index(sums.cell, table.shape), max(self.model.total, 1.0)
         mass = sums.weight * table.reshape(-1)[sums.cell]
@@ -102,7 +109,16 @@ class SumEstimator:
         return SumErrors(result, variance, np.stack(features, axis=1))
 
     def _variance_within(self, sums: CellSums, columns: Clique, within: Ints, part: Reals) -> Reals:
-        """Return the variance that one table inside adds."""
+        """Return what the table over ``columns`` adds to the variance of each sum (G,).
+
+        It is 0 if the model has no belief about this table.
+
+        Args:
+            sums: The sums, with n terms.
+            columns: The columns of a table inside the table of the sums.
+            within: The cell of that table in which each term lies (n,).
+            part: The part of that cell's records that the term takes (n,).
+        """
         belief = self.model.beliefs.get(columns)
         if belief is None:
             return np.zeros(sums.number)
@@ -122,7 +138,13 @@ class SumEstimator:
 
 
 def _share_left_out(sums: CellSums, shares: Reals, codes: Ints) -> Reals:
-    """Return the share of the records whose values of a column no cell of a sum has."""
+    """Return for each sum the share of the records whose value of one column is in none of its cells (G,).
+
+    Args:
+        sums: The sums, with n terms.
+        shares: The share of the records that each value of the column has.
+        codes: The value of the column in the cell of each term (n,).
+    """
     places, _ = sum_places(sums.group * len(shares) + codes, sums.number * len(shares))
     group, code = np.divmod(places, len(shares))
     return np.maximum(1 - np.bincount(group, shares[code], sums.number), 0.0)
@@ -158,13 +180,18 @@ SAME_SCALE = 2.0  # of standard errors by two rehearsals: those of other seeds d
 
 
 def scale_variance(errors: SumErrors, scale: ErrorScale) -> Reals:
-    """Return variances of errors, (G,): what is known of them, times exp(features beta) or ``LEAST_SCALE`` at least."""
+    """Return the variances of errors after a rehearsal, (G,): V max(exp(features beta), ``LEAST_SCALE``).
+
+    Args:
+        errors: The sums with V and features; features are clipped to the range that the rehearsal met.
+        scale: beta, and the lowest and highest value of each feature in the rehearsal.
+    """
     beta, *limits = np.array(scale)
     return np.asarray(errors.variance * np.maximum(np.exp(np.clip(errors.features, *limits) @ beta), LEAST_SCALE))
 
 
 def fit_gamma(features: Reals, amounts: Reals) -> Reals:
-    """Return beta (terms,) of the regression E[amounts] = exp(features beta), by the likelihood of gamma variables."""
+    """Fit the regression E[amounts] = exp(features beta) by the likelihood of gamma variables; return beta (p,)."""
     beta = np.zeros(features.shape[1])
     beta[0] = np.log(amounts.mean())
     ridge = 1e-3 * len(features) * np.eye(len(beta))
@@ -175,11 +202,17 @@ def fit_gamma(features: Reals, amounts: Reals) -> Reals:
 
 
 def regress_errors(features: Reals, amounts: Reals, truth: Reals, fewest: int, doubt: float = 0.0) -> Reals:
-    """Return beta of E[amounts] = exp(features beta), by the likelihood of gamma variables.
+    """Fit E[amounts] = exp(features beta), and return a beta (p,) whose intervals cover enough.
 
-    ``amounts`` (n,): squared errors, each beside a variance; the first of ``features`` (n, p) is 1. beta makes the
-    interval of the worst band of true answers with at least so many hold what it should, as far as the quantile of n
-    errors is known: to ``doubt`` / sqrt(n). It is 0 for features that follow from those before them.
+    The fit uses the likelihood of gamma variables. Then the constant is raised until the intervals reach their
+    confidence in the worst band of true answers. A feature that depends linearly on earlier ones gets beta 0.
+
+    Args:
+        features: The features of n errors (n, p); the first one is 1.
+        amounts: The squared errors, each divided by its variance V (n,).
+        truth: The true answers, which are put into bands (n,).
+        fewest: A band with fewer answers is ignored.
+        doubt: In a band of n errors, the quantile is lowered by ``doubt`` / sqrt(n), its own standard error.
     """
     basis, change = np.linalg.qr(features)  # terms that go together would hold up the regression
     kept = np.abs(np.diag(change)) > SAME * abs(change[0, 0])
@@ -199,7 +232,15 @@ def regress_errors(features: Reals, amounts: Reals, truth: Reals, fewest: int, d
 def measure_again(
     tables: Sequence[NoisyTable], count: Callable[[Clique], Reals], draw: np.random.Generator
 ) -> list[NoisyTable]:
-    """Return tables of other counts, measured with noise of the same laws; seeded, for what is published already."""
+    """Measure other counts in the same tables, with noise of the same laws.
+
+    The noise is seeded. That is safe because the counts come from published figures.
+
+    Args:
+        tables: The published tables.
+        count: Returns the counts of a table over some columns.
+        draw: What draws the noise.
+    """
     result = []
     for one in tables:
         noise = SeededGaussian(draw) if one.law.concentrated else SeededNoise(draw)
@@ -209,14 +250,18 @@ def measure_again(
 
 
 def rehearse_sums(model: Model) -> dict[str, ErrorScale]:
-    """Return by kind of table by how much errors exceed what is known of them, as a release states it."""
+    """Return the correction of error variances for each kind of table, as ``scale_variance`` takes it.
+
+    The kinds are those of ``Model.table_kind``, as text.
+    """
     return {kind: _fit_scale(answers) for kind, answers in _rehearse_answers(model).items()}
 
 
 def differ_in_scale(model: Model, stated: Mapping[str, ErrorScale]) -> list[str]:
-    """Return the kinds of table whose stated scale gives other standard errors than a rehearsal here.
+    """Return the kinds of table whose stated correction gives other standard errors than a rehearsal here.
 
-    The arithmetic of another machine may draw other tables, so their mean ratio may be up to ``SAME_SCALE``.
+    Another machine's arithmetic may draw other tables. So the geometric mean of the ratios, each taken as at least 1,
+    may be up to ``SAME_SCALE``.
     """
     answers, wrong = _rehearse_answers(model), []
     if stated.keys() != answers.keys():
@@ -230,7 +275,7 @@ def differ_in_scale(model: Model, stated: Mapping[str, ErrorScale]) -> list[str]
 
 
 def _rehearse_answers(model: Model) -> dict[str, list[tuple[SumErrors, Reals]]]:
-    """Return by kind of table estimated sums of drawn tables and the true ones."""
+    """Return by kind of table the estimated sums over tables that were drawn from the model, and the true sums."""
     draw = fixed_draw("rehearsal")
     found: dict[str, list[tuple[SumErrors, Reals]]] = {}
     for _ in range(DRAWN_TABLES if model.total >= 1 else 0):
@@ -262,7 +307,14 @@ def _fit_scale(answers: Sequence[tuple[SumErrors, Reals]]) -> ErrorScale:
 
 
 def _draw_weights(model: Model, codes: Ints, subsets: Sequence[Clique], draw: np.random.Generator) -> Reals:
-    """Draw how many records each of the drawn ones stands for, so that all of them differ from the model."""
+    """Draw how many records each drawn record stands for, so that the drawn tables deviate from the model.
+
+    Args:
+        model: The model.
+        codes: The drawn records (n, d).
+        subsets: The sets of columns that will be asked about; triples inside them get effects of their own.
+        draw: What draws.
+    """
     bins = np.stack([_bin_values(one)[codes[:, i]] for i, one in enumerate(model.singles)], axis=1)
     far = np.zeros(len(codes))
     for clique, mean in model.believed_tables.items():
@@ -288,13 +340,16 @@ def _draw_weights(model: Model, codes: Ints, subsets: Sequence[Clique], draw: np
 
 
 def _bin_values(single: Reals) -> Ints:
-    """Return the bin of each value of a column: at most ``BINS`` of about as many records."""
+    """Return the bin of each value of a column: at most ``BINS`` bins, each with about the same number of records."""
     middle = (np.cumsum(single) - single / 2) / max(float(single.sum()), POSSIBLE)
     return np.minimum((middle * BINS).astype(np.int64), BINS - 1) if len(single) > BINS else np.arange(len(single))
 
 
 def pair_deviation(model: Model) -> float:
-    """Return how far measured pairs lie from what the tree of the strongest others makes of them (``_deviation``)."""
+    """Return how far measured pairs lie from the tree model of the strongest pairs, as a variance of relative effects.
+
+    Pairs that the tree itself holds are left out.
+    """
     pairs: dict[Clique, Reals] = {one: table for one, table in model.known_tables.items() if len(one) == 2}
     nested = [one.pair for one in model.nested]
     tree = JointModel(model.singles, pairs, largest=0)
@@ -303,7 +358,10 @@ def pair_deviation(model: Model) -> float:
 
 
 def unmeasured_strength(model: Model) -> float:
-    """Return how far pairs that were not measured are expected to lie from what the model makes of them."""
+    """Return the expected deviation of unmeasured pairs from independence, as a variance of relative effects.
+
+    It is an average over the weakest quarter of the measured pairs and one pair of strength ``USUAL``.
+    """
     pairs = [one for one in model.known_tables if len(one) == 2 and model.squares.is_measured(one)]
     parts = [_deviation(model, one, model.independent_table(one)) for one in pairs]
     each = sorted((above / below, noise / below**2) for above, below, noise in parts if below > 0)
@@ -313,11 +371,11 @@ def unmeasured_strength(model: Model) -> float:
 
 
 def _deviation(model: Model, pair: Clique, expected: Reals) -> tuple[float, float, float]:
-    """Measure how far a pair lies from what is expected, as a variance of relative effects.
+    """Measure how far a pair lies from an expected table mu, as a variance of relative effects.
 
     Returns:
-        The sum of (y - mu)^2 less noise, that of mu^2, both weighted by precision, and the variance of the first by
-        noise.
+        The sum of (y - mu)^2 less its expected noise, and the sum of mu^2, both weighted by precision. The third figure
+        is the variance that noise gives to the first.
     """
     noise = model.squares.cell_variance(pair)
     weight = (expected / (noise + expected + (0.1 * expected) ** 2 + POSSIBLE)) ** 2
@@ -327,7 +385,7 @@ def _deviation(model: Model, pair: Clique, expected: Reals) -> tuple[float, floa
 
 
 def _draw_subsets(model: Model, draw: np.random.Generator) -> list[Clique]:
-    """Draw columns that are asked for together: some of each kind of table."""
+    """Draw sets of columns to ask about: some measured tables, some other pairs, and some sets of three and of four."""
     number = len(model.sizes)
     result: set[Clique] = set()
     measured = sorted(one for one in model.measured if len(one) > 1)
@@ -344,7 +402,10 @@ def _draw_subsets(model: Model, draw: np.random.Generator) -> list[Clique]:
 
 
 def _draw_questions(columns: Clique, sizes: Sequence[int], at: Ints, draw: np.random.Generator) -> CellSums:
-    """Draw questions for the values of some rows (n, d), and for as many ranges of values of all columns."""
+    """Draw questions over ``columns``: the cell of each row of ``at`` (n, d), and up to n random ranges of values.
+
+    Ranges with more than ``MOST_ASKED_CELLS`` cells are left out.
+    """
     cells = [np.array([np.ravel_multi_index(tuple(row[list(columns)]), [sizes[i] for i in columns])]) for row in at]
     for _ in at:
         ends = [np.sort(draw.integers(0, sizes[i], 2)) for i in columns]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def write_release_table(
     db: Relations, name: str, data: pa.Table | pa.RecordBatchReader, query: exp.Query | None = None, *, title: str = ""
 ) -> None:
-    """Make a table of the release, of ``data`` as it lies or by a query over relation ``given``."""
+    """Create table ``name`` of the release from ``data``, or from a query over it as relation ``given``."""
     db.register_arrow("given", data)
     db.create_table(name, query or all_rows(temp_table("given")), into="release", title=title)
     db.drop("given")
@@ -54,7 +54,13 @@ MOST_CELLS = 50_000_000  # that are read
 
 
 def write_noisy_tables(db: Relations, tables: Sequence[NoisyTable], names: Sequence[str]) -> None:
-    """Write both tables into the release; ``names``: of all columns."""
+    """Write ``privsql_cliques`` and ``privsql_marginals`` into the release.
+
+    Args:
+        db: Where the release is made.
+        tables: The noisy tables, in the order in which they were measured.
+        names: The names of all columns, by position.
+    """
     numbers = np.arange(len(tables))
     columns = [[names[i] for i in one.columns] for one in tables]
     cliques = {
@@ -77,7 +83,18 @@ def write_noisy_tables(db: Relations, tables: Sequence[NoisyTable], names: Seque
 def read_noisy_tables(
     cliques: pa.Table, marginals: pa.Table, names: Sequence[str], sizes: Sequence[int], law: NoiseLaw = PURE
 ) -> list[NoisyTable]:
-    """Return what was measured; ``ValueError`` unless every cell of every clique is there once, in order."""
+    """Return the noisy tables that a release holds.
+
+    Args:
+        cliques: The rows of ``privsql_cliques``.
+        marginals: The rows of ``privsql_marginals``.
+        names: The names of all columns, by position.
+        sizes: The number of values of every column.
+        law: The law of the noise.
+
+    Raises:
+        ValueError: A cell is missing, repeated or out of order, or a budget is invalid.
+    """
     if cliques["clique"].to_pylist() != list(range(len(cliques))):
         raise ValueError("cliques are not numbered 0, 1, ..")
     places = {name: place for place, name in enumerate(names)}
@@ -104,7 +121,7 @@ def read_noisy_tables(
 
 
 def parse_budget(value: str) -> Fraction:
-    """Return a stated budget; ``ValueError`` for one that no release spends."""
+    """Parse a stated budget; raise ``ValueError`` if it is not in the range that a release can spend."""
     result = Fraction(value)
     if not SMALLEST_BUDGET <= result <= LARGEST_EPSILON:
         raise ValueError("a budget is no positive number")
@@ -118,7 +135,12 @@ NAMED = 4  # columns of a table that are named
 
 
 def describe_noisy_tables(db: Relations, *, concentrated: bool) -> list[Structure]:
-    """Return every table that was counted; ``concentrated``: whether budgets are rhos."""
+    """Describe every noisy table for people: its columns, counts, budget and noise.
+
+    Args:
+        db: Where the open release is.
+        concentrated: Whether the budgets are rhos (Gaussian noise); else they are epsilons.
+    """
     cliques = db.arrow(all_rows(table(CLIQUES)).order_by(column("clique"))).to_pylist()
     cells = np.bincount(db.arrow(all_rows(table(MARGINALS)))["clique"].to_numpy(), minlength=len(cliques))
     scales = np.array([one["scale"] for one in cliques], dtype=np.float64)

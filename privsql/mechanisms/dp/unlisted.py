@@ -31,10 +31,14 @@ EQUALITIES = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ)
 
 @dataclass(frozen=True)
 class UnlistedColumn:
-    """A column's values that are not among its ``labels``.
+    """A column in which some records may have values outside its public list.
 
-    ``stand_in``: the text of the one that stands for them in questions; ``occurs``: whether the noisy count says that
-    there are any; ``may_be_null``: whether NULL counts among them.
+    Attributes:
+        field: The name and type of the column.
+        labels: The texts of the listed values.
+        stand_in: The text of one value that represents all unlisted values in questions.
+        occurs: Whether the noisy count suggests that there are unlisted values.
+        may_be_null: Whether NULL counts among the unlisted values.
     """
 
     field: Field
@@ -45,33 +49,44 @@ class UnlistedColumn:
 
     @property
     def is_text(self) -> bool:
-        """Return whether what stands for the values is published as such; in other columns it is NULL."""
+        """Return whether the column is a text column.
+
+        Such a column is published with the stand-in itself; other columns are published with NULL in its place.
+        """
         return self.field.type == "VARCHAR"
 
     @property
     def value(self) -> exp.Expr:
-        """Return what stands for the values, in the column's type."""
+        """Return the stand-in as a SQL constant of the column's type."""
         return exp.cast(exp.Literal.string(self.stand_in), exp.DataType.build(self.field.type, dialect=DIALECT))
 
     @property
     def is_met(self) -> exp.Expr:
-        """Return the condition that a record holds none of the labels; a range, as bins are asked for ranges only."""
+        """Return the SQL condition that a record has an unlisted value.
+
+        It is written as a range, because columns in bins accept ranges only.
+        """
         return exp.Between(this=column(self.field.name), low=self.value, high=self.value)
 
     def name_value(self, held: exp.Expr, is_unlisted: exp.Expr) -> exp.Expr:
-        """Return the column ``held`` with what stands for the values wherever a record's is none of the labels."""
+        """Return SQL that shows the stand-in for records with an unlisted value, and ``held`` for all others.
+
+        Args:
+            held: The published column.
+            is_unlisted: The condition that a record has an unlisted value.
+        """
         return held if self.is_text else exp.Case().when(is_unlisted, self.value).else_(held)
 
     def find_in(self, expression: exp.Expr) -> list[exp.Expr]:
-        """Return where an expression names the column."""
+        """Return the places at which an expression names the column."""
         return list(filter(self._is_it, expression.find_all(exp.Column)))
 
     def is_decided(self, expression: exp.Expr) -> bool:
-        """Return whether an expression has one value for all that the column holds beside the labels."""
+        """Return whether an expression has the same result for all unlisted values of the column."""
         return all(map(self._decides, self.find_in(expression)))
 
     def as_null(self, expression: exp.Expr) -> exp.Expr:
-        """Return an expression in which these values are NULL."""
+        """Return a copy of the expression in which the stand-in is replaced by NULL."""
         return expression.copy().transform(
             lambda node: exp.Nullif(this=node, expression=self.value) if self._is_it(node) else node
         )
@@ -80,7 +95,10 @@ class UnlistedColumn:
         return isinstance(node, exp.Column) and fold_name(node.name) == fold_name(self.field.name)
 
     def _decides(self, node: exp.Expr) -> bool:
-        """Return whether a column is compared with labels, or asked whether it is NULL, and else handed on."""
+        """Return whether the comparison around a use of the column has the same result for all unlisted values.
+
+        That is so if the column is only compared with listed values or tested for NULL.
+        """
         around = node.parent
         while around is not None and self._hands_on(node, around):
             node, around = around, around.parent
@@ -97,7 +115,7 @@ class UnlistedColumn:
         return False
 
     def _hands_on(self, node: exp.Expr, around: exp.Expr) -> bool:
-        """Return whether an expression around a column has its value, or another one that has nothing to do with it."""
+        """Return whether ``around`` yields either the value of ``node`` or something that does not depend on it."""
         match around:
             case exp.Paren() | exp.Coalesce():
                 return True
@@ -110,7 +128,7 @@ class UnlistedColumn:
         return False
 
     def _is_label(self, node: exp.Expr) -> bool:
-        """Return whether a constant is NULL, a label, or the text that is published for all others."""
+        """Return whether a node is a constant: NULL, a listed value, or the stand-in of a text column."""
         node = node.unnest()
         sign, node = ("-", node.this) if isinstance(node, exp.Neg) else ("", node)
         node = node.this if isinstance(node, exp.Cast) else node
@@ -121,21 +139,21 @@ class UnlistedColumn:
 
 
 class ListedAnswers(PrivateAnswers):
-    """An open release whose columns have public lists of values."""
+    """An open release in which every column has a public list of values."""
 
     @property
     @abstractmethod
     def unlisted(self) -> Sequence[UnlistedColumn]:
-        """Return what stands for the values that are not listed, by column; none of one in which all are."""
+        """Return the columns that can have values outside their lists; columns with complete lists are left out."""
 
     @abstractmethod
     def answer_reading(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """Return the rows of an estimate, of a question that is about no other values."""
+        """Estimate a question in one reading, in which unlisted values are treated as the stand-in."""
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """Return the rows of an estimate.
+        """Estimate a question, one row per group.
 
-        Where values that are not listed may meet the question or not, and occur, intervals reach over both.
+        If unlisted values occur and the question may or may not select them, each interval covers both readings.
         """
         reading = read_question(query, self.unlisted)
         rows = self.answer_reading(reading.query, estimator, confidence)
@@ -147,9 +165,12 @@ class ListedAnswers(PrivateAnswers):
 
 @dataclass(frozen=True)
 class Reading:
-    """A question as it is put to the listed values, NULL and what stands for others; ``others``: what it may mean, too.
+    """A question in the reading that is answered first, and its other possible readings.
 
-    ``in_doubt``: whether the noisy counts say that there are records of which it is not known whether they meet it.
+    Attributes:
+        query: The question, put to the listed values, NULL and the stand-in.
+        others: The same question without and with the records that it may or may not select.
+        in_doubt: Whether the noisy counts suggest that such records exist.
     """
 
     query: CountQuery
@@ -158,7 +179,11 @@ class Reading:
 
 
 def read_question(query: CountQuery, columns: Sequence[UnlistedColumn]) -> Reading:
-    """Return the question, and what else it may mean: without and with all records that may meet it or not."""
+    """Find all readings of a question about columns that may have unlisted values.
+
+    The condition of a question may hold for some unlisted values and not for others. The other readings leave out all
+    records with such values, count all of them, or take the value as NULL where it may be NULL.
+    """
     filters, terms = query.filters["sa"], query.terms["sa"]
     conditions = [*filters, *(expression for _, expression in terms)]
     keys = [group.term for group in query.groups if group.side == "sa"]
@@ -198,7 +223,15 @@ def read_question(query: CountQuery, columns: Sequence[UnlistedColumn]) -> Readi
 
 
 def join_readings(query: CountQuery, first: Sequence[Estimate], others: Sequence[Sequence[Estimate]]) -> list[Estimate]:
-    """Return the rows of an answer, with intervals that reach over those of all that its question may mean."""
+    """Return the rows of the first reading, with intervals widened to cover those of all other readings.
+
+    A row whose interval is widened has no standard error.
+
+    Args:
+        query: The question.
+        first: The rows of the first reading.
+        others: The rows of each other reading.
+    """
     known = [{one.group: one for one in rows} for rows in (first, *others)]
     nothing, result = query.measure.empty_figures, []
     for group in dict.fromkeys(one.group for rows in (first, *others) for one in rows):

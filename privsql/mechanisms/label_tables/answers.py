@@ -53,12 +53,12 @@ FINEST, FARTHEST_NOISE = 2_000.0, 26  # steps of the lattice in a scale; standar
 
 @cache
 def noise_reach(budgets: tuple[Fraction, ...], cells: int, confidence: float) -> float:
-    """Return the least q that the noise of a sum of counts exceeds with probability 1 - ``confidence`` at most.
+    """Return the least q for which the noise of a sum of counts lies in -q .. q with probability ``confidence``.
 
     Args:
-        budgets: Those of one or two measurements of the table; the counts are their mean by precision.
+        budgets: The budgets of one or two measurements of the table; its counts are their mean, weighted by precision.
         cells: The number of counts that are summed.
-        confidence: The confidence of the interval -q .. q.
+        confidence: The confidence of the interval.
     """
     variances = np.array([SUBSTITUTION.variance(one) for one in budgets])
     scales = [SUBSTITUTION.scale(one) for one in budgets]
@@ -84,9 +84,14 @@ def noise_reach(budgets: tuple[Fraction, ...], cells: int, confidence: float) ->
 
 @dataclass(frozen=True)
 class MeasuredCount:
-    """A noisy sum of ``cells`` counts of a table, each of a ``variance``, among so many ``records``.
+    """A noisy count that is a sum of measured cells of one table.
 
-    ``budgets`` are those of the measurements of the table.
+    Attributes:
+        count: The noisy count.
+        records: The number of records that it counts among, its largest possible value.
+        cells: The number of cells that are summed.
+        variance: The variance of the noise of each cell.
+        budgets: The budgets of the table's measurements.
     """
 
     count: float
@@ -97,13 +102,14 @@ class MeasuredCount:
 
     @property
     def deviation(self) -> float:
-        """Return the standard deviation of its noise."""
+        """Return the standard deviation of the noise of the count."""
         return float(np.sqrt(self.cells * self.variance))
 
     def set_interval(self, one: Estimate, confidence: float) -> Estimate:
-        """Give an estimate the interval by the exact law of the noise, if few cells are summed.
+        """Give an estimate the interval that follows from the exact law of the noise.
 
-        The distance of the estimate, which is that of the fitted tables, from the noisy count adds to its error.
+        The distance of the estimate from the noisy count adds to its standard error. An estimate that sums more than
+        ``FEW_CELLS`` cells is returned unchanged.
         """
         if one.estimate is None or not one.std_error or not 1 <= self.cells <= FEW_CELLS:
             return one
@@ -132,7 +138,7 @@ FORMULA = (
 
 
 def _selects_listed(condition: exp.Expr, values: Sequence[str]) -> bool:
-    """Return whether a condition is that the column has one of some listed values."""
+    """Return whether a condition requires the column to have one of some listed values."""
     part = condition.unnest()
     wanted = part.expressions if isinstance(part, exp.In) else [part.args.get("expression")]
     plain = isinstance(part, exp.In | exp.EQ) and isinstance(part.this, exp.Column)
@@ -140,7 +146,7 @@ def _selects_listed(condition: exp.Expr, values: Sequence[str]) -> bool:
 
 
 class TablesAnswers(ListedAnswers):
-    """An open release that answers by weights, and exactly if only quasi-identifiers are asked about."""
+    """An open release that answers by the weights of values, and exactly if only quasi-identifiers are asked about."""
 
     records, formulas = PEOPLE, {"reconstructed": FORMULA}
     estimators: ClassVar[tuple[str, ...]] = ("reconstructed",)
@@ -153,7 +159,7 @@ class TablesAnswers(ListedAnswers):
 
     @cached_property
     def unlisted(self) -> list[UnlistedColumn]:
-        """Return the column that stands for the values that are not listed; none if no value can."""
+        """Return the sensitive column if it can have values outside the list; the list is empty if it can't."""
         rule, tables = self._published
         params, (field,) = Randomize.model_validate(self._manifest.parameters), self._roles.sensitive
         stand_in, other = find_unlisted(field.type, params.values), len(params.values)
@@ -164,7 +170,7 @@ class TablesAnswers(ListedAnswers):
         return [UnlistedColumn(field, params.values, stand_in, occurs, not params.null_is_value)]
 
     def require_numbers(self, query: CountQuery, estimator: str) -> None:
-        """Raise ``UsageError`` where values outside the list, whose numbers nobody knows, may be added."""
+        """Raise ``UsageError`` if a sum or mean may include unlisted values, whose numbers are unknown."""
         super().require_numbers(query, estimator)
         (field,), params = self._roles.sensitive, Randomize.model_validate(self._manifest.parameters)
         if self._has_unlisted and not any(_selects_listed(one, params.values) for one in query.filters["sa"]):
@@ -175,11 +181,15 @@ class TablesAnswers(ListedAnswers):
 
     @property
     def can_complete(self) -> bool:
-        """Return whether all values are listed; nobody knows what a function of other ones is."""
+        """Return whether tables can be completed, which needs that all values that occur are listed."""
         return not self._has_unlisted
 
     def complete_tables(self) -> AttachedModel:
-        """Return the completed tables that follow from the draws of the effects; the same ones each time."""
+        """Draw completed tables from the draws of the effects; they are the same each time.
+
+        Raises:
+            UsageError: Some records have unlisted values, or the release is damaged.
+        """
         rule, tables = self._published
         if self._has_unlisted:
             raise UsageError("some records have values that are not listed, which completed tables do not tell")
@@ -202,7 +212,7 @@ class TablesAnswers(ListedAnswers):
 
     @cached_property
     def _has_unlisted(self) -> bool:
-        """Return whether the tables of all columns together show records whose value is not listed."""
+        """Return whether the noisy tables show that some records have unlisted values."""
         rule, tables = self._published
         other, columns = len(Randomize.model_validate(self._manifest.parameters).values), range(rule.columns)
         measured = [one for k, one in combine_tables(tables, rule.values).items() if k in columns]
@@ -212,7 +222,7 @@ class TablesAnswers(ListedAnswers):
 
     @property
     def _values(self) -> exp.Expr:
-        """Return ``privsql_values`` with the value that stands for those that are not listed."""
+        """Return ``privsql_values`` with a stand-in for unlisted values."""
         if not self.unlisted or self.unlisted[0].is_text:
             return table(VALUES)
         (one,), code = self.unlisted, self._roles.by_sa.column_name("code")
@@ -244,7 +254,7 @@ class TablesAnswers(ListedAnswers):
 
     @cached_property
     def _draws(self) -> list[str]:
-        """Make relation ``drawn``, the weights with those by each draw; return the columns of the latter."""
+        """Create relation ``drawn`` with the fitted weights and those by each draw; return the columns of the draws."""
         rule, tables = self._published
         with refuse_damaged():
             measured = MeasuredDesign.from_tables(tables, rule)
@@ -263,9 +273,10 @@ class TablesAnswers(ListedAnswers):
         return list(named)
 
     def _add_spread(self, sums: WeightedSums, rows: pa.Table) -> WeightedSums:
-        """Return sums whose variances have what they vary between draws, too.
+        """Add to the variances of sums how far the sums vary between draws.
 
-        Weights are rounded: those of a certain value may be above 1, and its variance a little below 0.
+        Rounded weights of a certain value may exceed 1, which makes a variance slightly negative; such a variance
+        becomes 0.
         """
         share = (1 + 1 / len(self._draws)) / (len(self._draws) - 1)
         drawn = [np.stack([as_sums(rows[f"{part}_{name}"]) for name in self._draws]) for part in ("n", "a")]
@@ -283,7 +294,10 @@ class TablesAnswers(ListedAnswers):
             return read_published(self._db, self._manifest, self._database)
 
     def _measured_counts(self, query: CountQuery) -> dict[tuple[Any, ...], MeasuredCount]:
-        """Return the least noisy sum of measured cells of each group of an answer that is such a sum."""
+        """Return for each group of an answer the least noisy sum of measured cells that equals its count.
+
+        A group that is no such sum is missing.
+        """
         if query.predicate is not None or query.lookups:
             return {}
         rule, tables = self._published
@@ -311,7 +325,11 @@ class TablesAnswers(ListedAnswers):
     def _read_side(
         self, query: CountQuery, side: Side, relation: exp.Expr, code: exp.Expr
     ) -> tuple[list[tuple[Any, ...]], Ints, Ints]:
-        """Return the groups of one side, and the group and the code of every pair of them that the question meets."""
+        """Read which codes on one side (quasi-identifiers or sensitive values) the question selects, by group.
+
+        Returns:
+            The groups; then the group and the code of every selected pair, as two arrays.
+        """
         names = [name for name, _ in group_terms(query, side)]
         chosen = exp.select(*select_terms(query, side), alias_as(code, "code")).distinct().from_(relation)
         rows = self._db.arrow(chosen.where(all_of(query.filters[side])))
@@ -321,7 +339,13 @@ class TablesAnswers(ListedAnswers):
         return list(places), at, rows["code"].to_numpy().astype(np.int64)
 
     def _sums_query(self, query: CountQuery, weights: exp.Table | None = None, drawn: Sequence[str] = ()) -> exp.Query:
-        """Return the sums over records, by the weights of the release or by others beside those of draws."""
+        """Return the query that sums over records by their weights.
+
+        Args:
+            query: The question.
+            weights: The relation of weights; None for that of the release.
+            drawn: The columns of ``weights`` with the weights by each draw, which are summed as well.
+        """
         amount, roles = query.measure.amount, self._roles
         one = exp.case().when(column("t").is_(exp.null()), exp.Literal.number(0)).else_(exp.Literal.number(1))
         holes: Holes = {

@@ -39,7 +39,10 @@ HELD_OUT = 0.1  # share of the records that are predicted from all others
 
 
 def spent_exponent(db: Relations, manifest: Manifest, database: str | None) -> float:
-    """Return how far the log-odds of a value can move: 2/scale for each table, and the epsilon of the choices."""
+    """Return by how much a release can move the log-odds of a value.
+
+    Each table adds 2/scale, and the private choices add their epsilon.
+    """
     rows = db.rows(fill("attack/tables", {"cliques": table(CLIQUES, database)}))
     params = Randomize.model_validate(manifest.parameters)
     measured = sum((SUBSTITUTION.moved / Fraction(width) for width, _ in rows), start=Fraction(0))
@@ -48,7 +51,10 @@ def spent_exponent(db: Relations, manifest: Manifest, database: str | None) -> f
 
 
 def attack_informed(learnt: AttackContext[Any]) -> list[Finding]:
-    """Find the belief in a value that was as likely as not, if all noise points the same way; it is promised."""
+    """Find the belief that the informed attacker reaches from even odds, if all noise points the same way.
+
+    The promise bounds this belief by e^epsilon/(1 + e^epsilon).
+    """
     view = learnt.view
     exponent = spent_exponent(view.db, view.manifest, view.database)
     epsilon = float(Randomize.model_validate(view.manifest.parameters).spent_epsilon)
@@ -64,7 +70,11 @@ def attack_informed(learnt: AttackContext[Any]) -> list[Finding]:
 
 
 def attack_by_weights(learnt: AttackContext[Any]) -> list[Finding]:
-    """Find the belief that weights give; with the source, how often it is right, and how much of it others tell."""
+    """Find how sure the fitted weights are of each record's value.
+
+    With the source at hand, it also measures how often the likeliest value is right. It repeats this for a random part
+    of the records, with weights that were fitted without them, which shows how much other records reveal.
+    """
     view = learnt.view
     with refuse_damaged():
         rule, tables = read_published(view.db, view.manifest, view.database)
@@ -95,7 +105,14 @@ def attack_by_weights(learnt: AttackContext[Any]) -> list[Finding]:
 
 
 def learn_from_others(rule: TablesRule, tables: Sequence[NoisyTable], combination: Any, truth: Any) -> Any:
-    """Fit the weights to noisy tables without some records, with the release's noise."""
+    """Remove some records from the noisy tables, keep the noise, and return the weights (rows, K) fitted to the rest.
+
+    Args:
+        rule: The rule of the release.
+        tables: The noisy tables.
+        combination: The combination of each removed record.
+        truth: The value of each removed record.
+    """
     left = rule.codes.sizes - np.bincount(combination, minlength=len(rule.codes.sizes))
     others = []
     for one in tables:
@@ -105,13 +122,13 @@ def learn_from_others(rule: TablesRule, tables: Sequence[NoisyTable], combinatio
 
 
 def _compare_beliefs(weights: Any, combination: Any, truth: Any) -> dict[str, Any]:
-    """Return how often the likeliest value is right, and the mean belief in the true one."""
+    """Return how often the likeliest value is the true one, and the mean belief in the true value."""
     right = float((weights.argmax(axis=1)[combination] == truth).mean())
     return {"right": right, "true_mean": float(weights[combination, truth].mean())}
 
 
 def read_truth(view: ReleaseView) -> tuple[Any, Any]:
-    """Read combination and value of every record of the source."""
+    """Return the combination of quasi-identifiers and the value code of every record of the source (n,)."""
     keys = [exp.Ordered(this=one, nulls_first=False) for one in view.roles.qi_columns("r")]
     rows = view.db.arrow(fill("attack/valued", {"records": temp_table("records").as_("r"), "order": keys}))
     listed = Randomize.model_validate(view.manifest.parameters).listed
@@ -120,7 +137,10 @@ def read_truth(view: ReleaseView) -> tuple[Any, Any]:
 
 
 def attack_together(series: ReleaseSeries) -> list[Finding]:
-    """Find the belief of the informed attacker from several releases of the people: their epsilons add up."""
+    """Find the belief that the informed attacker reaches from several releases of the same people.
+
+    The exponents of the releases add up.
+    """
     pairs = zip(series.manifests, series.databases, strict=True)
     reached = reach_of(0.5, sum(spent_exponent(series.db, manifest, place) for manifest, place in pairs))
     records = min(one.published_records for one in series.manifests)

@@ -59,7 +59,7 @@ def check_tables(release: TablesRelease) -> list[Check]:
 
 
 def refit_checks(release: TablesRelease) -> list[Check]:
-    """Return the check that takes as long as publishing: weights and draws follow from the tables."""
+    """Return the check that the weights and draws follow from the tables; it takes as long as publishing."""
     return _check_published(release, {"weights and draws are fitted to the tables": _wrong_fit})
 
 
@@ -75,7 +75,7 @@ def _wrong_budget(release: TablesRelease, rule: TablesRule, tables: Sequence[Noi
 
 
 def _wrong_values(release: TablesRelease, *_: object) -> list[str]:
-    """Compare the listed values with the public list."""
+    """Compare the listed values with the public list of the specification; return the fault, if there is one."""
     listed = exp.select(column("code"), exp.cast(column("s0"), "VARCHAR")).from_(release.view("values"))
     due = release.params.listed.list_texts(release.roles.sensitive[0].type)
     right = release.db.rows(listed.order_by("code")) == [*enumerate(due)]

@@ -45,14 +45,20 @@ SHORTER, SHORTENED = 0.4, 6  # a step that gains nothing, and times
 
 @dataclass(frozen=True)
 class TablesLikelihood:
-    """Counts ``observed`` (C, K) in the cells of a design, and their ``precision``, 0 where nothing was measured."""
+    """The normal likelihood of noisy counts.
+
+    Attributes:
+        design: Which combinations of quasi-identifiers each of the C cells holds.
+        observed: The noisy count of each of the K values in each cell (C, K).
+        precision: 1/variance of each count, 0 where nothing was measured (C, K).
+    """
 
     design: Design
     observed: Floats
     precision: Floats
 
     def evaluate(self, probabilities: Floats) -> tuple[float, Floats]:
-        """Return the log-likelihood of p (rows, K) and its derivative by the log-odds (rows, K)."""
+        """Return the log-likelihood of probabilities (rows, K), and its derivative by the log-odds (rows, K)."""
         expected = sum_cells(self.design, probabilities)
         pull = self.precision * (self.observed - expected)
         score, slope = pull.astype(probabilities.dtype), np.empty_like(probabilities)
@@ -64,7 +70,7 @@ class TablesLikelihood:
 
 
 def sum_cells(design: Design, probabilities: Floats) -> Floats:
-    """Return the counts (C, K) in all cells that probabilities (rows, K) make likely."""
+    """Return the expected counts (C, K) of all cells, given the probabilities of values in each row (rows, K)."""
     sums = np.zeros((design.cells.shape[1], probabilities.shape[1]))
     sizes = design.sizes[:, None].astype(probabilities.dtype)
     for rows, cells in design.parts:
@@ -73,7 +79,10 @@ def sum_cells(design: Design, probabilities: Floats) -> Floats:
 
 
 class TablesInformation:
-    """The information about theta in noisy counts, at certain probabilities (rows, K); of many rows some tell it."""
+    """The information matrix H of the effects theta (J, K), at certain probabilities (rows, K).
+
+    If there are very many rows, a sample of them stands for all.
+    """
 
     def __init__(self, likelihood: TablesLikelihood, probabilities: Floats) -> None:
         design, single = likelihood.design, np.float32
@@ -86,18 +95,21 @@ class TablesInformation:
         self.shape = self._precision.shape
 
     def multiply(self, theta: Floats) -> Floats:
-        """Return H theta (J, K)."""
+        """Return the product H theta (J, K)."""
         return self._sum_features(self._precision * self._move_counts(self._features @ theta))
 
     def draw_score(self, noise: Floats) -> Floats:
-        """Return a score (J, K) with covariance H from independent normal ``noise``, of the shape ``shape``."""
+        """Turn independent standard normal ``noise`` (of shape ``shape``) into a score (J, K) with covariance H."""
         return self._sum_features(self._root * noise)
 
     def _sum_features(self, pull: Floats) -> Floats:
         return np.asarray(self._features.T @ self._move_counts(pull))
 
     def _move_counts(self, effects: Floats) -> Floats:
-        """Return by how much counts (C, K) change with small effects of cells (C, K); a symmetric function."""
+        """Return the first-order change of the expected counts (C, K) under effects (C, K) on the cells' log-odds.
+
+        This linear map is symmetric.
+        """
         effects, moved = effects.astype(np.float32), np.zeros(self.shape)
         for rows, cells in self._parts:
             each = cells @ effects
@@ -108,9 +120,9 @@ class TablesInformation:
 
 
 class TablesFit(EffectSearch):
-    """A fit to noisy tables.
+    """The search for the posterior mode of the effects, given noisy tables.
 
-    Much of what noise leaves open the prior alone tells, so draws are solved closely.
+    Much that the noise leaves open is known from the prior alone. So the systems of the draws are solved closely.
     """
 
     start: ClassVar[float] = 100.0
@@ -120,12 +132,16 @@ class TablesFit(EffectSearch):
     longest: ClassVar[int] = 100
 
     def __init__(self, likelihood: TablesLikelihood, offset: Floats) -> None:
-        """Fit by ``offset``, the log-odds of a record without features (K,)."""
+        """Prepare a fit; ``offset`` has the log-odds of a record without features (K,)."""
         super().__init__(likelihood.design, likelihood, offset, fixed_draw("tables of values"))
         self._tables = likelihood
 
     def _climb(self, theta: Floats, prior: EffectPrior, steps: int, report: Callable[[], None]) -> tuple[Floats, float]:
-        """Return theta nearer to the mode by steps of Gauss and Newton; with little noise, others would be many."""
+        """Move theta towards the mode by Gauss-Newton steps; with little noise, other methods would need many steps.
+
+        Returns:
+            The new theta, and the scaled length of the gradient before the last step.
+        """
         (value, slope), length = self._score(theta, prior), np.inf
         for _ in range(min(steps, NEWTON)):
             information, squares = self._measure(theta, prior)
@@ -145,7 +161,7 @@ class TablesFit(EffectSearch):
         return theta, length
 
     def _score(self, theta: Floats, prior: EffectPrior) -> tuple[float, Floats]:
-        """Return the logarithm of the posterior density, and the derivative (J, K) of the likelihood."""
+        """Return the log of the posterior density up to a constant, and the derivative of the log-likelihood (J, K)."""
         value, slope = self._evaluate(theta)
         return value - float((prior.whiten(theta) ** 2).sum()) / 2, slope
 
@@ -155,9 +171,13 @@ class TablesFit(EffectSearch):
 
 @dataclass(frozen=True)
 class MeasuredDesign:
-    """The ``design`` of measured tables, where the cells of each begin, and the log-odds of all records (K,).
+    """The design of the measured tables.
 
-    ``columns``: how many there are; their tables come first.
+    Attributes:
+        design: The features and cells of every combination of quasi-identifiers.
+        places: For each measured table, the index of its first cell.
+        offset: The log-odds of the values over all records (K,).
+        columns: The number of columns, whose tables come first.
     """
 
     design: Design
@@ -167,7 +187,7 @@ class MeasuredDesign:
 
     @staticmethod
     def from_tables(tables: Sequence[NoisyTable], rule: TablesRule) -> MeasuredDesign:
-        """Return the design; it follows from the rule, from which tables were measured, and from their sums."""
+        """Make the design from the rule, from which tables were measured, and from their noisy totals."""
         combined = combine_tables(tables, rule.values)
         design, places = make_design(rule.codes, [k for k in combined if k >= rule.columns])
         total = sum(counts.sum(axis=0) for k, (counts, _) in combined.items() if k < rule.columns) / rule.columns
@@ -175,7 +195,7 @@ class MeasuredDesign:
         return MeasuredDesign(design, places, np.log(total / total.sum()), rule.columns)
 
     def make_likelihood(self, tables: Sequence[NoisyTable], values: int) -> TablesLikelihood:
-        """Return the likelihood of the tables."""
+        """Return the likelihood of noisy tables; ``values`` is the number K of sensitive values."""
         observed, precision = np.zeros((2, self.design.cells.shape[1], values))
         shares = np.exp(self.offset)
         records = np.asarray(self.design.cells.T @ self.design.sizes)
@@ -186,16 +206,19 @@ class MeasuredDesign:
         return TablesLikelihood(self.design, observed, precision)
 
     def list_weights(self, effects: NDArray[np.float32]) -> Iterator[Floats]:
-        """Yield the weights (rows, K) by each draw of the effects (D, J, K)."""
+        """Yield the weights of values (rows, K) that each draw of the effects (D, J, K) gives."""
         for theta in effects:
             yield self.design.probabilities(theta.astype(np.float64), self.offset)
 
 
 @dataclass(frozen=True)
 class TablesModel:
-    """The model of measured tables.
+    """A model that is fitted to noisy tables.
 
-    ``weights`` (rows, K): those of a combination add up to 1; ``effects`` (D, J, K): draws of what theta may be.
+    Attributes:
+        rule: The rule of the release.
+        weights: The probability of each of K values in each combination; a row adds up to 1 (rows, K).
+        effects: D draws of the effects theta from their posterior (D, J, K).
     """
 
     rule: TablesRule
@@ -203,11 +226,11 @@ class TablesModel:
     effects: NDArray[np.float32]
 
     def expect_table(self, k: int) -> Floats:
-        """Return the counts of a table that the weights make likely (size * K,)."""
+        """Return the expected counts of table ``k`` under the weights (size * K,)."""
         return self.rule.codes.sum_cells(k, self.weights, self.rule.codes.sizes).ravel()
 
     def stream_weights(self) -> pa.RecordBatchReader:
-        """Return (combination, code, weight), in this order."""
+        """Return the weights as rows (combination, code, weight), sorted by combination and code."""
         kind = pa.from_numpy_dtype(self.weights.dtype)
         schema = pa.schema({"combination": pa.int32(), "code": pa.int32(), "weight": kind})
         rows, codes = (np.arange(number, dtype=np.int32) for number in self.weights.shape)
@@ -219,14 +242,17 @@ class TablesModel:
         return pa.RecordBatchReader.from_batches(schema, map(make_batch, split_range(len(rows))))
 
     def list_effects(self) -> pa.Table:
-        """Return (draw, feature, code, effect), in this order."""
+        """Return the draws as rows (draw, feature, code, effect), sorted by the first three."""
         names = ("draw", "feature", "code")
         places = (one.ravel().astype(np.int32) for one in np.indices(self.effects.shape))
         return pa.table({**dict(zip(names, places, strict=True)), "effect": self.effects.ravel()})
 
 
 def combine_tables(tables: Sequence[NoisyTable], values: int) -> dict[int, tuple[Floats, float]]:
-    """Return by table the counts (size, K) and their noise's variance; of a table that was measured twice the mean."""
+    """Return for each measured table its counts (size, K) and the variance of their noise.
+
+    If a table was measured twice, the counts are the mean weighted by precision.
+    """
     combined: dict[int, tuple[Floats, float]] = {}
     for one in tables:
         counts, variance = one.counts.reshape(-1, values).astype(np.float64), one.variance
@@ -239,7 +265,14 @@ def combine_tables(tables: Sequence[NoisyTable], values: int) -> dict[int, tuple
 
 
 def fit_tables(tables: Sequence[NoisyTable], rule: TablesRule, rounds: int = ROUNDS, draws: int = DRAWS) -> TablesModel:
-    """Return the model of tables. Without ``rounds`` nothing is learnt of its prior."""
+    """Fit the model of noisy tables, and draw its effects.
+
+    Args:
+        tables: The noisy tables.
+        rule: The rule of the release.
+        rounds: How often the prior is estimated anew; 0 keeps it as it is.
+        draws: The number of draws of the effects.
+    """
     measured = MeasuredDesign.from_tables(tables, rule)
     search = TablesFit(measured.make_likelihood(tables, rule.values), measured.offset)
     found = search.find_effects(rounds=rounds)
@@ -249,7 +282,7 @@ def fit_tables(tables: Sequence[NoisyTable], rule: TablesRule, rounds: int = ROU
 
 
 def make_design(codes: PublicCodes, pairs: Sequence[int]) -> tuple[Design, dict[int, int]]:
-    """Return the design of all columns and some pairs, and where the cells of each of these tables begin."""
+    """Return the design for all columns and the given pairs, with the index of each table's first cell."""
     nothing = np.zeros(len(codes.sizes), dtype=np.int32)
     blocks: list[tuple[list[Term], list[Any]]] = [
         ([Term("intercept", np.zeros(1, dtype=np.int32), 1, (nothing,))], [nothing])
@@ -285,7 +318,16 @@ SPREAD = 1.5  # of the deviations of effects
 def complete_records(
     measured: MeasuredDesign, tables: Sequence[NoisyTable], weights: Floats, effects: NDArray[np.float32]
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield the codes of values (n,) that each draw of the effects gives to records, in the order of combinations."""
+    """Yield for each draw of the effects a random completed table: the code of a value for every record (n,).
+
+    The records are in the order of their combinations.
+
+    Args:
+        measured: The design of the measured tables.
+        tables: The noisy tables, whose noise decides how far totals vary.
+        weights: The fitted weights (rows, K).
+        effects: The draws (D, J, K).
+    """
     draw, sizes, values = fixed_draw("completed tables"), measured.design.sizes, weights.shape[1]
     single = {k: one for k, one in combine_tables(tables, values).items() if k < measured.columns}
     deviation = sum(1 / (len(counts) * variance) for counts, variance in single.values()) ** -0.5

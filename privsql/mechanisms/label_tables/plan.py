@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def require_values(db: Relations, roles: Roles, params: Randomize) -> None:
-    """Raise ``UsageError`` for listed values that SQL does not print so for the column's type."""
+    """Raise ``UsageError`` if a listed value is not written as SQL prints it in the column's type."""
     kind = exp.DataType.build(roles.sensitive[0].type, dialect=DIALECT)
     db.register_arrow("given", tabulate_values(roles, params))
     printed = exp.cast(canonical_value(exp.cast(column("s0"), kind), roles.sensitive[0].type), "VARCHAR")
@@ -39,7 +39,11 @@ def require_values(db: Relations, roles: Roles, params: Randomize) -> None:
 
 
 def combine_records(db: Relations, source: Records) -> None:
-    """Make relation ``combined``, the records with the numbers of their combinations; ``InfeasibleError`` for none."""
+    """Create relation ``combined``, the records with the numbers of their combinations of quasi-identifiers.
+
+    Raises:
+        InfeasibleError: There are no records.
+    """
     if not source.records:
         raise InfeasibleError("the source has no records to publish")
     roles = source.roles
@@ -50,7 +54,7 @@ def combine_records(db: Relations, source: Records) -> None:
 
 
 def plan_tables(db: Relations, source: Records, params: Randomize) -> TablesPlan:
-    """Plan tables, cells and noise from the specification and the quasi-identifiers; sensitive values are not read."""
+    """Plan tables, cells and noise from the specification and the quasi-identifiers; no sensitive value is read."""
     require_values(db, source.roles, params)
     combine_records(db, source)
     rule = make_rule(params, read_codes(db, source.roles, people_query(source.roles).subquery("p")))

@@ -25,14 +25,14 @@ FACTOR = round(exp(float(EPSILON)))
 
 
 def propose_tables(db: Relations, source: ProfiledSource) -> Proposal:
-    """Propose noisy tables that let nobody change the odds of a value by more than a factor of 4.
+    """Propose noisy tables with which nobody changes the odds of a value by more than a factor of 4.
 
-    The values stand under ``decide``: a value that one person alone has would be published by the list. The error of a
-    count by one column is the standard deviation of its noise.
+    The values are listed under ``decide``, because the list would publish a value that only one person has. The stated
+    error of a count by one column is the standard deviation of its noise.
 
     Raises:
-        InfeasibleError: There are too many values, persons have several records, or records have survey weights, by
-            which noise would be multiplied.
+        InfeasibleError: There are too many values, or persons have several records, or records have survey weights,
+            which would multiply the noise.
     """
     if source.weights:
         raise InfeasibleError("noisy tables know no survey weights")

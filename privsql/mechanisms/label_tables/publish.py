@@ -48,13 +48,18 @@ WORTH = 0.25  # share of its noise that a pair has to show: a model takes what i
 def measure_tables(
     combination: Ints, value: Ints, rule: TablesRule, noise: SelectionNoise
 ) -> tuple[list[NoisyTable], TablesModel]:
-    """Measure all tables of a source, and fit their model: epsilon-differentially private for one substituted value.
+    """Measure all tables of a source, and fit their model.
+
+    This is epsilon-differentially private for one record whose value is substituted.
 
     Args:
         combination: The combination of quasi-identifiers of every record (n,).
         value: The sensitive value of every record (n,). Nothing else looks at it.
-        rule: The tables and budgets.
-        noise: What draws the noise and the choices.
+        rule: The rule that decides which tables are measured, and with which budget.
+        noise: What draws the noise and the private choices.
+
+    Returns:
+        The noisy tables, and the fitted model.
     """
 
     def count_exactly(k: int) -> Ints:
@@ -72,7 +77,16 @@ def measure_tables(
 
 
 def choose_pairs(pairs: Mapping[int, Ints], rule: TablesRule, model: TablesModel, noise: SelectionNoise) -> list[int]:
-    """Choose the pairs that are worth their noise, by one private choice in each round; ``pairs`` are true tables."""
+    """Choose the pairs that are worth their noise, by one private choice in each round.
+
+    A round may also choose none of them.
+
+    Args:
+        pairs: The true counts of each pair's table.
+        rule: The rule of the release.
+        model: The model that is fitted to the tables of single columns.
+        noise: What draws the choices.
+    """
     if not rule.rounds:
         return []
     cell_noise = float(SUBSTITUTION.mean_noise(rule.remaining_budget / rule.rounds))
@@ -87,13 +101,16 @@ def choose_pairs(pairs: Mapping[int, Ints], rule: TablesRule, model: TablesModel
 
 
 def score_pair(counts: Ints, expected: Floats, cell_noise: float) -> int:
-    """Return the distance of counts from expected ones, less that of sampling and noise; one value moves it by 2."""
+    """Return the distance of true counts from expected ones, less what sampling and noise would give.
+
+    A substituted value changes the score by at most 2.
+    """
     cost = floor(float(np.minimum(np.sqrt(2 / pi * expected) + WORTH * cell_noise, 2 * expected + cell_noise).sum()))
     return int(np.abs(counts - np.rint(expected).astype(np.int64)).sum()) - cost
 
 
 def publish_tables(db: Relations, source: Records, params: Randomize, key: Key) -> TablesFacts:
-    """Make the tables of a release in database ``release``; return the facts."""
+    """Make the tables of a release in database ``release``, and return its facts."""
     roles, noise = source.roles, noise_for(key)
     require_values(db, roles, params)
     combine_records(db, source)

@@ -35,9 +35,12 @@ TINY = 1e-9  # of a score
 
 @dataclass(frozen=True)
 class PublicTable:
-    """A table of some quasi-identifiers, ``columns`` by their places, by sensitive values.
+    """A table over one or two quasi-identifiers, which is measured by sensitive values.
 
-    ``cells`` (rows,) says in which of ``size`` cells each combination of quasi-identifiers is.
+    Attributes:
+        columns: The positions of its quasi-identifiers.
+        cells: The cell of each combination of quasi-identifiers (rows,).
+        size: The number of cells.
     """
 
     columns: tuple[int, ...]
@@ -45,7 +48,7 @@ class PublicTable:
     size: int
 
     def find_unions(self, sizes: Ints, group: Ints, combination: Ints) -> dict[int, Ints]:
-        """Return the cells of each group of combinations that is a union of cells.
+        """Find the groups of combinations that consist of whole cells, and return the cells of each of them.
 
         Args:
             sizes: The records of each combination (rows,).
@@ -61,14 +64,14 @@ class PublicTable:
 
 @dataclass(frozen=True)
 class PublicCodes:
-    """The different combinations of quasi-identifiers as codes, and how many records have each.
+    """The distinct combinations of quasi-identifiers as codes, with the number of records of each.
 
     Attributes:
-        names: The columns.
+        names: The names of the columns.
         sizes: The records of each combination (rows,).
-        levels: By column the code of each combination (rows,), 0, 1, .. in order.
-        bins: By column fewer codes, in which the levels nest.
-        scores: By column a number for each level: normal scores of numbers, 0 for NULL and for categories.
+        levels: For each column the code of each combination: 0, 1, .. in the order of its values (rows,).
+        bins: For each column fewer codes, each of which unites some levels (rows,).
+        scores: For each column a number for each level: normal scores of numbers, 0 for NULL and for categories.
     """
 
     names: tuple[str, ...]
@@ -79,7 +82,14 @@ class PublicCodes:
 
     @staticmethod
     def from_columns(columns: Mapping[str, NDArray[Any]], sizes: Ints) -> PublicCodes:
-        """Return the codes of combinations. Columns of floats hold numbers, NaN is NULL; others hold categories."""
+        """Make the codes of the combinations.
+
+        A column of floats holds numbers, with NaN for NULL. Any other column holds categories.
+
+        Args:
+            columns: The value of each combination, by column (rows,).
+            sizes: The records of each combination (rows,).
+        """
         levels, bins, scores = [], [], []
         for column in columns.values():
             codes = np.unique(column, return_inverse=True)[1]
@@ -92,7 +102,7 @@ class PublicCodes:
 
     @cached_property
     def tables(self) -> list[PublicTable]:
-        """Return the tables that may be measured: every column, then every pair of columns in bins."""
+        """Return the tables that may be measured: over every single column, then over every pair of columns in bins."""
         alone = [PublicTable((j,), codes, int(codes.max()) + 1) for j, codes in enumerate(self.levels)]
         pairs = []
         for i, j in combinations(range(len(self.names)), 2):
@@ -101,7 +111,13 @@ class PublicCodes:
         return [*alone, *pairs]
 
     def sum_cells(self, k: int, each: Floats, sizes: Ints) -> Floats:
-        """Sum numbers of combinations (rows, K), times ``sizes`` (rows,), in the cells of a table (size, K)."""
+        """Sum numbers per record (rows, K) over the records in each cell of table ``k`` (size, K).
+
+        Args:
+            k: The index of the table.
+            each: The numbers of one record of each combination (rows, K).
+            sizes: The records of each combination (rows,).
+        """
         table, sums = self.tables[k], np.zeros((self.tables[k].size, each.shape[1]))
         for rows in split_range(len(sizes)):
             entries = sizes[rows].astype(each.dtype), table.cells[rows], np.arange(len(sizes[rows]) + 1)
@@ -116,7 +132,16 @@ class PublicCodes:
 
 
 def reduce_levels(codes: Ints, sizes: Ints, most: int, *, numeric: bool) -> Ints:
-    """Return at most ``most`` codes in order: quantile bins of numbers, or the most frequent levels and the rest."""
+    """Merge codes until at most ``most`` are left; their order is kept.
+
+    Numbers are put into quantile bins. Of categories the most frequent ones stay, and all others share the last code.
+
+    Args:
+        codes: The code of each combination (rows,).
+        sizes: The records of each combination (rows,).
+        most: The most codes of the result.
+        numeric: Whether the codes stand for numbers.
+    """
     records = np.bincount(codes, sizes)
     if len(records) <= most:
         return codes
@@ -130,7 +155,10 @@ def reduce_levels(codes: Ints, sizes: Ints, most: int, *, numeric: bool) -> Ints
 
 
 def score_levels(records: NDArray[Any]) -> Floats:
-    """Return normal scores of levels in order by their ``records``; their mean is 0 and their variance 1, if any."""
+    """Return the normal scores of ordered levels, given their ``records``; over the records, mean 0 and variance 1.
+
+    Levels without records have the score 0.
+    """
     total = max(records.sum(), 1.0)
     middle = (np.cumsum(records) - records / 2) / total
     scores = np.where(records > 0, scipy.special.ndtri(np.where(records > 0, middle, 0.5)), 0.0)
@@ -153,7 +181,13 @@ Due = tuple[tuple[int, ...], Fraction, Fraction | None]  # table, epsilon, what 
 
 @dataclass(frozen=True)
 class TablesRule:
-    """The tables that a specification measures: the number of sensitive ``values`` by public ``codes``."""
+    """The public rule that decides which tables are measured, and with which budget.
+
+    Attributes:
+        epsilon: The budget of the release.
+        values: The number of sensitive values.
+        codes: The combinations of quasi-identifiers.
+    """
 
     epsilon: Fraction
     values: int
@@ -161,12 +195,12 @@ class TablesRule:
 
     @property
     def columns(self) -> int:
-        """Return the number of columns, whose tables come first."""
+        """Return the number of single columns, whose tables come first."""
         return len(self.codes.names)
 
     @property
     def rounds(self) -> int:
-        """Return how many choices are made."""
+        """Return the number of private choices among the pairs."""
         return min(ROUNDS, len(self.codes.tables) - self.columns)
 
     @property
@@ -176,38 +210,45 @@ class TablesRule:
 
     @property
     def remaining_budget(self) -> Fraction:
-        """Return the epsilon that is left for pairs, or for the columns once more."""
+        """Return the epsilon that is left for the chosen pairs, or for all columns once more if none is chosen."""
         return self.epsilon * (1 - COLUMNS) - self.rounds * self.choice_budget
 
     @property
     def cell_counts(self) -> list[int]:
-        """Return the number of counts of every table."""
+        """Return the number of counts in every table."""
         return [one.size * self.values for one in self.codes.tables]
 
     def first_tables(self) -> list[Due]:
-        """Return the tables that are measured first: those of the columns."""
+        """Return the tables that are measured first, one for each column."""
         return [((j,), COLUMNS * self.epsilon / self.columns, None) for j in range(self.columns)]
 
     def later_tables(self, chosen: Sequence[int]) -> list[Due]:
-        """Return the tables that are measured once pairs were chosen."""
+        """Return the tables that are measured after the choices.
+
+        These are the chosen pairs, or all columns once more if no pair was chosen.
+        """
         if chosen:
             return [((k,), self.remaining_budget / len(chosen), self.choice_budget) for k in chosen]
         return [((j,), self.remaining_budget / self.columns, None) for j in range(self.columns)]
 
     def due_tables(self, tables: Sequence[NoisyTable]) -> list[Due]:
-        """Return the tables that a release should have: its choices are given, all else follows from the rule."""
+        """Return the tables that the rule requires, given the pairs that a release has chosen.
+
+        Raises:
+            ValueError: A pair is unknown, or was chosen twice, or there are too many.
+        """
         chosen = [one.columns[0] for one in tables if one.choice is not None]
         if len(set(chosen)) < len(chosen) or len(chosen) > self.rounds or any(k < self.columns for k in chosen):
             raise ValueError("a pair is unknown, or was chosen twice")
         return [*self.first_tables(), *self.later_tables(chosen)]
 
     def sum_budgets(self, tables: Sequence[NoisyTable]) -> Fraction:
-        """Return the epsilon of tables and all choices; a choice of none spends, too."""
+        """Return the epsilon that the tables and all choices spend; a choice of no pair spends its share, too."""
         return sum((one.budget for one in tables), start=self.rounds * self.choice_budget)
 
 
 def make_rule(params: Randomize, codes: PublicCodes) -> TablesRule:
-    """Return the rule; ``UsageError`` where two tables would have one name."""
+    """Return the rule of a specification; raise ``UsageError`` if two tables would have the same name."""
     if len(set(codes.table_names)) < len(codes.table_names):
         raise UsageError("two pairs of columns would have one name; rename a column in source.query")
     return TablesRule(params.spent_epsilon, len(params.listed), codes)
@@ -219,7 +260,12 @@ def make_rule(params: Randomize, codes: PublicCodes) -> TablesRule:
 
 
 def foresee_precision(epsilon: Fraction, columns: int) -> Precision | None:
-    """Return the errors of counts by one column, from public figures alone; None without quasi-identifiers."""
+    """Predict the errors of counts by one column from public figures; None if there are no quasi-identifiers.
+
+    Args:
+        epsilon: The budget of the release.
+        columns: The number of quasi-identifiers.
+    """
     if not columns:
         return None
     deviation = sqrt(2) * SUBSTITUTION.scale(COLUMNS * epsilon / columns)

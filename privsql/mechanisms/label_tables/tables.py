@@ -44,7 +44,7 @@ TABLES = {
 
 
 def weighted_view(manifest: Manifest) -> exp.Query:
-    """Return the view whose sums of weights are about the estimates."""
+    """Return the view with a weight for each record and value; sums of its weights are close to the estimates."""
     roles = manifest.roles
     holes: Holes = {
         "people": table(PEOPLE),
@@ -60,7 +60,7 @@ def weighted_view(manifest: Manifest) -> exp.Query:
 
 
 def tabulate_values(roles: Roles, params: Randomize) -> pa.Table:
-    """Return codes and texts of the public list of values; ``UsageError`` for two sensitive columns."""
+    """Return the codes and texts of the public list of values; raise ``UsageError`` for two sensitive columns."""
     if len(roles.sensitive) != 1:
         raise UsageError("algorithm 'tables' publishes one sensitive column; name one")
     texts = params.listed.list_texts(roles.sensitive[0].type)
@@ -68,7 +68,7 @@ def tabulate_values(roles: Roles, params: Randomize) -> pa.Table:
 
 
 def people_query(roles: Roles) -> exp.Query:
-    """Return the rows of ``people``."""
+    """Return the query for the rows of table ``people``."""
     holes: Holes = {"combined": temp_table("combined"), "columns": roles.qi_typed("r")}
     return fill("randomize/people", {**holes, **roles.by_qi.alias_holes("combination")})
 
@@ -85,7 +85,11 @@ def count_facts(rule: TablesRule, tables: Sequence[NoisyTable]) -> dict[str, Any
 
 
 def read_codes(db: Relations, roles: Roles, people: exp.Table | exp.Subquery) -> PublicCodes:
-    """Read the combinations of ``people`` as codes; ``ValueError`` unless they are numbered 0, 1, .."""
+    """Read the combinations of quasi-identifiers in ``people`` as codes.
+
+    Raises:
+        ValueError: They are not numbered 0, 1, ..
+    """
     holes: Holes = {
         "people": people,
         "columns": comparable_columns(roles),
@@ -101,7 +105,7 @@ def read_codes(db: Relations, roles: Roles, people: exp.Table | exp.Subquery) ->
 
 
 def read_published(db: Relations, manifest: Manifest, database: str | None) -> tuple[TablesRule, list[NoisyTable]]:
-    """Read the rule of a release and its tables; an error of ``BROKEN`` if they are damaged."""
+    """Read the rule and the noisy tables of a release; damaged tables raise one of the errors in ``BROKEN``."""
     codes = read_codes(db, manifest.roles, table(PEOPLE, database))
     rule = make_rule(Randomize.model_validate(manifest.parameters), codes)
     cliques = db.arrow(all_rows(table(CLIQUES, database)).order_by("clique"))
@@ -110,14 +114,18 @@ def read_published(db: Relations, manifest: Manifest, database: str | None) -> t
 
 
 def read_weights(db: Relations, rule: TablesRule, database: str | None) -> Any:
-    """Read the weights of every combination (rows, K)."""
+    """Return the weights of the values in every combination (rows, K)."""
     order = [column("combination"), column("code")]
     weights = db.arrow(exp.select(column("weight")).from_(table(WEIGHTS, database)).order_by(*order))["weight"]
     return weights.to_numpy().reshape(len(rule.codes.sizes), rule.values)
 
 
 def read_effects(db: Relations, measured: MeasuredDesign, database: str | None) -> NDArray[np.float32]:
-    """Read the draws of effects (D, J, K); ``ValueError`` for another number of them, or for those that are none."""
+    """Return the draws of the effects (D, J, K).
+
+    Raises:
+        ValueError: Their number is wrong, or they are not numbered as they should be.
+    """
     order = [column("draw"), column("feature"), column("code")]
     rows = db.arrow(exp.select(column("effect")).from_(table(EFFECTS, database)).order_by(*order))
     shape = DRAWS, measured.design.features.shape[1], len(measured.offset)

@@ -59,7 +59,10 @@ NOISE_DEGREES = 20.0  # of an interval of few counts with Laplace noise: about a
 
 
 class MarginalAnswers(ListedAnswers):
-    """An open release that answers count queries over its columns; its model is fitted once."""
+    """An open release of marginals, which answers counts, and sums and means of measured columns.
+
+    Its model is fitted once, at the first answer that needs it.
+    """
 
     records = values = ROWS
     formulas: ClassVar[Mapping[str, str]] = {"baseline": BASELINE, "reconstructed": FORMULA}
@@ -70,18 +73,23 @@ class MarginalAnswers(ListedAnswers):
 
     @property
     def in_bins(self) -> frozenset[str]:
-        """Return the columns that are published in bins of more values than stand for them."""
+        """Return the names of the columns that are published in bins or as first characters."""
         coarse = (self.known_columns.fields[place].name for place in self.known_columns.edges)
         return frozenset((*coarse, *self._prefixes))
 
     @cached_property
     def _prefixes(self) -> dict[str, Bins]:
-        """Return the columns of which first characters are published."""
+        """Return the columns of which only the first characters are published."""
         known = {one.name: self._params.domain(one.name) for one in self._manifest.sensitive}
         return {name: Bins(prefix=one.prefix) for name, one in known.items() if one is not None and one.prefix}
 
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
-        """Take the analyst's SQL apart; ``UsageError`` for what is no count, or of more than the first characters."""
+        """Parse the analyst's SQL.
+
+        Raises:
+            UsageError: It asks for a measure that is not published, or for more characters of a text than are
+                published.
+        """
         return refuse_cuts(super().parse_sql(sql, lookups), self._prefixes, {}, self._manifest.sensitive)
 
     @cached_property
@@ -94,19 +102,19 @@ class MarginalAnswers(ListedAnswers):
         return tuple(one.name for one in self._manifest.sensitive if self._params.is_measured(one.name))
 
     def rests_on(self, query: CountQuery, estimator: str) -> RestsOn:
-        """Return that every figure has an interval, sums too."""
+        """Return ``interval``, because every figure has an interval."""
         return "interval"
 
     @cached_property
     def published_marginals(self) -> PublishedMarginals:
-        """Return the tables of the release."""
+        """Read the tables of the release; raise ``UsageError`` if they are damaged."""
         rows = {name: self._read_table(name, *keys) for name, keys in PublishedMarginals.ORDERS.items()}
         with refuse_damaged():
             return PublishedMarginals.read(self._params, self._manifest.sensitive, rows)
 
     @cached_property
     def known_columns(self) -> KnownColumns:
-        """Return the columns of the release."""
+        """Return what questions need to know of the release's columns."""
         params, published = self._params, self.published_marginals
         sizes, edges, unlisted = published.rule.sizes, {}, {}
         for place, field in enumerate(self._manifest.sensitive):
@@ -124,17 +132,17 @@ class MarginalAnswers(ListedAnswers):
         return KnownColumns(tuple(self._manifest.sensitive), sizes, tuple(points.tolist()), edges, unlisted)
 
     def _list_labels(self, place: int, codes: int) -> list[str | None]:
-        """Return the texts of the first values of a column, by their codes."""
+        """Return the texts of the values of a column with codes below ``codes``."""
         domains = self.published_marginals.domains
         return [*domains.filter((pc.field("place") == place) & (pc.field("code") < codes))["value"].to_pylist()]
 
     @property
     def unlisted(self) -> list[UnlistedColumn]:
-        """Return the columns that have values beside the listed ones, each with what stands for those values."""
+        """Return the columns that can have values outside their lists."""
         return [*self.known_columns.unlisted.values()]
 
     def list_values(self, name: str, most: int) -> list[str | None]:
-        """Return texts of all values that a column can have; none of a column in bins, which tell no single value."""
+        """Return the texts of at most ``most`` values of a column; the list is empty for a column in bins."""
         place = self.published_marginals.rule.names.index(name)
         if place in self.known_columns.edges:
             return []
@@ -142,7 +150,7 @@ class MarginalAnswers(ListedAnswers):
 
     @cached_property
     def sum_estimator(self) -> SumEstimator:
-        """Return the model of the release."""
+        """Return the estimator by the model that is fitted to the release's tables."""
         with refuse_damaged():
             errors = MarginalFacts.model_validate(self._manifest.facts).errors
             return SumEstimator(self.published_marginals.model, errors)
@@ -157,7 +165,10 @@ class MarginalAnswers(ListedAnswers):
         return self._split_question(read_question(query, self.unlisted).query).statement(), formula
 
     def answer_reading(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """Return the answer's rows, one per group that a value of the columns can have."""
+        """Answer a question in one reading, with one row per group that values of the columns can have.
+
+        Where a bin is cut, the interval allows all of its records to lie on either side of the cut.
+        """
         if query.measure.kind != "count":
             return self._answer_amounts(query, confidence)
         groups, sums = self._split_question(query).read_sums(self._db)
@@ -182,9 +193,13 @@ class MarginalAnswers(ListedAnswers):
     # Sums and means ---
 
     def _answer_amounts(self, query: CountQuery, confidence: float) -> list[Estimate]:
-        """Answer a sum or mean: lower N + S, or lower + S / N, of N values whose excess over ``lower`` is S.
+        """Answer a sum or a mean of a measured column, from its noisy sums.
 
-        The errors of S and N are independent. ``UsageError`` for what no table of sums tells without a model.
+        With N values of at least ``low`` and the sum S of their excess over ``low``, the sum is low N + S, and the mean
+        is low + S / N. The errors of S and N are independent.
+
+        Raises:
+            UsageError: No table of sums answers the question without a model.
         """
         name = str(query.measure.column)
         groups, sums = self._split_question(query).read_sums(self._db)
@@ -217,26 +232,33 @@ class MarginalAnswers(ListedAnswers):
         return result
 
     def comparison_columns(self, conditions: Sequence[exp.Expr]) -> tuple[str, ...]:
-        """Return the columns of some conditions: errors of different tables are drawn and bounded in their own ways."""
+        """Return the columns of the conditions, because errors of different tables follow different laws."""
         places = frozenset().union(*map(self.known_columns.column_places, conditions))
         return tuple(sorted(self.known_columns.fields[place].name for place in places))
 
     def make_synthetic(self) -> pa.Table:
-        """Return the release's synthetic rows, each as often as it weighs."""
+        """Return the release's synthetic records: each row is repeated as often as its weight says."""
         rows = self._db.arrow(all_rows(table(ROWS, self._database)))
         weight = self._roles.by_sa.column_name("weight")
         whose = np.repeat(np.arange(len(rows)), round_copies(rows[weight].to_numpy()))
         return rows.drop_columns(weight).take(pa.array(whose))
 
     def _estimate_sums(self, sums: CellSums, estimator: str) -> tuple[Reals, Reals]:
-        """Return sums and the variances of their errors, which are infinite where least squares do not tell them."""
+        """Return estimated sums and the variances of their errors.
+
+        A variance is infinite where least squares gives no estimate.
+        """
         rule = self.published_marginals.rule
         parts = [self._estimate_part(one, estimator) for one in drop_parents(sums, rule.nested, rule.sizes)]
         values, variances = (np.sum(one, axis=0) for one in zip(*parts, strict=True))
         return values, variances
 
     def _estimate_part(self, sums: CellSums, estimator: str) -> tuple[Reals, Reals]:
-        """Return the figures of sums over columns of which none is known to determine another."""
+        """Return estimates and variances for sums in which no column determines another.
+
+        Raises:
+            UsageError: The baseline can't answer because the table has too many cells.
+        """
         if estimator != "baseline":
             return self.sum_estimator.estimate_sums(sums)
         squares = self.sum_estimator.model.squares
@@ -247,7 +269,7 @@ class MarginalAnswers(ListedAnswers):
 
 @dataclass(frozen=True)
 class Uncertain:
-    """A figure and the variance of its error."""
+    """An estimate and the variance of its error."""
 
     mean: float
     variance: float
@@ -256,9 +278,15 @@ class Uncertain:
 def estimate_sum(
     group: tuple[Any, ...], excess: Uncertain, number: Uncertain, low: float, high: float, confidence: float
 ) -> Estimate:
-    """Return a sum of ``number`` values between ``low`` and ``high``, whose ``excess`` over ``low`` is known.
+    """Estimate the sum of values between ``low`` and ``high``, with an interval from normal errors.
 
-    Errors are normal.
+    Args:
+        group: The group of the answer.
+        excess: The sum of the values' excess over ``low``.
+        number: The number of values.
+        low: The least possible value.
+        high: The largest possible value.
+        confidence: The confidence of the interval.
     """
     value = low * number.mean + excess.mean
     error = math.sqrt(excess.variance + low**2 * number.variance)
@@ -270,9 +298,9 @@ def estimate_sum(
 def estimate_mean(
     group: tuple[Any, ...], excess: Uncertain, number: Uncertain, low: float, high: float, confidence: float
 ) -> Estimate:
-    """Return a mean by the delta method, of values as in ``estimate_sum``.
+    """Estimate the mean of values by the delta method; the arguments are those of ``estimate_sum``.
 
-    Where there may be no value it is anything between ``low`` and ``high``, say their middle.
+    If the group may hold no value, the estimate is the middle of ``low`` and ``high``, and the interval is all between.
     """
     quantile = float(student_quantile((1 - confidence) / 2, np.inf))
     if number.mean - quantile * math.sqrt(number.variance) < 1:
@@ -285,7 +313,15 @@ def estimate_mean(
 def make_estimates(
     groups: Sequence[tuple[Any, ...]], values: Reals, variances: Reals, confidence: float, degrees: float
 ) -> list[Estimate]:
-    """Return estimates of groups with their intervals; without one where the variance is infinite."""
+    """Return an estimate with its interval for each group; there is no interval if the variance is infinite.
+
+    Args:
+        groups: The groups of the answer (G,).
+        values: The estimated counts (G,).
+        variances: The variances of their errors (G,).
+        confidence: The confidence of the intervals.
+        degrees: The degrees of freedom of Student's law; infinite for normal errors.
+    """
     known = np.isfinite(variances)
     errors = np.sqrt(np.where(known, variances, 0.0))
     low, high = count_intervals(values, errors, confidence, degrees)

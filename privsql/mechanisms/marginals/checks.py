@@ -91,7 +91,10 @@ def check_marginals(release: MarginalRelease) -> list[Check]:
 
 
 def compare_domains(release: MarginalRelease, source: Records, params: Contingency) -> list[Check]:
-    """Return the check against the source: of its records a private release tells nothing that could be checked."""
+    """Return the check that the domains are those of the specification.
+
+    A private release tells nothing about single records of its source that could be checked.
+    """
 
     def other_values(_: MarginalRelease) -> list[str]:
         due = list_points(read_columns(release.db, source, params))
@@ -101,7 +104,10 @@ def compare_domains(release: MarginalRelease, source: Records, params: Contingen
 
 
 def _wrong_domains(release: MarginalRelease, sizes: Sequence[int]) -> list[str]:
-    """Return columns whose published values are not those that the parameters list, if they do."""
+    """Return the columns whose published values are not those that the parameters list.
+
+    For a column whose values come from a query, only the form of the list is checked.
+    """
     rows, wrong = release.read_view("domains").to_pylist(), []
     for place, field in enumerate(release.manifest.sensitive):
         domain = release.params.domain(field.name)
@@ -120,7 +126,10 @@ def _wrong_domains(release: MarginalRelease, sizes: Sequence[int]) -> list[str]:
 
 
 def _wrong_rows(release: MarginalRelease, model: Model) -> list[str]:
-    """Return whether the rows hold what is in no domain, or fit the tables otherwise than the facts say."""
+    """Return what is wrong with the synthetic rows.
+
+    Their values must be in the domains, and their distance from the tables must be the stated one.
+    """
     rows, facts = release.read_view("rows"), release.facts
     weights = rows["weight"].to_numpy()
     if len(rows) != facts.synthetic or not np.isfinite(weights).all() or (weights < 0).any():

@@ -83,9 +83,13 @@ def parse_taxonomy(pairs: Sequence[tuple[str, str | None]], name: str) -> tuple[
 
 @dataclass(frozen=True)
 class Point:
-    """A value, as text, that stands for a ``share`` of the records of value or bin ``code``.
+    """A value that stands for a ``share`` of the records of value or bin ``code``.
 
-    ``parent``: the code of the parent column's value that it determines, if it does.
+    Attributes:
+        code: The code of the value or bin.
+        value: The value as text.
+        share: The share of the records with this code, 1 for a single value.
+        parent: The code of the parent column's value that it determines; None if it determines none.
     """
 
     code: int
@@ -129,7 +133,10 @@ class ContingencyColumn:
 
     @property
     def points(self) -> list[Point]:
-        """Return its values; of a bin some whole numbers in it, or some values evenly spread over it."""
+        """Return the points that stand for the column's values.
+
+        A bin is represented by some whole numbers in it, or by some values that are spread evenly over it.
+        """
         if not self.edges:
             above = [*self.above, *[None] * (len(self.labels) - len(self.above))]
             return [Point(code, label, 1.0, above[code]) for code, label in enumerate(self.labels)]
@@ -152,7 +159,9 @@ class ContingencyColumn:
 
 
 def added_values(kind: str, known: Collection[str] = ()) -> tuple[str | None, ...]:
-    """Return the texts of the cells of all values that are not ``known``, which only a text has, and of NULL.
+    """Return the texts for all values that are not ``known``, and for NULL, which follow the listed values.
+
+    Only a text column has a text for unlisted values. Everything else is None.
 
     >>> added_values("VARCHAR", ["other", "x"]), added_values("INTEGER")
     (('other_', None), (None, None))
@@ -161,7 +170,7 @@ def added_values(kind: str, known: Collection[str] = ()) -> tuple[str | None, ..
 
 
 def as_sql_number(value: Fraction) -> str:
-    """Return a number as SQL reads it: exactly, or the nearest double where it has no end."""
+    """Return a number as SQL text: the exact decimal, or the nearest double if its decimal expansion does not end."""
     exact = fraction_text(value)
     return repr(float(value)) if "/" in exact else exact
 
@@ -211,7 +220,17 @@ def read_columns(db: Relations, source: Records, params: Contingency) -> tuple[C
 def _link_parent(
     one: ContingencyColumn, above: list[str | None] | None, columns: Sequence[ContingencyColumn], params: Contingency
 ) -> ContingencyColumn:
-    """Return a column with the codes of the values of another one that its own determine, by their texts ``above``."""
+    """Add to a column the codes of the parent column's values that its own values determine.
+
+    Args:
+        one: The column.
+        above: The text of the parent's value for each listed value; None if the column has no parent.
+        columns: All columns.
+        params: The parameters, which name the parent.
+
+    Raises:
+        UsageError: A text in ``above`` is no value of the parent column.
+    """
     domain = params.domain(one.field.name)
     if above is None or domain is None or domain.parent is None:
         return one
@@ -226,7 +245,7 @@ def _link_parent(
 
 
 def nest_columns(columns: Sequence[ContingencyColumn]) -> tuple[Nested, ...]:
-    """Return which columns determine others."""
+    """Return a ``Nested`` for every column whose values determine those of another column."""
     return tuple(
         Nested(one.parent, place, np.array(one.above, dtype=np.int64))
         for place, one in enumerate(columns)
@@ -235,7 +254,11 @@ def nest_columns(columns: Sequence[ContingencyColumn]) -> tuple[Nested, ...]:
 
 
 def _read_pairs(db: Relations, query: str, where: str) -> list[tuple[str, str | None]]:
-    """Return the rows (value, parent) of a publisher's taxonomy, as text."""
+    """Run a publisher's query for a taxonomy, and return its rows (value, parent) as text.
+
+    Raises:
+        UsageError: The query does not yield two columns, or a value is NULL.
+    """
     db.create_from_sql("given", query)
     fields = db.list_fields(temp_table("given"))
     if len(fields) != 2:
@@ -252,10 +275,10 @@ MANY, BINS = 20, 20  # values from which on coarser ones are proposed; about as 
 
 
 def propose_coarser(one: ContingencyColumn, domain: Values | None) -> str:
-    """Return a domain with fewer values, as a specification has it, by the domain alone; empty for one of few values.
+    """Propose a domain with fewer values, in the words of a specification; nothing is read but the present domain.
 
-    Numbers get bins of one width, which is 1, 2 or 5 times a power of 10; texts as many first characters as tell most
-    apart of ``MANY`` to 100.
+    Numbers get bins of one width, which is 1, 2 or 5 times a power of 10. Texts are cut to their first characters, as
+    many as distinguish at most 100 values. The result is empty if the column has few values or no proposal fits.
     """
     if len(one) <= MANY:
         return ""
@@ -280,7 +303,7 @@ def propose_coarser(one: ContingencyColumn, domain: Values | None) -> str:
 
 
 def round_bins(first: Fraction, last: Fraction, number: int, kind: str) -> tuple[dict[str, str], int]:
-    """Return about ``number`` bins of a round width from the first to the last value, and how many these are."""
+    """Return about ``number`` bins of a round width from the first to the last value, and their exact number."""
     width = round_width((last - first) / number, least=1 if is_whole_type(kind) else 0)
     start, end = floor(first / width) * width, (floor(last / width) + 1) * width
     ends = {"from": start, "to": end, "by": width}
@@ -288,7 +311,7 @@ def round_bins(first: Fraction, last: Fraction, number: int, kind: str) -> tuple
 
 
 def round_width(width: Fraction, *, least: int) -> Fraction:
-    """Return the next of 1, 2, 5, 10, .. above a width, and of their tenths."""
+    """Return the least of .., 0.1, 0.2, 0.5, 1, 2, 5, 10, .. that is not below ``width`` and ``least``."""
     step = Fraction(1)
     while step > max(width, Fraction(least)):
         step /= 10
@@ -334,7 +357,10 @@ def read_coded_cells(db: Relations, source: Records, columns: Sequence[Contingen
 
 
 def encode_values(texts: pa.Array, one: ContingencyColumn) -> Ints:
-    """Return the code of every value: the last one for NULL, the one before for what no value and no bin holds."""
+    """Return the code of every value.
+
+    NULL has the last code. A value that no listed value and no bin matches has the last code but one.
+    """
     other, is_null = len(one) - ADDED, np.asarray(texts.is_null())
     if one.edges:
         numbers = as_doubles(texts)
@@ -351,7 +377,10 @@ def encode_values(texts: pa.Array, one: ContingencyColumn) -> Ints:
 
 
 def clamp_to_units(texts: pa.Array, one: ContingencyColumn) -> Ints:
-    """Return how far values lie above the first edge, in ``UNITS`` of the distance to the last; 0 for NULL and NaN."""
+    """Return how far values lie above the first edge, in units of 1/``UNITS`` of the range, clamped to 0 .. ``UNITS``.
+
+    NULL and NaN count as 0.
+    """
     low, high = float(one.edges[0]), float(one.edges[-1])
     share = np.nan_to_num((np.clip(as_doubles(texts), low, high) - low) / (high - low))
     return np.asarray(np.rint(share * UNITS).clip(0, UNITS), dtype=np.int64)

@@ -37,23 +37,29 @@ ORDERED = ("INT", "FLOAT", "DOUBLE", "DECIMAL", "DATE", "TIME")  # parts of the 
 
 @dataclass(frozen=True)
 class QuestionColumn:
-    """A column of the source: its field, its values in order, and the records of each (n_i,)."""
+    """A column of the source.
+
+    Attributes:
+        field: Its name and type.
+        values: Its distinct values in ascending order; NULL comes last.
+        records: The number of records with each value.
+    """
 
     field: Field
     values: list[Any]
     records: np.ndarray[Any, np.dtype[np.int64]]
 
     def equals(self, value: object) -> exp.Expr:
-        """Return the condition that the column has one value."""
+        """Return the condition that the column has the given value."""
         return accuracy.make_equality(column(self.field.name), value, self.field.type)
 
     @cached_property
     def is_ordered(self) -> bool:
-        """Return whether it makes sense to ask for a range of it."""
+        """Return whether it makes sense to ask for a range of the column's values."""
         return len(self.values) > 2 and any(part in self.field.type for part in ORDERED)
 
     def draw_range(self, draw: np.random.Generator) -> exp.Expr:
-        """Draw the condition that it lies between two values, which hold a random share of its records."""
+        """Draw the condition that the column lies in a range that holds a random share of its records."""
         ends = np.cumsum(self.records[[value is not None for value in self.values]])  # NULL comes last
         share = draw.uniform(*SPREAD)
         first = draw.uniform(0, 1 - share)
@@ -63,7 +69,10 @@ class QuestionColumn:
 
 
 def evaluate_tables(context: EvaluationContext) -> accuracy.Evaluated:
-    """Compare answers by class and whole tables with the source; or answers to a file, or to random sets of values."""
+    """Compare the answers of a release with those of its source, by class of questions and for whole tables.
+
+    Workloads from a file, and workloads of random sets of values, are scored question by question instead.
+    """
     workload = context.workload
     if workload.file is not None or workload.kind != "equality":
         return accuracy.by_questions(context)
@@ -75,7 +84,7 @@ def evaluate_tables(context: EvaluationContext) -> accuracy.Evaluated:
 
 
 class QuestionClasses:
-    """The questions of an evaluation, drawn by its seed, and both sides' answers."""
+    """The questions of an evaluation, drawn by its seed, and the answers of the release and of the source."""
 
     def __init__(self, context: EvaluationContext) -> None:
         self._given, self._draw = context, context.workload.query_generator
@@ -99,7 +108,10 @@ class QuestionClasses:
             yield row
 
     def draw_conditions(self) -> dict[str, list[exp.Expr]]:
-        """Draw conditions by class, as many of each as there are queries to be asked."""
+        """Draw the conditions of each class, by the name of the class.
+
+        Class ``eqN`` has equalities on N columns with the values of a random record, and class ``range`` has ranges.
+        """
         conditions: dict[str, list[exp.Expr]] = {}
         for width in range(1, min(WIDEST, len(self._valued)) + 1):
             conditions[f"eq{width}"] = []
@@ -115,7 +127,7 @@ class QuestionClasses:
         return conditions
 
     def score_classes(self) -> dict[str, dict[str, accuracy.Score]]:
-        """Return scores by estimator and class."""
+        """Return the scores of every estimator by class of questions."""
         result = accuracy.score_classes(
             self._given,
             self.draw_conditions(),
@@ -128,7 +140,7 @@ class QuestionClasses:
         return result
 
     def _score_groups(self) -> dict[str, accuracy.Score]:
-        """Count by one column among the records that have a value in another, until enough groups are known."""
+        """Score counts by one column among records with a value in another column, until enough groups are scored."""
         result = {name: accuracy.Score() for name in self._given.estimators}
         for row in self._sample_rows():
             among, by = self._draw.choice(self._valued, 2, replace=False).tolist()
@@ -141,10 +153,13 @@ class QuestionClasses:
         return result
 
     def compare_tables(self) -> dict[str, list[dict[str, Any]]]:
-        """Return by estimator, for tables by one, two, .. columns: total variation, and figures of their cells.
+        """Compare whole tables over one, two, .. columns with the source.
 
-        Total variation: half of the sum of |estimate - truth| over all cells, as a share of the records. Tables are
-        taken in random order up to as many cells as the queries are worth, one at least.
+        Tables are taken in random order, at least one, until they have ``workload.max_cells`` cells. The total
+        variation of a table is half of the sum of |estimate - truth| over its cells, as a share of the records.
+
+        Returns:
+            For each estimator, one summary per number of columns: the total variation, and figures of the cells.
         """
         records, report = self._given.records.records, self._given.report
         result: dict[str, list[dict[str, Any]]] = {name: [] for name in self._given.estimators}
@@ -180,12 +195,12 @@ class QuestionClasses:
         A cell that an answer leaves out is answered by 0, without bounds.
 
         Args:
-            columns: Those of the table; none for one count.
-            condition: What is counted; None for all records.
-            name: Of the class of questions.
+            columns: The columns of the table; none for a single count.
+            condition: Which records are counted; None for all records.
+            name: The name of the class of questions.
 
         Returns:
-            The score and the distance, by estimator that answers.
+            The score and the distance, by estimator. Estimators that can't answer are missing.
         """
         context = self._given
         sql = accuracy.count_query(context.name, condition, [column(self._columns[i].field.name) for i in columns])

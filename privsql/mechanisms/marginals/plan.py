@@ -58,10 +58,14 @@ Due = tuple["Clique", Fraction, Fraction | None]  # columns, epsilon, what choos
 
 @dataclass(frozen=True)
 class Rounds:
-    """Tables among which some are chosen, one after the other, until the budget ``left`` does not pay for another one.
+    """The rounds in which tables are chosen one by one, until the budget ``left`` does not pay for another one.
 
-    ``cells``: of each table; ``room``: how many cells all chosen ones may have; ``unit``: the price of the median pair;
-    ``choosing``: the part of it that each choice spends.
+    Attributes:
+        cells: The number of cells of each candidate.
+        room: The most cells that all chosen tables may have together.
+        left: The budget of all rounds.
+        unit: The price of choosing and measuring the median pair.
+        choosing: The part of a unit that each choice spends.
     """
 
     cells: Mapping[Clique, int]
@@ -72,12 +76,12 @@ class Rounds:
 
     @property
     def choice(self) -> Fraction:
-        """Return what each choice spends."""
+        """Return the budget that each choice spends."""
         return self.unit * self.choosing
 
     @cached_property
     def prices(self) -> Mapping[Clique, Fraction]:
-        """Return the price of choosing and measuring each table, unless it is the last one."""
+        """Return the price of choosing and measuring each candidate; the last table chosen may cost more."""
         weights = {one: budget_weight(cells) for one, cells in self.cells.items()}
         pairs = sorted(weight for one, weight in weights.items() if len(one) == 2)
         median, (least, most) = pairs[len(pairs) // 2], PRICES
@@ -85,14 +89,20 @@ class Rounds:
         return {one: self.unit * number * (TRIPLE if len(one) > 2 else 1) for one, number in units.items()}
 
     def affordable_tables(self, chosen: Sequence[Clique]) -> list[Clique]:
-        """Return the tables that may be chosen next."""
+        """Return the candidates that may be chosen next, given those that were chosen before."""
         left = self.left - sum((self.prices[one] for one in chosen), start=Fraction(0))
         room = self.room - sum(self.cells[one] for one in chosen)
         others = self.cells.keys() - set(chosen)
         return [one for one in self.cells if one in others and self.cells[one] <= room and self.prices[one] <= left]
 
     def due_tables(self, chosen: Sequence[Clique]) -> list[Due]:
-        """Return what the chosen tables spend; ``ValueError`` for some that could not be chosen in this order."""
+        """Return the budgets that the chosen tables must have spent.
+
+        The last table takes what is left if nothing else could be paid for after it.
+
+        Raises:
+            ValueError: The tables can't have been chosen in this order.
+        """
         if any(one not in self.affordable_tables(chosen[:k]) for k, one in enumerate(chosen)):
             raise ValueError("a table is unknown, was chosen twice, or costs more than was left")
         prices = [self.prices[one] for one in chosen]
@@ -103,9 +113,14 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule of a specification over columns with ``sizes`` values and ``names``.
+    """The public rule that decides which tables are measured, and with which budget.
 
-    ``advice``: a coarser domain; ``nested``: columns that others determine.
+    Attributes:
+        params: The parameters of the specification.
+        names: The names of the columns.
+        sizes: The number of values of every column.
+        advice: A proposal for a coarser domain, used in error messages.
+        nested: The columns that determine others.
     """
 
     params: Contingency
@@ -121,43 +136,47 @@ class Rule:
 
     @property
     def counts_budget(self) -> Fraction:
-        """Return what all counts and choices spend: all but what sums do."""
+        """Return the budget of all counts and choices, which is what the sums of measured columns leave."""
         return total_budget(self.params) * (1 - SUMMED if self.params.measures else 1)
 
     def due_sums(self) -> list[tuple[int, Clique, Fraction]]:
-        """Return the tables of sums: the measured column, the columns of the table, and what it spends."""
+        """Return the tables of sums to be measured: the measured column, the columns of the table, and the budget."""
         cliques = [(), *self.single_columns, *self.workload_cliques]
         measured = [place for place, name in enumerate(self.names) if self.params.is_measured(name)]
         each = self._share_budget(total_budget(self.params) * SUMMED / max(1, len(measured)), cliques)
         return [(place, clique, spent) for place in measured for clique, spent, _ in each]
 
     def _share_budget(self, total: Fraction, cliques: Sequence[Clique]) -> list[Due]:
-        """Divide a budget among tables in proportion to the root of their cells."""
+        """Divide a budget among tables in proportion to the square root of their numbers of cells."""
         parts = divide_budget(total, [budget_weight(self.count_cells(one)) for one in cliques])
         return [(clique, spent, None) for clique, spent in zip(cliques, parts, strict=True)]
 
     @property
     def single_columns(self) -> list[Clique]:
-        """Return the columns by themselves."""
+        """Return a clique for each single column."""
         return [(i,) for i in range(len(self.sizes))]
 
     @cached_property
     def workload_cliques(self) -> list[Clique]:
-        """Return the declared cliques, each once, in order."""
+        """Return the sets of columns that the workload declares, sorted and without repetition."""
         places = {fold_name(name): place for place, name in enumerate(self.names)}
         return sorted({tuple(sorted(places[fold_name(name)] for name in one)) for one in self.params.workload})
 
     @cached_property
     def candidate_pairs(self) -> list[Clique]:
-        """Return all pairs of columns but the declared ones, and those of which one column determines the other."""
+        """Return the pairs of columns that may be measured.
+
+        Declared pairs and pairs in which one column determines the other are left out.
+        """
         known = {*self.workload_cliques, *(one.pair for one in self.nested)}
         return [one for one in combinations(range(len(self.sizes)), 2) if one not in known]
 
     @property
     def candidate_triples(self) -> list[Clique]:
-        """Return at most as many sets of three columns as there are pairs, those with the fewest cells.
+        """Return the sets of three columns that may be chosen, those with the fewest cells first.
 
-        None has more cells than the largest pair, and none is declared, or has a column that another one determines.
+        There are at most as many as candidate pairs, and none has more cells than the largest pair. Declared sets, and
+        sets in which one column determines another, are left out.
         """
         small = sorted(sorted(range(len(self.sizes)), key=lambda i: (self.sizes[i], i))[:AMONG])
         most = max(map(self.count_cells, self.candidate_pairs), default=0)
@@ -172,14 +191,17 @@ class Rule:
         return prod(self.sizes[i] for i in clique)
 
     def first_table(self) -> list[Due]:
-        """Return the count of all records; nothing where there is one column, whose table tells it."""
+        """Return the count of all records, which is measured first.
+
+        The list is empty for a single column, whose own table tells the total.
+        """
         return [((), TOTAL * self.counts_budget, None)] if len(self.sizes) > 1 else []
 
     def fixed_tables(self, records: Fraction) -> list[Due]:
-        """Return what is measured next, whatever it tells: the columns, and the workload.
+        """Return the tables that are measured next in any case: every single column, and the workload.
 
         Args:
-            records: Their noisy number; 1 where it is not known.
+            records: The noisy number of records; 1 if it is not known.
 
         Raises:
             UsageError: These tables have more cells than are allowed.
@@ -201,7 +223,14 @@ class Rule:
         return self._share_budget(alone, self.single_columns) + workload
 
     def remaining_tables(self, fixed: Sequence[NoisyTable]) -> list[Due] | Rounds:
-        """Return the pairs, or how some tables are chosen; ``fixed``: what was measured before."""
+        """Return the pairs to be measured, or the rounds in which some pairs and triples are chosen.
+
+        Args:
+            fixed: The tables that were measured before.
+
+        Raises:
+            UsageError: No pair is small enough for the cells that are left.
+        """
         pairs = self.candidate_pairs
         if not pairs:
             return []
@@ -231,21 +260,36 @@ class Rule:
 
     @property
     def column_noise(self) -> Fraction:
-        """Return what the noise of a column's own table comes to at least, on average over the columns: public."""
+        """Return the mean total noise of a single column's table in records, for the budgets planned with one record.
+
+        It depends on public figures only. More records leave the single columns less budget, and so more noise.
+        """
         return self.mean_noise((clique, spent) for clique, spent, _ in self.fixed_tables(Fraction(1)))
 
     def mean_noise(self, spent: Iterable[tuple[Clique, Fraction]]) -> Fraction:
-        """Return the noise of the columns' own tables in records, on average over the columns: public."""
+        """Return the total noise of a single column's table in records, on average over the columns.
+
+        It depends on public figures only.
+
+        Args:
+            spent: The columns and the budget of each table; tables over several columns are ignored.
+        """
         parts = [self.count_cells(clique) * self.law.mean_noise(one) for clique, one in spent if len(clique) == 1]
         return sum(parts, start=Fraction(0)) / len(parts)
 
     def noisy_total(self, fixed: Sequence[NoisyTable]) -> Fraction:
-        """Return the noisy number of records: the mean of what the columns sum up to, at least 1."""
+        """Return the noisy number of records: the mean of the sums of all single-column tables, at least 1."""
         sums = [int(one.counts.sum()) for one in fixed if len(one.columns) == 1]
         return max(Fraction(sum(sums), len(sums)), Fraction(1))
 
     def due_tables(self, tables: Sequence[NoisyTable]) -> list[Due]:
-        """Return what should have been measured: the choices are the release's, all else follows from the rule."""
+        """Return the tables that the rule requires, given those that a release holds.
+
+        Only the choices and the noisy total are taken from the release.
+
+        Raises:
+            ValueError: The choices are impossible, or the rounds ended too early.
+        """
         first = self.first_table()
         fixed = [*first, *self.fixed_tables(counted_total(tables[: len(first)]))]
         rest = self.remaining_tables(tables[: len(fixed)])
@@ -259,7 +303,7 @@ class Rule:
 
 
 def counted_total(tables: Sequence[NoisyTable]) -> Fraction:
-    """Return the count of all records; 1 where it was not measured."""
+    """Return the noisy count of all records; 1 if it was not measured."""
     return Fraction(int(tables[0].counts.sum())) if tables and not tables[0].columns else Fraction(1)
 
 
@@ -269,12 +313,12 @@ def count_rounds(columns: int, ratio: Fraction) -> int:
 
 
 def square_root(number: Fraction) -> Fraction:
-    """Return the square root, rounded down to whole ten-thousandths: the same on every machine."""
+    """Return the square root rounded down to a multiple of 1/10,000, so that it is the same on every machine."""
     return Fraction(isqrt(floor(number * DIGITS**2)), DIGITS)
 
 
 def plan_marginals(db: Relations, source: Records, params: Contingency) -> MarginalPlan:
-    """Return what is known without looking at the records: tables, cells and budgets."""
+    """Plan the tables, cells and budgets from the specification and its domains; no record is read."""
     rule = make_rule(read_columns(db, source, params), params)
     columns = len(rule.sizes)
     fixed = rule.fixed_tables(Fraction(1))
@@ -297,7 +341,7 @@ def plan_marginals(db: Relations, source: Records, params: Contingency) -> Margi
 
 
 def make_rule(columns: Sequence[ContingencyColumn], params: Contingency) -> Rule:
-    """Return the rule of a specification; it advises a coarser domain for the column with most values."""
+    """Return the rule of a specification, with the advice to coarsen the column with most values."""
     largest = max(columns, key=len)
     line = propose_coarser(largest, params.domain(largest.field.name))
     advice = f" (such as {line} in [mechanism.domains])" if line else ""

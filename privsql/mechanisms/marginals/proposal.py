@@ -37,7 +37,7 @@ FEW = (
 
 @dataclass(frozen=True)
 class ProposedDomain:
-    """The proposal for a column: the values that occur, or bins; and how many there are."""
+    """The proposed domain of a column: the values that occur, or ``bins``; ``number`` is how many there are."""
 
     name: str
     number: int
@@ -45,9 +45,9 @@ class ProposedDomain:
 
 
 def propose_domains(db: Relations, source: ProfiledSource) -> Proposal:
-    """Propose an epsilon of 1 and domains: the values that occur, and the data's bins where these are many.
+    """Propose an epsilon of 1, and for every column the values that occur, or bins where these are many.
 
-    Where the noise of the columns' tables would be too much for the records, bins are wider and columns left out.
+    If the noise would be too large for the number of records, bins are made wider, and columns are left out.
     """
     records = source.records()
     ends = {}  # of every column of numbers, but for one that holds infinity, or NaN

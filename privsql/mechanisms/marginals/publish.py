@@ -51,13 +51,13 @@ WORTH = Fraction(1, 2)  # of the mean noise of a count: what a cell has to excee
 def measure_marginals(codes: Ints, records: Ints, rule: Rule, noise: TableNoise) -> list[NoisyTable]:
     """Measure all tables of a source with noise.
 
-    It is epsilon- or (epsilon, delta)-differentially private for one record added or removed.
+    This is epsilon- or (epsilon, delta)-differentially private for one record added or removed.
 
     Args:
-        codes: Those of the n different cells of the source, (n, d).
-        records: The number of records of each, (n,).
-        rule: Which tables are measured, for how much.
-        noise: Where noise and choices come from.
+        codes: The codes of the n distinct cells of the source (n, d).
+        records: The number of records in each cell (n,).
+        rule: The rule that decides which tables are measured, and with which budget.
+        noise: What draws the noise and the private choices.
     """
 
     def count_exactly(clique: Clique) -> Ints:

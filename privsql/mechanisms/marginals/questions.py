@@ -48,14 +48,19 @@ Cut = tuple[Fraction, bool]  # a number, and whether it is the last one of what 
 
 
 def type_step(kind: str) -> Fraction | None:
-    """Return how far the values of a type lie from each other; None where there is always one between them."""
+    """Return the distance of neighbouring values of a type; None if there is always a value between two others."""
     if is_whole_type(kind):
         return Fraction(1)
     return Fraction(1, 10 ** number_range(kind)[2]) if kind.startswith("DECIMAL") else None
 
 
 def read_cuts(field: Field, expressions: Iterable[exp.Expr]) -> tuple[set[Cut], list[exp.Expr]]:
-    """Return where comparisons with numbers cut a column, and the largest arithmetic around all its other uses."""
+    """Find how expressions use a column of numbers.
+
+    Returns:
+        The numbers at which comparisons with constants cut the column. For every other use, the largest monotone
+        expression around the column.
+    """
     cuts: set[Cut] = set()
     others: list[exp.Expr] = []
     for root in expressions:
@@ -69,7 +74,10 @@ def read_cuts(field: Field, expressions: Iterable[exp.Expr]) -> tuple[set[Cut], 
 
 
 def _comparison_cuts(node: exp.Expr, kind: str) -> set[Cut] | None:
-    """Return the cuts of a comparison of a column with constants, or with NULL; None for another use."""
+    """Return the cuts made by comparing a column with constants; a test for NULL makes none.
+
+    The result is None if the column is used in another way.
+    """
     while isinstance(node.parent, exp.Paren):
         node = node.parent
     around = node.parent
@@ -87,7 +95,7 @@ def _comparison_cuts(node: exp.Expr, kind: str) -> set[Cut] | None:
 
 
 def _enclosing_monotone(node: exp.Expr) -> exp.Expr:
-    """Return the largest expression around a column that never falls, or never rises, as the column does."""
+    """Return the largest expression around a column that is monotone in it."""
     while (around := node.parent) is not None:
         if any(child.find(exp.Column) for child in around.iter_expressions() if child is not node):
             break
@@ -101,7 +109,15 @@ def _enclosing_monotone(node: exp.Expr) -> exp.Expr:
 
 
 def cut_bins(kind: str, edges: Sequence[Fraction], cuts: Iterable[Cut]) -> list[Point]:
-    """Return the parts of all bins that are cut, one value of each with its share of the bin."""
+    """Divide every bin that is cut into the parts between cuts, each with one of its values and its share of the bin.
+
+    For types without a step, the numbers at the cuts are parts of their own, with the share ``LITTLE``.
+
+    Args:
+        kind: The type of the column.
+        edges: The edges of its bins.
+        cuts: The cuts; those outside of the bins are ignored.
+    """
     by_code: dict[int, set[Cut]] = {}
     for cut in cuts:
         code = bisect_right(edges, cut[0]) - 1
@@ -131,7 +147,7 @@ def cut_bins(kind: str, edges: Sequence[Fraction], cuts: Iterable[Cut]) -> list[
 
 
 def ends_of(kind: str, edges: Sequence[Fraction]) -> list[Point]:
-    """Return the first and the last value of every bin."""
+    """Return the first and the last value of every bin, as points with the share ``LITTLE``."""
     step, result = type_step(kind), list[Point]()
     for code, (low, high) in enumerate(pairwise(edges)):
         if step is not None:
@@ -158,10 +174,14 @@ TINY = 1e-11  # of a share: ten tenths are one
 
 @dataclass(frozen=True)
 class KnownColumns:
-    """The columns of a release: their ``fields``, and by column what a question needs of its values.
+    """What a question needs to know of the columns of a release.
 
-    ``sizes``: how many values there are; ``points``: how many stand for these; ``edges``: of columns in bins whose
-    values are not all there; ``unlisted``: what stands for the values that are not listed.
+    Attributes:
+        fields: The name and type of every column.
+        sizes: The number of values or bins of every column, with the two added ones.
+        points: The number of published points that represent them.
+        edges: The edges of bins, for columns whose bins hold more values than are published.
+        unlisted: The columns that can have values outside their lists.
     """
 
     fields: tuple[Field, ...]
@@ -175,11 +195,11 @@ class KnownColumns:
         return {fold_name(field.name): place for place, field in enumerate(self.fields)}
 
     def column_places(self, expression: exp.Expr) -> frozenset[int]:
-        """Return the columns that an expression names."""
+        """Return the positions of the columns that an expression names."""
         return frozenset(self._places[fold_name(one.name)] for one in expression.find_all(exp.Column))
 
     def with_internal_names(self, expression: exp.Expr) -> exp.Expr:
-        """Return the expression over s0, s1, .. in place of the columns."""
+        """Return a copy of the expression in which the columns have their internal names s0, s1, .."""
         return expression.copy().transform(
             lambda node: column(f"s{self._places[fold_name(node.name)]}") if isinstance(node, exp.Column) else node
         )
@@ -187,10 +207,15 @@ class KnownColumns:
 
 @dataclass(frozen=True)
 class MarginalQuestion:
-    """What a question asks: of columns side by side, and of each other column alone.
+    """A question, split into a part over several columns and conditions on single other columns.
 
-    ``together``: the columns that are looked at side by side, with their ``conditions`` and ``groups``; ``alone``:
-    conditions by column, of all others.
+    Attributes:
+        known: The columns of the release.
+        together: The columns whose combinations of values the engine has to look at.
+        conditions: The conditions on these columns.
+        groups: The expressions by which the answer is grouped, over these columns.
+        alone: The conditions on each other column.
+        database: The database of the release; None for the current one.
     """
 
     known: KnownColumns
@@ -201,11 +226,15 @@ class MarginalQuestion:
     database: str | None
 
     def statement(self) -> exp.Query:
-        """Return the SQL over the columns that are looked at side by side."""
+        """Return the SQL that finds the matching combinations of values in ``together``."""
         return self._match_points(self.together, self.conditions, self.groups)
 
     def read_sums(self, db: Relations) -> tuple[list[tuple[Any, ...]], CellSums]:
-        """Return the groups, and the sums that are asked for."""
+        """Return the groups of the answer, and for each group the sum over cells that is its count.
+
+        Raises:
+            UsageError: The table is too large, or bins do not determine the groups.
+        """
         wide, known = len(self.together), self.known
         rows = self._read_cells(db, self.together, self.conditions, self.groups)
         keys: dict[tuple[Any, ...], int] = {} if self.groups else {(): 0}
@@ -237,10 +266,12 @@ class MarginalQuestion:
     def _read_cells(
         self, db: Relations, columns: Clique, conditions: Sequence[exp.Expr], groups: Sequence[exp.Expr]
     ) -> list[tuple[Any, ...]]:
-        """Return the cells of some columns that are met, with their groups and how much of each is.
+        """Return a row for each cell that the conditions meet: its codes, its groups, and the share that is met.
 
-        No cell that a bin's inside may change is met as a whole, or not at all; ``UsageError`` where it may change
-        groups.
+        If a condition may differ within a bin, the bin's cells get a share strictly between 0 and 1.
+
+        Raises:
+            UsageError: The groups may differ within a bin.
         """
         rows = db.rows(self._match_points(columns, conditions, groups))
         uneven = [self._find_uneven_bins(db, place, (*conditions, *groups)) for place in columns]
@@ -260,9 +291,9 @@ class MarginalQuestion:
         return [(*map(int, cell), float(met[tuple(cell)])) for cell in np.argwhere(met > 0)]
 
     def _find_uneven_bins(self, db: Relations, place: int, expressions: Sequence[exp.Expr]) -> NDArray[np.bool_]:
-        """Return in which bins of a column arithmetic has several values, or may have (m,).
+        """Return for each bin of a column whether an expression may have several results within it (m,).
 
-        What rises or falls with the column is looked at where a bin begins and ends.
+        A monotone expression is compared at the first and the last value of each bin.
         """
         result = np.zeros(self.known.sizes[place], dtype=bool)
         if place not in self.known.edges:
@@ -286,7 +317,14 @@ class MarginalQuestion:
         groups: Sequence[exp.Expr],
         points: exp.Expr | None = None,
     ) -> exp.Query:
-        """Return the SQL for the cells that are met; ``points``: all values of the columns side by side without it."""
+        """Return the SQL that finds the matching cells of ``columns``, with their groups and shares.
+
+        Args:
+            columns: The positions of the columns.
+            conditions: The conditions, all of which must hold.
+            groups: The expressions to group by.
+            points: The relation of points to look at; None for all combinations of the columns' values.
+        """
         if points is None:
             first, *others = (self._list_values(one, self._cut_bins(one)).subquery(f"p_{one}") for one in columns)
             whole = exp.select(exp.Star()).from_(first)
@@ -308,14 +346,14 @@ class MarginalQuestion:
         return fill("contingency/asked", holes)
 
     def _cut_bins(self, place: int) -> list[Point]:
-        """Return what stands for the bins of a column that the question cuts."""
+        """Return the parts of those bins of a column that the question cuts; none for a column without bins."""
         if place not in self.known.edges:
             return []
         field, expressions = self.known.fields[place], (*self.conditions, *self.groups, *self.alone.get(place, ()))
         return cut_bins(field.type, self.known.edges[place], read_cuts(field, expressions)[0])
 
     def _list_values(self, place: int, parts: Sequence[Point]) -> exp.Query:
-        """Return the SQL for the published values of a column, with parts in place of the bins that are cut."""
+        """Return the SQL for the published values of a column, with ``parts`` in place of the bins that are cut."""
         known, number = self.known, exp.Literal.number
         value: exp.Expr = exp.cast(column("value"), exp.DataType.build(known.fields[place].type, dialect=DIALECT))
         if place in known.unlisted:
@@ -337,19 +375,19 @@ class MarginalQuestion:
 
 
 def _round_shares(shares: Reals) -> Reals:
-    """Return shares in which what is whole but for rounding is whole."""
+    """Round shares that differ from a whole number only by rounding errors."""
     return np.where(np.abs(shares - 1) < TINY, 1.0, shares)
 
 
 def merge_values(sizes: Mapping[int, int], shares: dict[int, Reals]) -> dict[int, Reals]:
-    """Take values together that a question does not tell apart, as far as a table of ``CLASSED`` cells needs it.
+    """Merge values that a question does not tell apart, as far as a table of ``CLASSED`` cells needs it.
 
     Args:
-        sizes: By column, how many values it has.
-        shares: By column, how much of each value is met; by class afterwards.
+        sizes: The number of values of each column.
+        shares: The share in which each value of a column meets the question. It is replaced by the share of each class.
 
     Returns:
-        By column of which values were taken together, 1 where a value (row) is of a class.
+        By merged column, a matrix (values, classes) that is 1 where a value is in a class.
     """
     limit = max(sizes.values())
     while limit > 2 and prod(min(size, limit) if i in shares else size for i, size in sizes.items()) > CLASSED:
@@ -369,13 +407,17 @@ def merge_values(sizes: Mapping[int, int], shares: dict[int, Reals]) -> dict[int
 
 
 def refuse_joins(query: CountQuery) -> None:
-    """Raise ``UsageError`` for a question that joins tables of the analyst's."""
+    """Raise ``UsageError`` if a question joins tables of the analyst."""
     if query.lookups:
         raise UsageError("JOIN is not supported for a contingency table; name the values in WHERE")
 
 
 def split_question(query: CountQuery, known: KnownColumns, database: str | None) -> MarginalQuestion:
-    """Return a question's parts; ``UsageError`` for what tables with bins, or of so many values, can't tell."""
+    """Split a question into a part over several columns and conditions on single columns.
+
+    Raises:
+        UsageError: The question asks for single values of a column in bins, or combines too many values.
+    """
     conditions = [*query.filters["qi"], *query.filters["sa"]]
     groups = tuple(group.expression for group in query.groups)
     for one in [*conditions, *groups]:

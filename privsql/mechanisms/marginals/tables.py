@@ -87,7 +87,10 @@ def list_points(columns: Sequence[ContingencyColumn]) -> pa.Table:
 def write_rows(
     db: Relations, fields: Sequence[Field], columns: Sequence[ContingencyColumn], codes: Ints, weights: Reals
 ) -> None:
-    """Write rows of codes with weights, in the columns' own types; of a bin a value in its middle."""
+    """Write rows of codes with their weights, each value in its column's type.
+
+    A bin is written as a value in its middle.
+    """
     rows = {}
     for place, one in enumerate(columns):
         inside = [[point.value for point in one.points if point.code == code] for code in range(len(one))]
@@ -102,7 +105,11 @@ def write_rows(
 
 
 def read_domains(rows: pa.Table, number: int) -> tuple[int, ...]:
-    """Return how many values each column has; ``ValueError`` unless the table counts them up for ``number`` columns."""
+    """Return the number of values of every column.
+
+    Raises:
+        ValueError: The table does not number the values of ``number`` columns without gaps.
+    """
     place, code = (rows[name].to_numpy() for name in ("place", "code"))
     if rows["share"].null_count or not len(rows):
         raise ValueError("a value is missing")
@@ -116,7 +123,11 @@ def read_domains(rows: pa.Table, number: int) -> tuple[int, ...]:
 
 
 def read_nested(rows: pa.Table, params: Contingency, names: Sequence[str]) -> tuple[Nested, ...]:
-    """Return which columns determine others; ``ValueError`` unless it is those of the parameters, by listed values."""
+    """Return the columns that determine others.
+
+    Raises:
+        ValueError: They are not those of the parameters, or a listed value determines no listed one.
+    """
     result, sizes = [], read_domains(rows, len(names))
     places = {fold_name(name): place for place, name in enumerate(names)}
     for place, name in enumerate(names):
@@ -134,10 +145,10 @@ def read_nested(rows: pa.Table, params: Contingency, names: Sequence[str]) -> tu
 
 @dataclass(frozen=True)
 class SummedTable:
-    """The noisy sums of a measured column, at place ``measure``, by other columns: in ``UNITS``, not in records.
+    """The noisy sums of the measured column at position ``measure``, in the cells of a table over other columns.
 
-    A record adds to one cell of each table by how much its value lies above the first edge of the bins, in ``UNITS`` of
-    the distance to the last edge: at most ``UNITS``, which noise is scaled by.
+    A record adds its value's distance from the first edge of the bins, in units of 1/``UNITS`` of the whole range. So
+    it changes one cell by at most ``UNITS``, to which the noise is scaled.
     """
 
     measure: int
@@ -165,7 +176,11 @@ def write_sums(db: Relations, sums: Sequence[SummedTable], names: Sequence[str])
 
 
 def read_sums(rows: pa.Table, rule: Rule) -> list[SummedTable]:
-    """Return the tables of sums; ``ValueError`` unless these are due, with every cell and the scale of the budget."""
+    """Read the tables of sums of a release.
+
+    Raises:
+        ValueError: They are not those that the rule requires, or a cell is missing.
+    """
     due, law, listed = rule.due_sums(), replace(rule.law, moved=UNITS), rows.to_pylist()
     stated = [(row["number"], row["measure"], row["columns"], row["budget"], row["scale"]) for row in listed]
     expected = [
@@ -185,7 +200,7 @@ def read_sums(rows: pa.Table, rule: Rule) -> list[SummedTable]:
 
 @dataclass(frozen=True)
 class PublishedMarginals:
-    """A release read from its tables: its rule, domains, noisy tables and sums."""
+    """The tables of a release of marginals, after they were read: its rule, domains, noisy tables and sums."""
 
     ORDERS: ClassVar = {
         DOMAINS: ("place", "code"), CLIQUES: ("clique",), MARGINALS: ("clique", "cell"), SUMS: ("number",)
@@ -197,7 +212,16 @@ class PublishedMarginals:
 
     @staticmethod
     def read(params: Contingency, fields: Sequence[Field], rows: Mapping[str, pa.Table]) -> PublishedMarginals:
-        """Return a release from the rows of its tables by name, each in its order; ``ValueError`` for other tables."""
+        """Read a release from its tables.
+
+        Args:
+            params: The parameters of the release.
+            fields: The names and types of the columns.
+            rows: The rows of each table by its name, in the order of ``ORDERS``.
+
+        Raises:
+            ValueError: The tables can't be those of a release with these parameters.
+        """
         names = tuple(field.name for field in fields)
         domains = rows[DOMAINS]
         rule = Rule(params, names, read_domains(domains, len(names)), nested=read_nested(domains, params, names))
@@ -206,12 +230,12 @@ class PublishedMarginals:
 
     @cached_property
     def model(self) -> Model:
-        """Return the model that fits the tables."""
+        """Return the model that is fitted to the noisy tables."""
         return Model(self.tables, self.rule.sizes, self.rule.nested)
 
     @cached_property
     def amounts(self) -> dict[str, LeastSquares]:
-        """Return the least-squares estimates of all sums of each measured column, by its name."""
+        """Return the least-squares estimates of the sums of each measured column, by the column's name."""
         tables: dict[str, list[NoisyTable]] = {}
         for one in self.sums:
             tables.setdefault(self.rule.names[one.measure], []).append(one.table)
@@ -219,7 +243,10 @@ class PublishedMarginals:
 
 
 def read_codes(db: Relations, manifest: Manifest, rows: exp.Table, domains: exp.Table) -> Ints:
-    """Return the codes of all ``rows``(s0..), (R, d); -1 for a value that is in no domain."""
+    """Return the codes of the values in relation ``rows``(s0..), (R, d).
+
+    A value outside its column's domain has the code -1.
+    """
 
     def canonical_text(name: str, kind: str) -> exp.Expr:
         value = exp.cast(column(name), exp.DataType.build(kind, dialect=DIALECT))
@@ -240,7 +267,10 @@ def read_codes(db: Relations, manifest: Manifest, rows: exp.Table, domains: exp.
 
 
 def mean_total_variation(model: Model, codes: Ints, weights: Reals) -> float:
-    """Return the mean total variation between tables of rows and of the model, by measured or by single columns."""
+    """Return the mean total variation distance between weighted rows and the model.
+
+    The mean is over all measured tables of two and more columns; without any, it is over the single columns.
+    """
     far = []
     for clique in [*model.known_tables] or [(i,) for i in range(len(model.sizes))]:
         difference = sum_cells(codes, weights, clique, model.sizes) - model.fitted_table(clique)
@@ -249,7 +279,7 @@ def mean_total_variation(model: Model, codes: Ints, weights: Reals) -> float:
 
 
 def list_facts(rule: Rule, tables: Sequence[NoisyTable], model: Model) -> dict[str, Any]:
-    """Return what the manifest states of the tables, and of the model that fits them."""
+    """Return the facts that the manifest states of the tables and the fitted model."""
     return {
         "values": sum(rule.sizes),
         "cliques": len(tables),
@@ -261,7 +291,7 @@ def list_facts(rule: Rule, tables: Sequence[NoisyTable], model: Model) -> dict[s
 
 
 def describe_tables(db: Relations, manifest: Manifest) -> list[Structure]:
-    """Return every table of counts, and what was added up."""
+    """Describe for people every table of counts, and the noisy sums if there are any."""
     params = Contingency.model_validate(manifest.parameters)
     concentrated = find_law(params).concentrated
     result = describe_noisy_tables(db, concentrated=concentrated)

@@ -62,7 +62,15 @@ Figures = tuple[Floats, Floats, Floats]  # estimate, low, high, each (S,)
 
 @dataclass(frozen=True)
 class ChosenValues:
-    """The chosen values of every group, rising: rows (group, rank of the value, records); the groups' sizes (B,)."""
+    """The chosen values of every group, in rising order.
+
+    Attributes:
+        group: The group of each row, rising (R,).
+        rank: The rank of the row's value (R,).
+        records: The records of the group with this value (R,).
+        values: The value of each rank, rising (m,).
+        sizes: The records of each group, chosen or not (B,).
+    """
 
     group: Ints
     rank: Ints
@@ -72,22 +80,22 @@ class ChosenValues:
 
     @cached_property
     def row_keys(self) -> Ints:
-        """Return group and rank of every row in one number, rising."""
+        """Return a number for every row that combines group and rank; the numbers rise (R,)."""
         return np.asarray(self.group * (len(self.values) + 1) + self.rank)
 
     @cached_property
     def running_counts(self) -> Ints:
-        """Return the records before every row, and of all rows (R + 1,)."""
+        """Return the number of records before every row, and then that of all rows (R + 1,)."""
         return np.concatenate(([0], np.cumsum(self.records)))
 
     @cached_property
     def running_sums(self) -> Floats:
-        """Return the sums of values before every row, and of all rows (R + 1,)."""
+        """Return the sum of values before every row, and then that of all rows (R + 1,)."""
         return np.concatenate(([0.0], np.cumsum(self.records * self.values[self.rank])))
 
     @cached_property
     def first_rows(self) -> Ints:
-        """Return the first row of every group, and the number of rows (B + 1,)."""
+        """Return the first row of every group, and then the number of rows (B + 1,)."""
         return np.searchsorted(self.group, np.arange(len(self.sizes) + 1))
 
     @cached_property
@@ -103,19 +111,19 @@ class ChosenValues:
         return ChosenValues(self.group[back], top - self.rank[back], self.records[back], -self.values[::-1], self.sizes)
 
     def count_below(self, group: Ints, rank: Ints) -> Ints:
-        """Count the chosen records of groups whose rank is less."""
+        """Return how many chosen records of each given group have a lower rank than the one given with it."""
         row = np.searchsorted(self.row_keys, group * (len(self.values) + 1) + rank)
         return np.asarray(self.running_counts[row] - self.running_counts[self.first_rows[group]])
 
     def sum_smallest(self, group: Ints, number: Ints) -> Floats:
-        """Sum so many of the smallest chosen values of groups."""
+        """Return the sum of the ``number`` smallest chosen values of each given group."""
         target = self.running_counts[self.first_rows[group]] + number
         row = np.searchsorted(self.running_counts, target, side="right") - 1
         extra = np.append(self.values[self.rank], 0.0)[row] * (target - self.running_counts[row])
         return np.asarray(self.running_sums[row] + extra - self.running_sums[self.first_rows[group]])
 
     def value_after(self, group: Ints, number: Ints) -> Floats:
-        """Return the chosen values of groups that so many others precede."""
+        """Return the chosen value of each given group that exactly ``number`` others precede."""
         target = self.running_counts[self.first_rows[group]] + number
         row = np.searchsorted(self.running_counts, target, side="right") - 1
         return np.append(self.values[self.rank], np.nan)[row]
@@ -123,7 +131,7 @@ class ChosenValues:
 
 @dataclass(frozen=True)
 class MatchingRecords:
-    """The pairs (set, group) of S sets of records with n > 0 records that meet the condition."""
+    """The pairs of a set and a group with n > 0 records that meet the condition, for S sets of records."""
 
     sets: int
     set: Ints
@@ -131,28 +139,28 @@ class MatchingRecords:
     n: Ints
 
     def sum_groups(self, parts: Floats | Ints) -> Floats:
-        """Sum parts over the groups (S,)."""
+        """Sum an array over the pairs by set (S,)."""
         return np.bincount(self.set, parts, minlength=self.sets).astype(np.float64)
 
     def least_of_groups(self, parts: Floats, where: Flags) -> Floats:
-        """Return minima over some of the groups (S,), infinite for none."""
+        """Return the minimum over those pairs of each set that ``where`` marks (S,); infinite if none is marked."""
         result = np.full(self.sets, np.inf)
         np.minimum.at(result, self.set[where], parts[where])
         return result
 
 
 def possible_records(held: ChosenValues, met: MatchingRecords) -> Floats:
-    """Return the most chosen records that each set can have (S,)."""
+    """Return the largest number of chosen records that each set can have (S,)."""
     return met.sum_groups(np.minimum(met.n, held.chosen_counts[met.group]))
 
 
 def fewest_records(held: ChosenValues, met: MatchingRecords) -> Ints:
-    """Return the fewest chosen records that each pair of set and group can have."""
+    """Return the smallest number of chosen records that each pair of a set and a group can have."""
     return np.maximum(met.n - (held.sizes - held.chosen_counts)[met.group], 0)
 
 
 def are_settled(held: ChosenValues, met: MatchingRecords) -> Flags:
-    """Return whether all choices of a set (S,) take the same values, so that its sum is known."""
+    """Return whether every choice in a set takes the same values, so that its sum is known (S,)."""
     chosen, sizes = held.chosen_counts[met.group], held.sizes[met.group]
     first, last = (held.value_after(met.group, at) for at in (np.zeros_like(chosen), np.maximum(chosen - 1, 0)))
     alike = (first == last) & (fewest_records(held, met) == np.minimum(met.n, chosen))
@@ -161,7 +169,7 @@ def are_settled(held: ChosenValues, met: MatchingRecords) -> Flags:
 
 
 def estimate_sum(held: ChosenValues, met: MatchingRecords) -> Figures:
-    """Return SUM over each set of records, with certain bounds."""
+    """Return the estimated SUM of each set of records, with certain bounds."""
     share = met.n / held.sizes[met.group]
     sums = np.diff(held.running_sums[held.first_rows])
     zero = np.full(met.sets, np.searchsorted(held.values, 0.0))
@@ -173,10 +181,10 @@ def estimate_sum(held: ChosenValues, met: MatchingRecords) -> Figures:
 
 
 def rounding_slack(held: ChosenValues) -> float:
-    """Return how far a sum of doubles may lie from that of the values that they stand for; 0 if all are whole numbers.
+    """Return how far a sum of doubles may lie from the sum of the values that they stand for; 0 for whole numbers.
 
-    Each value is rounded once, and each of its additions by as much at most as the sum of all magnitudes (Higham 2002,
-    section 4.2).
+    Each value is rounded once. Each of its additions is rounded by at most as much as the sum of all magnitudes is
+    (Higham 2002, section 4.2).
     """
     whole = float(np.abs(held.values[held.rank]) @ held.records)
     if whole < EXACT and bool((held.values == np.rint(held.values)).all()):
@@ -185,9 +193,13 @@ def rounding_slack(held: ChosenValues) -> float:
 
 
 def _least_sum(held: ChosenValues, met: MatchingRecords, rank: Ints) -> tuple[Floats, Floats]:
-    """Return (sum of v, number taken) of the least sum of v - x over choices, x just below the value of a rank (S,).
+    """Find the choice with the least sum of v - x in each set, where x lies just below the value of a rank (S,).
 
-    A choice takes chosen values below x first, then those that are not chosen and count nothing, then the others.
+    A choice first takes chosen values below x, then records that are not chosen and count nothing, then other chosen
+    values.
+
+    Returns:
+        The sum of its values, and the number of chosen values that it takes, each (S,).
     """
     below = held.count_below(met.group, rank[met.set])
     unchosen = held.sizes[met.group] - held.chosen_counts[met.group]
@@ -196,7 +208,7 @@ def _least_sum(held: ChosenValues, met: MatchingRecords, rank: Ints) -> tuple[Fl
 
 
 def estimate_mean(held: ChosenValues, met: MatchingRecords) -> Figures:
-    """Return AVG over each set of records; NaN for a set without chosen records."""
+    """Return the estimated AVG of each set of records, with certain bounds; NaN for a set without chosen records."""
     share = met.n / held.sizes[met.group]
     sums = np.diff(held.running_sums[held.first_rows])
     number = met.sum_groups(share * held.chosen_counts[met.group])
@@ -206,7 +218,7 @@ def estimate_mean(held: ChosenValues, met: MatchingRecords) -> Figures:
 
 
 def _least_mean(held: ChosenValues, met: MatchingRecords, start: Floats) -> Floats:
-    """Return the least average of the chosen values over all choices that have any, by Dinkelbach's iteration."""
+    """Return the least average of chosen values over all choices that take any (S,), by Dinkelbach's iteration."""
     least = start.copy()
     for _ in range(STEPS):
         sums, number = _least_sum(held, met, np.searchsorted(held.values, least))
@@ -219,7 +231,7 @@ def _least_mean(held: ChosenValues, met: MatchingRecords, start: Floats) -> Floa
 
 
 def estimate_minimum(held: ChosenValues, met: MatchingRecords) -> Figures:
-    """Return MIN with certain bounds; the estimate is the value that it exceeds as likely as not."""
+    """Return the MIN of each set with certain bounds; it exceeds the estimate with a probability of about 1/2."""
     chosen = held.chosen_counts[met.group]
     any_chosen = chosen > 0
     low = met.least_of_groups(held.value_after(met.group, np.zeros_like(met.n)), any_chosen)
@@ -234,15 +246,16 @@ def estimate_minimum(held: ChosenValues, met: MatchingRecords) -> Figures:
 
 
 def estimate_maximum(held: ChosenValues, met: MatchingRecords) -> Figures:
-    """Return MAX with certain bounds, likewise."""
+    """Return the MAX of each set with certain bounds; the estimate is made as that of ``estimate_minimum``."""
     estimate, low, high = estimate_minimum(held.negated_values, met)
     return -estimate, -high, -low
 
 
 def estimate_quantile(held: ChosenValues, met: MatchingRecords, share: Fraction) -> Figures:
-    """Return a quantile as SQL interpolates it: certain bounds, and the quantile of the mean over all choices.
+    """Return a quantile of each set as SQL interpolates it, with certain bounds.
 
-    Of N values it lies between those of ranks floor((N - 1) q) and ceil((N - 1) q) from 0.
+    Of N values it lies between those of ranks floor((N - 1) q) and ceil((N - 1) q), counted from 0. The estimate is the
+    quantile of the mean over all choices.
     """
     low = _least_quantile(held, met, share)
     high = -_least_quantile(held.negated_values, met, 1 - share)
@@ -252,10 +265,10 @@ def estimate_quantile(held: ChosenValues, met: MatchingRecords, share: Fraction)
 
 
 def _least_quantile(held: ChosenValues, met: MatchingRecords, share: Fraction) -> Floats:
-    """Return the least value of rank floor((N - 1) q) over all choices (S,).
+    """Return the least value that can have rank floor((N - 1) q), over all choices (S,).
 
-    It can be x or less if a choice has b values up to x and a above with b > (a + b - 1) q. The best choice takes
-    values up to x of every group first, then what is not chosen, then the others. Whole numbers decide.
+    The value can be x or less if a choice has b values up to x and a above with b > (a + b - 1) q. The best choice
+    takes values up to x of every group first, then records that are not chosen, then the others. Whole numbers decide.
     """
     part, whole = share.numerator, share.denominator
     unchosen = held.sizes[met.group] - held.chosen_counts[met.group]
@@ -270,7 +283,10 @@ def _least_quantile(held: ChosenValues, met: MatchingRecords, share: Fraction) -
 
 
 def _least_rank(held: ChosenValues, met: MatchingRecords, is_enough: Callable[[Ints], Flags]) -> Ints:
-    """Return the least rank of each set (S,) that is enough, or the last one; all above an enough rank are enough."""
+    """Return the least rank of each set for which ``is_enough`` holds, or the last rank (S,).
+
+    If a rank is enough, all higher ones must be enough, too.
+    """
     low, high = np.zeros(met.sets, dtype=np.int64), np.full(met.sets, len(held.values) - 1)
     while (low < high).any():
         middle = (low + high) // 2
@@ -280,7 +296,7 @@ def _least_rank(held: ChosenValues, met: MatchingRecords, is_enough: Callable[[I
 
 
 def _mean_quantile(held: ChosenValues, met: MatchingRecords, share: float) -> Floats:
-    """Return the least value that holds the share of the expected records up to it (S,)."""
+    """Return the least value up to which the expected number of records reaches the given share (S,)."""
     weight = met.n / held.sizes[met.group]
     total = met.sum_groups(weight * held.chosen_counts[met.group])
 
@@ -291,7 +307,7 @@ def _mean_quantile(held: ChosenValues, met: MatchingRecords, share: float) -> Fl
 
 
 def _none_up_to(held: ChosenValues, met: MatchingRecords, rank: Ints) -> Floats:
-    """Return the probability that no chosen value of a lower rank is among the records that meet the condition (S,)."""
+    """Return the probability that no record that meets the condition has a chosen value of a lower rank (S,)."""
     sizes, below = held.sizes[met.group], held.count_below(met.group, rank[met.set])
     left = sizes - below
     free = left >= met.n
@@ -318,14 +334,17 @@ AMOUNTS = {"sum": estimate_sum, "avg": estimate_mean, "min": estimate_minimum, "
 
 
 def count_chosen(held: Contents, functionals: Floats) -> Iterator[Floats]:
-    """Yield for every set the records of each group that have the values of each functional (B, F)."""
+    """Yield for every set the records of each group that have the values each functional asks for (B, F)."""
     if functionals.ndim == 2:
         return itertools.repeat(np.asarray(held.sparse_table @ functionals))
     return (np.asarray(held.sparse_table @ own) for own in functionals)
 
 
 def bound_counts(held: Contents, met: Floats, functionals: Floats) -> CountBounds:
-    """Return estimates and certain bounds of each set and functional (G, F); ``met`` (G, B) are records by group."""
+    """Return estimated counts with certain bounds for each set and functional (G, F).
+
+    ``met`` has the matching records by set and group (G, B).
+    """
     sizes = held.group_sizes.astype(np.float64)
     mean, least, most = (np.zeros((len(met), functionals.shape[-1])) for _ in range(3))
     for i, (own, chosen) in enumerate(zip(met, count_chosen(held, functionals), strict=False)):
@@ -348,7 +367,7 @@ class PermuteAnswers(answer.Answers):
 
     @cached_property
     def group_contents(self) -> Contents:
-        """Return what every group holds."""
+        """Return the values that every group holds, which are read once."""
         return read_contents(self._db, self._roles, None)
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
@@ -388,7 +407,7 @@ class PermuteAnswers(answer.Answers):
         return result or empty_estimates(query)
 
     def _observation_query(self, query: CountQuery) -> exp.Query:
-        """Return the statement that counts the matching records of every group, by the amount if one is measured."""
+        """Return the query that counts the matching records of every group; if an amount is measured, by its value."""
         holes: Holes = {"qit": query.join_lookups(table("qit")), "bid": self._roles.by_qi.as_column("bid")}
         holes |= observation_holes(query)
         if query.measure.amount is not None:
@@ -401,7 +420,7 @@ class PermuteAnswers(answer.Answers):
     def _choose_values(
         self, sets: RecordSets, cells: AnswerCells, functionals: Floats
     ) -> tuple[ChosenValues, MatchingRecords]:
-        """Return the sensitive values that are asked for, and the records of each group that meet the condition."""
+        """Return the sensitive values that the question asks for, and the matching records of each group."""
         held = self.group_contents
         chosen = functionals[held.code, 0] > 0
         entries = (held.group[chosen], held.code[chosen], held.records[chosen])
@@ -413,9 +432,12 @@ class PermuteAnswers(answer.Answers):
     def _choose_amounts(
         self, query: CountQuery, rows: pa.Table, sets: RecordSets, cells: AnswerCells, functionals: Floats
     ) -> tuple[ChosenValues, MatchingRecords]:
-        """Return the amounts of the records that meet the condition, and the values of each group that are asked for.
+        """Return the amounts of matching records as chosen values, with the number of values asked for in each group.
 
-        Each pair of a set and a group has amounts of its own, so it is a group of its own here.
+        Each pair of a set and a group has its own amounts, so it counts as a group of its own here.
+
+        Raises:
+            UsageError: An amount is infinite or NaN.
         """
         held, known = self.group_contents, rows.filter(pc.is_valid(rows["amounts"]))
         ranks, places, records = (known[name].to_numpy().astype(np.int64) for name in ("set", "place", "pairs"))
@@ -450,7 +472,7 @@ class PermuteAnswers(answer.Answers):
 def _estimate_amounts(
     query: CountQuery, cells: AnswerCells, wanted: ChosenValues, met: MatchingRecords
 ) -> list[Estimate]:
-    """Return SUM, AVG, MIN, MAX or a quantile by group; NULL where no record has an amount."""
+    """Return SUM, AVG, MIN, MAX or a quantile for each group; the figures are empty where no record has an amount."""
     if query.measure.kind == "median":
         figures = estimate_quantile(wanted, met, query.measure.share)
     else:

@@ -32,17 +32,18 @@ MOST_GROUPS = 2000  # with more groups nothing of groups^3 operations is done
 
 
 class GroupChannel(Channel):
-    """The channel of groups: a question's deviations are those of groups (powers as of values in ``Channel``).
+    """The channel from values to groups.
 
-    Within a group they are in proportion to the values' records. Neighbours on the axis deviate together, so a group's
-    records are shared out as in the papers' formula.
+    Its prior lets the shares of whole groups deviate, by the same powers as ``Channel`` uses for values. Within a group
+    the deviations are proportional to the values' records. Neighbouring values deviate together, so a group's records
+    are shared out as in the papers' formula.
     """
 
     @cached_property
     def prior_shape(self) -> Floats:
-        """Return the prior's variance up to a factor: f_i sum_g M_ig s_g^0.5 F.
+        """Return the variance of the prior up to a factor (m,): f_i sum_g M_ig s_g^0.5 F.
 
-        s_g are the groups' shares, and F = sum s^2 / sum s^1.5.
+        The s_g are the shares of the groups, and F = sum s^2 / sum s^1.5.
         """
         groups = self.shares @ self.mean
         shape = self.shares * (self.mean @ groups ** (POWER - 1))
@@ -50,7 +51,10 @@ class GroupChannel(Channel):
 
 
 class PermutedView(AttackView):
-    """QIT and ST. No belief in a single value is bounded: (k,e) says how many values a group has, and how far apart."""
+    """The tables QIT and ST of a permuted release, as adversaries see them.
+
+    No belief in a single value is bounded; (k,e) only says how many values a group has, and how far apart they are.
+    """
 
     records, part, independent = "qit", "bid", False
     stated = ("records",)
@@ -140,7 +144,7 @@ TOO_LARGE = "too many groups and values to be learnt from"
 
 
 def attack_poor_groups(learnt: AttackContext[PermutedView]) -> list[Finding]:
-    """Find the share of groups that are not (k,e)-anonymous: there must be none."""
+    """Find the share of the groups that are not (k,e)-anonymous; in a sound release there is none."""
     scene = learnt.scene
     number, held = scene.group_contents.groups, len(scene.unfine_groups)
     notes = (f"{held:,} groups are not (k,e)-anonymous",) if held else ()
@@ -148,7 +152,7 @@ def attack_poor_groups(learnt: AttackContext[PermutedView]) -> list[Finding]:
 
 
 def attack_exact_value(learnt: AttackContext[PermutedView]) -> list[Finding]:
-    """Find the belief in the commonest value of every record's group, and how often it is certain, or above 1/2."""
+    """Find the belief in the commonest value of every record's group, and how often it is certain or above 1/2."""
     scene = learnt.scene
     tally = scene.make_tally()
     for block in scene.blocks():
@@ -164,7 +168,7 @@ def attack_exact_value(learnt: AttackContext[PermutedView]) -> list[Finding]:
 
 
 def attack_near_value(learnt: AttackContext[PermutedView]) -> list[Finding]:
-    """Find the belief that a record's value lies within the distance of the best guess; by default e."""
+    """Find the belief that a record's value lies within a distance of the best guess; the distance is e by default."""
     view, scene = learnt.view, learnt.scene
     params = Permute.model_validate(view.manifest.parameters)
     try:
@@ -204,7 +208,7 @@ def farthest_within(units: list[int], width: int) -> list[int]:
 
 
 def fullest_windows(held: Contents, reach: list[int]) -> Ints:
-    """Return the records of every group in the window of values that holds most of them (B,)."""
+    """Return for each group the number of records in the window of values that holds most of them (B,)."""
     key = held.group * held.values + held.code  # ascends: contents lie by group and code
     last = np.searchsorted(key, held.group * held.values + np.array(reach)[held.code], side="right")
     running = np.append(0, np.cumsum(held.records))
@@ -214,7 +218,7 @@ def fullest_windows(held: Contents, reach: list[int]) -> Ints:
 
 
 def with_channel(adversary: Adversary[AttackView]) -> Adversary[PermutedView]:
-    """Return an adversary who learns from the channel, where the channel can be held."""
+    """Return an adversary who learns from the channel, or does not apply where the channel is too large."""
 
     def attack(learnt: AttackContext[PermutedView]) -> list[Finding]:
         return adversary.attack(learnt) if learnt.scene.is_small else [Finding(applies=False, notes=(TOO_LARGE,))]
@@ -241,7 +245,7 @@ DIFFERENCES_KNOW = "another release of the same people; subtracts and intersects
 
 
 def attack_together(releases: ReleaseSeries) -> list[Finding]:
-    """Find differences and intersections of groups (Definition 5), as an adversary finds them in the files."""
+    """Find differences and intersections of groups of two releases (Definition 5), from the published files alone."""
     checks = run_checks(releases.db, check_pairs(releases.db, releases.names, releases.manifests))
     failed = [check for check in checks if not check.ok]
     return [

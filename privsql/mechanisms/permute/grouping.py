@@ -61,7 +61,7 @@ def make_axis(units: Sequence[int], k: int, e: int) -> Axis:
 
 
 def find_ends(groups: Ints, ranks: Ints, number: int) -> tuple[Ints, Ints]:
-    """Return the lowest and the highest rank of each of so many groups, from group and rank of every record."""
+    """Return the lowest and the highest rank in each of ``number`` groups, given group and rank of every record."""
     low, high = np.full(number, np.iinfo(np.int64).max), np.full(number, -1)
     np.minimum.at(low, groups, ranks)
     np.maximum.at(high, groups, ranks)
@@ -147,7 +147,13 @@ LOCAL = Fraction(7, 4)  # a join may widen its own records by this factor
 
 @dataclass(frozen=True)
 class Spans:
-    """G groups of the last release: ranks of their ends and numbers of records."""
+    """G groups of the last release.
+
+    Attributes:
+        low: The rank of each group's least value (G,).
+        high: The rank of its largest value (G,).
+        records: Its number of records (G,).
+    """
 
     low: Ints
     high: Ints
@@ -156,7 +162,12 @@ class Spans:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """N distinct values among the new records: rising ranks and numbers of records."""
+    """N distinct values among the new records.
+
+    Attributes:
+        ranks: The rank of each value, rising (N,).
+        records: The number of new records with it (N,).
+    """
 
     ranks: Ints
     records: Ints
@@ -164,9 +175,14 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class Join:
-    """A segment of old groups and new values, and where groups of the new values alone would begin.
+    """A segment that joins old groups with new values.
 
-    ``added`` is the width that the join adds, ``price`` the width that it adds for every unit of (max - min) saved.
+    Attributes:
+        olds: The old groups.
+        news: The new values.
+        starts: Where groups of the new values alone would begin.
+        added: The width that the join adds.
+        price: The width that the join adds for every unit of (max - min) that it saves.
     """
 
     olds: slice
@@ -179,7 +195,15 @@ class Join:
 def find_costly_joins(
     axis: Axis, old: Spans, new: Arrivals, olds: Sequence[slice], news: Sequence[slice]
 ) -> Iterator[Join]:
-    """Yield the joins that are not kept; ``olds`` and ``news`` are the old groups and new values of every segment."""
+    """Yield the joins that are too costly to be kept.
+
+    Args:
+        axis: The sensitive values.
+        old: The groups of the last release.
+        new: The new values.
+        olds: The old groups of every segment.
+        news: The new values of every segment.
+    """
     costly, whole = [], 0
     for held, met in zip(olds, news, strict=True):
         widths = [axis.width(a, b) for a, b in zip(old.low[held].tolist(), old.high[held].tolist(), strict=True)]

@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GroupingHistory:
-    """Records (n) in rising order of the sensitive value, and their groups in m earlier releases, oldest first.
+    """Records with their groups in earlier releases.
 
-    A table only gains records, so a record of one release is in all later ones.
+    The n records are in rising order of the sensitive value. There are m earlier releases, oldest first. A table only
+    gains records, so a record of one release is in all later ones.
     """
 
     axis: Axis
@@ -87,16 +88,30 @@ def label_records(starts: Sequence[int], records: int) -> Ints:
 
 @dataclass(frozen=True)
 class Grouping:
-    """The new group of every old group (G,) and of every new value (N,), numbered by lowest, then highest value."""
+    """The next release's groups, numbered by lowest, then highest value.
+
+    Attributes:
+        old: The new group of every old group (G,).
+        new: The new group of every new value (N,).
+    """
 
     old: Ints
     new: Ints
 
 
 def group_nested(axis: Axis, old: Spans, new: Arrivals, *, restrained: bool = True) -> Grouping:
-    """Group the next release; if it is not ``restrained``, by the least sum (max - min) alone.
+    """Group the next release from groups of the last one and new values.
 
-    The new records as a whole must be fine: nobody can publish them otherwise.
+    The new records as a whole must be fine, because nobody can publish them otherwise.
+
+    Args:
+        axis: The sensitive values.
+        old: The groups of the last release.
+        new: The new values.
+        restrained: If True, joins that widen groups too much are taken apart; else only the sum of (max - min) counts.
+
+    Raises:
+        ValueError: The new records are not fine as a whole.
     """
     base = _disjoint_groups(old)
     held = Spans(old.low[base], old.high[base], old.records[base])
@@ -146,7 +161,10 @@ def group_nested(axis: Axis, old: Spans, new: Arrivals, *, restrained: bool = Tr
 
 
 def _disjoint_groups(old: Spans) -> Ints:
-    """Return groups with disjoint ranges that hold most records, rising: all, unless some were taken apart."""
+    """Return a set of groups with disjoint ranges that hold the most records, in rising order.
+
+    These are all groups, unless some were taken apart in an earlier release.
+    """
     order = np.lexsort((old.low, old.high))
     low, high = old.low[order], old.high[order]
     if (high[:-1] < low[1:]).all():
@@ -177,7 +195,10 @@ MOST = 400  # with more records it takes minutes
 
 
 def reapply(history: GroupingHistory) -> list[int] | None:
-    """Return the left ends of segments of least sum (max - min), then most groups, without a breach; None for none."""
+    """Return the left ends of segments that breach nothing, with the least sum of (max - min), then the most groups.
+
+    The result is None if there is no such partition.
+    """
     n = len(history.ranks)
     units = [history.axis.units[rank] for rank in history.ranks.tolist()]
     cost: list[tuple[int, int] | None] = [(0, 0)]
@@ -226,7 +247,11 @@ def is_safe(history: GroupingHistory, first: int, last: int) -> bool:
 
 @dataclass(frozen=True)
 class LeftEndBounds:
-    """Conditions of one release on j: j <= cap[i], not in (avoid[i], until[i]], not ``dead`` if no member follows."""
+    """What one earlier release demands of the left end j of a segment that ends at i.
+
+    The conditions are j <= cap[i], and j not in (avoid[i], until[i]]. If ``dead``[j], no member may follow j in the
+    segment.
+    """
 
     cap: Ints  # (n,)
     avoid: Ints  # (n,)
@@ -236,9 +261,15 @@ class LeftEndBounds:
 
 
 def left_end_bounds(axis: Axis, ranks: Ints, groups: Ints) -> LeftEndBounds:
-    """Return the bounds of one release; ``groups`` (n,) in sorted order, -1 for records that it does not hold. O(n).
+    """Return what one release demands of left ends, in O(n).
 
-    Raises ``ValueError`` if a group is no interval of the release's records.
+    Args:
+        axis: The sensitive values.
+        ranks: The ranks of the records in sorted order (n,).
+        groups: The group of each record in the release, -1 if it does not hold the record (n,).
+
+    Raises:
+        ValueError: A group is no interval of the release's records.
     """
     member = groups >= 0
     at, other = np.flatnonzero(member), np.flatnonzero(~member)
@@ -280,10 +311,11 @@ def _place_among_all(at: Ints, number: Ints, indices: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class Windows:
-    """The left ends that are allowed for every right end: pieces ``first[w]..last[w]`` of one level.
+    """The left ends that are allowed for every right end, as intervals of left ends of one level.
 
-    ``level`` (n,) is 0 for a left end that is good for all right ends. It is r + 1 if release r is the last one that
-    the left end can only serve before its next member. Pieces of right end i are ``at[i]..at[i+1]-1``.
+    ``level`` (n,) is 0 for a left end that is allowed for any right end. It is r + 1 if release r is the last one for
+    which the left end may only be used before the release's next member. The intervals of right end i are
+    ``at[i]..at[i+1]-1``; interval w is ``first[w]..last[w]``, numbered within its level.
     """
 
     level: Ints  # (n,)
@@ -294,7 +326,10 @@ class Windows:
 
 
 def allowed_windows(history: GroupingHistory) -> Windows:
-    """Return all allowed left ends of all right ends. O(m n) but for sorting what several releases forbid at once."""
+    """Return all allowed left ends of all right ends.
+
+    It takes O(m n), apart from sorting what several releases forbid together.
+    """
     release_bounds = [left_end_bounds(history.axis, history.ranks, groups) for groups in history.groups]
     cap = history.axis.left_ends(history.ranks)
     level = np.zeros(len(cap), dtype=np.int64)
@@ -326,7 +361,7 @@ def allowed_windows(history: GroupingHistory) -> Windows:
 
 
 def _allowed_pieces(cap: Ints, release_bounds: list[LeftEndBounds]) -> tuple[Ints, Ints, Ints]:
-    """Return (right end, first, last) of the intervals of 0..cap that no release forbids, by right end."""
+    """Return the intervals of 0..cap that no release forbids, as arrays (right end, first, last), by right end."""
     n = len(cap)
     open_ends = np.flatnonzero(cap >= 0)
     none = np.full(len(open_ends), -1)
@@ -352,9 +387,9 @@ BLOCK = 64
 
 
 class RangeMinimum:
-    """The minimum over any range of numbers that are appended one by one.
+    """The minimum over any range of a list of numbers that grows by appending.
 
-    A prefix costs one step, any other range a few slices.
+    A prefix takes one step, any other range a few slices.
     """
 
     def __init__(self) -> None:
@@ -364,7 +399,7 @@ class RangeMinimum:
         self.large: list[int] = []
 
     def append(self, value: int) -> None:
-        """Add a number at the end."""
+        """Append a number."""
         self.values.append(value)
         self.prefixes.append(min(value, self.prefixes[-1]) if self.prefixes else value)
         if not len(self.values) % BLOCK:
@@ -373,7 +408,7 @@ class RangeMinimum:
                 self.large.append(min(self.blocks[-BLOCK:]))
 
     def least_between(self, first: int, last: int) -> int:
-        """Return the least of numbers ``first..last``; the range is not empty."""
+        """Return the least of the numbers ``first..last``; the range must not be empty."""
         if first == 0:
             return self.prefixes[last]
         a, b = -(-first // BLOCK), (last + 1) // BLOCK
@@ -387,11 +422,14 @@ class RangeMinimum:
 
 
 def group_exactly(history: GroupingHistory) -> list[int] | None:
-    """Return the left ends of segments of least sum (max - min), then most groups, without a breach; None for none.
+    """Return the left ends of segments that breach nothing, with the least sum of (max - min), then the most groups.
 
-    The same as ``reapply`` against all releases: every segment is fine, and with every group of every earlier release
-    both differences and the intersection are empty or fine. The optimum is that of the given order of equal values.
-    Raises ``ValueError`` if groups of an earlier release are no intervals of its records.
+    The result equals that of ``reapply`` against all releases, and is None if there is no partition. Every segment is
+    fine. With every group of every earlier release, both differences and the intersection are empty or fine. The
+    optimum is that of the given order of equal values.
+
+    Raises:
+        ValueError: A group of an earlier release is no interval of its records.
     """
     allowed = allowed_windows(history)
     units = history.axis.units

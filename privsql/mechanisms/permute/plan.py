@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MeasuredAxis:
-    """The axis of a source, and the way back from its integers: one of them is ``unit``."""
+    """The axis of a source's sensitive values, with the way back from its integers: a step is ``unit``."""
 
     axis: Axis
     scale: Scale
@@ -53,7 +53,11 @@ class MeasuredAxis:
 
 
 def measure_axis(db: Relations, source: Records, k: int, e: Extent) -> MeasuredAxis:
-    """Put the distinct sensitive values of a source on their axis; ``UsageError`` for values without a place there."""
+    """Put the distinct sensitive values of a source on their axis.
+
+    Raises:
+        UsageError: A value has no place on an axis, such as NULL.
+    """
     scale = find_scale(source.roles.sensitive, e)
     holes: Holes = {"domain": temp_table("domain"), "value": column(source.roles.sa_keys[0])}
     values = db.arrow(fill("permute/axis", holes))["value"].combine_chunks()
@@ -67,7 +71,7 @@ def measure_axis(db: Relations, source: Records, k: int, e: Extent) -> MeasuredA
 
 
 def find_optimum(measured: MeasuredAxis, source: Records, params: Permute) -> list[int]:
-    """Return the ranks at which groups of the static optimum begin; ``InfeasibleError`` if there is none."""
+    """Return the ranks at which the groups of the static optimum begin; raise ``InfeasibleError`` if there is none."""
     starts = static_optimum(measured.axis)
     if starts:
         return starts
@@ -81,7 +85,10 @@ def find_optimum(measured: MeasuredAxis, source: Records, params: Permute) -> li
 
 
 def group_records(db: Relations, measured: MeasuredAxis, source: Records, params: Permute) -> tuple[Ints, Ints]:
-    """Return value and group of every record (n,), by rising value; the group is -1 for records that are held back."""
+    """Return the value and the group of every record (n,), by rising value.
+
+    The group is -1 if the record is held back.
+    """
     if params.algorithm == "cells":
         return group_cells(db, source, measured.axis, params)
     codes = np.repeat(np.arange(len(source.counts), dtype=np.int64), source.counts)
@@ -100,7 +107,7 @@ def group_records(db: Relations, measured: MeasuredAxis, source: Records, params
 
 
 def plan_release(db: Relations, source: Records, params: Permute) -> GroupFacts:
-    """Return the facts of the next release: of the static optimum, if it is the first one."""
+    """Return the facts of the next release; for a first release they are those of the static optimum."""
     measured = measure_axis(db, source, params.k, params.e)
     starts = find_optimum(measured, source, params)
     if source.history.releases or params.algorithm == "cells":
@@ -112,9 +119,13 @@ def plan_release(db: Relations, source: Records, params: Permute) -> GroupFacts:
 
 
 def state_release(measured: MeasuredAxis, codes: Ints, groups: Ints, labels: Sequence[str] = ()) -> PermuteFacts:
-    """Return the facts of a release from value and group of every record, -1 if it is held back.
+    """Return the facts of a release.
 
-    With ``labels`` of the values, the facts list the groups, as a plan does.
+    Args:
+        measured: The axis.
+        codes: The value of every record (n,).
+        groups: The group of every record, -1 if it is held back (n,).
+        labels: The texts of the values. If they are given, the facts list the groups, as a plan does.
     """
     published = groups >= 0
     held = int((~published).sum())
@@ -125,7 +136,7 @@ def state_release(measured: MeasuredAxis, codes: Ints, groups: Ints, labels: Seq
 def _state_groups(
     measured: MeasuredAxis, codes: Ints, groups: Ints, counts: Sequence[int] | None, labels: Sequence[str]
 ) -> GroupFacts:
-    """Return groups and widths; each entry stands for one record, or for as many as ``counts`` says."""
+    """Return the facts of groups and their widths; each entry stands for one record, or for ``counts`` records."""
     number = int(groups.max()) + 1
     low, high = find_ends(groups, codes, number)
     sizes = np.bincount(groups, weights=counts, minlength=number)
@@ -241,7 +252,15 @@ def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
 
 
 def _hidden_variance(values: Floats, counts: Ints, starts: Sequence[int] | None) -> float:
-    """Return the share of the variance of values (m,) of so many records that lies within groups; 1 without groups."""
+    """Return the share of the variance of the sensitive values that lies within groups.
+
+    It is 1 if there are no groups.
+
+    Args:
+        values: The distinct values, rising (m,).
+        counts: The records of each value (m,).
+        starts: The ranks at which groups begin; None for no groups.
+    """
     centred = values - np.average(values, weights=counts)
     whole = float(counts @ centred**2)
     if not starts or not whole:
@@ -251,13 +270,13 @@ def _hidden_variance(values: Floats, counts: Ints, starts: Sequence[int] | None)
 
 
 def _describe_levels(values: Floats, counts: Numbers, low: Floats, high: Floats, sizes: Numbers) -> str:
-    """Return how many values are known nearly, and how many of the top tenth are known to be of it.
+    """Describe for how many records the value is nearly known, and how many of the top tenth are known to be in it.
 
     Args:
-        values: The different values in ascending order (m,).
-        counts: The records of each (m,).
+        values: The distinct values in ascending order (m,).
+        counts: The records of each value (m,).
         low: The least value of each group (g,).
-        high: The largest one (g,).
+        high: The largest value of each group (g,).
         sizes: The records of each group (g,).
     """
     known = float(sizes[high - low <= NEAR * np.maximum(low, 0)].sum() / sizes.sum())

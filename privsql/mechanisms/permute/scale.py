@@ -62,7 +62,11 @@ class Scale:
 
 
 def find_scale(fields: Sequence[Field], e: Extent) -> Scale:
-    """Return the scale of the sensitive column; ``UsageError`` if it has none, or ``e`` is not in its unit."""
+    """Return the scale of the sensitive column.
+
+    Raises:
+        UsageError: The type has no scale, ``e`` is not in its unit, or there are several sensitive columns.
+    """
     if len(fields) != 1:
         raise UsageError(f"columns {', '.join(f.name for f in fields)}: (k,e)-anonymity has one sensitive column")
     field = fields[0]
@@ -96,7 +100,14 @@ MANTISSA = 53
 
 
 def on_axis(values: pa.Array, scale: Scale, e: Extent) -> tuple[list[int], int, Fraction]:
-    """Return values as exact integers in a common unit, ``e`` in that unit, rounded up, and the unit itself."""
+    """Convert values to exact integers in a common unit.
+
+    Returns:
+        The integers, ``e`` in that unit, rounded up, and the unit itself.
+
+    Raises:
+        UsageError: A value is NaN or infinite.
+    """
     name = scale.field.name
     if scale.step is None:
         array = as_doubles(values)
@@ -119,9 +130,9 @@ def on_axis(values: pa.Array, scale: Scale, e: Extent) -> tuple[list[int], int, 
 
 
 def as_integers(values: NDArray[np.float64], e: Fraction) -> tuple[list[int], int]:
-    """Return finite doubles as integers in a common power of two, and ``e``, rounded up to a double, in the same unit.
+    """Convert finite doubles to integers in units of a common power of two; ``e`` is first rounded up to a double.
 
-    A double is the binary fraction that it is; nothing is rounded, so max - min >= e means just that.
+    A double is a binary fraction, so nothing else is rounded, and max - min >= e is compared exactly.
     """
     mantissas, exponents = np.frexp(np.append(values, float_above(e)))
     whole_mantissas = np.ldexp(mantissas, MANTISSA).astype(np.int64)
@@ -147,7 +158,7 @@ def float_above(e: Fraction) -> float:
 
 
 def width_expression(field: Field, low: exp.Expr, high: exp.Expr) -> exp.Expr:
-    """Return high - low in SQL, exact, in steps of the type; for floats as the engine rounds it."""
+    """Return SQL for high - low in steps of the type, which is exact; for floats it is rounded as the engine does."""
     if field.type in FLOATS:
         return exp.Sub(this=exp.cast(high, "DOUBLE"), expression=exp.cast(low, "DOUBLE"))
     decimal = DECIMAL.fullmatch(field.type)
@@ -158,7 +169,7 @@ def width_expression(field: Field, low: exp.Expr, high: exp.Expr) -> exp.Expr:
 
 
 def _time_as_integer(field: Field, moment: exp.Expr) -> exp.Expr:
-    """Return a point in time as an integer: days, or the type's fractions of a second."""
+    """Return SQL for a point in time as an integer: days, or the type's fractions of a second."""
     if field.type == "DATE":
         epoch = exp.cast(exp.Literal.string("1970-01-01"), "DATE")
         return exp.paren(exp.Sub(this=moment.copy(), expression=epoch))
@@ -167,10 +178,10 @@ def _time_as_integer(field: Field, moment: exp.Expr) -> exp.Expr:
 
 
 def narrow_condition(field: Field, e: Extent, low: exp.Expr, high: exp.Expr) -> exp.Expr:
-    """Return whether high - low < e, in exact SQL.
+    """Return exact SQL for the condition high - low < e.
 
-    Doubles: with s = fl(high - low), s <> e decides, for rounding is monotone; if s = e, the error of the
-    subtraction, which is itself a double (Dekker), does.
+    For doubles, let s = fl(high - low). If s <> e, comparing s decides, because rounding is monotone. If s = e, the
+    error of the subtraction decides, which is itself a double (Dekker).
     """
     scale = _scale_of_type(field)
     if scale.step is None:

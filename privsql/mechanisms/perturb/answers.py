@@ -58,7 +58,7 @@ BASELINE_FORMULA = (
 def estimate_baseline(
     question: ReleaseQuestion, observed: RecordSets, public: PublicParameters, confidence: float
 ) -> list[Estimate]:
-    """Return the rows of an answer, one for each group that can have records."""
+    """Return the estimates of an answer by equation 7, one for each group that can have records."""
     outputs, functionals = choose_functionals(question, observed, len(public.protected))
     if not observed.keys or not outputs:
         return empty_estimates(question.query)
@@ -75,13 +75,16 @@ def estimate_baseline(
 
 
 def estimate_subtable(observed: Floats, wanted: Floats, p: float, q: float) -> tuple[Floats, Floats, Floats]:
-    """Return f*, its variance, and the number s of values that are asked for in this sub-table, each (G, F).
+    """Estimate counts in one sub-table by equation 7.
 
     Args:
         observed: The records of each set in each cell of the sub-table (G, c).
         wanted: Whether a functional counts the value of a cell (c, F), or (G, c, F) by set.
         p: The retention probability of the sub-table.
         q: Its replacement probability.
+
+    Returns:
+        The estimate f*, its variance, and the number s of values that are asked for in this sub-table, each (G, F).
     """
     result = np.asarray(np.einsum("gc,gcf->gf", observed, np.broadcast_to(wanted, (len(observed), *wanted.shape[-2:]))))
     totals = observed.sum(axis=1)[:, None]
@@ -122,7 +125,7 @@ class RandomizeAnswers(answer.Answers):
 
     @cached_property
     def _learned_prior(self) -> TaughtPrior | None:
-        """Return the prior that the release teaches; None if it is too large to be read as a whole."""
+        """Return the prior that the release itself teaches; None if the release is too large to be read as a whole."""
         records = self._manifest.published_records
         if records > MOST_RECORDS or not can_teach(self.channel, records):
             return None
@@ -166,7 +169,7 @@ class RandomizeAnswers(answer.Answers):
         return estimate.estimate_rows(question, observed, confidence)
 
     def _observation_query(self, query: CountQuery) -> exp.Query:
-        """Return the statement that reads perturbed values where the condition on quasi-identifiers holds."""
+        """Return the query for the perturbed values of the records that meet the condition on quasi-identifiers."""
         roles = self._roles
         holes: Holes = {
             "perturbed": query.join_lookups(table("perturbed")),
@@ -179,7 +182,7 @@ class RandomizeAnswers(answer.Answers):
         return fill("randomize/observed", holes | observation_holes(query))
 
     def _cells_query(self) -> exp.Subquery:
-        """Return the cells with their sub-tables and values."""
+        """Return the query for the cells, with their sub-tables and values."""
         roles = self._roles
         values = exp.select(*roles.by_sa.select_columns("code"), *roles.sa_in()).from_(table("privsql_values"))
         cells = exp.select(column("cell", "d"), column("sub_table", "d"), *roles.sa_columns("v"))

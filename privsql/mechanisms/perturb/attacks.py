@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class PerturbedView(AttackView):
-    """The perturbed table, and the public parameters of its sub-tables."""
+    """The perturbed table and the public parameters of its sub-tables, as adversaries see them."""
 
     records, part, independent = "perturbed", "sub_table", True
     stated = ("protected",)
@@ -35,7 +35,7 @@ class PerturbedView(AttackView):
         return list(self.roles.sa_keys)
 
     def excess_share(self) -> float:
-        """Return the share of records in sub-tables whose stated parameters allow a posterior above rho2."""
+        """Return the share of the records whose sub-table has stated parameters that allow a posterior above rho2."""
         rho2 = Fraction(self.given.manifest.parameters["rho2"])
         result = []
         for row in self.read_table("privsql_subtables").to_pylist():
@@ -46,11 +46,14 @@ class PerturbedView(AttackView):
         return float(np.isin(self.record_parts, result).mean())
 
     def canonical_orders(self) -> dict[str, tuple[exp.Table, list[str]]]:
-        """Return the order of the perturbed table; there is no sensitive table."""
+        """Return the columns by which the perturbed table is sorted; there is no sensitive table."""
         return {self.records: (temp_table("a_records"), ["part", *self.roles.qi_keys, *self.roles.sa_keys])}
 
     def _attacked_filter(self) -> exp.Expr:
-        """Choose every k-th record as stored: a sample has its share of each sub-table and quasi-identifier."""
+        """Return the condition that chooses a sample: every k-th record as stored.
+
+        Such a sample has its share of each sub-table and quasi-identifier.
+        """
         records, sample, name = self.given.manifest.published_records, self.given.sample, self.name_relation("chosen")
         if sample is None or sample >= records:
             return exp.true()
@@ -59,7 +62,11 @@ class PerturbedView(AttackView):
 
     @cached_property
     def record_cells(self) -> Ints:
-        """Return the cell of every record: the number of its sub-table and perturbed value (n,)."""
+        """Return the cell of every record (n,), which is the number of its pair of sub-table and perturbed value.
+
+        Raises:
+            GuaranteeError: A perturbed value is outside of its sub-table's stated domain.
+        """
         domains = exp.select("*").from_(table("privsql_domains", self.given.database)).subquery()
         stated: Holes = {"domains": domains, "values": temp_table("a_values"), "sa": self.roles.sa_columns("v")}
         self.db.create_view("a_cells", fill("randomize/cells_stated", stated))
@@ -72,7 +79,7 @@ class PerturbedView(AttackView):
 
     @cached_property
     def public_parameters(self) -> PublicParameters:
-        """Return the parameters with the records of each cell; those of a sample are scaled up."""
+        """Return the public parameters with the records of each cell; the records of a sample are scaled up."""
         subtables, domains = (table(name, self.given.database) for name in ("privsql_subtables", "privsql_domains"))
         stated = read_public(self.db, subtables, domains, temp_table("a_values"))
         totals = np.bincount(self.record_cells, minlength=len(stated.sub_tables)).astype(np.float64)
@@ -81,19 +88,19 @@ class PerturbedView(AttackView):
 
     @cached_property
     def bounds(self) -> Floats:
-        """Return rho2 for protected values, 1 for the others (m,)."""
+        """Return the bound of the belief in each value (m,): rho2 for protected values, 1 for the others."""
         return np.where(self.public_parameters.protected, float(Fraction(self.given.manifest.parameters["rho2"])), 1.0)
 
     @cached_property
     def shares(self) -> Floats:
-        """Estimate the frequencies of the values (m,), which are not published."""
+        """Return estimated frequencies of the values (m,); the true ones are not published."""
         records = self.public_parameters.by_value(self.public_parameters.estimated[0])
         return np.asarray(records / records.sum())
 
     def blocks(self) -> Iterator[Block]:
-        """Yield records of one sub-table each. The prior is c_jx P_j(x, y) over its sum, with estimated c.
+        """Yield blocks of records of one sub-table each, with the priors c_jx P_j(x, y) divided by their sum.
 
-        No value excludes another's.
+        The c_jx are estimated. No value of a record excludes another record's.
         """
         order, public = np.argsort(self.record_cells, kind="stable"), self.public_parameters
         counts = np.bincount(public.sub_tables[self.record_cells], minlength=len(public.records))
@@ -112,11 +119,11 @@ class PerturbedView(AttackView):
 
     @property
     def channel(self) -> Channel:
-        """Return the stacked perturbation matrices."""
+        """Return the channel from values to cells, made of the perturbation matrices of all sub-tables."""
         return self.public_parameters.channel
 
     def observe_levels(self, level: Ints) -> Floats:
-        """Count the records of every cell with each level (levels, cells)."""
+        """Return how many records with each level of a column lie in each cell (levels, cells)."""
         return count_levels(level, self.record_cells, len(self.public_parameters.sub_tables))
 
 

@@ -57,7 +57,10 @@ LARGEST = 2**31 - 1  # a flow holds no more records
 
 
 def improbable_cells(public: PublicParameters) -> list[str]:
-    """Return the cells that no admissible true count explains, at ``SIGNIFICANCE`` over all cells."""
+    """Return the cells whose published count is improbable for every admissible true count.
+
+    The tests have the significance ``SIGNIFICANCE`` over all cells together.
+    """
     records = public.records[public.sub_tables].astype(np.float64)
     p, q = public.retention[public.sub_tables], public.replacement[public.sub_tables]
     level = SIGNIFICANCE / (2 * len(records))
@@ -73,9 +76,10 @@ def improbable_cells(public: PublicParameters) -> list[str]:
 
 
 def is_possible(public: PublicParameters, counts: Ints) -> bool:
-    """Return whether values with ``counts`` (m,) records can be spread over the sub-tables as stated.
+    """Return whether values with ``counts`` records (m,) can be spread over the sub-tables as the release states.
 
-    Every cell holds at least 1 record, and at most rho1_j |T_j| if its value is protected: an integral flow decides.
+    Every cell must hold at least 1 record, and at most rho1_j |T_j| if its value is protected. The question is answered
+    by an integral flow.
     """
     if int(counts.sum()) != int(public.records.sum()) or int(counts.sum()) > LARGEST:
         return False
@@ -89,7 +93,7 @@ def is_possible(public: PublicParameters, counts: Ints) -> bool:
 
 
 def deviation_p_value(public: PublicParameters, published: Floats, truth: Floats) -> float | None:
-    """Test a set of records against the source; return the two-sided p-value.
+    """Test whether published records of a set agree with the source.
 
     Args:
         public: The stated parameters.
@@ -97,7 +101,7 @@ def deviation_p_value(public: PublicParameters, published: Floats, truth: Floats
         truth: The records of the set with each value in the source (m,).
 
     Returns:
-        None if a value has too few records for the test, or too few that change.
+        The two-sided p-value. None if a value has too few records for the test, or if too few records change.
     """
     p, q = public.retention[public.sub_tables], public.replacement[public.sub_tables]
     totals = np.bincount(public.sub_tables, published, minlength=len(public.records)).astype(np.float64)
@@ -164,7 +168,7 @@ def release_checks(release: PerturbedRelease) -> list[Check]:
 
 
 def posterior_bounds(release: PerturbedRelease) -> list[VerifiedBound]:
-    """Return the bound of belief in each protected value, and the belief that its largest stated prior allows."""
+    """Return for each protected value its bound rho2, and the highest posterior under its stated largest prior."""
     (_, rho2), stated = release.params.odds_bounds, _read_public(release)
     rows = _read_exact_parameters(release.db)
     highest = {j: gamma * rho1 / (gamma * rho1 + 1 - rho1) for j, _, _, rho1, gamma in rows}
@@ -198,7 +202,11 @@ def source_checks(release: PerturbedRelease, source: Records, params: Randomize)
 
 
 def _read_exact_parameters(db: Relations) -> list[tuple[int, int, int, Fraction, Fraction]]:
-    """Read (j, |T_j|, m_j, rho1_j, gamma_j) of each sub-table; ``UsageError`` if one is missing or no fraction."""
+    """Read (j, |T_j|, m_j, rho1_j, gamma_j) of each sub-table in exact fractions.
+
+    Raises:
+        UsageError: A number is missing, or is no fraction.
+    """
     listed = exp.select("sub_table", "records", "size", *FRACTIONS).from_(temp_table("v_subtables"))
     rows = db.rows(listed.order_by("sub_table"))
     if any(part is None for row in rows for part in row) or any(row[4] <= 0 or row[6] <= 0 for row in rows):
@@ -208,10 +216,10 @@ def _read_exact_parameters(db: Relations) -> list[tuple[int, int, int, Fraction,
 
 
 def _excessive_posteriors(release: PerturbedRelease) -> list[str]:
-    """Return the sub-tables in which the stated largest prior of a protected value gets a posterior above rho2.
+    """Return the sub-tables in which a protected value with the stated largest prior gets a posterior above rho2.
 
-    Posterior of x after Y = x: gamma f/(gamma f + 1 - f), increasing in f, so f = rho1_j is the worst prior; any other
-    y gives less. The amplification bound gamma_j <= rho2 (1 - rho1_j)/(rho1_j (1 - rho2)) says the same.
+    The posterior of x after Y = x is gamma f/(gamma f + 1 - f). It increases in f, so f = rho1_j is the worst prior,
+    and any other y gives less. The amplification bound gamma_j <= rho2 (1 - rho1_j)/(rho1_j (1 - rho2)) says the same.
     """
     (_, rho2), wrong = release.params.odds_bounds, []
     for j, records, _, rho1, gamma in _read_exact_parameters(release.db):
@@ -225,14 +233,14 @@ def _excessive_posteriors(release: PerturbedRelease) -> list[str]:
 
 
 def _read_public(release: PerturbedRelease, condition: exp.Expr | None = None) -> PublicParameters:
-    """Read the parameters with the published records of every cell, or with those that meet a condition."""
+    """Read the public parameters with the published records of every cell; a condition restricts these records."""
     counted = release.fill_query("verify/cell_counts", condition=condition or exp.true(), same_value="p c")
     stated = read_public(release.db, *map(release.view, ("subtables", "domains", "values")))
     return stated.with_totals(release.db.arrow(counted))
 
 
 def _wrong_claims(release: PerturbedRelease) -> list[str]:
-    """Return what is wrong in the manifest's records, number of sub-tables, bound, retention and skew."""
+    """Return which of the manifest's claims on records, sub-tables, bound, retention and skew are wrong."""
     facts, params, rows = release.facts, release.params, _read_exact_parameters(release.db)
     _read_public(release)  # what follows divides by these numbers
     n = sum(records for _, records, _, _, _ in rows)
@@ -263,7 +271,7 @@ def _wrong_partition(source: Records, params: Randomize, release: PerturbedRelea
 
 
 def _wrong_whole_table(source: Records, params: Randomize, release: PerturbedRelease) -> list[str]:
-    """Compare what the facts state of uniform perturbation of the whole table with the source's counts."""
+    """Compare the stated figures of uniform perturbation of the whole table with those that follow from the source."""
     n, m = sum(source.counts), len(source.counts)
     least, rho2 = params.odds_bounds
     largest = max((Fraction(o, n) for o in source.counts if Fraction(o, n) <= least), default=Fraction(0))

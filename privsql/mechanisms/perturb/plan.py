@@ -51,10 +51,15 @@ GRID = 2**20  # an amplification whose own terms are too long is rounded down to
 
 @dataclass(frozen=True)
 class PartitionProblem:
-    """The records of each value, ``counts`` (m,), which are to be put into sub-tables.
+    """The records that are to be put into sub-tables.
 
-    ``protected`` (m,) marks the values of SA', whose posterior stays within ``rho2``. ``declared`` is rho1 of the whole
-    table if gamma follows from that and not from the largest protected frequency.
+    Attributes:
+        counts: The records of each value (m,).
+        protected: Which values are in SA', so that their posterior stays within ``rho2`` (m,).
+        rho2: The highest posterior of a protected value.
+        delta: The probability with which the error bound may be exceeded.
+        declared: rho1 of the whole table, if gamma follows from that; None if it follows from the largest protected
+            frequency.
     """
 
     counts: Ints
@@ -85,15 +90,15 @@ class PartitionProblem:
         return np.asarray(np.where(room > 0, cost, np.inf))
 
     def _posterior_room(self, sizes: Ints, highest: Ints) -> Floats:
-        """Return (rho2 - rho1_j) |T_j|; 0 where doubles can't tell that it is positive."""
+        """Return (rho2 - rho1_j) |T_j|; it is 0 if doubles can't tell whether it is positive."""
         room = float(self.rho2) * sizes - highest
         return np.asarray(np.where(room > CLOSE * sizes, room, 0.0))
 
     def costs_of(self, parts: Ints) -> Floats:
-        """Return two costs (k, 2) of each sub-table, by its counts ``parts`` (k, m).
+        """Return two costs of each sub-table (k, 2), given its counts ``parts`` (k, m).
 
-        The first is the error bound (|T_j|/n) eps_j, the second the variance of equation 7 summed over the values. For
-        small frequencies that is |T_j| m_j q (1 - q)/p^2 / n^2 = |T_j| m_j (m_j - 2 + gamma)/(gamma - 1)^2 / n^2.
+        The first is the error bound (|T_j|/n) eps_j. The second is the variance of equation 7, summed over the values.
+        For small frequencies that is |T_j| m_j q (1 - q)/p^2 / n^2 = |T_j| m_j (m_j - 2 + gamma)/(gamma - 1)^2 / n^2.
         """
         sizes, domains = parts.sum(axis=1), (parts > 0).sum(axis=1)
         highest = np.where(self.protected, parts, 0).max(axis=1, initial=0)
@@ -167,11 +172,15 @@ class SubTable:
 
 @dataclass(frozen=True)
 class Partition:
-    """The sub-tables of a table: ``parts`` (k, m) are the records of every value in each of them.
+    """A partition of a table into k sub-tables, each of which unites some of t initial groups.
 
-    They unite ``groups`` initial groups; ``united`` has those of each sub-table (t_j, m), and ``labels`` (t,) the
-    sub-table of each group; both are empty for the whole table. ``optimal`` is True if no union of the initial groups
-    has a smaller ``bound``.
+    Attributes:
+        parts: The records of every value in each sub-table (k, m).
+        bound: The error bound.
+        groups: The number of initial groups.
+        optimal: Whether no union of the initial groups has a smaller ``bound``.
+        united: The groups of each sub-table, as arrays (t_j, m); empty for the whole table.
+        labels: The sub-table of each group (t,); empty for the whole table.
     """
 
     parts: Ints
@@ -183,7 +192,7 @@ class Partition:
 
 
 def amplification(rho1: Fraction, rho2: Fraction) -> Fraction:
-    """Return the largest gamma with which a prior of at most rho1 gives a posterior of at most rho2 (equation 6)."""
+    """Return the largest gamma for which a prior of at most rho1 leads to a posterior of at most rho2 (equation 6)."""
     return rho2 * (1 - rho1) / (rho1 * (1 - rho2))
 
 
@@ -219,9 +228,9 @@ def make_subtable(problem: PartitionProblem, part: Ints) -> SubTable:
 
 
 def initial_groups(counts: Ints, protected: Mask) -> Ints:
-    """Return groups (t, m) that add up to ``counts`` (m,); equal counts are taken in the order of the values.
+    """Divide ``counts`` into groups (t, m); equal counts are taken in the order of the values.
 
-    The records of protected values are balanced first. The others are spread over the groups g_j of these, in
+    The records of protected values are balanced first. The others are spread over the groups g_j of these in
     proportion: floor(|g_j|/|T'| |T''|) to each, the most frequent values first, and the residue to the last group.
     """
     inner = np.where(protected, counts, 0)
@@ -242,7 +251,10 @@ def initial_groups(counts: Ints, protected: Mask) -> Ints:
 
 
 def balanced_groups(counts: Ints, theta: int) -> Ints:
-    """Return theta-balanced groups (t, m): no value has more than 1/theta of a group, or of what is left after it."""
+    """Divide counts into theta-balanced groups (t, m).
+
+    No value has more than 1/theta of a group, or of what is left after the group.
+    """
     left, groups = counts.copy(), []
     while left.any():
         order = np.argsort(-left, kind="stable")
@@ -257,10 +269,10 @@ def balanced_groups(counts: Ints, theta: int) -> Ints:
 
 
 def _group_height(frequencies: Ints, total: int, theta: int) -> int:
-    """Return the most records h of each of the theta most frequent values that leave a theta-balanced rest.
+    """Return h, how many records a group can take of each of the theta most frequent values at most.
 
-    With sigma(v) = total/theta - max(mu_1 - v, mu_(theta+1)), in integers: h = mu_theta if sigma(mu_theta) >= mu_theta,
-    else floor(total/theta - mu_(theta+1)).
+    What is left must be theta-balanced. With sigma(v) = total/theta - max(mu_1 - v, mu_(theta+1)), in integers: h =
+    mu_theta if sigma(mu_theta) >= mu_theta, else floor(total/theta - mu_(theta+1)).
 
     Args:
         frequencies: mu_1 >= .. >= mu_(theta+1).
@@ -291,13 +303,18 @@ Labels = np.ndarray[tuple[int], np.dtype[np.int64]]  # (t,) the sub-table of eve
 
 @dataclass(frozen=True)
 class Goal:
-    """The cost that a search makes small: column 0 (bound) or 1 (variance); the bound stays within ``most``."""
+    """What a search minimizes.
+
+    Attributes:
+        column: The cost that is minimized: 0 for the error bound, 1 for the variance.
+        most: The error bound must not exceed this.
+    """
 
     column: int
     most: float = np.inf
 
     def best_change(self, changes: Floats, total: Floats) -> int | None:
-        """Return the row of ``changes`` (k, 2) that lowers the cost ``total`` (2,) most, or None if none does."""
+        """Return the row of ``changes`` (k, 2) that lowers the cost ``total`` (2,) most; None if none lowers it."""
         allowed = total[0] + changes[:, 0] <= self.most
         gains = np.where(allowed, changes[:, self.column], np.inf)
         at = int(np.argmin(gains))
@@ -308,13 +325,13 @@ BOUND = Goal(0)
 
 
 def merge_groups(problem: PartitionProblem, groups: Ints, objective: str = "bound") -> tuple[Labels, bool]:
-    """Search the union of groups (t, m) that is best for an objective.
+    """Search for the union of groups (t, m) into sub-tables that is best for an objective.
 
-    ``bound`` takes the smallest bound that is found. ``error`` takes the smallest expected squared error among
-    partitions whose bound exceeds neither that of the paper's procedure nor that of the whole table.
+    Objective ``bound`` takes the smallest error bound that is found. ``error`` takes the smallest expected squared
+    error among partitions whose bound exceeds neither that of the paper's procedure nor that of the whole table.
 
     Returns:
-        The sub-table of every group, and whether no union of groups has a smaller bound.
+        The sub-table of every group (t,), and whether it is certain that no union of groups has a smaller bound.
     """
     paper = best_runs(problem, groups, paper_order(groups))
     whole = np.zeros(len(groups), dtype=np.int64)
@@ -344,14 +361,14 @@ def partition_bound(problem: PartitionProblem, groups: Ints, labels: Labels) -> 
 
 
 def unite_groups(groups: Ints, labels: Labels) -> Ints:
-    """Return the counts (k, m) of the sub-tables."""
+    """Return the counts of the sub-tables (k, m) that ``labels`` (t,) make of the groups (t, m)."""
     parts = np.zeros((int(labels.max()) + 1, groups.shape[1]), dtype=np.int64)
     np.add.at(parts, labels, groups)
     return parts
 
 
 def group_orders(groups: Ints) -> Iterator[Ints]:
-    """Yield orders of the groups in which neighbours share values; they are as cheap as the paper's."""
+    """Yield orders of the groups in which neighbours share values; they cost as little time as the paper's order."""
     held = groups > 0
     yield np.arange(len(groups))
     values = np.arange(groups.shape[1])
@@ -379,9 +396,10 @@ def paper_order(groups: Ints) -> Ints:
 
 
 def best_runs(problem: PartitionProblem, groups: Ints, order: Ints) -> Labels:
-    """Find the best sub-tables that are runs of neighbours in ``order`` (t,): dynamic program (equation 14), O(t^2).
+    """Find the best sub-tables that are runs of neighbours in ``order`` (t,).
 
-    For every start of a run its counts, size and largest protected count grow with the end of the run.
+    It is the paper's dynamic program (equation 14) and takes O(t^2). For every start of a run its counts, size and
+    largest protected count are updated as the end of the run moves on.
     """
     t, m = groups.shape
     counts = np.zeros((t, m), dtype=np.int64)  # of the run from each start
@@ -410,9 +428,10 @@ def best_runs(problem: PartitionProblem, groups: Ints, order: Ints) -> Labels:
 
 
 def best_unions(problem: PartitionProblem, groups: Ints) -> Labels:
-    """Find the best unions of at most ``MOST_EXACT`` groups: over all sets S, best(S) = min cost(U) + best(S - U).
+    """Find the unions of at most ``MOST_EXACT`` groups with the smallest bound, over all partitions.
 
-    U holds the last group of S, so every partition is looked at once: 3^t/2 pairs in all.
+    For every set S of groups, best(S) = min over U of cost(U) + best(S - U). U holds the last group of S, so every
+    partition is looked at once, which makes 3^t/2 pairs in all.
     """
     t = len(groups)
     sets = np.arange(2**t)
@@ -434,7 +453,7 @@ def best_unions(problem: PartitionProblem, groups: Ints) -> Labels:
 
 
 def improve_labels(problem: PartitionProblem, groups: Ints, labels: Labels, goal: Goal = BOUND) -> Labels:
-    """Move single groups to other sub-tables, or to new ones, and join sub-tables, while that serves the goal."""
+    """Improve a partition by moving single groups and by joining sub-tables, until nothing serves the goal any more."""
     labels, work, better = labels.copy(), 0, True
     while better and work < MOST_WORK:
         better = False
@@ -461,7 +480,15 @@ def improve_labels(problem: PartitionProblem, groups: Ints, labels: Labels, goal
 
 
 def _best_move(problem: PartitionProblem, parts: Ints, group: Ints, current: int, goal: Goal) -> int | None:
-    """Return the sub-table that a group should move to, or None; the last of ``parts`` is empty."""
+    """Return the sub-table to which a group should move; None if it should stay.
+
+    Args:
+        problem: The problem.
+        parts: The counts of the sub-tables, the last of which is empty (k + 1, m).
+        group: The counts of the group (m,).
+        current: The sub-table of the group.
+        goal: What is minimized.
+    """
     costs = np.vstack((problem.costs_of(parts[:-1]), np.zeros(2)))
     without = parts[current] - group
     left = problem.costs_of(without[None])[0] if without.any() else np.zeros(2)
@@ -478,7 +505,11 @@ def _renumber_labels(labels: Labels) -> Labels:
 
 
 def state_problem(counts: Sequence[int], labels: Sequence[str], params: Randomize) -> PartitionProblem:
-    """Return what is to be partitioned; ``InfeasibleError`` if no value is protected, or one value is all there is."""
+    """Return the problem of partitioning a source.
+
+    Raises:
+        InfeasibleError: No value is protected, or there are fewer than two values.
+    """
     n = sum(counts)
     if len(counts) < 2:
         raise InfeasibleError("randomization needs at least 2 sensitive values", {"values": len(counts)})
@@ -499,13 +530,14 @@ def state_problem(counts: Sequence[int], labels: Sequence[str], params: Randomiz
 def find_partition(
     problem: PartitionProblem, algorithm: str, objective: str = "bound", stored: Mapping[str, Any] | None = None
 ) -> Partition:
-    """Return the partition by ``up`` (the whole table), ``pp`` or ``pp-paper``; the largest sub-table comes first.
+    """Find a partition by ``up`` (the whole table), ``pp`` or ``pp-paper``; the largest sub-table comes first.
 
     Args:
         problem: The records to be partitioned.
-        algorithm: The name of the search.
-        objective: ``bound`` or ``error``, as of ``merge_groups``.
-        stored: ``labels`` and ``optimal`` of an earlier search by the same request; it is not searched again.
+        algorithm: The name of the algorithm.
+        objective: ``bound`` or ``error``, as for ``merge_groups``.
+        stored: The ``labels`` and ``optimal`` of an earlier search by the same request, which replace a search; None to
+            search.
     """
     if algorithm == "up":
         whole = problem.counts[None]
@@ -526,7 +558,11 @@ def find_partition(
 
 
 def _restore_labels(groups: Ints, stored: Mapping[str, Any]) -> tuple[Labels, bool]:
-    """Return stored labels; ``GuaranteeError`` unless they give every group a sub-table, and none is empty."""
+    """Return the stored labels and whether they are optimal.
+
+    Raises:
+        StaleSettingError: The labels do not fit the groups, or leave a sub-table empty.
+    """
     try:
         labels, optimal = np.array(stored["labels"], dtype=np.int64), bool(stored["optimal"])
     except (KeyError, TypeError, ValueError) as error:
@@ -537,7 +573,10 @@ def _restore_labels(groups: Ints, stored: Mapping[str, Any]) -> tuple[Labels, bo
 
 
 def _published_bound(problem: PartitionProblem, parts: Ints) -> float:
-    """Return sum_j (|T_j|/n) eps_j of the parameters that are published; inf if there are none."""
+    """Return the error bound sum_j (|T_j|/n) eps_j of the parameters that are published.
+
+    It is infinite if some sub-table has no valid parameters.
+    """
     try:
         return sum(make_subtable(problem, part).error_bound(problem.records, problem.delta) for part in parts)
     except ValueError:
@@ -545,7 +584,7 @@ def _published_bound(problem: PartitionProblem, parts: Ints) -> float:
 
 
 def check_partition(problem: PartitionProblem, found: Partition) -> list[SubTable]:
-    """Return the exact public parameters of every sub-table; ``GuaranteeError`` if a partition is not one."""
+    """Return the exact public parameters of every sub-table; raise ``GuaranteeError`` if the partition is invalid."""
     if (found.parts.sum(axis=0) != problem.counts).any() or (found.parts < 0).any():
         raise GuaranteeError("the sub-tables do not add up to the table")
     try:
@@ -567,7 +606,7 @@ MEASURES = (
 
 
 def plan_release(source: Records, params: Randomize) -> RandomizePlan:
-    """Return the facts of the partition, and for the publisher alone the partition itself."""
+    """Return the facts of a planned release, with the partition, which is for the publisher alone."""
     problem = state_problem(source.counts, source.labels, params)
     found = find_partition(problem, params.algorithm, params.objective, source.history.setting)
     subtables, labels = check_partition(problem, found), source.labels
@@ -586,7 +625,7 @@ def plan_release(source: Records, params: Randomize) -> RandomizePlan:
 
 
 def state_facts(problem: PartitionProblem, found: Partition, subtables: Sequence[SubTable]) -> RandomizeFacts:
-    """Return the facts of a partition, beside those of the whole table as one sub-table."""
+    """Return the facts of a partition, and the same figures for the whole table as one sub-table."""
     whole, n = check_partition(problem, find_partition(problem, "up")), problem.records
     return RandomizeFacts(
         subtables=len(subtables),
@@ -609,7 +648,7 @@ def average_retention(subtables: Sequence[SubTable]) -> float:
 def compare_algorithms(source: Records, params: Randomize) -> Alternatives:
     """Compare the partitions of ``up``, ``pp`` and ``pp-paper``.
 
-    The expected error is the root of the mean over the values of the variance of equation 7, over n.
+    The expected error is sqrt(mean variance of equation 7 over the values) / n.
     """
     problem, rows = state_problem(source.counts, source.labels, params), []
     by_frequency = replace(problem, declared=None)
@@ -631,7 +670,10 @@ def compare_algorithms(source: Records, params: Randomize) -> Alternatives:
 
 
 def propose_parameters(source: ProfiledSource) -> Proposal:
-    """Protect every value that is not more frequent than all others together, up to three times its prior."""
+    """Propose parameters that protect the values with at most a third of the records, up to three times their prior.
+
+    rho1 is the largest frequency of these values, or the least of all. rho2 is at most (1 + rho1)/2.
+    """
     counts = source.records().counts
     n = sum(counts)
     shares = [Fraction(count, n) for count in counts]

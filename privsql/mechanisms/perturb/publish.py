@@ -34,10 +34,12 @@ Moves = np.ndarray[tuple[int], np.dtype[np.int32]]  # (n,) number of (sub-table,
 
 
 def draw_moves(parts: Ints, subtables: Sequence[SubTable], noise: Shuffler) -> Moves:
-    """Draw the moves (n,) of the records, value by value: which records of a value go to which sub-table is random.
+    """Draw how the value of each record moves (n,), value by value.
+
+    Which records of a value go to which sub-table is random, too. ``moves_table`` says what a number means.
 
     Args:
-        parts: The records (k, m) of every value in every sub-table.
+        parts: The records of every value in every sub-table (k, m).
         subtables: The public parameters of the k sub-tables.
         noise: What draws.
     """
@@ -58,14 +60,17 @@ def draw_moves(parts: Ints, subtables: Sequence[SubTable], noise: Shuffler) -> M
 
 
 def draw_steps(subtable: SubTable, records: int, noise: Shuffler) -> Ints:
-    """Draw by how many places (0..m_j-1) the value of each record moves (records,)."""
+    """Draw by how many places, 0 to m_j - 1, the value of each record moves in its sub-table's domain (records,)."""
     stay, other = subtable.gamma.numerator, subtable.gamma.denominator
     choice = noise.integers(0, subtable.weight, records)
     return np.where(choice < stay, 0, 1 + (choice - stay) // other)
 
 
 def moves_table(subtables: Sequence[SubTable]) -> pa.Table:
-    """Return what the numbers of ``draw_moves`` mean: (bid, sub_table, step, size) in 32 bits, which sort faster."""
+    """Return what each number of ``draw_moves`` means, as rows (bid, sub_table, step, size).
+
+    The columns have 32 bits, which sort faster.
+    """
     sizes = np.array([subtable.size for subtable in subtables])
     sub_table: NDArray[np.int64] = np.repeat(np.arange(len(sizes)), sizes)
     step = np.arange(len(sub_table)) - _first_numbers(subtables)[sub_table]
@@ -74,7 +79,7 @@ def moves_table(subtables: Sequence[SubTable]) -> pa.Table:
 
 
 def _first_numbers(subtables: Sequence[SubTable]) -> Ints:
-    """Return the number of step 0 of every sub-table."""
+    """Return the number that stands for step 0 in each sub-table (k,)."""
     sizes = np.array([subtable.size for subtable in subtables], dtype=np.int64)
     return np.cumsum(sizes) - sizes
 
@@ -85,7 +90,7 @@ PERTURBING = "Perturbing the sensitive values"
 
 
 def publish_release(db: Relations, source: Records, params: Randomize, key: Key) -> RandomizeFacts:
-    """Make ``perturbed`` and the tables of public parameters in database ``release``; return the facts."""
+    """Make ``perturbed`` and the tables of public parameters in database ``release``, and return the facts."""
     problem = state_problem(source.counts, source.labels, params)
     found = find_partition(problem, params.algorithm, params.objective, source.history.setting)
     source.history.setting = {"labels": found.labels, "optimal": found.optimal}
@@ -124,7 +129,7 @@ def publish_release(db: Relations, source: Records, params: Randomize, key: Key)
 
 
 def write_records(db: Relations, source: Records, parts: Ints, subtables: Sequence[SubTable], noise: Shuffler) -> None:
-    """Write ``perturbed`` from the records in canonical order and what is drawn for each."""
+    """Write ``perturbed`` from the records in canonical order and the moves that are drawn for them."""
     known, moves, roles = moves_table(subtables), draw_moves(parts, subtables, noise), source.roles
     of, step, size = (known[name].to_numpy() for name in ("sub_table", "step", "size"))
     # Each value, by its code, moves in the domain of its sub-table.
@@ -151,10 +156,11 @@ def write_records(db: Relations, source: Records, parts: Ints, subtables: Sequen
 
 
 def write_ranked(db: Relations, source: Records, parts: Ints, subtables: Sequence[SubTable], key: Key) -> None:
-    """Write ``perturbed`` in portable order: a record's rank has its sub-table, a hash how far its value moves.
+    """Write ``perturbed`` in portable order.
 
-    A hash is one of 2^60 equally likely integers. In each sub-table the first ``keep`` of them stay, and each step
-    has ``other`` = 2^60/(m_j - 1 + gamma_j) of the rest, rounded up: so keep/other <= gamma_j.
+    A record's rank decides its sub-table, and a hash decides how far its value moves. A hash is one of 2^60 equally
+    likely integers. In each sub-table the first ``keep`` of them leave the value as it is. Each step gets ``other`` =
+    2^60/(m_j - 1 + gamma_j) of the rest, rounded up, so keep/other <= gamma_j.
     """
     roles, line = source.roles, 1 << BITS
     columns = [*roles.qi_columns("r"), column("code", "r")]

@@ -76,8 +76,10 @@ SUBTABLES, DOMAINS, VALUES = table("privsql_subtables"), table("privsql_domains"
 class PublicParameters:
     """The public parameters of k sub-tables and m values, and the published records of each cell.
 
+    A cell is a pair of a sub-table and a value of its domain.
+
     Attributes:
-        records: |T_j| (k,).
+        records: The records |T_j| of each sub-table (k,).
         gamma: The amplification of each sub-table (k,).
         rho1: The largest frequency of a protected value in each sub-table (k,).
         sub_tables: The sub-table of each cell (cells,).
@@ -95,50 +97,56 @@ class PublicParameters:
     totals: Floats
 
     def with_totals(self, rows: pa.Table) -> PublicParameters:
-        """Return the parameters with the totals of ``sql/randomize/observed.sql`` (place, pairs)."""
+        """Return the parameters with the totals that ``sql/randomize/observed.sql`` yields as rows (place, pairs)."""
         totals = np.bincount(rows["place"].to_numpy(), rows["pairs"].to_numpy(), minlength=len(self.sub_tables))
         return replace(self, totals=totals.astype(np.float64))
 
     @cached_property
     def domain_sizes(self) -> Ints:
-        """Return m_j (k,)."""
+        """Return the number m_j of values in the domain of each sub-table (k,)."""
         return np.bincount(self.sub_tables, minlength=len(self.records))
 
     @property
     def retention(self) -> Floats:
-        """Return p_j (k,)."""
+        """Return the retention probability p_j of each sub-table (k,)."""
         return np.asarray((self.gamma - 1) / (self.domain_sizes - 1 + self.gamma))
 
     @property
     def replacement(self) -> Floats:
-        """Return q_j (k,)."""
+        """Return the replacement probability q_j of each sub-table (k,)."""
         return np.asarray(1 / (self.domain_sizes - 1 + self.gamma))
 
     @cached_property
     def most_records(self) -> Floats:
-        """Return the most records of each cell (cells,): rho1_j |T_j| if protected, else what the others leave."""
+        """Return the largest true count that each cell can have (cells,).
+
+        It is rho1_j |T_j| for a protected value, and else what the other values leave.
+        """
         ceiling = np.floor(self.rho1 * self.records + WHOLE)[self.sub_tables]
         others = (self.records - self.domain_sizes + 1)[self.sub_tables]
         return np.asarray(np.where(self.protected[self.code], np.minimum(ceiling, others), others).astype(np.float64))
 
     @cached_property
     def least_records(self) -> Floats:
-        """Return the fewest records of each cell (cells,): 1, or what the others can't hold."""
+        """Return the smallest true count that each cell can have (cells,): 1, or what the other values can't hold."""
         held = np.bincount(self.sub_tables, self.most_records)[self.sub_tables] - self.most_records
         return np.maximum(self.records[self.sub_tables] - held, 1)
 
     def by_value(self, cells: Floats) -> Floats:
-        """Return the sums of cells over the sub-tables (m,)."""
+        """Sum an array over cells by value (m,)."""
         return np.asarray(np.bincount(self.code, cells, minlength=len(self.protected)))
 
     def perturbation_matrix(self, j: int) -> Floats:
-        """Return P_j (m_j, m_j): q_j everywhere and p_j more on the diagonal."""
+        """Return the matrix P_j (m_j, m_j): q_j everywhere, plus p_j on the diagonal."""
         size = int(self.domain_sizes[j])
         return np.asarray(np.eye(size) * self.retention[j] + self.replacement[j])
 
     @cached_property
     def estimated(self) -> tuple[Floats, Floats]:
-        """Estimate c (cells,), with standard errors of at most half of the range in which c must lie."""
+        """Return the estimated true counts c of the cells (cells,), with their standard errors.
+
+        A standard error is at most half of the range in which c must lie.
+        """
         values, errors = np.zeros(len(self.sub_tables)), np.zeros(len(self.sub_tables))
         for j in range(len(self.records)):
             cells = np.flatnonzero(self.sub_tables == j)
@@ -153,7 +161,7 @@ class PublicParameters:
 
     @cached_property
     def channel(self) -> Channel:
-        """Return M (m, cells), S and the estimated o (m,)."""
+        """Return the channel from values to cells: M (m, cells), S, and the estimated records o (m,)."""
         counts = np.maximum(self.estimated[0], 1e-6)
         records = self.by_value(counts)
         mean = bounded_zeros(len(records), len(counts))
@@ -167,10 +175,10 @@ class PublicParameters:
 def read_public(
     db: Relations, subtables: exp.Table = SUBTABLES, domains: exp.Table = DOMAINS, values: exp.Table = VALUES
 ) -> PublicParameters:
-    """Read the parameters of a release from three relations; the totals of cells are still 0.
+    """Read the public parameters of a release from three relations; the totals of its cells are still 0.
 
     Raises:
-        EngineError: The relations hold no parameters. Nothing is computed from them.
+        EngineError: The relations hold no valid parameters, so nothing can be computed from them.
     """
     stated, listed, coded = (
         db.rows(all_rows(one).order_by(exp.Literal.number(1))) for one in (subtables, domains, values)
