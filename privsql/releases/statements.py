@@ -276,12 +276,8 @@ MANY_LEFT_OUT = 0.05  # share of the source's records; if more are left out, a l
 NAMED = 3  # values without protection that a line names
 MOST_KINDS = 2**20  # records that are compared with each other
 HASHES = 2**64  # different ones
-CLASS_SIZES = (
-    (1, 1),
-    (2, 4),
-    (5, 10),
-    (11, math.inf),
-)  # of records with the same quasi-identifiers, as reports have them
+# Of records with the same quasi-identifiers, as reports have them.
+CLASS_SIZES = ((1, 1), (2, 4), (5, 10), (11, math.inf))
 
 
 @dataclass(frozen=True)

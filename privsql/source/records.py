@@ -97,9 +97,7 @@ def prepare_table(
             f"columns.bins: column {calendar!r}: {columns.bins[calendar]} need DuckDB, and the source lies in "
             f"{source.kind}; make them in its query"
         )
-    _refuse_folders(source, columns.names, index_names(db.list_fields(mounted)))
-    if types is None:
-        refuse_misread(db, source, [*columns.names, source.id, source.person, source.order])
+    _refuse_unread(db, source, columns.names, mounted, types)
     roles, sources, coarse = _resolve_roles(db, columns, mounted, listed)
     suppressed = [name for name in sources if columns.null_policy(name) == "suppress"]
     keep = all_of([exp.not_(is_null(sources[name].copy())) for name in suppressed])
@@ -208,15 +206,30 @@ def _count_records(db: Warehouse, columns: Columns, roles: Roles, keep: exp.Expr
     return records, remaining
 
 
-def _refuse_folders(source: Source, names: Sequence[str], known: Mapping[str, Field]) -> None:
-    """Raise ``UsageError`` for a column that only the names of folders state, unless these are read as columns."""
-    if source.hive_partitioning or source.kind not in ("csv", "parquet"):
-        return
-    files = [*source.files, *map(str, find_files([name for name in source.files if not url_scheme(name)]))]
-    stated = {fold_name(key) for name in files for key in partition_values(name)}
-    for name in names:
-        if fold_name(name) in stated - known.keys():
-            raise UsageError(f"column {name!r} is stated by folders; say source.hive_partitioning = true")
+def _refuse_unread(
+    db: Warehouse, source: Source, names: Sequence[str], mounted: exp.Table, types: FindTypes | None
+) -> None:
+    """Refuse columns of files that are not read as they are meant.
+
+    Args:
+        db: The engine, in which the source is mounted.
+        source: The source.
+        names: The columns that are published.
+        mounted: The mounted relation.
+        types: Finds the types of columns that no record may decide; None lets records decide, so they are looked at.
+
+    Raises:
+        UsageError: Only the names of folders state a column, or the guessed type of one loses or hides values.
+    """
+    known = index_names(db.list_fields(mounted))
+    missing = [name for name in names if fold_name(name) not in known]
+    if missing and not source.hive_partitioning and source.kind in ("csv", "parquet"):
+        files = [*source.files, *map(str, find_files([name for name in source.files if not url_scheme(name)]))]
+        stated = {fold_name(key) for name in files for key in partition_values(name)}
+        if (one := next((name for name in missing if fold_name(name) in stated), None)) is not None:
+            raise UsageError(f"column {one!r} is stated by folders; say source.hive_partitioning = true")
+    if types is None:
+        refuse_misread(db, source, [*names, source.id, source.person, source.order])
 
 
 # Sets -----------------------------------------------------------------------------------------------------------------
@@ -335,9 +348,7 @@ def prepare_sets(
         UsageError: A column is unknown, or its type can't be published.
     """
     mounted = mount_persons(db, source, types)
-    _refuse_folders(source, columns_.set_columns, index_names(db.list_fields(mounted)))
-    if types is None:
-        refuse_misread(db, source, [*columns_.set_columns, source.id, source.person, source.order])
+    _refuse_unread(db, source, columns_.set_columns, mounted, types)
     known = index_names(db.list_fields(mounted))
     columns = [find_column(known, name) for name in columns_.set_columns]
     kind = _item_type(columns[-1], is_list=columns_.items is not None)

@@ -152,6 +152,12 @@ class _Texts:
             self._mounted = True
         return table("as_texts", "temp")
 
+    def list_values(self, name: str, most: int | None = None) -> list[str]:
+        """Return the different texts of a column, without NULL; at most ``most`` of them."""
+        value = column(name)
+        query = exp.select(value).distinct().from_(self.table).where(exp.not_(is_null(value.copy())))
+        return [str(text) for (text,) in self.db.rows(query if most is None else query.limit(most))]
+
 
 def _count(db: Warehouse, file: exp.Table) -> int:
     return int(db.rows(exp.select(exp.Count(this=exp.Star())).from_(file))[0][0])
@@ -200,12 +206,9 @@ def _find_dates(texts: _Texts, fields: Iterable[Field]) -> list[Misreading]:
     """Return the columns of dates whose day and month can't be told apart, or that do not have the assumed format."""
     found = []
     for one in fields:
-        value = column(one.name)
-        some = exp.select(value).distinct().from_(texts.table).where(exp.not_(is_null(value.copy())))
-        first = read_day_month(str(row[0]) for row in texts.db.rows(some.limit(LOOKED_AT)))
-        if first is None:
+        if read_day_month(texts.list_values(one.name, LOOKED_AT)) is None:
             continue
-        read = read_day_month(str(row[0]) for row in texts.db.rows(some))
+        read = read_day_month(texts.list_values(one.name))
         if read is None or not read[1]:
             continue
         other = read[0].replace("%d", "%_").replace("%m", "%d").replace("%_", "%m")
@@ -223,9 +226,7 @@ def find_date_format(db: Warehouse, source: Source) -> str | None:
     texts = _Texts(cast("TextWarehouse", db), source)
     formats = set()
     for one in fields:
-        value = column(one.name)
-        some = exp.select(value).distinct().from_(texts.table).where(exp.not_(is_null(value.copy())))
-        read = read_day_month(str(row[0]) for row in db.rows(some))
+        read = read_day_month(texts.list_values(one.name))
         formats.add(read and read[0])
     return next(iter(formats)) if len(formats) == 1 else None
 

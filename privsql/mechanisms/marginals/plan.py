@@ -129,7 +129,7 @@ class Rule:
     advice: str = ""
     nested: tuple[Nested, ...] = ()
 
-    @property
+    @cached_property
     def law(self) -> NoiseLaw:
         """Return the law of the noise."""
         return find_law(self.params)

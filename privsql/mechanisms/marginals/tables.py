@@ -122,14 +122,13 @@ def read_domains(rows: pa.Table, number: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def read_nested(rows: pa.Table, params: Contingency, names: Sequence[str]) -> tuple[Nested, ...]:
-    """Return the columns that determine others.
+def read_nested(rows: pa.Table, params: Contingency, names: Sequence[str], sizes: Sequence[int]) -> tuple[Nested, ...]:
+    """Return the columns that determine others, of columns with so many values each.
 
     Raises:
         ValueError: They are not those of the parameters, or a listed value determines no listed one.
     """
-    result, sizes = [], read_domains(rows, len(names))
-    places = {fold_name(name): place for place, name in enumerate(names)}
+    result, places = [], {fold_name(name): place for place, name in enumerate(names)}
     for place, name in enumerate(names):
         domain, own = params.domain(name), rows.filter(pc.field("place") == place)["parent"].to_pylist()
         listed = sizes[place] - ADDED if domain is not None and domain.parent is not None else 0
@@ -224,7 +223,8 @@ class PublishedMarginals:
         """
         names = tuple(field.name for field in fields)
         domains = rows[DOMAINS]
-        rule = Rule(params, names, read_domains(domains, len(names)), nested=read_nested(domains, params, names))
+        sizes = read_domains(domains, len(names))
+        rule = Rule(params, names, sizes, nested=read_nested(domains, params, names, sizes))
         tables = read_noisy_tables(rows[CLIQUES], rows[MARGINALS], names, rule.sizes, rule.law)
         return PublishedMarginals(rule, rows[DOMAINS], tables, read_sums(rows[SUMS], rule))
 
