@@ -1,6 +1,7 @@
-"""The command line: flags -> one verb of the library -> printing and an exit code. No logic lives here.
+"""The command line: it turns options into a call of one verb, prints the outcome, and sets the exit code.
 
-``app`` is what runs; the modules named here add their verbs to it, in the order in which ``--help`` lists them.
+No logic lives here. ``app`` is what runs; the modules that are imported here add their commands, in the order of
+``--help``.
 """
 
 # ruff: isort: off

@@ -40,7 +40,7 @@ Verbose = Annotated[bool, typer.Option("--verbose", help="Print all details as w
 Confidence = Annotated[float, typer.Option(help="Confidence of the intervals.")]
 
 PROGRAM = "privsql"
-PERSONS = {  # whom a command is for; --help groups them so
+PERSONS = {  # the people who use each command; --help groups commands by them
     "Publisher": ("init", "plan", "publish", "evaluate", "ledger"),
     "Reviewer": ("verify", "attack", "report"),
     "Analyst": ("query", "fit", "export", "test", "serve"),
@@ -48,14 +48,14 @@ PERSONS = {  # whom a command is for; --help groups them so
 
 
 class VerbGroup(TyperGroup):
-    """The commands. Any error, also in reading flags, is one line on stderr and an exit code."""
+    """The group of all commands, which prints any error as one line on stderr and sets the exit code."""
 
     def main(self, args: Sequence[str] | None = None, *_: object, **__: object) -> NoReturn:
         """Run the command that the arguments name, and exit."""
         arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
-        as_json = "--json" in arguments  # reading them takes them out
+        as_json = "--json" in arguments  # the parser removes arguments from the list
         _prepare_streams()
-        self._main_shell_completion({}, PROGRAM)  # ends the process where a shell asks for completions
+        self._main_shell_completion({}, PROGRAM)  # the process ends here if a shell asks for completions
         try:
             code = self._run_verb(arguments)
         except BrokenPipeError:
@@ -65,7 +65,7 @@ class VerbGroup(TyperGroup):
         sys.exit(code)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Give ``--help`` and its like a default, because without one Typer imports pydantic."""
+        """Return the options of ``privsql`` itself. They get defaults, because without any Typer imports pydantic."""
         params = list(super().get_params(ctx))
         for option in params:
             if getattr(option, "is_flag", False) and option.default is None:
@@ -73,7 +73,7 @@ class VerbGroup(TyperGroup):
         return params
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List the commands by the person who needs them."""
+        """Write the list of commands into the help, under headings for the people who need them."""
         for person, names in PERSONS.items():
             room = formatter.width - 6 - max(map(len, names))
             with formatter.section(person):
@@ -93,7 +93,8 @@ class VerbGroup(TyperGroup):
 app = typer.Typer(
     cls=VerbGroup,
     help="Publish a table with a sensitive column out of a warehouse, with a privacy bound that anyone can verify.",
-    context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},  # messages say allow_composition
+    # Messages write --allow_composition, which therefore works like --allow-composition.
+    context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -154,7 +155,7 @@ def _make_optional(name: str, hint: Any) -> Parameter:
 
 @dataclass(frozen=True)
 class CommandOutcome:
-    """Hold the result of a command: its object for ``--json``, its text for people, the exit code, and warnings."""
+    """What a command returns: the object for ``--json``, the text for people, the exit code, and warnings."""
 
     as_json: Callable[[], dict[str, Any]]
     print_for_people: Callable[[], None]
@@ -165,7 +166,7 @@ class CommandOutcome:
 def tell(
     outcome: Outcome, *, verbose: bool = False, more: Mapping[str, Any] | None = None, notes: Iterable[Part] = ()
 ) -> CommandOutcome:
-    """Return the result of a command from the outcome of its verb.
+    """Make the result of a command from the outcome of its verb.
 
     Args:
         outcome: The outcome.
@@ -184,7 +185,7 @@ def tell(
 def register_command(
     *, epilog: str = "", group: typer.Typer = app, name: str | None = None
 ) -> Callable[[Callable[..., CommandOutcome | None]], Callable[..., None]]:
-    """Make a function a command, with ``--json`` and the options that follow from its parameters.
+    """Return a decorator that makes a function a command, with ``--json`` and options for its parameters.
 
     A function with a parameter ``options`` gets ``--memory-limit`` and ``--threads``. One with ``specification`` gets
     an argument for the specification or source, and an option for each of its keys. One with ``as_json`` receives the
@@ -245,9 +246,9 @@ KeyFile = Annotated[
 
 
 def load_source(path: Path | None) -> Any:
-    """Return the specification at the path of ``--source``, or the path itself if it is a data file.
+    """Return the source that ``--source`` gives: a specification for a TOML file, the path for a data file.
 
-    Return None if the option is not given.
+    The result is None if the option is not given.
     """
     if path is None:
         return None
@@ -258,7 +259,13 @@ def load_source(path: Path | None) -> Any:
 
 
 def print_result(as_json: bool, as_object: Callable[[], dict[str, Any]], print_for_people: Callable[[], None]) -> None:
-    """Print a result as JSON or for people. If the reader closes the pipe, the exit code stays the same."""
+    """Print a result as JSON or for people. If the reader closes the pipe, the exit code stays the same.
+
+    Args:
+        as_json: Whether to print JSON.
+        as_object: Returns the object to print as JSON.
+        print_for_people: Prints the result for people.
+    """
     try:
         if as_json:
             _print_json(as_object())
@@ -270,16 +277,16 @@ def print_result(as_json: bool, as_object: Callable[[], dict[str, Any]], print_f
 
 
 def warn(text: str) -> None:
-    """Print one line on stderr, if stderr can be written."""
+    """Print one line on stderr; nothing happens if stderr can't be written."""
     with suppress(OSError):
         print(f"privsql: {escape_controls(text)}", file=sys.stderr)
 
 
 def _prepare_streams() -> None:
-    """Make the standard streams accept any text: reopen closed ones, and escape characters that the encoding lacks."""
+    """Make stdin, stdout and stderr usable: reopen closed ones, and escape characters that their encoding lacks."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 (while the process lasts)
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 (open until the process ends)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
@@ -291,7 +298,7 @@ def _print_json(result: dict[str, Any]) -> None:
 
 
 def _report_failure(error: typer.TyperException | PrivsqlError | OSError, *, as_json: bool) -> int:
-    """Print an error and return its exit code."""
+    """Print an error for people or as JSON, and return its exit code."""
     if isinstance(error, OSError):
         error = EngineError(f"{error.filename or 'standard output'}: {error.strerror}")
     text, details = str(error), error.details if isinstance(error, InfeasibleError) else {}
@@ -310,7 +317,7 @@ def _report_failure(error: typer.TyperException | PrivsqlError | OSError, *, as_
 
 
 def _suggest_setting(error: typer.TyperException) -> str:
-    """Return how to set the specification key that an unknown option resembles; empty without such a key."""
+    """Return how to set the key that resembles an unknown option, with ``--set``; empty if no key does."""
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if option is None or context is None or "set" not in {param.name for param in context.command.params}:
         return ""
@@ -320,7 +327,10 @@ def _suggest_setting(error: typer.TyperException) -> str:
 
 
 def _discard_output() -> int:
-    """Discard what stdout has not accepted, and return the exit code. The interpreter would otherwise fail on exit."""
+    """Discard the output that stdout has not accepted, and return the exit code.
+
+    Otherwise the interpreter would try to write it on exit, and fail.
+    """
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
     return 0

@@ -1,4 +1,4 @@
-"""The commands: publish, query, serve, evaluate and attack releases, verify them, list the ledger, write reports."""
+"""Define the commands: publish, query, serve, evaluate and attack releases, verify them, list the ledger, report."""
 
 from __future__ import annotations
 
@@ -76,7 +76,11 @@ def publish(
 
 
 def _require_picture_ending(to: Path | None) -> Path | None:
-    """Return the file of a picture; ``UsageError`` unless its ending is that of a PNG or an SVG."""
+    """Return the file for a picture; None if there is none.
+
+    Raises:
+        UsageError: Its ending is not that of a PNG or SVG file.
+    """
     if to is not None and to.suffix.lower() not in (".png", ".svg"):
         raise UsageError(f"--plot {to}: the ending must be .png or .svg")
     if to is not None:
@@ -153,7 +157,7 @@ def init(
     if output is not None and output.exists():
         raise UsageError(f"{output} exists; remove it, or choose another path")
     base = output.absolute().parent if output is not None else None
-    if schema and source is None:  # editors ask for it, and need no engine
+    if schema and source is None:  # an editor asks for the schema, which needs no engine
         from privsql.source.spec import schema as specification_schema
 
         text = specification_schema()
@@ -251,7 +255,7 @@ def run_tests(
     record: Annotated[bool, typer.Option("--record", help="Write the answers into the files.")] = False,
     attach: Attached = None,
 ) -> CommandOutcome:
-    """Compare answers of a release with expected ones in files. Exit code 1 if one differs."""
+    """Compare a release's answers with expected ones in files. The exit code is 1 if one differs."""
     return tell(api.test(release, files, record=record, attach=attach or ()))
 
 
@@ -266,7 +270,7 @@ def fit(
 ) -> CommandOutcome:
     """Fit a model to a release, for more precise answers.
 
-    It lies in your cache, where query, serve, evaluate and report find it. Errors are about half as large with it.
+    The model is stored in your cache, where query, serve, evaluate and report find it. It about halves the errors.
     """
     return tell(api.fit(release, to=to, parameters=parameters, options=options))
 
@@ -410,7 +414,7 @@ def evaluate(
 ) -> CommandOutcome:
     """Compare answers with those of the source. Shows errors and coverage by size of the answer or by question.
 
-    Of one release with --source; or of several specifications, on equal terms.
+    Give one release and --source, or several specifications of one table.
     """
     if points and not as_json:
         raise UsageError("--points needs --json")
@@ -469,7 +473,7 @@ def attack(
 ) -> CommandOutcome:
     """Measure what adversaries could learn from a release. With --source, compare their beliefs with the truth.
 
-    Exit code 1 if one breaks a promise of the mechanism.
+    The exit code is 1 if an adversary breaks a promise of the mechanism.
     """
     whom: dict[str, Any] = {"release": release, "source": load_source(source), "against": against or ()}
     counts: dict[str, Any] = {"differential": differential, "epsilon": epsilon, "seed": seed}
@@ -489,10 +493,10 @@ DEFAULT = "list"
 
 
 class LedgerGroup(TyperGroup):
-    """The commands on a ledger; ``list`` where none is named."""
+    """The group of the commands on a ledger. If no command is named, it is ``list``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read ``privsql ledger SPEC.toml`` as ``privsql ledger list SPEC.toml``."""
+        """Read the arguments; ``privsql ledger SPEC.toml`` becomes ``privsql ledger list SPEC.toml``."""
         first = next((one for one in args if not one.startswith("-")), None)
         if first not in self.commands and "--help" not in args:
             args = [DEFAULT, *args]
@@ -521,8 +525,8 @@ def verify(
     """Check a release from its file alone, or against its source.
 
     With --source and the key of the release, from the ledger or --key-file, it publishes again and compares tables.
-    With --against, it also checks what this and other releases of the same people reveal together. With --source as
-    well, it says of which records.
+    With --against, it also checks what this and other releases of the same people reveal together. With --source and
+    --against, it names the records that they reveal.
     """
     if more and not against:
         raise UsageError(f"{_label_place(more[0])}: verify takes one release; list others after --against")
@@ -533,7 +537,7 @@ def verify(
 
 
 def _label_place(release: str) -> str:
-    """Return where a release lies, without a password."""
+    """Return the name of the place of a release for people, without a password."""
     from privsql.source.targets import as_target
 
     return str(as_target(release))
@@ -575,7 +579,7 @@ def withdraw(
     release: Annotated[str, typer.Argument(metavar="RELEASE", help="A release, or its number in the ledger.")],
     ledger: LedgerFile = None,
 ) -> CommandOutcome:
-    """Mark a release as never distributed. This frees what the release used, except a budget."""
+    """Mark a release as never distributed. Its records can then be published again; a spent budget stays spent."""
     entry = api.withdraw(release, ledger=ledger)
     return CommandOutcome(
         lambda: {"withdrawn": entry.number, "name": entry.name, "target": entry.target},
@@ -619,9 +623,9 @@ def report(
     source: OptionalSource = None,
     key_file: KeyFile = None,
 ) -> CommandOutcome:
-    """Write a page on a release, for its receiver or a reviewer.
+    """Write a page about a release, for its receiver or a reviewer.
 
-    From the release alone the page may be handed out with it. With --source it is internal. Exit code 1 if a check does
-    not hold or an adversary breaks a promise; the page says so, too.
+    A page from the release alone may be handed out with it. A page with --source is internal. The exit code is 1 if a
+    check does not hold or an adversary breaks a promise; the page says so, too.
     """
     return tell(api.report(release, load_source(source), to=to, key_file=key_file, options=options))

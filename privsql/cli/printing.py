@@ -1,4 +1,4 @@
-"""Print for people what verbs return: lines unchanged, tables with rich. Nothing is computed here."""
+"""Print what verbs return for people: lines unchanged, tables with rich. Nothing is computed here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STYLES = {
     "left out": "bold red",
     "useless": "bold red",
     "best": "bold",
-}  # by standing
+}  # by importance
 WIDE = 140  # columns of a wide table with long cells that is written to a file
 UNBOUNDED = 100_000
 LONGEST, SHORTEST = 44, 12  # characters of a heading in a wide table
@@ -37,13 +37,13 @@ ESCAPED = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code i
 
 
 def escape_controls(text: object) -> str:
-    """Escape control characters, so that a release from a stranger can't steer the terminal."""
+    """Return a text with its control characters escaped, so that a stranger's release can't steer the terminal."""
     return str(text).translate(ESCAPED)
 
 
 @cache
 def get_console() -> Console:
-    """Return the console for results. Rich is imported only when there is something to print."""
+    """Return rich's console for results. Rich is imported only when there is something to print."""
     return _make_console()
 
 
@@ -51,10 +51,10 @@ def _make_console(**settings: Any) -> Console:
     from rich.console import Console
 
     class PipeConsole(Console):
-        """Handle a reader that closes the pipe."""
+        """A console that lets the caller see that the reader has closed the pipe."""
 
         def on_broken_pipe(self) -> None:
-            """Report the closed pipe to the caller. By default the process would end here, as if a check had failed."""
+            """Raise ``BrokenPipeError`` for the caller. Rich would end the process here, as if a check had failed."""
             raise BrokenPipeError
 
     return PipeConsole(markup=False, emoji=False, **settings)
@@ -75,7 +75,7 @@ def print_line(text: str) -> None:
 
 
 def print_table(table: Table) -> None:
-    """Print a table. On a terminal, a wide table gets shorter headings; elsewhere it keeps its width."""
+    """Print a table. A terminal that is too narrow for it gets shorter headings."""
     from rich.measure import Measurement
 
     console = get_console()
@@ -94,7 +94,7 @@ def print_table(table: Table) -> None:
 
 
 def _draw(table: Table, longest: int) -> RichTable:
-    """Return a table for the console, with headings of at most ``longest`` characters."""
+    """Return a table for rich's console, with headings of at most ``longest`` characters."""
     from rich import box
     from rich.table import Table as RichTable
 
@@ -114,7 +114,7 @@ def _draw(table: Table, longest: int) -> RichTable:
 
 
 def shorten_heading(name: str, most: int) -> str:
-    """Return a heading of at most ``most`` characters: its beginning, and its end, which tells it from others.
+    """Return a heading of at most ``most`` characters: its beginning and its end, which tells it from others.
 
     >>> shorten_heading("estimate_of_patients_with_flu", 16), shorten_heading("sex", 16)
     ('estim.._with_flu', 'sex')
@@ -136,7 +136,11 @@ def _format_cell(value: object) -> str | Text:
 
 
 def write_changes(path: Path, changes: Sequence[tuple[str, str]]) -> None:
-    """Write ids and their fates as CSV to a new file that only its owner can read.
+    """Write ids of changed records as CSV to a new file that only its owner can read.
+
+    Args:
+        path: The file.
+        changes: Pairs (id, "deleted" or "changed").
 
     Raises:
         OSError: The file exists or can't be written.

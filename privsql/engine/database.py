@@ -1,25 +1,24 @@
-"""The protocols of engines, all that other rooms may call, and how a verb runs and reports progress.
+"""Define what every engine provides to the rest of privsql, and how a command's progress is reported.
 
-``privsql.engine.open`` opens sessions.
+Other packages use engines only through the protocols of this module; ``privsql.engine.open`` opens their sessions.
 
-Nothing of an engine's own crosses this border: queries go in as sqlglot trees (or, of a publisher's own, as text),
-tables as Arrow, files as paths; rows come back as tuples of Python's own values, tables as Arrow, columns as ``Field``
-with the type names of ``privsql.engine.sqlfiles.SCALAR``, errors as those of ``privsql.errors``.
+Queries go in as sqlglot trees, or as text if a publisher wrote them. Tables go in and come back as Arrow, rows come
+back as tuples of Python values. Columns are ``Field`` objects with the type names of
+``privsql.engine.sqlfiles.SCALAR``. Errors are those of ``privsql.errors``.
 
-Three of the protocols, because three things can lie in different places:
+The main protocols:
 
-* ``Relations``  what every step of a mechanism, an answer or an attack works with, on every engine;
-* ``Warehouse``  the publisher's source as well;
-* ``Container``  the files that releases and ledgers are, which are always DuckDB's.
+* ``Relations``: named tables and views that mechanisms, answers and attacks work with, on every engine
+* ``OrderedRelations``: the same in DuckDB, where rows also have numbers, as its fast order of records needs
+* ``Warehouse``: the publisher's source and the relations that are made from it
+* ``Container``: attached database files, such as releases and ledgers, which are always DuckDB's
+* ``EngineSession``: all of these in one session, in which a command works
+* ``LockedSession``: a session for files that other people made
+* ``Sink``: a database that takes releases as schemas
+* ``ReleaseDatabase``: a sink without a file of its own, such as a server, Spark's catalog, or a connection of the
+  caller
 
-A ``Sink`` is a database that takes releases as schemas. A ``ReleaseDatabase`` is one that is no file of its own: a
-server's, a catalog of Spark's, or one that a caller has open.
-
-``OrderedRelations`` are those of DuckDB, whose rows have numbers: its fast order of records needs them.
-
-``EngineSession`` is all three over one session: where a verb works. ``LockedSession`` is for files that others made.
-
-Members are described here; the classes that provide them add only what differs.
+Methods are described here. The classes that implement them describe only what differs.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
 
 LOOKUPS = "lookups"  # the database of an analyst's own tables
 
-FRAME = "frame"  # the kind of what lies in memory
+FRAME = "frame"  # the kind of a source that is a table in memory
 HERE, SPARK, POSTGRES = "duckdb", "spark", "postgres"
 SERVERS = (POSTGRES, "mysql", "ducklake")  # kinds of sources that have an address
 ONE_MACHINE = 300_000_000  # records that one machine sorts in memory: 24 bytes for each (``packing.PACKED``) are 7.2 GB
@@ -65,16 +64,16 @@ ONE_MACHINE = 300_000_000  # records that one machine sorts in memory: 24 bytes 
 
 @dataclass(frozen=True)
 class EngineTraits:
-    """The differences between engines that packages above need to know, for the engine that holds a source.
+    """What other packages need to know about the engine that holds a source.
 
     Attributes:
         title: The engine's name in messages.
-        dialect: Its SQL dialect, by sqlglot's name.
-        own_schema: The schema of tables that name none.
-        counts: Whether records are counted in that engine.
-        assigns: Whether records also get their buckets there, without an order of rows. The tables of a release are
-            then written there as folders of Parquet.
-        schemes: The schemes of its addresses.
+        dialect: The name of its SQL dialect in sqlglot.
+        own_schema: The schema that is meant by a table name without a schema, such as "public" in Postgres.
+        counts: Whether that engine counts the source's records. If not, DuckDB does so.
+        assigns: Whether that engine also assigns buckets to records, without using the order of rows. It then writes
+            the tables of a release as folders of Parquet files.
+        schemes: The schemes of addresses that lead to it, such as "postgresql" in postgresql://host.
     """
 
     title: str = "DuckDB"
@@ -88,7 +87,7 @@ class EngineTraits:
 TRAITS = {
     SPARK: EngineTraits("Spark", SPARK, "default", counts=True, assigns=True),
     POSTGRES: EngineTraits("Postgres", POSTGRES, "public", counts=True, schemes=("postgresql", "postgres")),
-}  # by kinds of sources; DuckDB reads all others
+}  # by the kind of source; DuckDB reads all other kinds
 
 
 @dataclass(frozen=True)
@@ -96,10 +95,10 @@ class Scan:
     """Files that are read as one table.
 
     Attributes:
-        files: Their names, patterns, folders or addresses.
-        by_name: Whether a column that a file lacks is NULL there.
-        partitioned: Whether folders called column=value are columns.
-        options: The options of CSV files, by DuckDB's names.
+        files: Paths, patterns such as ``*.csv``, folders or addresses.
+        by_name: Whether files may lack columns of other files; the missing values are then NULL.
+        partitioned: Whether a folder such as ``year=2020`` adds a column ``year`` to its files.
+        options: Options of CSV files, under the names that DuckDB gives them.
     """
 
     files: tuple[str, ...] = field(repr=False)
@@ -110,20 +109,21 @@ class Scan:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a publisher's records lie.
+    """Where a publisher's records lie, and how to read them.
 
     Attributes:
-        kind: duckdb, parquet, csv, frame, or the engine that holds them.
-        path: The database, or the file that an engine beside DuckDB reads.
-        relation: A table or view.
-        query: A SELECT in place of the relation, which calls files ``source``.
-        address: The address of an engine elsewhere; None for one of this machine's own.
-        scan: The files, if it is no database.
-        data: The rows of a table in memory, or a DataFrame of Spark, which a query calls ``source`` as well.
-        texts: The folded names of its columns whose texts stand for values of any type.
-        opened: The database, where a caller has it open.
-        types: Finds the types of columns that the specification determines, by folded name. None where records may
-            decide the types.
+        kind: "duckdb", "parquet", "csv", "frame" for a table in memory, or the engine that holds the records.
+        path: The database file, or the file that an engine other than DuckDB reads.
+        relation: The name of the table or view in a database.
+        query: The publisher's SELECT in place of a table or view. It calls the records of files and frames ``source``.
+        address: The address of a server; None if the records lie on this machine.
+        scan: The files; None if the records do not lie in files.
+        data: A table in memory, or a DataFrame of Spark.
+        texts: Columns whose texts stand for values of other types, such as "1" for 1. Their names are folded
+            (``fold_name``).
+        opened: The database that the caller has open; None if privsql opens it.
+        types: A function that finds the types that the specification determines, by folded name of the column. None if
+            the records may decide the types.
     """
 
     kind: str
@@ -140,7 +140,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class ViewDefinition:
-    """A view of a release, with the comment that a database stores beside it."""
+    """A view of a release: its name, its SELECT, and the comment that a database stores with it."""
 
     name: str
     query: exp.Query
@@ -149,9 +149,10 @@ class ViewDefinition:
 
 @dataclass(frozen=True)
 class IntervalFunctions:
-    """The functions n, low and high of a release, with which readers count rows of its weighted view with an interval.
+    """The SQL functions n, low and high of a release, with which its readers count rows.
 
-    privsql only defines them for readers, and never calls them itself.
+    ``n`` estimates how many source records satisfy a condition; ``low`` and ``high`` bound the count. They aggregate
+    the rows of the view with weights. privsql defines them for readers and never calls them itself.
 
     Attributes:
         records: The number of records in the release, if the counted records are drawn from them without replacement.
@@ -163,18 +164,19 @@ class IntervalFunctions:
     skew: float = 0.0
 
 
-FUNCTIONS = {"n": ("weight",), "low": ("weight", "variance"), "high": ("weight", "variance")}  # with their parameters
+# The interval functions and their parameters.
+FUNCTIONS = {"n": ("weight",), "low": ("weight", "variance"), "high": ("weight", "variance")}
 Definition = ViewDefinition | IntervalFunctions  # what a release stores beside its tables
 
 
 class Relations(Protocol):
-    """Named relations that are made from queries or arrays, and can be read back."""
+    """Tables and views of a session, which are made from queries or Arrow data and can be read by name."""
 
     keeps_order: bool
     """True if the rows of a relation that is made have the order of its query."""
 
     def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
-        """Store the result of a query as table ``name``: temporary, or in the attached database ``into``.
+        """Store the result of a query as a table.
 
         If ``keeps_order`` is true, the rows keep the order of the query.
 
@@ -182,76 +184,86 @@ class Relations(Protocol):
             name: The name of the table.
             query: The query.
             into: The attached database; None makes a temporary table.
-            title: The name of the step for the progress bar; empty for no step.
+            title: The name of this step in the progress bar; empty if it is not a step of its own.
         """
 
     def create_view(self, name: str, query: exp.Expr, *, into: str | None = None) -> None:
-        """Create a view: temporary, or in the attached database ``into`` if that is not None."""
+        """Create a view in the attached database ``into``; None makes a temporary view."""
 
     def register_arrow(self, name: str, data: pa.Table | pa.RecordBatchReader) -> None:
         """Make Arrow data readable under ``name``; a stream can be read only once."""
 
     def create_from_sql(self, name: str, query: str) -> None:
-        """Store the result of a publisher's SELECT, which can read the tables beside the source, as ``name``."""
+        """Run a publisher's SELECT in the source's database, and store the result as a temporary table."""
 
     def drop(self, *names: str) -> None:
-        """Remove temporary relations."""
+        """Remove temporary tables and views."""
 
     def rows(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """Run a query and return all of its rows; ``values`` are its parameters by name."""
+        """Run a query and return all of its rows; ``values`` are the query's parameters by name."""
 
     def arrow(self, query: exp.Expr, values: Mapping[str, Any] | None = None) -> pa.Table:
-        """Run a query and return an Arrow table; ``values`` are its parameters by name."""
+        """Run a query and return an Arrow table; ``values`` are the query's parameters by name."""
 
     def stream_batches(self, query: exp.Expr, rows: int) -> AbstractContextManager[pa.RecordBatchReader]:
-        """Yield a stream of a query's rows in order, ``rows`` at a time.
+        """Run a query and yield a stream of its rows in order, in batches of ``rows`` rows.
 
-        Until it is closed, only sessions from ``open_sibling`` can run other queries.
+        Until the stream is closed, only sessions from ``open_sibling`` can run other queries.
         """
 
     def open_sibling(self) -> AbstractContextManager[Relations]:
-        """Return another session with its own temporary relations and the same attached databases."""
+        """Open another session with the same attached databases and its own temporary tables and views."""
 
     def list_fields(self, source: exp.Expr) -> list[Field]:
         """Return the columns of a table or query."""
 
     def reserve_memory(self, size: int, what: str) -> None:
-        """Reserve ``size`` bytes of the memory limit for arrays beside the engine.
+        """Lower the engine's memory limit to leave ``size`` bytes for arrays outside the engine.
 
         Nothing happens if the engine does not share this process's memory.
 
         Raises:
-            EngineError: Too little memory would be left; the message calls the arrays ``what``.
+            EngineError: Too little memory would be left for the engine. The message names the arrays by ``what``.
         """
 
     def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """Return the expression for 63 bits that stand for these texts in their order.
+        """Return an SQL expression for a 63-bit hash of a list of texts, which depends on their order.
 
-        They are the same in every version and on every engine.
+        Every engine, and every version of it, computes the same hash.
         """
 
     def hashed(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """Return the expression for the first 60 bits of the SHA-256 of these texts, joined, as an integer.
+        """Return an SQL expression for the first 60 bits of the SHA-256 of the joined texts, as an integer.
 
-        They are the same on every engine.
+        Every engine computes the same number.
         """
 
 
 class OrderedRelations(Relations, Protocol):
-    """An engine that keeps the order of stored rows, and numbers them."""
+    """Relations of an engine that keeps the order in which rows were stored, and can number them."""
 
     def row_number(self, table: str) -> exp.Expr:
-        """Return the expression for the number (0, 1, ..) of a row in ``table``, which was made in this session."""
+        """Return an SQL expression for a row's number (0, 1, ..) in ``table``, which this session must have created."""
 
     def with_bid_and_code(self, records: exp.Table, positions: exp.Table) -> exp.Query:
-        """Return the rows of a table made here, with ``bid`` and ``code`` added from ``positions`` (pos, bid, code)."""
+        """Return the query that adds a bucket id and the code of a sensitive value to every record.
+
+        Args:
+            records: A table that this session created.
+            positions: A table of (pos, bid, code), where ``pos`` is the number of the record's row.
+        """
 
     def with_bid(self, records: exp.Table, positions: exp.Table) -> exp.Query:
-        """Return the rows of a table made here, with column ``bid`` added from ``positions`` (pos, bid)."""
+        """Return the query that adds a bucket id to every record.
+
+        Args:
+            records: A table that this session created.
+            positions: A table of (pos, bid), where ``pos`` is the number of the record's row.
+        """
 
 
 def require_ordered(db: Relations) -> OrderedRelations:
-    """Return the engine, which must number its rows.
+    """Return the same session, if its engine numbers rows.
 
     Raises:
         EngineError: The engine does not keep the order of rows.
@@ -264,42 +276,46 @@ def require_ordered(db: Relations) -> OrderedRelations:
 
 
 class Warehouse(Relations, Protocol):
-    """A publisher's source, with the relations of counts and records that are made from it."""
+    """A session that reads the publisher's source, and holds tables and views that are made from it."""
 
     def mount(self, name: str, origin: Origin) -> None:
-        """Make the publisher's table readable as ``name``."""
+        """Make the publisher's records readable as the table ``name``."""
 
     def list_collations(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
-        """Return the collation of each column of a relation that has one."""
+        """Return the collations of those ``columns`` that have one, by the column's name."""
 
     def publish_as(self, name: str, query: exp.Expr) -> None:
-        """Make a query readable by ``run_select`` under a name that the publisher knows."""
+        """Create a view ``name`` that the publisher's own queries (``run_select``) can read."""
 
     def run_select(self, sql: str) -> list[tuple[Any, ...]]:
-        """Run a SELECT of the publisher and return all rows."""
+        """Run a SELECT that the publisher wrote, and return all of its rows."""
 
 
 class TextWarehouse(Warehouse, Protocol):
     """A warehouse that reads CSV files."""
 
     def mount_texts(self, name: str, origin: Origin) -> None:
-        """Make the values of CSV files readable as ``name``, every value as a text."""
+        """Make the publisher's CSV files readable as the table ``name``, with every column as text."""
 
 
 class DetachedWarehouse(Warehouse, Protocol):
-    """A warehouse to which no release can be attached, so that the tables of a release are written as files."""
+    """A warehouse whose engine can't attach a release file, so it writes the tables of a release elsewhere."""
 
     def set_release_folder(self, folder: Path) -> None:
-        """Write each table of database ``release`` from now on as a folder of Parquet files inside ``folder``."""
+        """Write later tables of database ``release`` into ``folder``, each as a folder of Parquet files."""
 
     def set_release_stage(self, stage: Stage) -> None:
-        """Write each table of database ``release`` from now on into a stage of the same engine."""
+        """Write later tables of database ``release`` into a stage of the same engine."""
 
     def require_unchanged(self) -> None:
-        """Raise ``GuaranteeError`` if files of the source have changed since they were mounted."""
+        """Check that the source's files are as they were when they were mounted.
+
+        Raises:
+            GuaranteeError: A file has changed.
+        """
 
     def write_parquet_files(self, origin: Origin) -> list[Path]:
-        """Write a source as Parquet files on this machine, and return the files.
+        """Write a source as Parquet files on this machine, and return their paths.
 
         Raises:
             EngineError: The source has more than ``ONE_MACHINE`` records.
@@ -307,65 +323,84 @@ class DetachedWarehouse(Warehouse, Protocol):
 
 
 class Container(OrderedRelations, Protocol):
-    """Database files that are attached under a name: releases that grow, ledgers and caches."""
+    """A session of DuckDB with attached database files: releases, ledgers and caches."""
 
     def attach(self, path: Path, name: str, *, read_only: bool, strange: bool = False) -> None:
-        """Attach a database file under ``name``.
+        """Attach a database file; it is created if it does not exist and may be written.
 
         Args:
             path: The file.
-            name: The name under which it is attached.
-            read_only: Whether nothing may be written to it.
-            strange: Whether somebody else made the file; its statistics of columns are then not believed.
+            name: The name by which queries call the database.
+            read_only: Whether nothing may be written to the file.
+            strange: Whether somebody else made the file. Its statistics may then be wrong, and queries do not use them.
         """
 
     def distrust_statistics(self) -> None:
-        """Plan queries without the statistics of columns that files state, since they may be wrong."""
+        """Run later queries without the column statistics that files state, because these may be wrong."""
 
     def create_database(self, name: str) -> None:
-        """Attach a new, empty database in memory under ``name``."""
+        """Attach a new, empty database in memory as ``name``."""
 
     def detach(self, name: str) -> None:
-        """Write all changes to an attached file and detach it."""
+        """Write all changes of the database ``name`` to its file, and detach it."""
 
     def find_leftovers(self, name: str) -> list[str]:
-        """Return a line for each part of an attached file that belongs to no row of its tables."""
+        """Find data in an attached file that belongs to no row of its tables, such as deleted rows.
+
+        Returns:
+            A line of text for each finding.
+        """
 
     def attached_name(self, path: Path) -> str | None:
-        """Return the name under which a file is attached; None if it is not attached."""
+        """Return the name of the database that a file is attached as; None if it is not attached."""
 
     def list_objects(self, database: str, schema: str | None = None) -> list[tuple[str, str, str]]:
-        """Return all objects of an attached database or of one ``schema``: (kind, name, definition), sorted.
+        """Return the objects of an attached database, or of one ``schema`` in it.
 
-        The names of a schema's objects stand without the schema.
+        Returns:
+            A sorted list of (kind, name, definition). Without ``schema``, names in other schemas than the first one
+            begin with the schema.
         """
 
     def find_schema(self, database: str, name: str) -> str | None:
-        """Return the schema of an attached database that the engine finds under ``name``; None if there is none.
+        """Return the schema of an attached database that DuckDB finds under ``name``, whatever its case.
 
-        The result is spelled as in the database.
+        Returns:
+            The name as the database spells it; None if there is no such schema.
         """
 
     def require_schema(self, database: str, name: str, having: str | None = None) -> str:
-        """Return the schema that ``find_schema`` finds.
+        """Return the schema that DuckDB finds under ``name``, spelled as in the database.
+
+        Args:
+            database: The attached database.
+            name: The schema, in any case.
+            having: A table that must be in the schema; None for no such demand.
 
         Raises:
-            UsageError: There is no such schema, or it has no table ``having``.
+            UsageError: There is no such schema, or the table is missing.
         """
 
     def create_schema(self, name: str, *, into: str) -> None:
         """Create a schema in an attached database, unless it exists."""
 
     def create_view(self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None) -> None:
-        """Create a view: temporary if ``into`` is None, else in that attached database.
+        """Create a view.
 
-        Without ``schema`` it is made in the first schema of the database.
+        Args:
+            name: The name of the view.
+            query: The query.
+            into: The attached database; None makes a temporary view.
+            schema: The schema in that database; None for its first schema.
         """
 
     def define_objects(self, definitions: Sequence[Definition], *, into: str, schema: str | None = None) -> None:
-        """Create views with their comments, and functions, in an attached database.
+        """Create views with their comments, and SQL functions, in an attached database.
 
-        Without ``schema`` they are made in its first schema.
+        Args:
+            definitions: The views and functions.
+            into: The database.
+            schema: The schema in it; None for its first schema.
         """
 
     def replace_tables(
@@ -378,9 +413,9 @@ class Container(OrderedRelations, Protocol):
         schema: str,
         former: Sequence[tuple[str, str]] = (),
     ) -> AbstractContextManager[None]:
-        """Copy tables of ``database`` into a schema and define views and functions there, as a whole or not at all.
+        """Copy tables into a schema and define views and functions there, in one transaction around the block.
 
-        If an error is raised inside the block, nothing is changed.
+        If the block raises an error, the schema stays as it was.
 
         Args:
             database: The database to copy from.
@@ -391,35 +426,45 @@ class Container(OrderedRelations, Protocol):
             former: The objects (kind, name) of an earlier release, which are dropped first.
 
         Raises:
-            UsageError: The schema holds any other object.
+            UsageError: The schema holds an object that ``former`` does not list.
         """
 
     def list_relations(self, database: str) -> list[tuple[str, str, str, str]]:
-        """Return the tables and views of an attached database: (kind, schema, name, definition), by schema and name."""
+        """Return the tables and views of an attached database.
+
+        Returns:
+            A list of (kind, schema, name, definition), ordered by schema and name.
+        """
 
     def append_rows(self, name: str, query: exp.Expr, *, into: str) -> None:
-        """Append the rows of a query to a table in the attached database ``into``."""
+        """Append the rows of a query to the table ``name`` in the attached database ``into``."""
 
     def define_table(self, name: str, columns: Sequence[Field], *, into: str, schema: str | None = None) -> None:
-        """Create an empty table in an attached database."""
+        """Create an empty table in the attached database ``into``; ``schema`` None means its first schema."""
 
     def scan_files(self, paths: Sequence[Path], kind: str) -> exp.Select:
-        """Return the query for the rows of Parquet or CSV files with the same columns, one file after another."""
+        """Return a query that reads Parquet or CSV files with equal columns, one file after another.
+
+        Args:
+            paths: The files.
+            kind: "parquet" or "csv".
+        """
 
     def list_statistics(self, paths: Sequence[Path]) -> list[tuple[str | None, str]]:
-        """Return the texts that the footers of Parquet files state as statistics.
+        """Return the texts in the footers of Parquet files that state statistics, such as the least value of a column.
 
-        Each is (column, text) for a bound of a column of texts, and (None, text) for any other entry.
+        Returns:
+            A list of (column, text) for bounds of text columns, and of (None, text) for all other statistics.
         """
 
     def export_parquet(self, source: exp.Table, path: Path) -> None:
-        """Write a table to a Parquet file, rows in order."""
+        """Write a table to a Parquet file, with its rows in order."""
 
     def in_transaction(self) -> AbstractContextManager[None]:
-        """Make all changes to one database inside the block together; if an error is raised, none of them is made."""
+        """Run the block in a transaction of one database; if it raises an error, none of its changes are made."""
 
     def engine_version(self) -> str:
-        """Return the version of the engine that writes database files."""
+        """Return the version of DuckDB, which writes the database files."""
 
 
 class Sink(Protocol):
@@ -429,16 +474,17 @@ class Sink(Protocol):
     """
 
     def open_for_writing(self) -> AbstractContextManager[tuple[Container, str]]:
-        """Yield a session, and the name under which the database is attached in it."""
+        """Yield a session, and the name as which the database is attached in it."""
 
 
 class ReleaseDatabase(Sink, Protocol):
-    """A database that is not reached by attaching a file.
+    """A database that holds releases as schemas and can't be attached as a file.
 
-    Uncommitted rows and temporary tables of a caller's connection are not visible here.
+    It may be a server, Spark's catalog, or a database that the caller has open. Uncommitted rows and temporary tables
+    of the caller are not visible.
 
     Attributes:
-        file: The file of a database that a caller has open; None for a database in memory or of a server.
+        file: The file of a database that the caller has open; None for a database in memory or on a server.
         label: The name of the database in messages.
         counts: Whether it is a ``CountingDatabase``.
     """
@@ -448,10 +494,10 @@ class ReleaseDatabase(Sink, Protocol):
     counts: bool
 
     def renew(self) -> Self:
-        """Return the database without the copies that were made so far, so that it is read again."""
+        """Return the same database without its earlier copies, so that its schemas are copied again."""
 
     def copy_schema(self, name: str, having: str, read: ReadContents) -> tuple[Path, list[tuple[str, str, str]]]:
-        """Copy the tables of a schema into a file, or return the copy that an earlier call made.
+        """Copy the release in a schema into a local file; later calls return the same copy.
 
         The file is removed together with this object.
 
@@ -461,7 +507,7 @@ class ReleaseDatabase(Sink, Protocol):
             read: Reads the manifest from the copy, and returns the tables and views that the copy is to have.
 
         Returns:
-            The file, and (kind, name, definition) of all objects in the schema.
+            The file, and all objects of the schema as (kind, name, definition).
 
         Raises:
             UsageError: There is no such schema or table.
@@ -469,12 +515,20 @@ class ReleaseDatabase(Sink, Protocol):
 
 
 class Stage(Relations, Protocol):
-    """A private schema in which the tables of a release are made and checked, as those of database ``release``."""
+    """A private schema in which the tables of a release are made and checked before they are published.
+
+    Queries call the schema ``release``.
+    """
 
     def commit(self, definitions: Sequence[Definition], former: Sequence[tuple[str, str]]) -> None:
-        """Publish the staged tables and views in place of the objects ``former``; the last table is published last.
+        """Publish the tables of the stage, with these views, in place of an earlier release.
 
-        If this fails, the target holds nothing that opens as a release, or it holds the former release.
+        The last table, which holds the manifest, is published last. If this fails, the target holds the former release
+        or nothing that opens as a release.
+
+        Args:
+            definitions: The views and functions of the release.
+            former: The objects (kind, name) of the earlier release.
 
         Raises:
             UsageError: The target holds other objects.
@@ -482,42 +536,49 @@ class Stage(Relations, Protocol):
 
 
 class CountingDatabase(ReleaseDatabase, Protocol):
-    """A database whose engine makes the tables of releases, and checks and counts them without copying."""
+    """A database whose engine makes releases, and checks and queries them, without copying their rows."""
 
     def without_rows(self) -> Self:
-        """Return the same database, but its copies contain the rows of the manifest only."""
+        """Return the same database, whose copies of schemas contain only the rows of the manifest."""
 
     def open_tables(self, schema: str) -> AbstractContextManager[tuple[Relations, list[str]]]:
-        """Yield the tables of a schema, which appear as those of database ``release``, and their names."""
+        """Yield a session that reads the release in a schema, and the names of the release's tables.
+
+        Queries call the schema ``release``.
+        """
 
     def open_stage(self, schema: str, last: str, owner: Path) -> AbstractContextManager[Stage]:
-        """Yield a stage for a schema.
+        """Yield a stage, in which a release for a schema can be made.
 
         Args:
-            schema: The schema that becomes the release.
-            last: The table that makes it a release.
-            owner: A folder that goes with this process.
+            schema: The schema that is to hold the release.
+            last: The table that is published last and makes the schema a release.
+            owner: A folder that exists as long as this process, so that other processes see whether it still runs.
 
         Raises:
-            UsageError: Another publication is at work there.
+            UsageError: Another process is publishing into the schema.
         """
 
     def sweep_stage(self, schema: str, last: str) -> None:
-        """Remove what a killed publication into a schema has left behind.
+        """Remove what a killed process has left behind while it published into a schema.
+
+        Args:
+            schema: The schema.
+            last: The table that is published last and makes the schema a release.
 
         Raises:
-            UsageError: Another publication is running there.
+            UsageError: Another process is still publishing into the schema.
         """
 
     def is_large(self, schema: str) -> bool:
-        """Return whether any table has too many rows to be copied for a few questions."""
+        """Return whether a table of the release is too large to be copied for a few questions."""
 
 
 class EngineSession(Warehouse, Container, Protocol):
-    """A session for the duration of one command; leaving it as a context manager removes all temporary relations."""
+    """A session in which one command works; leaving it as a context manager removes all temporary tables and views."""
 
     def let_go(self) -> None:
-        """Detach the publisher's database file; relations that were made from it stay."""
+        """Detach the publisher's database file; tables that were made from it stay."""
 
     def close(self) -> None:
         """End the session."""
@@ -532,42 +593,51 @@ class EngineSession(Warehouse, Container, Protocol):
 class LockedSession(Container, Protocol):
     """A session for files that other people made, which are attached read-only.
 
-    It can read nothing else and can't change any setting. Tables in a query that name no database belong to the
-    database for which the session was opened.
+    It can read nothing else and can't change any setting. A table without a database name belongs to the home database,
+    which is chosen when the session is opened.
     """
 
     def describe_select(self, sql: str) -> list[Field]:
-        """Return the columns of the result of a SELECT.
+        """Return the columns of a SELECT's result, without running it.
 
         Raises:
-            UsageError: The text is not one SELECT that the engine would run.
+            UsageError: The text is not exactly one SELECT, or the engine refuses it.
         """
 
     def parse_select(self, sql: str) -> dict[str, Any]:
-        """Return the engine's own syntax tree of a SELECT.
+        """Return the engine's own syntax tree of a SELECT, as a JSON object.
 
         Raises:
             UsageError: The text is not exactly one SELECT.
         """
 
     def write_select(self, tree: dict[str, Any]) -> str:
-        """Return the SQL text of a tree from ``parse_select``."""
+        """Return the SQL text of a syntax tree that ``parse_select`` returned."""
 
     def list_functions(self) -> Sequence[tuple[str, str, str, str, str]]:
-        """Return the engine's functions as (name, kind, stability, returned type, tree of a macro's body)."""
+        """Return the engine's functions, including those that the attached files define.
+
+        Returns:
+            A list of (name, kind, stability, returned type, syntax tree of a macro's body).
+        """
 
     def run_select(self, sql: str) -> list[tuple[Any, ...]]:
-        """Return the rows of a SELECT, which the caller must have examined before."""
+        """Return the rows of a SELECT; the caller must have examined its text, which may come from a stranger."""
 
     def stand_in(self, names: Sequence[str], query: exp.Expr) -> None:
-        """Let an analyst's SQL read a query under a table's name, given as [[database,] schema,] table."""
-
-    def limit_time(self, seconds: float | None = None, stop: Event | None = None) -> AbstractContextManager[None]:
-        """Stop the statements in the block if they take too long, or once ``stop`` is set.
+        """Replace a table by a query in the analyst's SQL.
 
         Args:
-            seconds: The limit; None for the default limit of views that other people wrote, which might never end.
-            stop: Set by another thread to stop the statements.
+            names: The table as [table], [schema, table] or [database, schema, table].
+            query: The query that is read in its place.
+        """
+
+    def limit_time(self, seconds: float | None = None, stop: Event | None = None) -> AbstractContextManager[None]:
+        """Stop the statements of the block if they take too long, or once ``stop`` is set.
+
+        Args:
+            seconds: The limit; None for the default limit, since a view that somebody else wrote might never end.
+            stop: An event that another thread sets to stop the statements.
 
         Raises:
             LateError: The statements were stopped.
@@ -580,37 +650,37 @@ READING, COMPARING = "Reading the source", "Comparing with earlier releases"  # 
 
 
 class Reporter:
-    """Receive the steps of a command and their progress; this base class ignores them.
+    """Receives the steps of a command and their progress; this base class ignores them.
 
-    ``watched`` tells whether anybody sees the progress, and ``traces`` whether every statement is recorded.
+    ``watched`` tells whether anybody sees the progress, ``traces`` whether every SQL statement is recorded.
     """
 
     watched = False
     traces = False
 
     def start_step(self, title: str) -> None:
-        """Begin a step, whose progress starts at zero."""
+        """Report that the next step begins; its progress is zero."""
 
     def update(self, percent: float) -> None:
-        """Record that the step is ``percent`` done; progress of statements is then ignored until the next step."""
+        """Report that the step is ``percent`` done; until the next step, ``update_statement`` then has no effect."""
 
     def update_statement(self, percent: float) -> None:
-        """Record that the running statement of the step is ``percent`` done; a negative number means unknown."""
+        """Report that the step's running SQL statement is ``percent`` done; a negative number means unknown."""
 
     def note_statement(self, statement: TracedStatement) -> None:
-        """Record a statement that has run."""
+        """Record an SQL statement that has run."""
 
 
 @dataclass(frozen=True)
 class TracedStatement(JsonObject):
-    """A statement that an engine has run.
+    """An SQL statement that an engine has run.
 
     Attributes:
-        step: The step of the command.
+        step: The step of the command, such as "Reading the source".
         relation: The table or view that the statement made; empty if its rows were read.
-        file: The file of ``sql/`` that it was made from; empty if there is none.
-        rows: The number of rows that it made or read; None for a view or a stream.
-        seconds: Its duration.
+        file: The file of ``sql/`` that holds the statement; empty if there is none.
+        rows: The number of rows that it stored or returned; None for a view or a stream.
+        seconds: How long it took.
     """
 
     json_keys = ("step", "relation", "file", "rows", "seconds")
@@ -629,7 +699,11 @@ SILENT = Reporter()
 class Options:
     """Settings of how a command runs, which do not change its result.
 
-    ``session`` is a session of Spark that is used in place of a new one.
+    Attributes:
+        memory_limit: The largest amount of memory that the engine uses, such as "2GB"; None for the engine's default.
+        threads: The number of the engine's threads; None for the engine's default.
+        report: Receives the progress of the command.
+        session: An open session of Spark to use; None starts a new one if Spark is needed.
     """
 
     memory_limit: str | None = None
@@ -638,20 +712,24 @@ class Options:
     session: object | None = None
 
     def engine_settings(self, spill: Path) -> dict[str, str]:
-        """Return the options as settings of DuckDB.
+        """Return DuckDB's settings for these options.
 
-        What does not fit into memory is written to the folder ``spill``.
+        Args:
+            spill: The folder to which DuckDB writes what does not fit into memory.
         """
         chosen = {"temp_directory": spill, "memory_limit": self.memory_limit, "threads": self.threads}
         return {name: str(value) for name, value in chosen.items() if value}
 
 
 class RunKeywords(TypedDict, total=False):
-    """The keywords of every public function that works for a while: ``options``, or their parts.
+    """The keywords of public functions that say how they run: an ``Options`` object, or single settings.
 
-    ``memory_limit`` is the largest amount of memory, such as "2GB", and ``threads`` the number of the engine's threads.
-    ``progress`` shows a bar on stderr for work of more than a second. ``connection`` is an open connection to DuckDB or
-    a session of Spark, through which its databases are reached.
+    Attributes:
+        options: The settings as one object; the other keywords override its values.
+        memory_limit: The largest amount of memory that the engine uses, such as "2GB".
+        threads: The number of the engine's threads.
+        progress: Whether work of more than a second shows a bar on stderr.
+        connection: An open connection to DuckDB or a session of Spark, through which its databases are reached.
     """
 
     options: Options | None
@@ -665,17 +743,17 @@ RUNNING = tuple(RunKeywords.__annotations__)
 
 
 def is_spark_session(connection: object) -> bool:
-    """Return whether a caller's connection is a session of pyspark."""
+    """Return whether an object is a session of pyspark."""
     return type(connection).__module__.startswith("pyspark.sql.")
 
 
 @contextmanager
 def options_from(keywords: Mapping[str, Any], verb: str | Callable[..., Any]) -> Iterator[Options]:
-    """Yield the options that the keywords of a public function state.
+    """Yield the options that a caller gave to a public function as keywords.
 
     Args:
-        keywords: The keywords that were given.
-        verb: The function, or its name, for messages.
+        keywords: The keywords, as in ``RunKeywords``.
+        verb: The public function, or its name, for error messages.
 
     Raises:
         UsageError: A keyword is unknown or has a value that can't be used.
@@ -699,7 +777,7 @@ def options_from(keywords: Mapping[str, Any], verb: str | Callable[..., Any]) ->
 
 
 class PartReporter(Reporter):
-    """Report the steps of one part of a larger task, with the name of the part before their titles."""
+    """Reports the steps of one part of a larger task, with the part's name before each title."""
 
     def __init__(self, whole: Reporter, name: str) -> None:
         self._whole, self._name, self.watched = whole, name, whole.watched
@@ -715,7 +793,7 @@ class PartReporter(Reporter):
 
 
 class TraceReporter(Reporter):
-    """Record the statements that run, and pass steps on to another reporter."""
+    """Records the SQL statements that run, and passes the steps on to another reporter."""
 
     traces = True
 
@@ -738,7 +816,7 @@ class TraceReporter(Reporter):
 
 
 class BarReporter(Reporter):
-    """Show the current step as a progress bar."""
+    """Shows the current step as a progress bar."""
 
     watched = True
 
@@ -763,7 +841,7 @@ class BarReporter(Reporter):
 
 
 def report_steps(report: Reporter, items: Iterable[Item], number: int) -> Iterator[Item]:
-    """Yield the ``number`` items, and report how many of them are finished."""
+    """Yield the items, and report after each one how much of their ``number`` is finished."""
     report.update(0)
     for done, item in enumerate(items):
         yield item
@@ -772,10 +850,10 @@ def report_steps(report: Reporter, items: Iterable[Item], number: int) -> Iterat
 
 @contextmanager
 def open_reporter(*, enabled: bool | None = None) -> Iterator[Reporter]:
-    """Yield a progress bar on stderr, or a reporter that shows nothing.
+    """Yield a reporter that shows a progress bar on stderr, or one that shows nothing.
 
-    ``enabled`` says whether to use the bar; if it is None, the bar is used where stderr is a terminal. The bar appears
-    after ``PATIENCE`` seconds.
+    Args:
+        enabled: Whether to show the bar. None shows it if stderr is a terminal. It appears after ``PATIENCE`` seconds.
     """
     if not (sys.stderr.isatty() if enabled is None else enabled):
         yield SILENT

@@ -1,4 +1,4 @@
-"""Find the files that a publisher names, make private folders, compare names, and examine Parquet files."""
+"""Find files by names and patterns, make private folders, compare names as SQL does, and examine Parquet files."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 # Files ----------------------------------------------------------------------------------------------------------------
-# Files by the names that a publisher gives: a file, a pattern, a folder, or an address elsewhere.
+# Files by the names that a publisher gives: a file, a pattern, a folder, or an address.
 #
-# A pattern or a folder is looked up once, when the source is mounted: files that come later do not count.
+# Patterns and folders are expanded once, when the source is mounted. Files that are added later are not read.
 
-DATABASES = (".db", ".duckdb", ".ddb", ".sqlite", ".sqlite3")  # endings
-FILE_KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv"}  # by the ending; else a database
-DELIMITERS = ",;\t|"  # of a CSV file, as long as nobody states another one
-PACKED = (".gz", ".zst")  # what a CSV file's ending may have after it
-REMOTE = {  # by the beginning of an address the extension of DuckDB that reads it
+DATABASES = (".db", ".duckdb", ".ddb", ".sqlite", ".sqlite3")  # endings of database files
+# By the ending; a file with another ending is a database.
+FILE_KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv"}
+DELIMITERS = ",;\t|"  # the delimiters of CSV files that DuckDB tries
+PACKED = (".gz", ".zst")  # endings of compressed CSV files, such as .csv.gz
+REMOTE = {  # the DuckDB extension that reads an address, by its scheme
     **dict.fromkeys(("s3", "s3a", "s3n", "gs", "gcs", "r2", "http", "https", "hf"), "httpfs"),
     **dict.fromkeys(("az", "azure", "abfs", "abfss"), "azure"),
 }
 ADDRESS = re.compile(r"([a-zA-Z][\w+.-]+)://")
-MAGIC = {  # by kind the first bytes of a file, and what to say where it is read as another kind
+MAGIC = {  # the first bytes of each kind of file, and the message if it is read as another kind
     "duckdb": (rb".{8}DUCK", "is a DuckDB database; give database = .., with a table"),
     "sqlite": (rb"SQLite format 3\x00", "is a SQLite database; give database = .., with a table"),
     "parquet": (rb"PAR1", "is a Parquet file; say source.reader = 'parquet'"),
@@ -48,14 +49,14 @@ MAGIC = {  # by kind the first bytes of a file, and what to say where it is read
         "is packed by zstd; say source.options = { compression = 'zstd' }, or rename it to .csv.zst",
     ),
 }
-USER = re.compile(r"(?<=://)[^/\s'\"?#]*@")  # who asks,
-QUERY_PART = re.compile(r"(://[^\s'\"?#]*)[?#][^\s'\"]*")  # and what is asked with
+USER = re.compile(r"(?<=://)[^/\s'\"?#]*@")  # user and password in an address
+QUERY_PART = re.compile(r"(://[^\s'\"?#]*)[?#][^\s'\"]*")  # the query part of an address
 WILD = re.compile(r"[*?[]")
-LEVEL = re.compile(r"([^/\\=]+)=([^/\\=]*)")  # a folder of partitions: column=value
+LEVEL = re.compile(r"([^/\\=]+)=([^/\\=]*)")  # a folder such as year=2020
 
 
 def url_scheme(name: str) -> str:
-    """Return the scheme of an address in lower case, such as s3; empty for a path."""
+    """Return the scheme of an address in lower case, such as "s3"; empty for a path."""
     match = ADDRESS.match(name)
     return match[1].lower() if match else ""
 
@@ -70,7 +71,7 @@ def redact_secrets(text: str) -> str:
 
 
 def kind_of(name: str) -> str | None:
-    """Return ``parquet`` or ``csv`` by the ending of a name; None for any other ending.
+    """Return the kind of file that the ending of a name shows: "parquet" or "csv", or None for any other ending.
 
     A name without an ending is taken for a folder of Parquet files.
 
@@ -86,14 +87,14 @@ def kind_of(name: str) -> str | None:
 
 
 def is_files(name: str) -> bool:
-    """Return True if a name stands for data files or a folder of them, and not for a database."""
+    """Return True if a name stands for data files or a folder of them; False if it stands for a database."""
     if url_scheme(name) or (WILD.search(name) and not Path(name).is_file()):
         return True
     return (bool(_file_endings(name)) or Path(name).is_dir()) and kind_of(name) is not None
 
 
 def default_release_name(name: str) -> str:
-    """Return the default name of a release whose source is this file or pattern: the name of the file or its folder.
+    """Return the default name of a release: the name of the source's file or, for several files, of their folder.
 
     >>> default_release_name("data/people.csv.gz"), default_release_name("data/ward/year=*/*.parquet"), default_release_name("s3://b/stays_*.parquet?x=1")
     ('people', 'ward', 'stays')
@@ -110,7 +111,7 @@ def default_release_name(name: str) -> str:
 
 
 def _address_path(name: str) -> str:
-    """Return the path inside an address; a path is returned as it is."""
+    """Return the path part of an address; a path is returned as it is."""
     return redact_secrets(name).partition("://")[2] if url_scheme(name) else name
 
 
@@ -121,9 +122,15 @@ def _file_endings(name: str) -> list[str]:
 
 
 def explain_disguise(file: Path, kind: str, compression: str | None) -> str:
-    """Return why a file can't be read as ``kind``: the system's error, or what kind it seems to be.
+    """Return why a file can't be read as ``kind``: an error of the system, or the kind that its contents have.
 
-    The result is empty if nothing speaks against the kind.
+    Args:
+        file: The file.
+        kind: "parquet" or "csv".
+        compression: The compression that the file should have; None if its ending tells it.
+
+    Returns:
+        The clause of a message; empty if the file may be of this kind.
     """
     try:
         file.open("rb").close()
@@ -137,9 +144,9 @@ def explain_disguise(file: Path, kind: str, compression: str | None) -> str:
 
 
 def sniff_kind(file: Path) -> str:
-    """Return the kind of a file by its first bytes (``MAGIC``).
+    """Return the kind of a file that its first bytes show, such as a ZIP archive.
 
-    The result is empty if no kind fits or the file can't be read.
+    The result is empty if no kind is recognized or the file can't be read.
     """
     try:
         with file.open("rb") as opened:
@@ -155,7 +162,7 @@ def sniff_kind(file: Path) -> str:
 def find_files(names: Sequence[str]) -> list[Path]:
     """Return the files on this machine that names and patterns stand for.
 
-    A name that is also the name of an existing file is not a pattern.
+    A name with special characters is not a pattern if a file has exactly this name.
 
     Raises:
         EngineError: A name stands for no file, or two names stand for the same file.
@@ -170,7 +177,7 @@ def find_files(names: Sequence[str]) -> list[Path]:
 
 
 def is_unicode_path(path: str) -> bool:
-    """Return whether a path is valid text; bytes that are not UTF-8 become surrogates in Python."""
+    """Return whether a path is valid text. In Python, bytes that are not UTF-8 appear as surrogates."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -193,7 +200,7 @@ def _files_of(name: str) -> list[Path]:
         return [path]
     folder = Path(path.anchor)
     parts = list(path.relative_to(folder).parts)
-    while parts[1:] and (folder / parts[0]).is_dir():  # a folder's own name is no pattern
+    while parts[1:] and (folder / parts[0]).is_dir():  # an existing folder's name is not a pattern
         folder /= parts.pop(0)
     met = sorted(folder / one for one in glob.glob(os.path.join(*parts), root_dir=folder, recursive=True))
     matched = [one for one in met if one.is_file() or (one.is_dir() and one.suffix.lower() in FILE_KINDS)]
@@ -203,7 +210,7 @@ def _files_of(name: str) -> list[Path]:
 
 
 def _find_pattern(folder: Path) -> str:
-    """Return a pattern for the CSV files in a folder or below it, as advice in a message."""
+    """Return a pattern for the CSV files in a folder or below it, which a message can recommend."""
     for pattern in ("*", "**/*"):
         names = [one.name for one in sorted(folder.glob(pattern)) if one.is_file() and kind_of(one.name) == "csv"]
         if names:
@@ -237,7 +244,7 @@ def _walk_parquet(folder: Path) -> Iterator[Path]:
 
 
 def partition_values(file: str) -> dict[str, str]:
-    """Return the columns and values that the folders of a file state, as in ``year=2020``.
+    """Return the columns and values that the folders of a path state, such as ``year=2020``.
 
     >>> partition_values("data/year=2020/city=S%C3%A3o/a=b.parquet")
     {'year': '2020', 'city': 'São'}
@@ -247,27 +254,30 @@ def partition_values(file: str) -> dict[str, str]:
 
 
 def find_text_partitions(files: Iterable[str]) -> list[str]:
-    """Return the columns stated by folders that must stay texts, because a value such as ``01`` is no plain number."""
+    """Return the folder columns that must stay texts, because a value such as ``01`` would lose characters as a number.
+
+    Args:
+        files: The files, in folders such as ``month=01``.
+    """
     pairs = {pair for file in files for pair in partition_values(file).items()}
     return sorted({key for key, value in pairs if re.fullmatch(r"[+-]?\d+", value) and str(int(value)) != value})
 
 
 # Folders --------------------------------------------------------------------------------------------------------------
-# Folders for unfinished work: private whatever the umask, and removed by others once their process is gone.
+# Folders for unfinished work. Only their owner can read them, and other processes remove them once theirs has ended.
 #
-# Each holds a lock for as long as its process lives. What is made for it has mode 0600 from the first byte, by the
-# engine too, because it is made under a stricter umask; where a user's own files are made meanwhile, the folder's mode
-# must do.
+# A folder is locked as long as its process lives. A stricter umask gives new files mode 0600 from the first byte, also
+# those of DuckDB. While a user's own files are made, the umask stays, and the folder's mode protects its files.
 
 LOCK = "lock"
-ROOM = "privsql-room-"  # what the names of temporary folders begin with
-TRIES = 100  # another process may sweep a folder in the moment between its making and its locking
+ROOM = "privsql-room-"  # the first letters of temporary folders
+TRIES = 100  # another process may remove a folder before it is locked
 
 
 class _Mask:
-    """A context manager that tightens the process's umask while any thread is inside it.
+    """A context manager in which new files of the process are private: it tightens the process's umask.
 
-    Threads may enter and leave it in any order.
+    Threads may enter and leave it in any order; the umask is restored when no thread is inside.
     """
 
     def __init__(self) -> None:
@@ -286,7 +296,7 @@ class _Mask:
                 os.umask(self._before)
 
     def spare_rights(self, rights: int) -> int:
-        """Return ``rights`` without those that the process's usual umask takes away."""
+        """Return the permissions ``rights`` of a file without those that the process's usual umask removes."""
         with self._lock:
             if self._inside:
                 return rights & ~self._before
@@ -295,25 +305,25 @@ class _Mask:
             return rights & ~before
 
 
-private = _Mask()  # whatever file is made inside, by the engine too, can be read by its owner alone
+private = _Mask()  # inside, only the owner can read new files, also DuckDB's
 
 
 class Folder:
-    """A locked folder that belongs to this process; its place is ``path``.
+    """A new folder that this process holds locked, so that no other process removes it.
 
-    ``with`` gives the path, and removes the folder at the end.
+    As a context manager it yields its ``path``, and removes the folder at the end.
     """
 
     def __init__(self, prefix: str, parent: Path, *, masked: bool = True) -> None:
-        """Make the folder.
+        """Create the folder and lock it.
 
         Args:
             prefix: The first letters of its name.
-            parent: The folder in which it is made.
+            parent: The folder in which it is created.
             masked: Whether all new files of the process are private while the folder exists.
 
         Raises:
-            OSError: The folder can't be made or locked.
+            OSError: The folder can't be created or locked.
         """
         self._held = ExitStack()
         for _ in range(TRIES):
@@ -335,14 +345,14 @@ class Folder:
         self.remove()
 
     def let_go(self) -> None:
-        """Release the lock, so that another process may remove the folder."""
+        """Release the lock, so that other processes may remove the folder."""
         self._held.close()
 
     def remove(self) -> None:
         """Remove the folder with its files."""
         shutil.rmtree(self.path, ignore_errors=True)
         self.let_go()
-        if self.path.exists():  # there are systems that remove no file that is open, such as the lock
+        if self.path.exists():  # some systems do not remove open files, such as the lock
             shutil.rmtree(self.path, ignore_errors=True)
 
 
@@ -354,7 +364,7 @@ def sweep_folders(prefix: str, parent: Path, first: Callable[[Path], object] = b
     Args:
         prefix: The first letters of the folders' names.
         parent: The folder to look in.
-        first: Called with each such folder before it is removed; the folder stays if this fails.
+        first: A function that is called with each folder before its removal. If it fails, the folder stays.
     """
     folders = []
     with suppress(OSError), os.scandir(parent) as entries:
@@ -367,7 +377,7 @@ def sweep_folders(prefix: str, parent: Path, first: Callable[[Path], object] = b
         descriptor = _taken(path)
         if descriptor is None:
             with suppress(OSError):
-                path.rmdir()  # its process was gone before it could lock it: nothing is in it
+                path.rmdir()  # its process ended before locking it, so it is empty
             continue
         try:
             with suppress(OSError):
@@ -381,7 +391,7 @@ def sweep_folders(prefix: str, parent: Path, first: Callable[[Path], object] = b
 def temporary_folder(*, masked: bool = True) -> Iterator[Path]:
     """Yield a new folder among the system's temporary files, and remove it at the end.
 
-    If ``masked`` is true, all new files of the process are private in the meantime.
+    If ``masked`` is true, all new files of the process are private while the folder exists.
 
     Raises:
         EngineError: The folder can't be made.
@@ -397,9 +407,14 @@ def temporary_folder(*, masked: bool = True) -> Iterator[Path]:
 
 
 def _taken(folder: Path, flags: int = 0) -> int | None:
-    """Lock a folder and return the descriptor of the lock.
+    """Lock a folder and return the descriptor of the lock file.
 
-    The result is None if another process holds the lock or has removed the folder.
+    Args:
+        folder: The folder.
+        flags: Further flags for opening the lock file, such as ``os.O_CREAT`` for a new folder.
+
+    Returns:
+        The descriptor; None if another process holds the lock or has removed the folder.
     """
     lock = folder / LOCK
     try:
@@ -422,13 +437,13 @@ UPPER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 
 def label_value(parts: Sequence[object]) -> str:
-    """Return the text of a sensitive value as SQL prints it; several parts are put in brackets."""
+    """Return a sensitive value as SQL prints it; values of several columns are listed in brackets."""
     texts = ["NULL" if part is None else str(part) for part in parts]
     return texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
 
 
 def unused_name(name: str, others: Iterable[str]) -> str:
-    """Return a name for a column that privsql adds; underscores are appended until no other column has it.
+    """Return a column name that privsql can add beside other columns: ``name``, with underscores until it is free.
 
     >>> unused_name("code", ["age"]), unused_name("code", ["Code", "code_"])
     ('code', 'code__')
@@ -440,14 +455,14 @@ def unused_name(name: str, others: Iterable[str]) -> str:
 
 
 def fold_name(name: str) -> str:
-    """Return a name in the form in which SQL engines compare names: without regard to the case of ASCII letters."""
+    """Return a name with ASCII letters in one case; SQL engines take names for equal if these forms are equal."""
     return name.translate(UPPER)
 
 
 # Parquet --------------------------------------------------------------------------------------------------------------
-# What a Parquet file holds beside the columns of its footer, and what readers know of these.
+# The parts of a Parquet file beside the columns that its footer names, and which of them programs show.
 
-HEAD, TAIL = 4, 8  # bytes before the first page of a Parquet file, and behind its footer
+HEAD, TAIL = 4, 8  # bytes before the first page of a Parquet file, and after its footer
 WRITERS = re.compile(
     r"DuckDB version v[\w.+-]{1,24} \(build [0-9a-f]{7,40}\)"
     r"|(?P<indexed>parquet-mr version [\w.+-]{1,24} \(build [0-9a-f]{7,40}\))"
@@ -457,15 +472,15 @@ WRITERS = re.compile(
 SPARK_VERSION, SPARK_ROWS = b"org.apache.spark.version", b"org.apache.spark.sql.parquet.row.metadata"
 VERSION_TEXT = re.compile(rb"[\w.+-]{1,40}")
 SPARK_TYPE = re.compile(r"[a-z_]{1,24}(\(\d+(,\d+)?\))?", re.ASCII)
-# Of a page that Spark writes its indexes hold two bounds of at most 64 bytes, and some numbers. It begins a page after
+# For each page, Spark's indexes hold two bounds of at most 64 bytes and some numbers. Spark begins a new page after
 # 20,000 values or 2**20 bytes.
 INDEX, PAGE_VALUES, PAGE_BYTES = 200, 20_000, 2**19
 
 
 def find_hidden_parts(path: Path) -> list[str]:
-    """Return a line for each part of a Parquet file that its readers would not see.
+    """Return a line for each part of a Parquet file that programs which read it do not show.
 
-    Such a part is not named by the footer, or is of no known kind; it could hold values that nobody meant to publish.
+    The footer does not name such a part, or it is of no known kind. It could hold values that nobody meant to publish.
 
     Raises:
         EngineError: The file can't be read.
@@ -507,7 +522,7 @@ def find_hidden_parts(path: Path) -> list[str]:
 
 
 def _describes_columns(text: bytes, names: Sequence[str]) -> bool:
-    """Return whether a text is exactly Spark's description of columns with these names, in this order."""
+    """Return whether a text is the description that Spark writes for columns with these names, in this order."""
     try:
         fields = json.loads(text)["fields"]
         types = [one["type"] for one in fields]

@@ -1,4 +1,4 @@
-"""Open sessions of all engines; other packages use them by the protocols in ``privsql.engine.database``.
+"""Open sessions of all engines; other packages use them through the protocols of ``privsql.engine.database``.
 
 To add an engine, write a module beside ``spark.py`` and import it here inside the function that needs it.
 """
@@ -34,11 +34,16 @@ if TYPE_CHECKING:
         ReleaseDatabase,
     )
 
-__all__ = ["log_of", "translate_errors", "unique_name"]  # beside the functions of this module
+__all__ = ["log_of", "translate_errors", "unique_name"]  # they are imported for other packages
 
 
 def open_engine(spill: Path, options: Options) -> EngineSession:
-    """Return an empty session that writes what does not fit into memory to the folder ``spill``."""
+    """Open a session of DuckDB without any data, for a command.
+
+    Args:
+        spill: The folder to which DuckDB writes what does not fit into memory.
+        options: How the command runs.
+    """
 
     def write_parquet(origin: Origin) -> list[Path]:
         with open_spark(spill, options, origin) as there:
@@ -48,19 +53,22 @@ def open_engine(spill: Path, options: Options) -> EngineSession:
 
 
 def open_scratch() -> EngineSession:
-    """Return an empty session for small tasks."""
+    """Open a session of DuckDB without any data, for small tasks that need no folder and no options."""
     return DuckSession(Connection())
 
 
 class FileSink:
-    """A database file that takes releases as schemas; it is created if it does not exist."""
+    """A DuckDB file that takes releases as schemas; it is created if it does not exist."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     @contextmanager
     def open_for_writing(self) -> Iterator[tuple[Container, str]]:
-        """Yield a session with the file attached, and the name of the attached database; it is written at the end."""
+        """Yield a session with the file attached, and the name as which it is attached.
+
+        All changes are written to the file at the end.
+        """
         with open_scratch() as db:
             db.attach(self._file, "house", read_only=False)
             yield db, "house"
@@ -68,12 +76,17 @@ class FileSink:
 
 
 def find_open_database(caller: object, file: Path | None = None) -> ReleaseDatabase | None:
-    """Return the current database of a caller's connection, or the database ``file`` if the connection has it open.
+    """Return a database that a caller's connection has open, or the catalog of a caller's session of Spark.
 
-    The result is None if the connection does not have ``file`` open. A session of Spark gives its catalog, and no file.
+    Args:
+        caller: The connection or session.
+        file: The file of the database; None for the connection's current database.
+
+    Returns:
+        The database; None if the connection does not have ``file`` open. A session of Spark has no file open.
 
     Raises:
-        UsageError: The object is not an open connection, or its settings can't be trusted.
+        UsageError: ``caller`` is not an open connection, or the settings of its session can't be trusted.
     """
     if not is_spark_session(caller):
         return find_duck_database(caller, file)
@@ -81,10 +94,10 @@ def find_open_database(caller: object, file: Path | None = None) -> ReleaseDatab
 
 
 def find_folder(address: str, session: object | None) -> ReleaseDatabase:
-    """Return the release database at the address of a folder.
+    """Return the release database for one release in a folder of Parquet files that Spark reaches.
 
     Args:
-        address: The address.
+        address: The address of the folder.
         session: A session of Spark; None starts one on this machine.
     """
     folder: ReleaseDatabase = _load_spark("spark_release").find_catalog(session, address)
@@ -92,7 +105,7 @@ def find_folder(address: str, session: object | None) -> ReleaseDatabase:
 
 
 def find_server_database(address: str, label: str) -> ReleaseDatabase:
-    """Return the Postgres database at an address, which takes releases as schemas.
+    """Return a database on a Postgres server, which takes releases as schemas.
 
     Args:
         address: The address, which may hold a password.
@@ -112,13 +125,13 @@ def find_server_database(address: str, label: str) -> ReleaseDatabase:
 def open_locked(
     attached: Mapping[str, Path | None], readable: Sequence[Path] = (), *, home: str, options: Options | None = None
 ) -> Iterator[LockedSession]:
-    """Yield a locked session for files that other people made.
+    """Yield a session for files that other people made; it can read nothing else.
 
     Args:
-        attached: Database files by the names under which they are attached, read-only. None stands for an empty
-            database in memory.
+        attached: Database files by the name as which they are attached, read-only. None stands for an empty database in
+            memory.
         readable: Further files that queries may read.
-        home: The database in which tables without a database name are looked up.
+        home: The attached database that is meant by table names without a database.
         options: How the command runs.
 
     Raises:
@@ -133,13 +146,13 @@ def open_locked(
 
 @contextmanager
 def open_spark(spill: Path, options: Options, origin: Origin | None = None) -> Iterator[DetachedWarehouse]:
-    """Yield a warehouse in Spark for a source.
+    """Yield a session of Spark that can read a source.
 
-    The session is that of the source's DataFrame, or that of the options, or a new one at the source's address or on
-    this machine.
+    It is the session of the source's DataFrame, else that of the options. Otherwise it is a new one, at the source's
+    address or on this machine.
 
     Args:
-        spill: A folder for stored relations, used if the session's workers see the files of this machine.
+        spill: A folder for stored tables. It is used if the session's workers see the files of this machine.
         options: How the command runs.
         origin: The source; None for no source.
 
@@ -154,9 +167,10 @@ def open_spark(spill: Path, options: Options, origin: Origin | None = None) -> I
 
 
 def list_tables(path: Path) -> list[str]:
-    """Return the tables and views of a DuckDB or SQLite file, by the names under which they are mounted.
+    """Return the tables and views of a DuckDB or SQLite file, by the names that ``source.table`` takes.
 
-    Raises ``EngineError`` for a file that is neither.
+    Raises:
+        EngineError: The file is neither.
     """
     if not path.is_file():
         raise EngineError(f"{path}: no such file{suggest_file(path)}")
@@ -175,11 +189,11 @@ def list_tables(path: Path) -> list[str]:
 
 @contextmanager
 def open_release_tables(session: object, tables: Mapping[str, Sequence[Path]]) -> Iterator[Relations]:
-    """Yield the tables of a release in a session of Spark.
+    """Yield a session of Spark that reads the tables of a release from Parquet files.
 
     Args:
-        session: The session.
-        tables: The Parquet files of each table, by its name.
+        session: The caller's session.
+        tables: The Parquet files of each table, by the table's name.
 
     Raises:
         EngineError: pyspark is missing.
@@ -199,5 +213,5 @@ def _load_spark(name: str = "spark") -> ModuleType:
 
 
 def is_database(path: Path) -> bool:
-    """Return True for a file whose first bytes are those of a DuckDB database."""
+    """Return whether the first bytes of a file are those of a DuckDB database."""
     return sniff_kind(path) == "duckdb"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from privsql.engine.database import Definition
 
 # Dialect --------------------------------------------------------------------------------------------------------------
-# Postgres' own SQL, and its types by privsql's names.
+# The SQL dialect of Postgres, and privsql's names for its types.
 
 POSTGRES = "postgres"
 TYPES = {
@@ -39,7 +39,7 @@ ENGINE = RemoteDialect("Postgres", POSTGRES, frozenset({"Bracket", "Collate"}), 
 
 
 def read_fields(schema: pa.Schema) -> list[Field]:
-    """Return the columns of an Arrow schema with privsql's names of their types.
+    """Return the columns of an Arrow schema, with privsql's names for their types.
 
     A type that privsql has no name for keeps the server's name.
     """
@@ -55,15 +55,16 @@ def read_fields(schema: pa.Schema) -> list[Field]:
 # Server ---------------------------------------------------------------------------------------------------------------
 # A connection to a Postgres server: statements one by one, tables as Arrow, privsql's own errors of one line.
 #
-# An address may hold a password. Only libpq gets it, and of libpq's errors only the server's own answer is passed on.
+# An address may hold a password. It is given to libpq only, and of libpq's errors only the server's part is shown.
 
 SOURCE_URI = "source.postgres.uri"
 MISTAKES = (adbc_driver_manager.ProgrammingError, adbc_driver_manager.DataError)
-EARLIEST = {32: (pa.int32(), -2_440_588), 64: (pa.int64(), -2_440_588 * 24 * 60 * 60 * 10**6)}  # in 4714 BC, by bits
+# The year 4714 BC, by the bits of the type.
+EARLIEST = {32: (pa.int32(), -2_440_588), 64: (pa.int64(), -2_440_588 * 24 * 60 * 60 * 10**6)}
 
 
 class PostgresServer:
-    """A session with a Postgres server, with time zone UTC.
+    """A session with a Postgres server, in time zone UTC.
 
     If ``private`` is true, no error message shows a value, and values that can't be read become NULL instead of errors.
     """
@@ -75,8 +76,8 @@ class PostgresServer:
 
         Args:
             address: The address, which may hold a password.
-            label: What messages call the address.
-            begin: Statements to run first.
+            label: What error messages call the address.
+            begin: SQL statements to run first.
 
         Raises:
             EngineError: The server does not answer or refuses the connection.
@@ -85,7 +86,7 @@ class PostgresServer:
             self._connection = dbapi.connect(address, autocommit=True)
         except adbc_driver_manager.Error as error:
             why = str(error).partition("FATAL:")[2].strip().split("\n")[0] or f"no server answers at {label}"
-            raise EngineError(f"Postgres: {why}") from None  # the text may quote the address
+            raise EngineError(f"Postgres: {why}") from None  # the original error's text may quote the address
         try:
             for statement in ("SET TimeZone = 'UTC'", "SET standard_conforming_strings = on", *begin):
                 self.run_statement(statement)
@@ -95,7 +96,8 @@ class PostgresServer:
 
     def close(self) -> None:
         """End the session, which also removes its temporary tables."""
-        with suppress(RuntimeError, EngineError), translate_postgres_errors():  # an unread stream, or no server
+        # A stream may be unread, or the server gone.
+        with suppress(RuntimeError, EngineError), translate_postgres_errors():
             self._connection.close()
 
     def run_statement(self, sql: str) -> None:
@@ -115,7 +117,7 @@ class PostgresServer:
         try:
             yield
         except BaseException:
-            with suppress(EngineError, UsageError):  # there may be no connection to roll back, and the server then does
+            with suppress(EngineError, UsageError):  # without a connection the server rolls back itself
                 self.run_statement("ROLLBACK")
             raise
         self.run_statement(end)
@@ -128,7 +130,7 @@ class PostgresServer:
         Args:
             name: The name of the table.
             data: The rows.
-            place: The name of the table as SQL writes it, with its schema.
+            place: The quoted name of the table with its schema, as SQL writes it.
             schema: The schema; None makes a temporary table.
         """
         fields = data.schema
@@ -153,8 +155,8 @@ class PostgresServer:
     def stream_batches(self, sql: str, rows: int = BATCH) -> Iterator[pa.RecordBatchReader]:
         """Run a query and yield a stream of its rows, in batches of at most ``rows`` rows.
 
-        A column of a type that Arrow lacks has the type in which ADBC stores it. No other statement can run in this
-        session until the stream is closed.
+        A column whose type Arrow lacks gets the type in which the driver ADBC returns it. No other statement can run in
+        this session until the stream is closed.
         """
         with translate_postgres_errors(discreet=self.private), self._connection.cursor() as cursor:
             cursor.execute(sql)
@@ -178,13 +180,17 @@ class PostgresServer:
 
 
 def _read_finite(field: pa.Field, values: pa.Array, *, private: bool) -> pa.Array:
-    """Return the values of a column, if necessary without infinities and without times that Arrow can't hold.
+    """Return the values of a column without infinities and without times that Arrow can't hold.
 
-    The driver would read such times wrongly, as times that are too early. In a ``private`` source these values become
-    NULL.
+    The driver would read such times wrongly, as times that are too early.
+
+    Args:
+        field: The column.
+        values: Its values as the driver returns them.
+        private: Whether the release spends a privacy budget. These values then become NULL.
 
     Raises:
-        UsageError: The source is not private and has such a value.
+        UsageError: ``private`` is false, and the column has such a value.
     """
     if not pa.types.is_temporal(field.type) or pa.types.is_time(field.type):
         return values
@@ -200,29 +206,35 @@ def _read_finite(field: pa.Field, values: pa.Array, *, private: bool) -> pa.Arra
 
 @contextmanager
 def translate_postgres_errors(*, discreet: bool = False) -> Iterator[None]:
-    """Turn errors of ADBC into privsql's, one line each; if ``discreet``, without the server's text."""
+    """Turn errors of the driver ADBC in the block into privsql's errors with a message of one line.
+
+    If ``discreet`` is true, messages do not show the server's text, which may quote a value.
+    """
     try:
         yield
     except MISTAKES as error:
         raise UsageError(HIDDEN if discreet else _error_line(error)) from error
-    except (adbc_driver_manager.Error, OSError) as error:  # of a stream that has begun it is the latter
+    except (adbc_driver_manager.Error, OSError) as error:  # a stream that has begun raises OSError
         raise EngineError(HIDDEN if discreet else _error_line(error)) from error
 
 
 def _error_line(error: BaseException) -> str:
-    """Return the server's message without the statement that caused it."""
+    """Return the server's error message in one line, without the statement that caused it."""
     return "Postgres: " + str(error).split("\n\nQuery was:")[0].rpartition("ERROR:")[2].strip().splitlines()[0]
 
 
 # Source ---------------------------------------------------------------------------------------------------------------
-# A publisher's table in a server, whose rows are counted there: DuckDB sends the queries that read nothing else.
+# A publisher's table on a server, which counts its rows. DuckDB sends it the queries that read only this table.
 
 
 class PostgresSource:
-    """The relation ``source`` in a session that reads a server's data as of one moment and writes nothing."""
+    """The publisher's table or query on a server, which is read as of one moment and never written.
+
+    Queries call it ``source``.
+    """
 
     def __init__(self, server: PostgresServer, source: str) -> None:
-        """Use an open session; ``source`` is the SELECT that defines the relation."""
+        """Use an open session; ``source`` is the SELECT that yields the publisher's records."""
         self._server, self._source = server, source
 
     def close(self) -> None:
@@ -230,19 +242,19 @@ class PostgresSource:
         self._server.close()
 
     def with_source(self, query: str) -> PostgresSource:
-        """Return another relation in the same session, defined by a publisher's SELECT."""
+        """Return the records of a SELECT of the publisher, read in the same session."""
         return PostgresSource(self._server, one_select(query, POSTGRES))
 
     def list_fields(self, query: exp.Expr) -> list[Field]:
         """Return the columns of a query's result.
 
         Raises:
-            EngineError: The query is outside the portable subset.
+            EngineError: The query uses SQL that privsql does not translate to other engines.
         """
         return read_fields(self._server.fetch_schema(self._render_sql(query)))
 
     def stream_batches(self, query: exp.Expr, rows: int) -> AbstractContextManager[pa.RecordBatchReader]:
-        """Yield a stream of a query's rows in order, at most ``rows`` in a batch, with decimals as text."""
+        """Run a query and yield a stream of its rows in order, at most ``rows`` in a batch, with decimals as text."""
         return self._server.stream_batches(self._render_sql(query), rows)
 
     def _render_sql(self, query: exp.Expr) -> str:
@@ -251,17 +263,18 @@ class PostgresSource:
 
 
 def open_postgres(address: str, relation: str | None, query: str | None, *, private: bool = False) -> PostgresSource:
-    """Open a session of its own, and return the publisher's relation in it.
+    """Open a new session with a server, and return the publisher's records there.
 
     Args:
         address: The address of the server.
-        relation: The dotted name of a table or view.
-        query: A SELECT, in place of a relation.
-        private: Whether the release is private, so that no value may change messages or cause errors.
+        relation: The dotted name of a table or view; None if there is a query.
+        query: A SELECT in place of a table; None if there is a table.
+        private: Whether the release spends a privacy budget. No value may then change messages or cause errors.
     """
     named = all_rows(exp.to_table(relation, dialect=POSTGRES)).sql(POSTGRES) if relation else ""
     source = named or one_select(query or "", POSTGRES)
-    server = PostgresServer(address, SOURCE_URI, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")  # of one moment
+    # All statements see one moment.
+    server = PostgresServer(address, SOURCE_URI, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     server.private = private
     return PostgresSource(server, source)
 
@@ -269,23 +282,23 @@ def open_postgres(address: str, relation: str | None, query: str | None, *, priv
 # Releases -------------------------------------------------------------------------------------------------------------
 # ``ReleaseDatabase`` of ``privsql.engine.database``: schemas of a server, each written in one transaction.
 #
-# What is written is read again and compared before the transaction ends. To open a release is to copy its tables, as
-# they are at one moment, into a file of this machine. Postgres lacks some types: those of a copy are the ones that the
-# manifest states. Rows are read in the order in which they lie, which is that in which they were written.
+# Written tables are read again and compared before the transaction ends. A release is opened by copying its tables, as
+# they are at one moment, into a local file. Postgres lacks some types, so a copy gets the types that the manifest
+# states. Rows are read in their stored order, which is the order in which they were written.
 
-STATED = "privsql_stated"  # a temporary view
-TEMPORARY = "pg_temp"  # the schema of what is temporary, for functions
-PARTS = ("pg_constraint", "pg_trigger", "pg_policy", "pg_attrdef", "pg_rewrite")  # what a table may have beside columns
-SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ WRITE"  # for the temporary view, also where reading is the default
-PLAINLY = ("SET search_path = pg_catalog", "SET row_security = off")  # a policy would hide rows without a word
-LONGEST_NAME = 63  # bytes; the server cuts the rest off
+STATED = "privsql_stated"  # the name of a temporary view
+TEMPORARY = "pg_temp"  # the schema of temporary functions
+PARTS = ("pg_constraint", "pg_trigger", "pg_policy", "pg_attrdef", "pg_rewrite")  # catalogs of a table's other parts
+SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ WRITE"  # the temporary view needs it where read-only is the default
+PLAINLY = ("SET search_path = pg_catalog", "SET row_security = off")  # a policy would silently hide rows
+LONGEST_NAME = 63  # bytes; the server cuts longer names
 STORED = {
     "TINYINT": "SMALLINT", "UTINYINT": "SMALLINT", "USMALLINT": "INTEGER", "UINTEGER": "BIGINT",
     "UBIGINT": "DECIMAL(20,0)", "HUGEINT": "DECIMAL(38,0)", "TIMESTAMP_S": "TIMESTAMP", "TIMESTAMP_MS": "TIMESTAMP",
     "UUID": "VARCHAR",
 }  # fmt: skip
 FUNCTION_NAME = "p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')'"
-# What is stored of a function beside its name, as text; its schema is left out of the name of what belongs to it.
+# A query for the stored properties of a function as text; names of its parts are given without its schema.
 FUNCTION_TEXT = """
     CAST(
         to_jsonb(p) - ARRAY['oid', 'proname', 'pronamespace', 'proowner', 'proacl', 'prosqlbody']
@@ -306,13 +319,16 @@ STATE_SUMS = {
         "alike": "sums[3] * sums[1] <= 1e-15 * sums[2] * sums[2]",
     }.items()
 }
-FINAL = "privsql_"  # before the name of an aggregate function: the function of its state that is its result
-AS_TEXT = re.compile(r"DECIMAL|UUID|UBIGINT|HUGEINT")  # types whose values come as text
+FINAL = "privsql_"  # prefix of the function that computes an aggregate's result
+AS_TEXT = re.compile(r"DECIMAL|UUID|UBIGINT|HUGEINT")  # types whose values the driver returns as text
 NANOSECONDS = "TIMESTAMP_NS"
 
 
 class PostgresSchemas(RemoteSchemas):
-    """A session of DuckDB beside one of a Postgres server, whose schemas appear as those of database ``STAGE``."""
+    """A session of DuckDB that copies releases from and to the schemas of a Postgres server.
+
+    The server's schemas appear as those of database ``STAGE``.
+    """
 
     def __init__(self, server: PostgresServer) -> None:
         super().__init__()
@@ -328,8 +344,8 @@ class PostgresSchemas(RemoteSchemas):
 
     def describe_schema(self, schema: str) -> Objects:
         holder = exp.EQ(this=exp.column("nspname", "n"), expression=exp.Literal.string(schema))
-        held = "d.refclassid = n.tableoid AND d.refobjid = n.oid"  # in the schema itself
-        parts = f"d.classid IN ({', '.join(f'{name!r}::regclass' for name in PARTS)})"  # of its tables and views
+        held = "d.refclassid = n.tableoid AND d.refobjid = n.oid"  # objects in the schema itself
+        parts = f"d.classid IN ({', '.join(f'{name!r}::regclass' for name in PARTS)})"  # parts of its tables and views
         inside = (
             exp.select(
                 "coalesce(CASE c.relkind WHEN 'r' THEN 'table' WHEN 'v' THEN 'view' END, i.type) AS kind",
@@ -369,7 +385,7 @@ class PostgresSchemas(RemoteSchemas):
     def _replacing(self, schema: str) -> Iterator[None]:
         with self.server.in_transaction("ISOLATION LEVEL READ COMMITTED"):
             lock = call_function("pg_advisory_xact_lock", call_function("hashtext", exp.Literal.string(schema)))
-            self.server.arrow(exp.select(exp.cast(lock, "TEXT")).sql(POSTGRES))  # a second one looks later
+            self.server.arrow(exp.select(exp.cast(lock, "TEXT")).sql(POSTGRES))  # a second publication waits here
             yield
 
     def create_schema(self, name: str, *, into: str) -> None:
@@ -382,11 +398,11 @@ class PostgresSchemas(RemoteSchemas):
         if kind != "function":
             self.server.run_statement(f"DROP {kind} {_write_name(name, schema)}")
             return
-        for routine in (name, f"{FINAL}{name}"):  # the latter belongs to the former
+        for routine in (name, f"{FINAL}{name}"):  # the second function belongs to the first
             self.server.run_statement(f"DROP ROUTINE IF EXISTS {_write_name(routine, schema)}")
 
     def _copy_table(self, rows: exp.Table, *, into: str, schema: str) -> None:
-        """Copy a table into a schema of the server, and fetch the copy back into database ``into``."""
+        """Copy a table into a schema of the server, then copy the result back into DuckDB's database ``into``."""
         name, columns, written = rows.name, self.list_fields(rows), _write_name(rows.name, schema)
         _require_short([name, *(one.name for one in columns)])
         if any(NANOSECONDS in one.type for one in columns):
@@ -414,7 +430,7 @@ class PostgresSchemas(RemoteSchemas):
 
     def fetch_table(self, schema: str, name: str, columns: Sequence[Field], *, into: str) -> None:
         sent = []
-        for one in columns:  # what Arrow has no type for comes as text
+        for one in columns:  # the driver returns types that Arrow lacks as text
             as_text = Field(one.name, "VARCHAR[]" if one.is_list else "VARCHAR")
             sent.append(cast_as(column(one.name), as_text) if AS_TEXT.match(one.type) else column(one.name))
         read = exp.select(*sent).from_(exp.table_(name, schema, quoted=True)).order_by("ctid")
@@ -425,16 +441,17 @@ class PostgresSchemas(RemoteSchemas):
         return read_fields(self.server.fetch_schema(all_rows(exp.table_(name, schema, quoted=True)).sql(POSTGRES)))
 
     def _define_functions(self, functions: IntervalFunctions, schema: str) -> None:
-        """Create the release's functions as aggregates over the server's built-in transition functions.
+        """Create the functions n, low and high of a release as aggregates over the server's built-in transition
+        functions.
 
-        Those are fast and run in parallel.
+        Built-in functions are fast and run in parallel.
         """
         self.server.run_statement(
             f"CREATE AGGREGATE {_write_name('n', schema)} (weight float8) "
             "(SFUNC = float8pl, COMBINEFUNC = float8pl, STYPE = float8, INITCOND = 0, PARALLEL = SAFE)"
         )
         state = exp.select("agginitval").from_("pg_aggregate").where("aggfnoid = CAST('regr_sxx' AS regproc)")
-        begin = exp.Literal.string(self._read_value(state)).sql(POSTGRES)  # a server may have a longer state
+        begin = exp.Literal.string(self._read_value(state)).sql(POSTGRES)  # the state is longer on some servers
         bodies = write_intervals(functions.records, functions.skew, **STATE_SUMS)
         for name in ("low", "high"):
             final, body = _write_name(f"{FINAL}{name}", schema), ENGINE.render_sql(bodies[name])
@@ -452,9 +469,9 @@ class PostgresSchemas(RemoteSchemas):
         return str(as_tuples(self.server.arrow(query.sql(POSTGRES)))[0][0])
 
     def state_definition(self, schema: str, stated: Definition) -> dict[tuple[str, str], str]:
-        """Return the objects of a view or of functions as the server writes their definitions.
+        """Return the definitions that the server stores for a view or for functions, by (kind, name).
 
-        They are created as temporary objects, in a transaction that the caller rolls back.
+        The objects are created as temporary ones, in a transaction that the caller rolls back.
         """
         if isinstance(stated, IntervalFunctions):
             self._define_functions(stated, TEMPORARY)
@@ -469,7 +486,7 @@ class PostgresSchemas(RemoteSchemas):
 
 
 class PostgresDatabase(CopiedSchemas):
-    """A database of a Postgres server; each call opens its own connection."""
+    """A database on a Postgres server that takes releases as schemas; each call opens its own connection."""
 
     file: Path | None = None
 
@@ -487,7 +504,7 @@ class PostgresDatabase(CopiedSchemas):
 
 
 def _require_short(names: Iterable[str]) -> None:
-    """Raise ``UsageError`` for a name that is too long, because the server would cut it silently."""
+    """Raise ``UsageError`` if a name is too long for Postgres, which would cut it without saying so."""
     for name in names:
         if len(name.encode()) > LONGEST_NAME:
             raise UsageError(f"Postgres takes names of at most {LONGEST_NAME} bytes, and {name!r} is longer")
@@ -498,7 +515,7 @@ def _write_name(name: str, schema: str) -> str:
 
 
 def _send_column(one: Field) -> exp.Expr:
-    """Return a column, cast to a type that Postgres has if its own type is not one."""
+    """Return a column for a query to Postgres; it is cast if Postgres does not have its type."""
     kind = one.type.removesuffix("[]")
     stored = STORED.get(kind, kind) + one.type[len(kind) :]
     return column(one.name) if stored == one.type else cast_as(column(one.name), Field(one.name, stored))

@@ -1,4 +1,4 @@
-"""Share code between engines other than DuckDB: rendering of queries, streams of positions, Arrow tables."""
+"""Translate queries for engines other than DuckDB, and convert the data that they exchange with privsql."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(
 
 
 def widen_types(data: pa.Table) -> pa.Table:
-    """Return an Arrow table in types that every engine has.
+    """Return an Arrow table with its columns in types that every engine has.
 
-    Unsigned integers become wider, times get microseconds, and columns of NULL alone become texts.
+    Unsigned integers become wider, times get microseconds, and columns that hold only NULL become texts.
 
     >>> widen_types(pa.table({"a": pa.array([255], pa.uint8())})).schema.field("a").type
     DataType(int16)
@@ -48,14 +48,19 @@ def widen_types(data: pa.Table) -> pa.Table:
 
 
 # Positions ------------------------------------------------------------------------------------------------------------
-# One or two numbers for each of the sorted records, by its position, as a stream that SQL reads.
+# One or two numbers for each record, by its position in sorted order, as a stream that SQL reads.
 
 POSITIONS = pa.schema([("pos", pa.int64()), ("bid", pa.int32()), ("code", pa.int32())])
-BATCH = 2**20  # rows that are handed over at a time, so that nothing of n rows is copied
+BATCH = 2**20  # rows that are handed over at a time, so that not all rows are copied
 
 
 def stream_positions(*numbers: NDArray[Any]) -> pa.RecordBatchReader:
-    """Return a stream of rows (pos, bid) or (pos, bid, code), one for each record, with pos counted from 0."""
+    """Return a stream of rows (pos, bid) or (pos, bid, code), where ``pos`` counts records from 0.
+
+    Args:
+        numbers: The bucket ids of all records (records,), and optionally the codes of their sensitive values
+            (records,).
+    """
     schema = pa.schema(list(POSITIONS)[: 1 + len(numbers)])
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -67,9 +72,10 @@ def stream_positions(*numbers: NDArray[Any]) -> pa.RecordBatchReader:
 
 
 # Rendering ------------------------------------------------------------------------------------------------------------
-# Filled trees as the SQL of an engine other than DuckDB: checked again, and written in its dialect.
+# Queries for engines other than DuckDB: checked again once their holes are filled, and written in the dialect.
 
-TRANSLATED = frozenset({"encode", "decode", "regexp_replace"})  # how trees spell what an engine has its own words for
+# Functions of trees that an engine calls by another name.
+TRANSLATED = frozenset({"encode", "decode", "regexp_replace"})
 ALIKE = frozenset(
     {"Avg", "BitwiseAnd", "BitwiseRightShift", "BitwiseXor", "DPipe", "Length", "Lower", "Substring", "Trim"}
 )  # outside the subset, and the same or made the same
@@ -81,9 +87,10 @@ class RemoteDialect:
 
     Attributes:
         name: The engine's name in messages.
-        dialect: The name of its dialect in sqlglot.
-        allowed: The engine's own functions and kinds of nodes that queries may use, beside the portable ones.
-        collation: The collation in which texts compare byte by byte.
+        dialect: The dialect's name in sqlglot.
+        allowed: The engine's own functions and kinds of syntax nodes that queries may use, in addition to the portable
+            ones.
+        collation: The collation in which texts are compared byte by byte.
     """
 
     name: str
@@ -92,15 +99,15 @@ class RemoteDialect:
     collation: exp.Expr
 
     def render_sql(self, tree: exp.Expr, place: Callable[[exp.Table], str | None] | None = None) -> str:
-        """Return a query in the SQL of this engine.
+        """Return the SQL text of a query for this engine.
 
         Args:
             tree: The query.
-            place: Returns the name of a table in that engine, or None to keep its name. Without it, all tables keep
-                their names.
+            place: A function that returns the name of a table in that engine, or None if the table keeps its name.
+                Without the function all tables keep their names.
 
         Raises:
-            EngineError: The query is outside the portable subset.
+            EngineError: The query uses SQL that is not portable between engines.
         """
         foreign = foreign_nodes(tree, TRANSLATED | ALIKE | self.allowed) | unordered_windows(tree)
         if foreign:
@@ -113,7 +120,7 @@ class RemoteDialect:
                 for part in ("catalog", "db"):
                     table.set(part, None)
                 table.set("this", exp.to_identifier(named, quoted=True))
-        for node in reversed(list(copied.walk())):  # what is inside first
+        for node in reversed(list(copied.walk())):  # inner nodes first
             node.replace(self.translate_node(node))
         try:
             return copied.sql(dialect=self.dialect, comments=False, unsupported_level=ErrorLevel.RAISE, copy=False)
@@ -121,20 +128,20 @@ class RemoteDialect:
             raise EngineError(f"{self.name}: {error}") from error
 
     def translate_node(self, node: exp.Expr) -> exp.Expr:
-        """Return a node in the form in which the engine writes it."""
+        """Return a part of a query's syntax tree in the form that this engine understands."""
         match node:
             case exp.DataType(this=exp.DType.INT128):
                 return exp.DataType.build("DECIMAL(38, 0)")
-            case exp.Window(this=exp.DenseRank()) if not node.args.get("order"):  # all rows are alike
+            case exp.Window(this=exp.DenseRank()) if not node.args.get("order"):  # all rows have rank 1
                 node.set("order", exp.Order(expressions=[exp.Ordered(this=exp.Literal.number(1))]))
-            case exp.Avg():  # of decimals it would be one
+            case exp.Avg():  # the average of decimals would be a decimal
                 node.set("this", exp.cast(node.this, "DOUBLE"))
-            case exp.Anonymous() if node.name.lower() == "decode":  # of encoded text: without a collation of its own
+            case exp.Anonymous() if node.name.lower() == "decode":  # decoded text has no collation of its own
                 return exp.Collate(this=node.expressions[0].expressions[0], expression=self.collation.copy())
         return node
 
     def write_view(self, view: ViewDefinition, schema: str) -> str:
-        """Return the SELECT of a view, with its tables taken from a schema."""
+        """Return the SELECT of a release's view for this engine; its tables are those of ``schema``."""
         query = qualify_tables(view.query, schema)
         for one in query.find_all(exp.Table):
             if one.catalog:
@@ -144,15 +151,15 @@ class RemoteDialect:
 
 
 def temporary_name(table: exp.Table) -> str | None:
-    """Return the name of a temporary relation that privsql made, without its prefix; None for any other table."""
+    """Return the name of a table that privsql made, without privsql's prefix; None for any other table."""
     return table.name.removeprefix(PREFIX) if "temp" in (table.catalog, table.db) else None
 
 
 def call_function(name: str, *arguments: exp.Expr) -> exp.Anonymous:
-    """Return a call of one of the engine's own functions."""
+    """Return an SQL call of a function that only this engine has."""
     return exp.Anonymous(this=name, expressions=list(arguments))
 
 
 def as_tuples(data: pa.Table) -> list[tuple[Any, ...]]:
-    """Return the rows of an Arrow table as tuples of Python's values."""
+    """Return the rows of an Arrow table as tuples of Python values."""
     return list(zip(*(column.to_pylist() for column in data.columns), strict=True))

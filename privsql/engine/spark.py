@@ -1,4 +1,4 @@
-"""Run privsql in Spark: sessions that it can trust, its dialect, relations, and sources.
+"""Run privsql in Spark: sessions whose settings are safe, its SQL dialect, tables and sources.
 
 It needs pyspark 4 or later and Java 17 (the extra ``privsql[spark]``). Tables are exchanged as Arrow and never as
 pandas, which would turn NULL into NaN.
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 # A tree is checked once its holes are filled: nodes that Spark might read otherwise than DuckDB are refused.
 
 SPARK = "spark"
-RELEASE = "release"  # the database whose tables become files
-INSIDE = "release_"  # before the names of these tables in a session
-PLAIN = "UTF8_BINARY"  # the collation of bytes
+RELEASE = "release"  # the database whose tables are written as files
+INSIDE = "release_"  # prefix of these tables' names in a session
+PLAIN = "UTF8_BINARY"  # the collation that compares bytes
 HASH_FUNCTIONS = frozenset({"concat", "concat_ws", "conv", "md5", "sha2", "shiftrightunsigned", "substring"})
 TYPES: dict[type[spark.DataType], str] = {
     spark.ByteType: "TINYINT",
@@ -73,7 +73,7 @@ MISSING = (exp.DType.UUID, exp.DType.TIME, exp.DType.UTINYINT, exp.DType.USMALLI
 
 
 class SparkDialect(RemoteDialect):
-    """Translate queries to Spark's SQL."""
+    """Translates queries to Spark's SQL."""
 
     def translate_node(self, node: exp.Expr) -> exp.Expr:
         match node:
@@ -90,7 +90,7 @@ ENGINE = SparkDialect("Spark", SPARK, HASH_FUNCTIONS, exp.var(PLAIN))
 
 
 def type_name(kind: spark.DataType) -> str:
-    """Return the name of a Spark type in ``privsql.engine.sqlfiles``, or Spark's own name if it has none.
+    """Return privsql's name for a Spark type; Spark's own name if privsql has none.
 
     >>> type_name(spark.DecimalType(10, 2)), type_name(spark.ArrayType(spark.IntegerType()))
     ('DECIMAL(10,2)', 'INTEGER[]')
@@ -117,32 +117,33 @@ def as_spark_types(data: pa.Table) -> pa.Table:
 # Session --------------------------------------------------------------------------------------------------------------
 # A session of Spark that privsql can trust: ANSI mode, texts in UTC, and privsql's own errors, one line each.
 #
-# Without ANSI mode a product that overflows is NULL, and a comparison with it holds nowhere: a check of the bound would
-# find nothing wrong with any table. The mode is set where the session is privsql's own, demanded where it is given, and
-# tried out in both cases.
+# Without ANSI mode a product that overflows is NULL, and no comparison with it is true. A check of a bound would then
+# find no violation in any table. privsql sets the mode in its own sessions, demands it in those of callers, and tests
+# it in both.
 
 MISTAKES = (AnalysisException, ArithmeticException, DateTimeException, NumberFormatException)
 DEMANDED = {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}
 LOG = Path(__file__).with_name("log4j2.properties")
 STARTED = {
-    "spark.ui.enabled": "false",  # it would show plans to everyone who can reach the port
+    "spark.ui.enabled": "false",  # the UI would show query plans to all who can reach its port
     "spark.ui.showConsoleProgress": "false",
-    "spark.io.encryption.enabled": "true",  # what is shuffled or spilled, and what is broadcast where memory is short
+    "spark.io.encryption.enabled": "true",  # encrypts shuffled, spilled and broadcast data
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG.as_uri()}",
 }
 CALLED = re.compile(r'<_\w*RpcError.*?details = "([^"]*)"', re.DOTALL)
-CALLS = 5  # until an address is taken to be dead: waits of 50 ms to 13 s, 17 s in all
-TRIED = 64  # tasks that try whether workers see a folder: several for each of a few machines
-PER_CORE = 8  # partitions of a shuffle: Spark's own 200 are for many machines
-TALKER = "SQLQueryContextLogger"  # pyspark logs errors that it raises as well, with values of the data
+CALLS = 5  # attempts to connect; their pauses of 50 ms to 13 s take 17 s
+TRIED = 64  # tasks that test whether workers see a folder, several per machine
+PER_CORE = 8  # partitions of a shuffle; Spark's default of 200 is for many machines
+TALKER = "SQLQueryContextLogger"  # pyspark also logs the errors that it raises, with values
 
-warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)  # rows go through Arrow
+# Rows are exchanged as Arrow, never as pandas.
+warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
 
 
 def start_session(options: Options, settings: dict[str, str] | None = None) -> SparkSession:
-    """Return a session that runs on this machine.
+    """Return a session of Spark that runs on this machine.
 
     Java is started once per process and ends with it. So memory, threads and ``settings`` only take effect for the
     first session of a process.
@@ -156,7 +157,7 @@ def start_session(options: Options, settings: dict[str, str] | None = None) -> S
     """
     cores = options.threads or os.cpu_count() or 1
     chosen = STARTED | DEMANDED
-    half = f"{system.total_memory() // 2**21}m"  # of the machine's memory, where nobody says how much
+    half = f"{system.total_memory() // 2**21}m"  # half of the machine's memory, if no limit is given
     memory = (options.memory_limit or half).upper().removesuffix("IB").removesuffix("B")
     chosen |= {"spark.sql.shuffle.partitions": str(PER_CORE * cores), "spark.driver.memory": memory}
     chosen |= settings or {}
@@ -174,8 +175,8 @@ def start_session(options: Options, settings: dict[str, str] | None = None) -> S
 def _java_folder() -> Path:
     """Return a private folder for Java's temporary files; it is removed when the process ends.
 
-    It lies where privsql has its other temporary folders, so that it is cleaned up with them. Spark's own folder for
-    tables goes there as well; otherwise it would appear in the working directory.
+    It lies beside privsql's other temporary folders, so that it is cleaned up with them. It is also Spark's folder for
+    tables, which would otherwise appear in the working directory.
     """
     folder = Folder(ROOM, Path(tempfile.gettempdir()), masked=False)
     atexit.register(folder.remove)
@@ -184,10 +185,10 @@ def _java_folder() -> Path:
 
 @contextmanager
 def connect_session(address: str) -> Iterator[SparkSession]:
-    """Yield a new session at a Spark Connect address ``sc://host:port``; the rest of the address may be secret.
+    """Yield a new session at a Spark Connect address ``sc://host:port``, and release it at the end.
 
-    The session is released at the end. Without that, pyspark would try to release it when the process ends, for ten
-    minutes if the server is gone.
+    If it were not released, pyspark would try to do so when the process ends, for ten minutes if the server is gone.
+    The rest of the address may be secret and is shown nowhere.
 
     Raises:
         EngineError: The server does not answer within 15 seconds.
@@ -195,7 +196,7 @@ def connect_session(address: str) -> Iterator[SparkSession]:
     place = address.partition("/;")[0]
     try:
         with warnings.catch_warnings(), translate_spark_errors():
-            warnings.simplefilter("ignore")  # of what is raised as well
+            warnings.simplefilter("ignore")  # pyspark also raises what it warns about
             from pyspark.sql.connect.client.retries import DefaultPolicy
             from pyspark.sql.connect.session import SparkSession as Distant
 
@@ -217,14 +218,14 @@ def connect_session(address: str) -> Iterator[SparkSession]:
 
 
 def require_trusted_session(session: object) -> SparkSession:
-    """Return a session that a caller opened, after checks of its settings.
+    """Return a session that a caller opened, if its settings do not change results.
 
     Raises:
-        UsageError: ANSI mode is off, or texts of times are not in UTC.
+        UsageError: A failed cast gives NULL instead of an error (ANSI mode is off), or texts of times are not in UTC.
     """
     if not all(hasattr(session, name) for name in ("sql", "conf", "createDataFrame", "catalog")):
         raise UsageError(f"{type(session).__name__} is not a Spark session")
-    known = cast("SparkSession", session)  # Spark Connect's class is another one
+    known = cast("SparkSession", session)  # Spark Connect has a class of its own
     with translate_spark_errors():
         for name, wanted in DEMANDED.items():
             current = known.conf.get(name)
@@ -234,10 +235,10 @@ def require_trusted_session(session: object) -> SparkSession:
 
 
 def require_ansi_mode(session: SparkSession) -> SparkSession:
-    """Return the session if a failed cast raises an error in it (ANSI mode).
+    """Return the session, in which a failed cast must raise an error (ANSI mode).
 
     Raises:
-        EngineError: ANSI mode is off.
+        EngineError: ANSI mode is off, so a failed cast gives NULL.
     """
     try:
         session.range(1).selectExpr("CAST('x' AS INT) AS number").toArrow()
@@ -247,9 +248,9 @@ def require_ansi_mode(session: SparkSession) -> SparkSession:
 
 
 def shares_files(session: SparkSession, folder: Path) -> bool:
-    """Return True if this machine sees the files that the session's workers write into a folder.
+    """Return whether this machine sees the files that the session's workers write into a folder.
 
-    This is tried out. Workers that do not see the folder, or may not write into it, leave out files or fail.
+    A small table is written to find out. Workers that can't reach the folder write nothing there, or fail.
     """
     if is_local(session):
         return True
@@ -264,7 +265,7 @@ def shares_files(session: SparkSession, folder: Path) -> bool:
 
 
 def is_local(session: SparkSession) -> bool:
-    """Return True if the session's workers are threads on this machine."""
+    """Return whether the session's workers are threads on this machine."""
     try:
         return str(session.sparkContext.master).startswith("local[")
     except (PySparkException, AttributeError):  # Spark Connect has no context
@@ -272,14 +273,19 @@ def is_local(session: SparkSession) -> bool:
 
 
 def count_written(folder: Path) -> int:
-    """Return the number of rows in the Parquet files of a folder, as far as this machine sees them."""
+    """Return the number of rows in the Parquet files that this machine sees in a folder."""
     return sum(int(pq.read_metadata(part).num_rows) for part in folder.glob("part-*.parquet"))
 
 
 def write_counted(frame: DataFrame, folder: Path, **options: str) -> None:
     """Write rows as a folder of Parquet files, and check that this machine sees all of them.
 
-    A worker that joins later may not see the folder, and its rows would be missing.
+    A worker that joins later may not reach the folder, and its rows would be missing.
+
+    Args:
+        frame: The rows.
+        folder: The folder.
+        options: Options of Spark's writer.
 
     Raises:
         EngineError: Rows are missing.
@@ -308,7 +314,7 @@ def _configure_session(session: SparkSession) -> SparkSession:
 
 @contextmanager
 def translate_spark_errors() -> Iterator[None]:
-    """Turn Spark's errors into privsql's, one line each."""
+    """Turn Spark's errors in the block into privsql's errors with a message of one line."""
     logging.getLogger(TALKER).disabled = True
     try:
         yield
@@ -320,7 +326,8 @@ def translate_spark_errors() -> Iterator[None]:
         raise EngineError(_error_line(error)) from error
     except Py4JError as error:
         cause = getattr(error, "java_exception", None)
-        while cause is not None and cause.getCause() is not None:  # such as memory that ran out
+        # The first cause is the clearest, such as memory that ran out.
+        while cause is not None and cause.getCause() is not None:
             cause = cause.getCause()
         why = _error_line(error) if cause is None else str(cause.toString()).split("\n")[0]
         raise EngineError(f"Spark: {why}") from error
@@ -329,38 +336,41 @@ def translate_spark_errors() -> Iterator[None]:
 def _error_line(error: BaseException) -> str:
     """Return the first line of an error, without the name of Spark's error class and the SQL state."""
     text = str(error).strip()
-    called = CALLED.search(text)  # by another process
+    called = CALLED.search(text)  # the error comes from another process
     lines = [called[1]] if called else text.splitlines() or [""]
-    first = f"{lines[0]} {lines[-1]}" if lines[0].endswith(":") else lines[0]  # of Python in a worker
+    first = f"{lines[0]} {lines[-1]}" if lines[0].endswith(":") else lines[0]  # an error of Python in a worker
     return first.split("] ", 1)[-1].split(" SQLSTATE:")[0]
 
 
 # Relations ------------------------------------------------------------------------------------------------------------
 # ``Relations`` of ``privsql.engine.database`` over a session of Spark.
 #
-# Tables are stored: as a folder of Parquet in the spill folder if the workers see it, else in their own memory and on
-# their disks, where what is lost with a worker is an error. A plan that is read twice would be computed twice, and
-# might give other rows then. Rows of a stored table have no order.
+# Tables are stored, because a query that is read twice would run twice and might give other rows. They are folders of
+# Parquet in the spill folder if the workers see it. Otherwise they lie in the workers' memory and on their disks, and
+# losing a worker is an error. Rows of a stored table have no order.
 
 
-_NUMBERS = itertools.count()  # of what stores relations in this process: several may share a session
+_NUMBERS = itertools.count()  # numbers the objects of this class, which may share a session
 
 
 class SparkRelations:
-    """Relations in one session of Spark; ``spill`` is a folder that its workers share, or None if there is none."""
+    """Tables and views in a session of Spark, which are made from queries or Arrow data.
+
+    ``spill`` is a folder that the session's workers share; None if there is none.
+    """
 
     keeps_order = False
-    tables: Collection[str] = ()  # those of a release that are meant where no database is named
+    tables: Collection[str] = ()  # tables of a release, which need no database name
 
     def __init__(self, session: SparkSession, spill: Path | None, options: Options | None = None) -> None:
         self.session, self.number = session, next(_NUMBERS)
         self.spill, self._options = spill, options or Options()
         self._report = self._options.report
         self._folders = itertools.count()
-        self._made: dict[str, Path | None] = {}  # names, and the folders in which they lie
+        self._made: dict[str, Path | None] = {}  # the folder of each relation, by name; None if it has none
 
     def close(self) -> None:
-        """Drop all relations; the session stays open."""
+        """Drop all tables and views that were made; the session stays open."""
         self.drop(*reversed(self._made))
 
     def __enter__(self) -> Self:
@@ -370,9 +380,9 @@ class SparkRelations:
         self.close()
 
     def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """Return the expression for 63 bits of the MD5 digest of texts, equal to DuckDB's result.
+        """Return an SQL expression for 63 bits of the MD5 digest of texts, equal to DuckDB's result.
 
-        They are the upper bits of a number in little-endian order.
+        They are the upper bits of the number whose little-endian bytes the digest begins with.
         """
         hexadecimal = call_function("md5", concat_texts(texts))
         numbers = [exp.Literal.number(place) for place in range(31, 16, -2)]
@@ -397,7 +407,7 @@ class SparkRelations:
 
     @contextmanager
     def stream_batches(self, query: exp.Expr, rows: int) -> Iterator[pa.RecordBatchReader]:
-        """Yield a stream of a query's rows in order; without a spill folder all rows are held in memory."""
+        """Run a query and yield a stream of its rows in order. Without a spill folder all rows are held in memory."""
         with translate_spark_errors():
             frame = self._frame(query)
             if self.spill is None:
@@ -406,7 +416,8 @@ class SparkRelations:
                 folder, schema = self._write_frame(frame, self.spill), frame.limit(0).toArrow().schema
 
                 def batches(folder: Path) -> Iterator[pa.RecordBatch]:
-                    for path in sorted(folder.glob("part-*.parquet")):  # numbered in the order of the query
+                    # The files are numbered in the order of the query.
+                    for path in sorted(folder.glob("part-*.parquet")):
                         with pq.ParquetFile(path) as file:
                             for batch in file.iter_batches(rows):
                                 yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
@@ -431,13 +442,13 @@ class SparkRelations:
     # Making ---
 
     def _session_name(self, name: str) -> str:
-        """Return the name that a relation of privsql has in the session."""
+        """Return the name that privsql's table or view ``name`` has in the session."""
         return f"privsql_{self.number}_{name}"
 
     def _name_relation(self, one: exp.Table) -> str | None:
-        """Return the name of privsql's own relation that a table refers to; None for any other table.
+        """Return the session's name for a table of a query, if privsql made it; None for any other table.
 
-        Such a relation is temporary or belongs to a release.
+        Such a table is temporary or belongs to a release.
         """
         is_released = one.catalog == RELEASE or (not one.db and one.name in self.tables)
         return f"{INSIDE}{one.name}" if is_released else temporary_name(one)
@@ -457,7 +468,7 @@ class SparkRelations:
             self._store_frame(name, self._frame(query))
 
     def create_from_sql(self, name: str, query: str) -> None:
-        """Store the result of a publisher's SELECT, in Spark's SQL, as a temporary table."""
+        """Run a publisher's SELECT in Spark's SQL, and store the result as a temporary table."""
         with translate_spark_errors():
             self._store_frame(name, self.session.sql(one_select(query, SPARK)))
 
@@ -482,17 +493,21 @@ class SparkRelations:
 
     def _store_frame(self, name: str, frame: DataFrame) -> None:
         if self.spill is None:
-            self._register_view(name, frame.localCheckpoint().toDF(*frame.columns), None)  # columns of its own
+            # ``toDF`` makes new columns, apart from those of the query.
+            self._register_view(name, frame.localCheckpoint().toDF(*frame.columns), None)
             return
         folder = self._write_frame(frame, self.spill)
         self._register_view(name, self._read_folder(folder, frame), folder)
 
     def _read_folder(self, folder: Path, frame: DataFrame) -> DataFrame:
-        """Return the rows of a folder that were written from ``frame``, with its column types."""
+        """Return the rows of a folder that ``frame`` was written to, with the same column types."""
         return self.session.read.schema(frame.schema).parquet(file_address(folder))
 
     def _write_frame(self, frame: DataFrame, spill: Path) -> Path:
-        """Write rows to a new folder and return it; its files, sorted by name, hold the rows in order."""
+        """Write rows to a new folder inside ``spill`` and return that folder.
+
+        Its files, sorted by name, hold the rows in order.
+        """
         folder = spill / f"spark-{self.number}-{next(self._folders)}"
         write_counted(frame, folder)
         return folder
@@ -515,7 +530,7 @@ class SparkRelations:
 # Warehouse ------------------------------------------------------------------------------------------------------------
 # A publisher's source in Spark, and the tables of a release as Spark writes them: folders of Parquet, in order.
 
-FETCHED = 5_000_000  # records in one message to the driver: at 200 bytes the 1 GB that Spark allows by default
+FETCHED = 5_000_000  # records in one message to the driver, 1 GB at 200 bytes each, Spark's default limit
 COPIED = "this copies them to one machine"
 UNSEEN = "its workers do not see the release's folder, so the rows pass this machine's memory"
 FIRST = "part-00000.parquet"
@@ -523,20 +538,27 @@ WRITTEN = {"compression": "zstd"}
 
 
 class SparkWarehouse(SparkRelations):
-    """The publisher's source in Spark, and relations made from it."""
+    """A session of Spark that reads the publisher's source, with tables that are made from it."""
 
     def __init__(self, session: SparkSession, here: Path, options: Options | None = None) -> None:
-        """Use a session; ``here`` is a folder for fetched files, and for stored relations if the workers share it."""
+        """Work in a session of Spark.
+
+        Args:
+            session: The session.
+            here: A folder on this machine for files that ``write_parquet_files`` makes. If the session's workers share
+                it, stored tables also go there.
+            options: How the command runs.
+        """
         super().__init__(session, here if shares_files(session, here) else None, options)
         self._here = here
-        self._write: Callable[[str, DataFrame], DataFrame] | None = None  # of a table of the release
-        self._shown: list[str] = []  # names that stand in the session itself
-        self._files: dict[Path, set[tuple[str, int, int]]] = {}  # of the source, as they were when it was mounted
+        self._write: Callable[[str, DataFrame], DataFrame] | None = None  # writes a table of the release
+        self._shown: list[str] = []  # views of the session that have no prefix
+        self._files: dict[Path, set[tuple[str, int, int]]] = {}  # the source's files as they were when it was mounted
 
     def mount(self, name: str, origin: Origin) -> None:
-        """Make the publisher's table readable as ``name``.
+        """Make the publisher's records readable as the table ``name``.
 
-        Anything but files is stored, because it might change in the meantime.
+        Records of tables and queries are copied, because these might change in the meantime. Files are read in place.
         """
         frame = self._open_origin(origin)
         with translate_spark_errors():
@@ -568,7 +590,7 @@ class SparkWarehouse(SparkRelations):
                 raise GuaranteeError(f"{changed[0]} changed while it was read; nothing written")
 
     def close(self) -> None:
-        """Drop all relations and the names that were added to the session."""
+        """Drop all tables and views, and the names that were added to the session."""
         for name in self._shown:
             with translate_spark_errors():
                 self.session.catalog.dropTempView(name)
@@ -576,7 +598,7 @@ class SparkWarehouse(SparkRelations):
         super().close()
 
     def list_collations(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
-        """Return the collations of the columns that do not compare texts byte by byte."""
+        """Return the collations of those columns that do not compare texts byte by byte, by the column's name."""
         with translate_spark_errors():
             schema = self._frame(all_rows(source)).schema
         collations = {field.name: getattr(field.dataType, "collation", PLAIN) for field in schema}
@@ -602,7 +624,7 @@ class SparkWarehouse(SparkRelations):
         self._write = cast("Any", stage).write_table
 
     def create_table(self, name: str, query: exp.Expr, *, into: str | None = None, title: str = "") -> None:
-        """Store the result of a query as a temporary table or as a table of the release, with rows in order."""
+        """Store the result of a query as a temporary table or as a table of the release, with its rows in order."""
         if into != RELEASE or self._write is None:
             super().create_table(name, query, into=into, title=title)
             return
@@ -612,7 +634,9 @@ class SparkWarehouse(SparkRelations):
             self._register_view(f"{INSIDE}{name}", self._write(name, self._frame(query)), None)
 
     def _write_folder(self, folder: Path, name: str, frame: DataFrame) -> DataFrame:
-        """Write a table of the release as a folder of Parquet files inside ``folder``, and return its rows."""
+        """Write a table of the release as a folder of Parquet files inside ``folder``, and return the rows that were
+        written.
+        """
         target = folder / f"{name}.parquet"
         if self.spill is None:
             frame = frame.localCheckpoint()
@@ -630,13 +654,13 @@ class SparkWarehouse(SparkRelations):
     def _write_parts(self, frame: DataFrame, folder: Path) -> None:
         """Write rows in order as a folder of Parquet files on this machine.
 
-        If the workers do not share the folder, all rows pass through this process as one Arrow table.
+        If the workers do not share this machine's files, all rows pass through this process as one Arrow table.
         """
         if self.spill is not None:
             written = self.spill / f"written-{self.number}-{next(self._folders)}"
             write_counted(frame, written, **WRITTEN)
             only_parts(written)
-            shutil.move(written, folder)  # a task that wakes up late writes where this was
+            shutil.move(written, folder)  # a late task then writes to the old place
             return
         folder.mkdir()
         rows = frame.toArrow().replace_schema_metadata(None)
@@ -644,13 +668,16 @@ class SparkWarehouse(SparkRelations):
 
 
 def refuse_more(what: str, frame: DataFrame, most: int, why: str = COPIED) -> None:
-    """Raise ``EngineError`` if a result has more than ``most`` rows, before it is copied.
+    """Refuse a result with too many rows before it is copied to this machine.
 
     Args:
         what: What the message calls the result.
         frame: The result.
         most: The largest number of rows.
         why: The clause of the message that says what limits the number.
+
+    Raises:
+        EngineError: The result has more than ``most`` rows.
     """
     with translate_spark_errors():
         rows = frame.count()
@@ -659,7 +686,7 @@ def refuse_more(what: str, frame: DataFrame, most: int, why: str = COPIED) -> No
 
 
 def list_files(path: Path) -> set[tuple[str, int, int]]:
-    """Return the name, size and modification time of a file, or of all files below a folder.
+    """Return a file, or all files below a folder, as (name, size, time of the last change).
 
     Raises:
         EngineError: The path does not exist.
@@ -671,9 +698,9 @@ def list_files(path: Path) -> set[tuple[str, int, int]]:
 
 
 def only_parts(folder: Path) -> None:
-    """Delete everything in a written folder but its data files, and rename these in their order.
+    """Leave only the data files in a folder that Spark has written, and number them by their order.
 
-    The new names are ``part-00000.parquet`` and so on, so that they reveal nothing but the order.
+    The new names, such as ``part-00000.parquet``, reveal nothing but the order.
     """
     parts = sorted(folder.glob("part-*.parquet"))
     for entry in folder.iterdir():
@@ -687,12 +714,12 @@ def only_parts(folder: Path) -> None:
 def open_warehouse(
     spill: Path, options: Options, session: object | None, remote: str | None
 ) -> Iterator[SparkWarehouse]:
-    """Yield a warehouse in a given session, in a new session at an address, or in one on this machine.
+    """Yield a warehouse in a session of Spark: the given one, a new one at an address, or one on this machine.
 
     Args:
-        spill: A folder for stored relations.
+        spill: A folder for stored tables.
         options: How the command runs.
-        session: A session that a caller has open; None if there is none.
+        session: A session that the caller has open; None if there is none.
         remote: The address of a Spark Connect server; None for this machine.
     """
     with (

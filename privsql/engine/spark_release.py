@@ -42,17 +42,17 @@ if TYPE_CHECKING:
 
 
 # Release --------------------------------------------------------------------------------------------------------------
-# The tables of a release, read by Spark: for questions and checks about more than one machine can hold.
+# The tables of a release, read by Spark, for queries and checks that are too large for one machine.
 
-PLACES = {"privsql: file": "_metadata.file_name", "privsql: row": "_metadata.row_index"}  # where a row is stored
+# The file and the number of a row.
+PLACES = {"privsql: file": "_metadata.file_name", "privsql: row": "_metadata.row_index"}
 
 
 class SparkRelease(SparkRelations):
-    """The tables of a release in Spark, and temporary relations beside them.
+    """A session of Spark that reads the tables of a release, and holds temporary tables beside them.
 
     A table name without a database refers to the release. Rows have the order of the release's files and of the rows in
-    each file; views of a single table keep that order. Window functions that depend on the stored order use it.
-    Relations that are made stay in Spark's memory if there is no spill folder.
+    each file. Views of a single table keep that order, and window functions may depend on it.
     """
 
     def __init__(self, session: SparkSession, tables: Mapping[str, DataFrame], spill: Path | None = None) -> None:
@@ -61,11 +61,11 @@ class SparkRelease(SparkRelations):
         Args:
             session: The session.
             tables: The rows of each table by its name, read from Parquet files.
-            spill: A folder that the workers share; None keeps relations in Spark's memory.
+            spill: A folder that the workers share. None keeps temporary tables in Spark's memory.
         """
         super().__init__(session, spill)
         self.tables: frozenset[str] = frozenset()
-        self._placed: set[str] = set()  # relations whose rows have places
+        self._placed: set[str] = set()  # relations whose rows keep their file and number
         with translate_spark_errors():
             for name, frame in tables.items():
                 self._register_table(name, frame)
@@ -96,11 +96,11 @@ class SparkRelease(SparkRelations):
 
 
 def open_spark_release(session: object, tables: Mapping[str, Sequence[Path]]) -> SparkRelease:
-    """Return the tables of a release in a session whose workers see its files.
+    """Return a session that reads the tables of a release from Parquet files, which its workers must see.
 
     Args:
-        session: A session that a caller opened.
-        tables: The Parquet files of each table, by its name.
+        session: A session that the caller has open.
+        tables: The Parquet files of each table, by the table's name.
     """
     there = require_trusted_session(session)
     with translate_spark_errors():
@@ -111,22 +111,30 @@ def open_spark_release(session: object, tables: Mapping[str, Sequence[Path]]) ->
 # Catalog --------------------------------------------------------------------------------------------------------------
 # ``CountingDatabase`` of ``privsql.engine.database``: schemas of the session's catalog, with tables in Parquet.
 #
-# A catalog has no transactions. Tables are staged and checked in a schema of their own; who makes that publishes alone.
-# Then they are copied beside what lies in the target, compared with what was checked, and renamed, the manifest last.
-# A publication that is killed leaves its stage, by which the next one knows what else to remove.
+# A catalog has no transactions. Tables are made and checked in a schema of their own, the stage; only one process can
+# create it. They are then copied into the target under provisional names, compared with the checked tables, and
+# renamed, the manifest last. A killed publication leaves its stage, by which the next one knows what to remove.
 
-DRAFT, NEW = "privsql_draft_", "privsql_new_"  # before the names of a stage, and of tables that are to be renamed
-SWITCHING = "privsql_switching"  # in a stage whose tables are being renamed
-ENDING, OWNER = ".parquet", "_owner"  # of the folder of a table; a file in place of the comment of a stage
+DRAFT, NEW = "privsql_draft_", "privsql_new_"  # prefixes of a stage, and of tables to be renamed
+SWITCHING = "privsql_switching"  # a marker in a stage whose tables are being renamed
+ENDING, OWNER = ".parquet", "_owner"  # a table's folder ends in it; a file that has a stage's comment
 DETAILS = "# Detailed Table Information"
 HIVE = "[transient_lastDdlTime="  # a property that each table of a Hive metastore has
 
 
 class SparkSchemas(RemoteSchemas):
-    """A session of DuckDB beside one of Spark, whose schemas appear as those of database ``STAGE``."""
+    """A session of DuckDB that copies releases from and to the schemas of Spark's catalog.
+
+    Spark's schemas appear as those of database ``STAGE``.
+    """
 
     def __init__(self, session: SparkSession, *, rows: bool = True) -> None:
-        """Use a session; if ``rows`` is false, copies hold the rows of the manifest only, and no others."""
+        """Use a session of Spark.
+
+        Args:
+            session: The session.
+            rows: Whether copies hold the rows of all tables; otherwise only the rows of the manifest.
+        """
         super().__init__()
         self.session, self._rows = session, rows
 
@@ -136,7 +144,7 @@ class SparkSchemas(RemoteSchemas):
             return [tuple(row) for row in self.session.sql(sql).collect()]
 
     def write_frame(self, schema: str, name: str, frame: DataFrame) -> DataFrame:
-        """Write rows in order as a new table, and return the rows of that table."""
+        """Write rows in order as a new table, and return the rows that the table then holds."""
         with translate_spark_errors():
             frame.write.format("parquet").options(**WRITTEN).saveAsTable(_write_name(schema, name))
         return self.read_table(schema, name)
@@ -147,29 +155,29 @@ class SparkSchemas(RemoteSchemas):
             return self.session.table(_write_name(schema, name))
 
     def name_stage(self, schema: str) -> str:
-        """Return the name of the schema in which the tables for ``schema`` are staged."""
+        """Return the name of the schema in which a release for ``schema`` is prepared."""
         return f"{DRAFT}{schema}"
 
     def make_schema(self, schema: str, comment: str | None = None) -> None:
-        """Create a schema. With a comment it must be new; without one it may exist already."""
+        """Create a schema. With a comment the schema must be new; without one it may exist already."""
         if comment is None:
             self.run_statement(f"CREATE SCHEMA IF NOT EXISTS {_write_name(schema)}")
         else:
             self.run_statement(f"CREATE SCHEMA {_write_name(schema)} COMMENT {_write_text(comment)}")
 
     def read_comment(self, schema: str) -> str:
-        """Return the comment of a schema."""
+        """Return the comment of a schema; empty if it has none."""
         return dict(self.run_statement(f"DESCRIBE SCHEMA EXTENDED {_write_name(schema)}")).get("Comment") or ""
 
     def mark_switch(self, schema: str) -> None:
-        """Create a marker table in a stage, which says that the renaming of tables has begun.
+        """Note in a stage that its tables are now being renamed to those of the release.
 
-        The comment of the stage can't hold the mark, because a Hive metastore does not let a comment change.
+        The note is an empty table. A comment would not do, because a Hive metastore does not let it change.
         """
         self.run_statement(f"CREATE TABLE {_write_name(schema, SWITCHING)} (a INT) USING parquet")
 
     def has_switched(self, schema: str) -> bool:
-        """Return whether ``mark_switch`` has marked a stage."""
+        """Return whether ``mark_switch`` has noted that the tables of a stage are being renamed."""
         return SWITCHING in self.list_tables(schema)
 
     def drop_schema(self, schema: str) -> None:
@@ -190,7 +198,7 @@ class SparkSchemas(RemoteSchemas):
         self.run_statement(f"CREATE VIEW {_write_name(schema, view.name)} {defined}")
 
     def name_schemas(self) -> list[str]:
-        return [name.strip("`") for (name,) in self.run_statement("SHOW SCHEMAS")]  # `1a` is quoted
+        return [name.strip("`") for (name,) in self.run_statement("SHOW SCHEMAS")]  # Spark quotes names such as `1a`
 
     def describe_schema(self, schema: str) -> Objects:
         functions = self.run_statement(f"SHOW USER FUNCTIONS IN {_write_name(schema)}")
@@ -203,7 +211,7 @@ class SparkSchemas(RemoteSchemas):
         return [name for _, name, is_temporary in listed if not is_temporary]
 
     def _describe_table(self, schema: str, name: str) -> Objects:
-        """Return a table or view, its comments and its properties, each as (kind, name, text)."""
+        """Return a table or view, its comments and its properties as a list of (kind, name, text)."""
         rows = self.run_statement(f"DESCRIBE TABLE EXTENDED {_write_name(schema, name)}")
         begin = max(place for place, row in enumerate(rows) if row[0] == DETAILS)
         details = {key: text for key, text, _ in rows[begin:]}
@@ -222,7 +230,7 @@ class SparkSchemas(RemoteSchemas):
         return [Field(one.name, type_name(one.dataType)) for one in self.read_table(schema, name).schema]
 
     def state_definition(self, schema: str, stated: Definition) -> dict[tuple[str, str], str]:
-        """Return the text of a view as this catalog would hold it; nothing for functions.
+        """Return the definition that Spark's catalog stores for a view, by (kind, name); empty for functions.
 
         Spark's SQL can't define aggregate functions.
         """
@@ -231,7 +239,7 @@ class SparkSchemas(RemoteSchemas):
         return {}
 
     def fetch_table(self, schema: str, name: str, columns: Sequence[Field], *, into: str) -> None:
-        first = not super().list_objects(into, schema)  # the manifest, by which the rest is read
+        first = not super().list_objects(into, schema)  # the manifest comes first, and states the other tables
         self._copy_rows(self.read_table(schema, name), name, columns, into, schema, filled=self._rows or first)
 
     def _copy_rows(
@@ -275,7 +283,7 @@ class SparkSchemas(RemoteSchemas):
 
 
 class SparkFolders(SparkSchemas):
-    """Folders of Parquet in a file system that Hadoop reaches.
+    """Releases in folders of Parquet files, in a file system that Spark reaches.
 
     A folder stands for a schema and is named by its address. It can't hold views.
     """
@@ -283,12 +291,12 @@ class SparkFolders(SparkSchemas):
     has_views = False
 
     def __init__(self, session: SparkSession, place: str, *, rows: bool = True) -> None:
-        """Use a place in a file system of the session.
+        """Use a folder in a file system that the session reaches.
 
         Args:
-            session: The session.
+            session: The session of Spark.
             place: The address of the folder.
-            rows: Whether copies hold the rows of all tables; else only those of the manifest.
+            rows: Whether copies hold the rows of all tables; otherwise only the rows of the manifest.
 
         Raises:
             EngineError: The session has no file system that reaches ``place``.
@@ -301,7 +309,8 @@ class SparkFolders(SparkSchemas):
         try:
             with translate_spark_errors():
                 system = self._new_path(place).getFileSystem(session._jsc.hadoopConfiguration())
-                self._system = system.getRawFileSystem() if place.startswith("file:") else system  # which hides nothing
+                # The raw file system also shows checksum files.
+                self._system = system.getRawFileSystem() if place.startswith("file:") else system
         except PrivsqlError as error:
             raise EngineError(f"{place}: no file system of Spark's reaches it: {error}") from error
 
@@ -319,7 +328,7 @@ class SparkFolders(SparkSchemas):
         names = self._list_names(stage, folder)
         parts = [one for one in names if one.startswith("part-")]
         for one in names:
-            if one in parts:  # its name says its order and nothing else
+            if one in parts:  # its name shows nothing but its order
                 self._rename(f"{stage}/{folder}/{one}", f"{stage}/{folder}/part-{parts.index(one):05}{ENDING}")
             else:
                 self._remove(f"{stage}/{folder}/{one}")
@@ -351,7 +360,7 @@ class SparkFolders(SparkSchemas):
 
     def make_schema(self, schema: str, comment: str | None = None) -> None:
         if comment is not None:
-            self._write_text(schema, OWNER, comment)  # which makes the folder, too
+            self._write_text(schema, OWNER, comment)  # this also makes the folder
             return
         with translate_spark_errors():
             self._system.mkdirs(self._path(schema))
@@ -370,7 +379,7 @@ class SparkFolders(SparkSchemas):
         return SWITCHING in self._list_names(schema)
 
     def _write_text(self, schema: str, name: str, comment: str) -> None:
-        """Write a text into a new file of a folder."""
+        """Write a text into a new file ``name`` of a folder."""
         with translate_spark_errors():
             stream = self._system.create(self._path(schema, name), False)
             stream.write(bytearray(comment.encode()))
@@ -386,7 +395,7 @@ class SparkFolders(SparkSchemas):
         self._rename(f"{schema}/{before}{ENDING}", f"{schema}/{after}{ENDING}")
 
     def make_view(self, schema: str, view: ViewDefinition) -> None:
-        """Do nothing: whoever opens the folder creates the views."""
+        """Do nothing: a folder can't hold views, and privsql creates them when it opens the folder."""
 
     def _rename(self, before: str, after: str) -> None:
         with translate_spark_errors():
@@ -400,19 +409,19 @@ class SparkFolders(SparkSchemas):
 
 
 class SparkStage(SparkRelease):
-    """A schema in which a release is prepared before it replaces the target.
+    """A schema in which a release is prepared before it replaces the one in the target schema.
 
-    Its tables appear as those of database ``release``.
+    Queries call it ``release``.
     """
 
     def __init__(self, schemas: SparkSchemas, target: str, last: str, owner: Path) -> None:
-        """Prepare a stage without creating its schema.
+        """Describe a stage; its schema is created when the stage is entered.
 
         Args:
             schemas: The schemas of the catalog.
-            target: The schema that becomes the release.
+            target: The schema that is to hold the release.
             last: The manifest table, which is published last and makes the schema a release.
-            owner: A folder that disappears when this process ends, by which other processes see whether it is alive.
+            owner: A folder that exists as long as this process, so that other processes see whether it still runs.
         """
         super().__init__(schemas.session, {})
         self._schemas, self._target, self._last, self.schema = schemas, target, last, schemas.name_stage(target)
@@ -420,21 +429,21 @@ class SparkStage(SparkRelease):
         self._written: list[str] = []
 
     def __enter__(self) -> Self:
-        """Remove what a killed publication left, and create the schema of the stage."""
+        """Remove what a killed process left in the stage, and create its schema."""
         self.sweep()
         self._schemas.make_schema(self.schema, self._owner)
         return self
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
-        with suppress(PrivsqlError):  # what stays is removed by the next publication
+        with suppress(PrivsqlError):  # the next publication removes what stays
             self._schemas.drop_schema(self.schema)
 
     def sweep(self) -> None:
-        """Remove the stage that a killed publication has left, if there is one.
+        """Remove the stage that a killed process has left behind, if there is one.
 
         Raises:
-            UsageError: Another publication into the same target is running, or was killed on another machine.
+            UsageError: Another process is publishing into the same target, or was killed on another machine.
         """
         if self._schemas.find_schema(STAGE, self.schema) is None:
             return
@@ -447,9 +456,11 @@ class SparkStage(SparkRelease):
         self._schemas.drop_schema(self.schema)
 
     def _clear_target(self, *, switching: bool) -> None:
-        """Remove copied tables that were not renamed yet from the target.
+        """Remove from the target the tables of a publication that was not completed.
 
-        If renaming had begun (``switching``) and the last table is missing, the renamed tables are removed as well.
+        Args:
+            switching: Whether tables were being renamed already. If so, and if the manifest is missing, the renamed
+                tables are removed too.
         """
         present = {name: kind for kind, name, _ in self._schemas.list_objects(STAGE, self._target) if kind != "comment"}
         staged = self._schemas.list_tables(self.schema)
@@ -474,13 +485,14 @@ class SparkStage(SparkRelease):
     def commit(self, definitions: Sequence[Definition], former: Sequence[tuple[str, str]]) -> None:
         schemas = self._schemas
         schemas.make_schema(self._target)
-        target = self._target = schemas.find_schema(STAGE, self._target) or self._target  # as views will name it
+        # The name as views will write it.
+        target = self._target = schemas.find_schema(STAGE, self._target) or self._target
         present = [(kind, name) for kind, name, _ in schemas.list_objects(STAGE, target) if kind != "comment"]
         for kind, name in present:
             if (kind, name) not in former:
                 raise UsageError(f"there is {kind} {name!r}")
         views = [one for one in definitions if isinstance(one, ViewDefinition)]
-        for view in views:  # one that Spark refuses is refused before anything of the target changes
+        for view in views:  # Spark may refuse a view, before the target changes
             schemas.make_view(self.schema, view)
         switching = False
         try:
@@ -517,18 +529,18 @@ class SparkStage(SparkRelease):
 
 
 class SparkCatalog(CopiedSchemas):
-    """The catalog of a caller's session or, if ``folder`` is given, the release in that folder."""
+    """The schemas of Spark's catalog, or one release in a folder, as a database for releases."""
 
     file: Path | None = None
     label, counts = SPARK, True
 
     def __init__(self, session: SparkSession | None, folder: str | None = None, *, rows: bool = True) -> None:
-        """Use the catalog of a session.
+        """Use the catalog of a session, or a folder.
 
         Args:
             session: The session; None starts one on this machine when it is first needed.
             folder: The address of a folder that holds one release; None for the catalog.
-            rows: Whether copies hold the rows of all tables; else only those of the manifest.
+            rows: Whether copies hold the rows of all tables; otherwise only the rows of the manifest.
         """
         super().__init__()
         self._given, self._folder, self._rows = session, folder, rows
@@ -574,7 +586,7 @@ class SparkCatalog(CopiedSchemas):
 
 
 def find_catalog(session: object, folder: str | None = None) -> SparkCatalog:
-    """Return the catalog of a session, or the release database of a folder.
+    """Return the catalog of a session of Spark, or a folder that holds one release.
 
     Args:
         session: The session; None starts one on this machine.

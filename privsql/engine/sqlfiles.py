@@ -1,8 +1,8 @@
-"""Read the files of ``sql/``: each is one SELECT in DuckDB's dialect, with holes that are filled on its syntax tree.
+"""Read the files of ``sql/``. Each file is one SELECT in DuckDB's dialect, with placeholders (holes) for its parts.
 
-No other module reads these files. Files outside ``sql/duckdb/`` may use only portable kinds of nodes, which are checked
-against an allowlist after filling. The module also holds what means the same on every engine: columns by role, and
-texts of values.
+Holes are filled in the syntax tree, never in the text. No other module reads these files. Files outside ``sql/duckdb/``
+must be portable: after filling, every kind of node must be in an allowlist. The module also holds what is the same on
+every engine: columns by their roles, and texts of values.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 # Portable -------------------------------------------------------------------------------------------------------------
-# What of SQL means the same on every engine: an allowlist of node kinds, and what some of them may not say.
+# The SQL that means the same on every engine: an allowlist of kinds of nodes, and the clauses that they may not have.
 #
-# sqlglot translates some others silently wrong, so nothing else stands in the files of ``sql/`` outside
-# ``sql/duckdb/``, and an engine other than DuckDB looks at a tree again once its holes are filled.
+# sqlglot silently translates some other nodes wrongly. So files of ``sql/`` outside ``sql/duckdb/`` have no others, and
+# engines other than DuckDB check a query again once its holes are filled.
 
 _NODES = """
     Add Alias And Between Boolean Case Cast Coalesce Column Count CTE DataType DataTypeParam DenseRank Distinct Div EQ
@@ -40,15 +40,15 @@ _NODES = """
     Star Sub Subquery Sum Table TableAlias Translate Tuple Union Var Where Window With
 """
 PORTABLE = frozenset(_NODES.split())
-WITHIN = PORTABLE | {"Filter", "Interval", "Values"}  # what a scalar expression is made of that is none itself
+WITHIN = PORTABLE | {"Filter", "Interval", "Values"}  # nodes that may stand inside a scalar expression
 BEYOND = (exp.Rand, exp.Uuid, exp.ReadCSV, exp.ReadParquet, exp.UDTF, exp.GenerateSeries)
-BY_PLACE = (exp.RowNumber, exp.Lag)  # window functions that say nothing where no order is named
+BY_PLACE = (exp.RowNumber, exp.Lag)  # window functions that need an ORDER BY to be well defined
 
 
 def list_nodes(tree: exp.Expr) -> list[exp.Expr]:
-    """Return the nodes of a tree from its top down; sqlglot's ``walk`` takes twice as long."""
+    """Return all nodes of a syntax tree, parents before children. sqlglot's own ``walk`` takes twice as long."""
     nodes = [tree]
-    for node in nodes:  # those that are added are visited, too
+    for node in nodes:  # the loop also visits the nodes that it adds
         for value in node.args.values():
             if isinstance(value, list):
                 nodes += [one for one in value if isinstance(one, exp.Expr)]
@@ -58,9 +58,11 @@ def list_nodes(tree: exp.Expr) -> list[exp.Expr]:
 
 
 def foreign_nodes(tree: exp.Expr, known: frozenset[str] = frozenset()) -> set[str]:
-    """Return the names of the parts of a tree that are not in the portable subset of SQL.
+    """Return the names of those parts of a query that not every engine understands.
 
-    Kinds of nodes and functions in ``known`` (names of functions in lower case) are allowed as well.
+    Args:
+        tree: The query.
+        known: Further kinds of nodes and functions that are allowed, with functions in lower case.
 
     >>> import sqlglot
     >>> sorted(foreign_nodes(sqlglot.parse_one("SELECT hash(a), b // 2 FROM t POSITIONAL JOIN u", dialect="duckdb")))
@@ -77,10 +79,10 @@ def foreign_nodes(tree: exp.Expr, known: frozenset[str] = frozenset()) -> set[st
 
 
 def unfit_nodes(filling: exp.Expr) -> set[str]:
-    """Return the kinds of nodes in a filling that are forbidden in portable files, such as clauses that choose rows.
+    """Return the kinds of nodes that must not replace a placeholder in a portable file of ``sql/``, such as WHERE.
 
-    Scalar expressions are allowed, including an analyst's and an engine's own functions for texts and digests. They
-    mean what the engine in use understands. Any other engine checks the whole tree again.
+    Scalar expressions are allowed, including functions of the analyst and of the engine for texts and digests. An
+    engine other than DuckDB checks the complete query again.
     """
     kinds = set()
     for node in list_nodes(filling):
@@ -92,7 +94,7 @@ def unfit_nodes(filling: exp.Expr) -> set[str]:
 
 
 def unordered_windows(tree: exp.Expr) -> set[str]:
-    """Return the windows that number or compare rows in their stored order, without an ORDER BY.
+    """Return the window functions of a query that have no ORDER BY, and so depend on the stored order of rows.
 
     Only an engine that keeps the order of stored rows can run them.
     """
@@ -105,6 +107,10 @@ def unordered_windows(tree: exp.Expr) -> set[str]:
 
 def one_select(query: str, dialect: str) -> str:
     """Return the text of a publisher's query without a semicolon at its end.
+
+    Args:
+        query: The query.
+        dialect: The SQL dialect of the query, by its name in sqlglot.
 
     Raises:
         UsageError: The text is not exactly one SELECT.
@@ -119,7 +125,7 @@ def one_select(query: str, dialect: str) -> str:
 
 
 def _foreign_arguments(node: exp.Expr) -> Iterator[str]:
-    """Yield the clauses of a portable node that other engines do not know, or understand differently."""
+    """Yield the clauses of a portable node that other engines lack or understand differently."""
     match node:
         case exp.Join() if (
             node.method or node.kind not in ("", "INNER", "CROSS") or node.side not in ("", "LEFT", "FULL")
@@ -138,22 +144,22 @@ def _foreign_arguments(node: exp.Expr) -> Iterator[str]:
 
 
 # Sqlfiles -------------------------------------------------------------------------------------------------------------
-# The only reader of ``sql/``: one file = one SELECT in DuckDB's dialect, with holes filled on the syntax tree.
+# The only reader of ``sql/``: one file is one SELECT in DuckDB's dialect, with holes to fill in its syntax tree.
 #
-# ``__name__`` holds a table, a predicate or a list of expressions, or behind AS a name, and is replaced by tree nodes,
-# so that a name is always quoted and never pasted; ``$name`` holds a value and is bound by the engine. A file may use
-# only what ``privsql.engine.sqlfiles`` knows; ``sql/duckdb/`` is DuckDB's alone.
+# The hole ``__name__`` stands for a table, a condition, a list of expressions, or a name after AS. Nodes of the syntax
+# tree replace it, so that names are always quoted. ``$name`` is a parameter, whose value the engine binds. A file may
+# use only portable SQL; only DuckDB runs those in ``sql/duckdb/``.
 
 DIALECT = "duckdb"
 PREFIX = "privsql_"
-SIDE_BY_SIDE = 100  # conditions that are joined in a row
+SIDE_BY_SIDE = 100  # conditions that are joined in one chain
 Hole = exp.Expr | Sequence[exp.Expr]
 Holes = dict[str, Hole]
 
 
 @lru_cache(maxsize=1)
 def sql_folder() -> Traversable:
-    """Return the ``sql`` folder: inside the installed package, or beside it in a checkout."""
+    """Return the ``sql`` folder, which lies inside the installed package or beside it in a checkout."""
     packaged = files("privsql") / "sql"
     if packaged.is_dir():
         return packaged
@@ -168,12 +174,12 @@ FILE = "file"  # the key under which a filled tree keeps the name of its file
 
 @lru_cache(maxsize=256)
 def text(name: str) -> str:
-    """Return the text of ``sql/<name>.sql``."""
+    """Return the text of the file ``sql/NAME.sql``."""
     return sql_folder().joinpath(*f"{name}.sql".split("/")).read_text(encoding="utf-8")
 
 
 def parse_file(name: str) -> exp.Select | exp.Query:
-    """Return the syntax tree of a file.
+    """Return the syntax tree of the file ``sql/NAME.sql``; its placeholders, called holes, are not filled.
 
     Raises:
         ValueError: The file is not one portable SELECT.
@@ -183,27 +189,27 @@ def parse_file(name: str) -> exp.Select | exp.Query:
 
 @lru_cache(maxsize=256)
 def _parse_content(name: str, content: str) -> exp.Select | exp.Query:
-    """Parse the text of a file; the result is kept, because every query fills several files."""
+    """Return the syntax tree of a file's text. Trees are cached, because a verb reads the same files many times."""
     statements = sqlglot.parse(content, dialect=DIALECT)
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise ValueError(f"sql/{name}.sql is not one SELECT")
     foreign = set() if name.startswith("duckdb/") else foreign_nodes(statements[0]) | unordered_windows(statements[0])
     if foreign:
         raise ValueError(f"sql/{name}.sql is outside the portable subset: {', '.join(sorted(foreign))}")
-    for node in statements[0].walk():  # comments, and positions in the text, are most of what a copy costs
+    for node in statements[0].walk():  # most of a copy's time goes into comments and positions
         node.comments = node._meta = None
     return statements[0]
 
 
 def fill(name: str, holes: Mapping[str, Hole]) -> exp.Query:
-    """Return the syntax tree of a file with every hole filled.
+    """Return the query of a file of ``sql/``, with every hole (placeholder) filled.
 
     A hole that takes a list must stand where SQL has a list (SELECT, GROUP BY, ORDER BY); the list may be empty.
     Fillings are checked for portability as well.
 
     Args:
         name: The path of the file in ``sql/``, without its ending.
-        holes: The filling of each hole.
+        holes: The filling of each hole, by the name of the hole without its underscores.
 
     Raises:
         ValueError: A hole is not filled, or the file has no such hole.
@@ -215,7 +221,7 @@ def fill(name: str, holes: Mapping[str, Hole]) -> exp.Query:
             wrong = ", ".join(sorted(foreign))
             raise ValueError(f"sql/{name}.sql: hole {hole} is filled with what is outside the portable subset: {wrong}")
     unused = set(holes)
-    nodes = list_nodes(tree)  # once: that takes longer than all that is done on the way
+    nodes = list_nodes(tree)  # listing takes longer than the work on the nodes
     for node in nodes:
         if isinstance(node, exp.Table | exp.Column) and (key := _hole_key(node.name, name, holes)) is not None:
             unused.discard(key)
@@ -234,24 +240,29 @@ def fill(name: str, holes: Mapping[str, Hole]) -> exp.Query:
 
 
 def find_file(tree: exp.Expr) -> str:
-    """Return the name of the SQL file that a tree was made from; empty if there is none.
+    """Return the name of the file of ``sql/`` that a query was made from; empty if there is none.
 
-    If the tree was made from several files, it is the outermost one.
+    If the query was made from several files, it is the outermost one.
     """
     return next((str(node.meta[FILE]) for node in tree.walk() if FILE in node.meta), "")
 
 
 def list_holes(name: str) -> set[str]:
-    """Return the names of a file's holes for tables, predicates and expressions."""
+    """Return the names of the holes (placeholders) in a file of ``sql/`` for tables, conditions and expressions."""
     names = (node.name for node in parse_file(name).find_all(exp.Table, exp.Column))
     return {one.strip("_") for one in names if one.startswith("__") and one.endswith("__")}
 
 
 def _hole_key(hole: str, name: str, holes: Mapping[str, Hole]) -> str | None:
-    """Return the name of a hole without its underscores; None if the name is not that of a hole.
+    """Return the name of a hole (placeholder) without its underscores; None if ``hole`` is the name of something else.
+
+    Args:
+        hole: The name in the file, such as ``__table__``.
+        name: The file, for the message.
+        holes: The fillings.
 
     Raises:
-        ValueError: ``holes`` has nothing to fill the hole with.
+        ValueError: ``holes`` has no filling for the hole.
     """
     if not (hole.startswith("__") and hole.endswith("__")):
         return None
@@ -283,7 +294,7 @@ def _fill_hole(tree: exp.Expr, node: exp.Expr, filling: Hole) -> None:
 
 
 def render_sql(tree: exp.Expr) -> str:
-    """Return a tree as DuckDB SQL on several lines.
+    """Return the DuckDB SQL text of a syntax tree, on several lines.
 
     The tree is not copied first, because the copy would take most of the time.
     """
@@ -291,7 +302,7 @@ def render_sql(tree: exp.Expr) -> str:
 
 
 def plain_sql(query: exp.Expr, *, pretty: bool = False) -> str:
-    """Return a query as DuckDB SQL for people, with quotes only around names that need them.
+    """Return the DuckDB SQL text of a query for people, with quotes only around names that need them.
 
     >>> plain_sql(exp.select(column("age"), column("if"), column("Age")))
     'SELECT age, "if", "Age"'
@@ -304,36 +315,37 @@ def plain_sql(query: exp.Expr, *, pretty: bool = False) -> str:
 
 @lru_cache(maxsize=1024)
 def _is_plain(name: str) -> bool:
-    """Return whether a name is one word in lower case that is no keyword of SQL."""
+    """Return whether a name needs no quotes: one word in lower case that is no keyword of SQL."""
     tokens = sqlglot.tokenize(name, dialect=DIALECT) if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else []
-    return len(tokens) == 1 and tokens[0].token_type == sqlglot.TokenType.VAR and name != "if"  # taken for a call
+    # IF is taken for a function.
+    return len(tokens) == 1 and tokens[0].token_type == sqlglot.TokenType.VAR and name != "if"
 
 
 # Small builders for hole fillings ---
 
 
 def quoted_identifier(name: str) -> exp.Identifier:
-    """Return a quoted name."""
+    """Return a name as an SQL identifier in double quotes."""
     return exp.to_identifier(name, quoted=True)
 
 
 def column(name: str, table: str | None = None) -> exp.Column:
-    """Return a quoted column."""
+    """Return a reference to a column, with the name in double quotes."""
     return exp.column(exp.to_identifier(name, quoted=True), table=table)
 
 
 def alias_as(expression: exp.Expr, name: str) -> exp.Expr:
-    """Return ``expression AS "name"``."""
+    """Return the SQL expression ``expression AS "name"``."""
     return exp.alias_(expression, exp.to_identifier(name, quoted=True), copy=expression.parent is not None)
 
 
 def table(name: str, database: str | None = None, schema: str | None = None) -> exp.Table:
-    """Return a quoted table."""
+    """Return a reference to a table, with its names in double quotes."""
     return exp.table_(quoted_identifier(name), schema or None, database or None, quoted=True)
 
 
 def temp_table(name: str) -> exp.Table:
-    """Return a temporary relation that privsql makes; a prefix keeps its name apart from the publisher's tables."""
+    """Return a reference to a temporary table of privsql; a prefix keeps its name apart from the publisher's tables."""
     return table(PREFIX + name, "temp")
 
 
@@ -355,21 +367,21 @@ def qualify_tables(query: exp.Expr, database: str) -> exp.Expr:
 
 
 def all_rows(source: exp.Table | exp.Subquery) -> exp.Select:
-    """Return the query for every row of a table."""
+    """Return the query ``SELECT * FROM source``."""
     return exp.select(exp.Star()).from_(source)
 
 
 def union_all(queries: Sequence[exp.Query]) -> exp.Query:
-    """Return the query for the rows of several queries, one after another, with duplicates."""
+    """Return the query for the rows of all queries, one query after another, with duplicates (UNION ALL)."""
     return reduce(lambda whole, part: exp.union(whole, part, distinct=False, copy=False), queries)
 
 
 def write_intervals(
     records: int | None, skew: float, *, weight: exp.Expr, variance: exp.Expr, number: exp.Expr, alike: exp.Expr
 ) -> dict[str, exp.Expr]:
-    """Return the expressions of the functions n, low and high, by name.
+    """Return the SQL expressions of the functions n, low and high (``IntervalFunctions``), by the function's name.
 
-    They use sums that the engine's own aggregate functions compute.
+    The expressions combine sums that the engine's own aggregate functions compute.
 
     Args:
         records: The number of records in the release, as in ``IntervalFunctions``; None if errors are independent.
@@ -389,17 +401,20 @@ def write_intervals(
 
 
 def all_of(conditions: Sequence[exp.Expr]) -> exp.Expr:
-    """Return the conjunction of conditions; TRUE if there are none."""
+    """Return the condition that holds if all ``conditions`` do; TRUE if there are none."""
     return _join_evenly(exp.and_, conditions) if conditions else exp.true()
 
 
 def any_of(conditions: Sequence[exp.Expr]) -> exp.Expr:
-    """Return the disjunction of conditions; FALSE if there are none."""
+    """Return the condition that holds if one of ``conditions`` does; FALSE if there are none."""
     return _join_evenly(exp.or_, conditions) if conditions else exp.false()
 
 
 def _join_evenly(join: Callable[..., exp.Expr], conditions: Sequence[exp.Expr]) -> exp.Expr:
-    """Join conditions in a balanced tree, so that a thousand conditions are not nested too deeply for an engine."""
+    """Join conditions by ``join`` in a balanced tree.
+
+    A chain of a thousand conditions would be nested too deeply for an engine.
+    """
     if len(conditions) <= SIDE_BY_SIDE:
         return join(*conditions)
     middle = len(conditions) // 2
@@ -407,27 +422,27 @@ def _join_evenly(join: Callable[..., exp.Expr], conditions: Sequence[exp.Expr]) 
 
 
 def same_columns(left: str, right: str, columns: Sequence[str]) -> exp.Expr:
-    """Return the condition that two tables have equal values in these columns; NULL equals NULL."""
+    """Return the condition that tables ``left`` and ``right`` have equal values in these columns; NULL equals NULL."""
     return all_of([exp.NullSafeEQ(this=column(name, left), expression=column(name, right)) for name in columns])
 
 
 def is_null(expression: exp.Expr) -> exp.Expr:
-    """Return ``expression IS NULL``."""
+    """Return the SQL condition ``expression IS NULL``."""
     return exp.Is(this=expression, expression=exp.null())
 
 
 # Roles ----------------------------------------------------------------------------------------------------------------
 # The columns of a table by role, and the internal names under which SQL sees them.
 #
-# Inside, quasi-identifiers are q0, q1, .. and sensitive columns s0, s1, ..: no name of the publisher's can collide with
-# ``bid`` or ``count``, need quoting, or meet a keyword. Own names return only in what is published.
+# Internally, quasi-identifiers are q0, q1, .. and sensitive columns s0, s1, and so on. So a publisher's name can't
+# collide with ``bid``, ``count`` or a keyword, and needs no quotes. Published tables have the publisher's names again.
 
 FLOATS = ("FLOAT", "DOUBLE")
 SCALAR = re.compile(
     r"U?(TINY|SMALL|BIG)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|BOOLEAN|VARCHAR|DATE|TIME|"
     r"TIMESTAMP(_S|_MS|_NS| WITH TIME ZONE)?|UUID"
 )
-CASTS = {  # a type that is published in place of one that is not, where text would lose its meaning
+CASTS = {  # the type to publish in place of one that can't be published
     "TIME_NS": "TIME", "TIMESTAMPTZ_NS": "TIMESTAMPTZ", "HUGEINT": "DECIMAL(38,0)", "UHUGEINT": "DECIMAL(38,0)",
     "numeric": "DECIMAL(18,2)",
 }  # fmt: skip
@@ -461,11 +476,11 @@ def infer_type(texts: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Field:
-    """A column: its own name, and the name of its type in privsql.
+    """A column: its name and type.
 
-    A type can be published if it is in ``SCALAR`` or is a list of such a type. Type names are those of standard SQL in
-    DuckDB's spelling, and every manifest uses them. Other engines translate their types to these names. A type without
-    such a name keeps the engine's name and can't be published.
+    Types have the names of standard SQL in DuckDB's spelling, also in manifests; other engines translate their types to
+    them. A type without such a name keeps the engine's name. A column can be published if its type is in ``SCALAR`` or
+    is a list of such a type.
     """
 
     name: str
@@ -473,21 +488,21 @@ class Field:
 
     @property
     def is_scalar(self) -> bool:
-        """Return True if the type is one of ``SCALAR``."""
+        """Return True if the type is in ``SCALAR``: a number, text, date, time, BOOLEAN or UUID."""
         return SCALAR.fullmatch(self.type) is not None
 
     @property
     def is_number(self) -> bool:
-        """Return True for numbers, and for points in time, which are treated alike."""
+        """Return True if the column holds numbers, or points in time, which privsql treats like numbers."""
         return NUMBER.match(self.type) is not None and not self.type.endswith("]")
 
     @property
     def is_list(self) -> bool:
-        """Return True for a list of a scalar type."""
+        """Return True if the type is a list of a type in ``SCALAR``."""
         return self.type.endswith("[]") and SCALAR.fullmatch(self.type[:-2]) is not None
 
     def suggest_cast(self) -> str:
-        """Return the advice to a publisher whose column has a type that can't be published."""
+        """Return the advice, for an error message, on how to cast a column whose type can't be published."""
         name = exp.to_identifier(self.name).sql(dialect=DIALECT)
         return f"cast it in source.query: CAST({name} AS {CASTS.get(self.type, 'VARCHAR')}) AS {name}"
 
@@ -499,36 +514,41 @@ class Field:
 
 @dataclass(frozen=True)
 class ReservedColumns:
-    """The columns that privsql adds to a published table, beside the publisher's own columns ``fields``.
+    """The names of the columns that privsql adds to a published table, such as ``bid`` and ``count``.
 
-    If the publisher has a column of the same name, the added column gets another name in the table (``unused_name``).
-    Queries inside privsql keep the original name.
+    If the publisher has a column of that name, the added column gets another name in the table (``unused_name``), such
+    as ``bid_``. Queries inside privsql keep the original name. ``fields`` are the publisher's columns of the table.
     """
 
     fields: tuple[Field, ...]
 
     def column_name(self, name: str) -> str:
-        """Return the name that the column ``name`` has in the published table."""
+        """Return the name that privsql's added column ``name`` has in the published table."""
         return unused_name(name, (field.name for field in self.fields))
 
     def as_column(self, name: str, table: str | None = None) -> exp.Column:
-        """Return a reference to the column under its name in the published table."""
+        """Return a reference to privsql's added column ``name``, under the name that it has in the published table."""
         return column(self.column_name(name), table)
 
     def select_columns(self, *names: str) -> list[exp.Expr]:
-        """Return columns of the published table, each renamed to its name inside privsql: "bid_" AS "bid", .."""
+        """Return added columns of the published table, each renamed to its name inside privsql: "bid_" AS "bid", .."""
         return [alias_as(self.as_column(name), name) for name in names]
 
     def alias_holes(self, *names: str) -> dict[str, exp.Identifier]:
-        """Return the fillings of holes behind AS: the published name of each column, by its name inside privsql."""
+        """Return the published names of columns that privsql adds, to fill the placeholders after AS in a file of
+        ``sql/``.
+
+        Args:
+            names: The names inside privsql, which are also the names of the placeholders.
+        """
         return {name: quoted_identifier(self.column_name(name)) for name in names}
 
 
 @dataclass(frozen=True)
 class Roles:
-    """Quasi-identifiers and sensitive columns, in the order of the specification.
+    """The quasi-identifiers and sensitive columns of a table, in the order of the specification.
 
-    ``orders`` maps a column to its labels in order, for columns whose type (such as ENUM) defines an order of its own.
+    ``orders`` maps a column to its labels in order, if its type defines an order of its own (such as ENUM).
     """
 
     quasi_identifiers: tuple[Field, ...]
@@ -536,7 +556,7 @@ class Roles:
     orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False, hash=False)
 
     def explain_difference(self, other: Roles) -> str:
-        """Describe the first difference from the columns of another table; empty if there is none.
+        """Return how these columns first differ from those of another table; empty if they are equal.
 
         >>> Roles((Field("age", "INTEGER"),), ()).explain_difference(Roles((Field("age", "BIGINT"),), ()))
         "column 'age' is INTEGER, not BIGINT"
@@ -564,17 +584,17 @@ class Roles:
 
     @property
     def by_qi(self) -> ReservedColumns:
-        """Return the added columns of a table that holds the quasi-identifiers."""
+        """Return the names of the columns that privsql adds to a table with the quasi-identifiers only."""
         return ReservedColumns(self.quasi_identifiers)
 
     @property
     def by_sa(self) -> ReservedColumns:
-        """Return the added columns of a table that holds the sensitive columns."""
+        """Return the names of the columns that privsql adds to a table with the sensitive columns only."""
         return ReservedColumns(self.sensitive)
 
     @property
     def by_all(self) -> ReservedColumns:
-        """Return the added columns of a table that holds quasi-identifiers and sensitive columns."""
+        """Return the names of the columns that privsql adds to a table with quasi-identifiers and sensitive columns."""
         return ReservedColumns(self.columns)
 
     @property
@@ -588,11 +608,11 @@ class Roles:
         return tuple(f"s{i}" for i in range(len(self.sensitive)))
 
     def qi_columns(self, table: str | None = None) -> list[exp.Expr]:
-        """Return references to the quasi-identifiers under their internal names: q0, q1, .."""
+        """Return references to the quasi-identifiers by their internal names: q0, q1, .."""
         return [column(key, table) for key in self.qi_keys]
 
     def sa_columns(self, table: str | None = None) -> list[exp.Expr]:
-        """Return references to the sensitive columns under their internal names: s0, s1, .."""
+        """Return references to the sensitive columns by their internal names: s0, s1, .."""
         return [column(key, table) for key in self.sa_keys]
 
     def qi_out(self, table: str | None = None) -> list[exp.Expr]:
@@ -621,16 +641,16 @@ class Roles:
 
 
 def cast_as(value: exp.Expr, field: Field) -> exp.Expr:
-    """Return ``CAST(value AS type) AS "name"``."""
+    """Return the SQL expression ``CAST(value AS type) AS "name"`` for the type and name of a column."""
     return alias_as(exp.cast(value, exp.DataType.build(field.type, dialect=DIALECT)), field.name)
 
 
 def canonical_value(value: exp.Expr, kind: str) -> exp.Expr:
-    """Return the expression for a value in the form that is published, in which equal values are identical.
+    """Return an SQL expression for a value in its published form; equal values have exactly the same form.
 
-    Equal values in different forms could reveal the order of the source, and so a record's sensitive value. Text is
-    encoded and decoded again, because a collation of the source would merge values and has its own order. Doubles have
-    two zeros and many NaN, which become one each.
+    Equal values in different forms could reveal the order of the source, and so a record's sensitive value. A text is
+    encoded and decoded again, because a collation of the source merges values and has its own order. A double has two
+    zeros and many NaN, which become one zero and one NaN.
     """
     if kind == "VARCHAR":
         encoded = exp.Anonymous(this="encode", expressions=[exp.cast(value, "VARCHAR")])
@@ -642,10 +662,10 @@ def canonical_value(value: exp.Expr, kind: str) -> exp.Expr:
 
 
 def comparable_text(value: exp.Expr, kind: str) -> exp.Expr:
-    """Return an expression for a text that equal values of different types share.
+    """Return an SQL expression for a text that is the same for equal values of different types.
 
-    Examples are 1, 1.0 and '1', or a date and its midnight. By this text the ledger recognizes records that come from
-    another file or table. NULL becomes the empty text.
+    So 1, 1.0 and '1' have one text, and so have a date and its midnight. By this text the ledger recognizes records
+    that come from another file or table. NULL becomes the empty text.
     """
     text: exp.Expr = exp.cast(value, "VARCHAR")
     if kind == "VARCHAR":
@@ -662,7 +682,7 @@ NAME_FORMS = {f"^[{{]?{UUID_TEXT}[}}]?$": "\\1\\2\\3\\4\\5", "^[+]?0*([0-9]+)([.
 
 
 def normal_name(name: exp.Expr) -> exp.Expr:
-    """Return the expression for the form in which names of records and persons are compared.
+    """Return an SQL expression for the form in which names of records and persons are compared.
 
     Case and leading zeros do not matter: 1, 001 and 1.0 are one name, and so are A-1 and a-1.
     """
@@ -677,16 +697,16 @@ def _replace_pattern(text: exp.Expr, pattern: str, replacement: str) -> exp.Expr
 
 
 # Texts ----------------------------------------------------------------------------------------------------------------
-# Texts of values that are the same on every engine, so that a hash of them is.
+# Texts of values that are the same on every engine, so that their hashes are the same, too.
 
-BETWEEN = "\x1f"  # between texts that stand side by side
-DIGITS, BITS = 15, 60  # of a hash, in hexadecimal and in bits: what fits into an integer of 64 bits
-NULL = "-"  # which is the text of no number, date or truth value; a text is preceded by its length
+BETWEEN = "\x1f"  # the separator of joined texts
+DIGITS, BITS = 15, 60  # a hash's hexadecimal digits and bits, which fit into 64 bits
+NULL = "-"  # no number, date or truth value has this text; texts begin with their length
 ZONED = "TIMESTAMP WITH TIME ZONE"
 
 
 def injective_texts(fields: Mapping[str, Field], table: str) -> list[exp.Expr]:
-    """Return expressions for the texts of the columns of ``table``; different records have different texts.
+    """Return SQL expressions for the texts of the columns of ``table``; different records have different texts.
 
     The texts are the same on every engine.
 
@@ -707,17 +727,17 @@ def injective_texts(fields: Mapping[str, Field], table: str) -> list[exp.Expr]:
 
 
 def concat_texts(texts: Sequence[exp.Expr]) -> exp.Expr:
-    """Return the expression that joins texts with a separator; none of them may be NULL."""
+    """Return an SQL expression that joins texts with a separator; none of them may be NULL."""
     return exp.Anonymous(this="concat_ws", expressions=[exp.Literal.string(BETWEEN), *texts])
 
 
 def first_characters(text: exp.Expr, characters: int) -> exp.Expr:
-    """Return the expression for the first ``characters`` characters of a text."""
+    """Return an SQL expression for the first ``characters`` characters of a text."""
     return exp.Substring(this=text, start=exp.Literal.number(1), length=exp.Literal.number(characters))
 
 
 def injective_text(value: exp.Expr, kind: str) -> exp.Expr:
-    """Return the expression for a text of a value; different values of the type, and NULL, have different texts."""
+    """Return an SQL expression for a text of a value; different values of one type, and NULL, have different texts."""
     written: exp.Expr = exp.cast(value, "VARCHAR")
     if kind == ZONED:  # sessions are in UTC
         written = exp.cast(exp.cast(value, "TIMESTAMP"), "VARCHAR")

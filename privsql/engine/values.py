@@ -9,30 +9,33 @@ from typing import Any
 
 import pyarrow as pa
 
-LAST_MOMENT, DAY = 9_223_372_022_399_999_999, 86_400_000_000  # in microseconds
-LAST_DATE = 2**31 - 2  # in days
-TYPMOD, MOST_DIGITS = 4, 38  # what Postgres adds to precision and scale of a numeric type; of a number of the engine's
+LAST_MOMENT, DAY = 9_223_372_022_399_999_999, 86_400_000_000  # microseconds
+LAST_DATE = 2**31 - 2  # days
+TYPMOD, MOST_DIGITS = 4, 38  # Postgres adds 4 to its precision and scale; DECIMAL has 38 digits
 MICROSECONDS = {"s": 10**6, "ms": 10**3, "us": 1}
 
 
 def fit_rows(rows: pa.Table) -> pa.Table:
-    """Return a table in which every engine can read every value."""
+    """Return a table in which every engine can read every value; values that one can't read become NULL."""
     return pa.table({name: fit_column(rows[name]) for name in rows.column_names})
 
 
 def fit_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column in which every engine can read every value."""
+    """Return a column in which every engine can read every value; values that one can't read become NULL."""
     return pa.chunked_array([_fit(chunk) for chunk in [*column.chunks, pa.array([], column.type)]])
 
 
 def numeric_digits(field: pa.Field) -> tuple[int, int] | None:
-    """Return precision and scale of a Postgres column ``numeric(p, s)`` as ADBC states them; None for other columns."""
+    """Return the precision and scale of a Postgres column ``numeric(p, s)``; None for any other column.
+
+    The driver ADBC states them in the metadata of the field.
+    """
     precision, scale = divmod(int((field.metadata or {}).get(b"POSTGRESQL:typmod", -1)) - TYPMOD, 2**16)
     return (precision, scale) if scale <= precision <= MOST_DIGITS else None
 
 
 def decode_text(value: bytes | None) -> str | None:
-    """Return bytes as text, with U+FFFD for bytes that are not UTF-8; None stays None."""
+    """Return bytes as text, with U+FFFD in place of bytes that are not UTF-8; None stays None."""
     return None if value is None else value.decode(errors="replace")
 
 
@@ -70,10 +73,7 @@ def _fit(values: Any) -> Any:
 
 
 def _keep(values: Any, most: int, *, least: int | None = None) -> Any:
-    """Return points in time, with NULL for those above ``most`` or below ``least``.
-
-    If ``least`` is None, it is ``-most``.
-    """
+    """Return points in time, with NULL in place of those above ``most`` or below ``least`` (None: ``-most``)."""
     import pyarrow.compute as pc
 
     numbers = values.cast(pa.int64())

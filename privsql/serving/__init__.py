@@ -1,1 +1,1 @@
-"""Serve the local page of ``serve``: forms, the SQL that they stand for, and who may ask."""
+"""Serve the web page of ``serve``: its forms, the SQL that they stand for, and who may ask questions."""

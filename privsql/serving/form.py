@@ -1,4 +1,4 @@
-"""Build the form of a release, and read the question that the parameters of an address choose on it."""
+"""Build the HTML form on which a release is queried, and read the question that an address asks on it."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 # Form -----------------------------------------------------------------------------------------------------------------
 
 Kind = Literal["text", "number", "moment", "truth", "other"]
-LISTED = 60  # values of a column that are shown one by one
-NUMBERS = 16  # the same of a column of numbers or dates, of which a range can be asked
-SUGGESTED = 1_000  # values that a field suggests while somebody types
-WIDEST = 200  # characters of a value that can be chosen
+LISTED = 60  # the most values of a column that are listed one by one
+NUMBERS = 16  # the same for numbers or dates, which can also be asked for by range
+SUGGESTED = 1_000  # the most values that a field suggests while somebody types
+WIDEST = 200  # the most characters of a value that can be chosen
 COUNT = "count"
 AMOUNTS = {"avg": "Average", "sum": "Sum"}
 
 
 @dataclass(frozen=True)
 class FormColumn:
-    """Describe a column of a release as the form shows it.
+    """A column of a release, as the form shows it.
 
     Attributes:
         number: Its index among the columns.
         name: Its name.
         type: Its SQL type.
-        kind: How its values are entered.
+        kind: The kind of field in which its values are entered.
         values: The values that the form lists, in order; empty if there are too many.
-        sensitive: Whether it is sensitive.
+        sensitive: Whether it is a sensitive column.
         nulls: Whether it may hold NULL.
         note: A remark on its values.
-        whole: Whether it has bins or groups, which can only be asked for as a whole.
+        whole: Whether its values are bins or groups, of which no part can be asked for.
         by_value: Whether an answer can have a line for each value.
         left_out: How many values no form field can hold, because they are empty, very long, or have control characters.
             SQL can ask for them.
@@ -62,24 +62,24 @@ class FormColumn:
 
     @property
     def key(self) -> str:
-        """Return the name of the address parameter that holds its values."""
+        """Return the name of the parameter in an address that has the chosen values of the column."""
         return f"c{self.number}"
 
     @property
     def listed(self) -> bool:
-        """Return whether its values are listed one by one, to be ticked."""
+        """Return whether the form lists the column's values one by one, to be ticked."""
         ranged = self.kind in ("number", "moment") and not (self.whole or self.sensitive)
         return 0 < len(self.values) <= (NUMBERS if ranged else LISTED)
 
     @property
     def ranged(self) -> bool:
-        """Return whether a range of values can be asked for."""
+        """Return whether the form asks for a range of the column's values."""
         return self.kind in ("number", "moment") and not self.listed
 
 
 @dataclass(frozen=True)
 class FormMeasure:
-    """Hold a figure that can be asked for: its name in an address, and its label."""
+    """A figure that the form can ask for, such as COUNT: its name in an address, and its label."""
 
     key: str
     label: str
@@ -90,7 +90,7 @@ RECORDS = FormMeasure(COUNT, "How many records")
 
 @dataclass(frozen=True)
 class ReleaseForm:
-    """Hold everything that can be chosen on the form of a release.
+    """Everything that can be chosen on the form of a release.
 
     Attributes:
         name: The name of the release.
@@ -109,7 +109,7 @@ class ReleaseForm:
     estimators: tuple[str, ...] = ()
 
     def find_column(self, number: str) -> FormColumn:
-        """Return the column with the number that an address gives.
+        """Return the column with a number that an address has as text.
 
         Raises:
             UsageError: There is no such column.
@@ -121,7 +121,7 @@ class ReleaseForm:
 
 
 def make_form(release: Release) -> ReleaseForm:
-    """Return the form of an open release."""
+    """Return the form on which an open release is queried."""
     manifest, estimators = release.manifest, release.answers.estimators
     certain = BASELINE in release.answers.certain
     if manifest.roles.hold_sets:
@@ -182,7 +182,7 @@ def _column_kind(kind: str) -> Kind:
 # The question of an address, read from its parameters; anything that is not understood is refused.
 
 CONFIDENCE = 0.95
-MOST_FIELDS = 1_000  # of an address
+MOST_FIELDS = 1_000  # the most parameters of an address
 MOST_GROUPS = 2
 SETS = ("all", "any", "none")
 NULLS = ("too", "only", "not")
@@ -192,7 +192,14 @@ Pairs = list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class ColumnCondition:
-    """Hold the condition on one column: values, or a range. ``nulls`` is one of ``NULLS``, or empty."""
+    """The condition that a question has on one column: values, or a range.
+
+    Attributes:
+        values: The accepted values; empty for a range, or for no condition.
+        low: The smallest accepted value as text; empty for none.
+        high: The largest accepted value as text; empty for none.
+        nulls: Whether NULL is accepted: "too" beside values, "only", "not", or empty for the default.
+    """
 
     values: tuple[str, ...] = ()
     low: str = ""
@@ -202,13 +209,13 @@ class ColumnCondition:
 
 @dataclass(frozen=True)
 class FormQuestion:
-    """Hold a question that was put on the form.
+    """A question that was asked on the form.
 
     Attributes:
         measure: The aggregate function, such as COUNT.
         conditions: The condition on each column, by the column's number.
         groups: The numbers of the columns of GROUP BY.
-        items: The items of which a record must hold all, any or none; the keys are these words (``SETS``).
+        items: The items of which a record must hold all, any or none, by these words (``SETS``).
         length: The condition on the number of items of a record.
         confidence: The confidence of the intervals.
         estimator: The estimator.
@@ -225,12 +232,12 @@ class FormQuestion:
     sql: str = ""
 
     def on(self, column: FormColumn) -> ColumnCondition:
-        """Return the condition on a column."""
+        """Return the question's condition on a column; without one, an empty condition."""
         return self.conditions.get(column.number, ColumnCondition())
 
 
 def parse_parameters(query: bytes) -> Pairs:
-    """Return the parameters of an address that are not empty.
+    """Return the parameters in the query part of an address as pairs (name, value), without empty values.
 
     Raises:
         UsageError: The parameters are not text, or there are too many.
@@ -246,12 +253,12 @@ def parse_parameters(query: bytes) -> Pairs:
 
 
 def join_parameters(pairs: Iterable[tuple[str, str]]) -> str:
-    """Return parameters as the query string of an address."""
+    """Return pairs (name, value) as the query part of an address."""
     return urlencode(list(pairs))
 
 
 def read_question(pairs: Pairs, form: ReleaseForm) -> FormQuestion:
-    """Return the question that parameters stand for.
+    """Return the question that the parameters of an address ask on a form.
 
     Raises:
         UsageError: A parameter is unknown, or is repeated although it may not be.
@@ -288,7 +295,7 @@ def read_question(pairs: Pairs, form: ReleaseForm) -> FormQuestion:
         column = form.find_column(met[1])
         values = tuple(dict.fromkeys(rest.pop(column.key, [])))
         low, high, nulls = (_take_parameter(rest, f"{column.key}.{part}") for part in ("from", "to", "null"))
-        if values or low or high or nulls not in ("", "too"):  # a field that says nothing includes NULL
+        if values or low or high or nulls not in ("", "too"):  # an empty field includes NULL
             if values and (low or high):
                 raise UsageError(f"{column.name}: give values or a range, not both")
             if nulls and nulls not in NULLS:
@@ -302,6 +309,10 @@ def read_question(pairs: Pairs, form: ReleaseForm) -> FormQuestion:
 
 def _take_parameter(rest: dict[str, list[str]], name: str) -> str:
     """Remove a parameter from ``rest`` and return its value; empty if it is absent.
+
+    Args:
+        rest: The values of each parameter that was not read yet.
+        name: The parameter.
 
     Raises:
         UsageError: The parameter occurs several times.

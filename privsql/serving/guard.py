@@ -1,4 +1,4 @@
-"""Admit requests, queue their queries, and hold the releases that are served."""
+"""Admit requests to the web page, let queries wait for their turn, and keep the served releases open."""
 
 from __future__ import annotations
 
@@ -43,13 +43,14 @@ if TYPE_CHECKING:
 # Admission ------------------------------------------------------------------------------------------------------------
 # A request needs a known host name and, where there is one, the token, and must not come from another site's page.
 #
-# Another site could read a release through a browser that has both open. Its requests state where they come from
-# (``Origin``, ``Sec-Fetch-Site``), and ``Host`` holds a name that it resolves to this machine (DNS rebinding).
+# Another site could otherwise read a release through a browser that has both pages open. Browsers state the site that a
+# request comes from (``Origin``, ``Sec-Fetch-Site``). A site that resolves its own name to this machine (DNS rebinding)
+# is recognized by that name in ``Host``.
 
 COOKIE, TOKEN = "privsql_token", "token"
 METHODS = ("GET", "HEAD")
-LONGEST_ADDRESS = 32_768  # bytes of an address
-OWN_SITES = {"same-origin", "none"}  # where a browser may say that a request comes from
+LONGEST_ADDRESS = 32_768  # the most bytes of an address
+OWN_SITES = {"same-origin", "none"}  # values of Sec-Fetch-Site that are allowed
 NOT_HERE = "this page has another address; use the one that the terminal shows, or start it with --allow-host"
 CROSS = "another page sent this request; open the address directly"
 UNKNOWN = "open the address that the terminal shows, with its token"
@@ -71,7 +72,7 @@ POLICY = (
 
 
 class Guard:
-    """Refuse requests that are not allowed before they reach the page.
+    """A web application around the page, which refuses requests that are not allowed.
 
     Attributes:
         hosts: The allowed host names, in lower case.
@@ -88,7 +89,7 @@ class Guard:
         self._app, self._hosts, self._token, self._any_address, self._cookie = app, hosts, token, any_address, cookie
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Pass a request on to the page, or refuse it with one line of text. Web sockets are ignored."""
+        """Pass a request on to the page, or answer it with a refusal of one line. Web sockets are ignored."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         if scope["type"] != "http":
@@ -117,7 +118,7 @@ class Guard:
             )
         if not self._is_called(request.headers.getlist("host")):
             return _plain_response(403, NOT_HERE)
-        origin = request.headers.get("origin")  # of this page, or of no page
+        origin = request.headers.get("origin")  # it must be this page, or missing
         own = (None, *(f"{kind}://{request.headers['host']}" for kind in ("http", "https")))
         if request.headers.get("sec-fetch-site", "none") not in OWN_SITES or origin not in own:
             return _plain_response(403, CROSS)
@@ -139,8 +140,8 @@ class Guard:
         """Check the token of a request.
 
         Returns:
-            A refusal if the token is missing, or a redirect that moves it from the address into a cookie; None to go
-                on.
+            A refusal if the token is missing or wrong; a redirect if it is in the address and moves into a cookie; None
+            if the request may go on.
         """
         if self._token is None:
             return None
@@ -160,7 +161,7 @@ class Guard:
 
     @staticmethod
     def _token_in_address(request: Request) -> str:
-        """Return the token in the address; empty if there is none."""
+        """Return the token in the address of a request; empty if there is none."""
         try:
             return next((value for name, value in parse_parameters(request.scope["query_string"]) if name == TOKEN), "")
         except UsageError:
@@ -168,14 +169,15 @@ class Guard:
 
     @staticmethod
     def _redirect_without_token(request: Request) -> Response:
-        """Redirect to the same address without the token, so that no bookmark and no history holds it."""
+        """Return a redirect to the same address without the token, so that no bookmark and no history holds it."""
         pairs = [pair for pair in parse_parameters(request.scope["query_string"]) if pair[0] != TOKEN]
-        path = "/" + request.scope["raw_path"].decode("ascii").lstrip("/")  # never another machine's
+        # One slash, so that it never leads to another host.
+        path = "/" + request.scope["raw_path"].decode("ascii").lstrip("/")
         return RedirectResponse(path + (f"?{join_parameters(pairs)}" if pairs else ""), status_code=303)
 
 
 def is_ip_address(name: str) -> bool:
-    """Return whether a name is an IP address."""
+    """Return whether a host name is an IP address."""
     try:
         ip_address(name)
     except ValueError:
@@ -189,13 +191,13 @@ def _plain_response(status: int, text: str, **headers: str) -> Response:
 
 # Served releases ------------------------------------------------------------------------------------------------------
 
-LONGEST_NAME = 40  # characters of a name in an address
+LONGEST_NAME = 40  # the most characters of a release's name in addresses
 
 
 class ReleasePool:
-    """Hold a served release, under ``slug`` in addresses.
+    """A served release, with sessions in which questions to it are answered.
 
-    Each question uses an open copy that is idle; if there is none, another copy is opened.
+    ``slug`` is its name in addresses. Each question uses an idle session; if there is none, another one is opened.
     """
 
     def __init__(
@@ -212,7 +214,7 @@ class ReleasePool:
 
     @cached_property
     def summary(self) -> ReleaseSummary:
-        """Return the summary of the release, with the lines that need no measurement."""
+        """Return the summary of the release, with only those lines that need no measurement."""
         with open_release(self.target) as (_, attached):
             return ReleaseSummary.make(attached, list_bounds(attached))
 
@@ -220,7 +222,14 @@ class ReleasePool:
         return Release(self.target, self._attach, self._options)
 
     def ask(self, sql: str, confidence: float, limits: QuestionLimits, estimator: str) -> Answer:
-        """Return the answer to a query, as ``privsql query`` gives it."""
+        """Answer a query as ``privsql query`` does.
+
+        Args:
+            sql: The query.
+            confidence: The confidence of the intervals.
+            limits: How long the query may take, and how many rows it may return.
+            estimator: The name of the estimator.
+        """
         with self._turn:
             release = self._idle.pop() if self._idle else None
         if release is None:
@@ -238,7 +247,7 @@ class ReleasePool:
                 release.close()
 
     def close(self) -> None:
-        """Close all idle copies. The others are closed when their questions end."""
+        """Close all idle sessions. The others are closed when their questions end."""
         with self._turn:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -253,10 +262,10 @@ def open_pools(
     """Open several releases, and yield them by their names in addresses.
 
     Args:
-        targets: The releases.
-        attach: Files whose tables may be joined.
+        targets: The places of the releases.
+        attach: Files whose tables questions may join.
         options: How the engine runs.
-        fit: Whether to fit a model to a release without one, if that is quick.
+        fit: Whether to fit a model first to a release without one, if that is quick.
 
     Raises:
         UsageError: There is no release to serve.
@@ -277,18 +286,21 @@ def open_pools(
 
 # The queue of queries -------------------------------------------------------------------------------------------------
 
-WAITING = 64  # questions that may wait
-GRACE = 2.0  # seconds after which nobody waits for what the engine has no part in
-MOST_CACHED, ROWS = 16, 2_000  # answers that are kept, and the rows that one of them may have
-LOOK = 0.5  # seconds between two looks whether somebody is still there
+WAITING = 64  # the most questions that may wait
+GRACE = 2.0  # seconds beyond the time limit, for work outside the engine
+MOST_CACHED, ROWS = 16, 2_000  # the most answers that are kept, and the most rows of one
+LOOK = 0.5  # seconds between two checks whether the client is still there
 
 
 class BusyError(EngineError):
-    """Report that too many questions wait. The same question may succeed later."""
+    """Too many questions are waiting. The same question may succeed later."""
 
 
 class QueryQueue:
-    """Answer questions in threads of its own. It must be used within a single event loop."""
+    """A queue of questions, of which a few are answered at the same time in threads.
+
+    It must be used within a single event loop.
+    """
 
     def __init__(self, at_once: int, seconds: float, rows: int) -> None:
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="privsql")
@@ -306,7 +318,7 @@ class QueryQueue:
         gone: Callable[[], Awaitable[bool]],
         estimator: str = BEST,
     ) -> Answer:
-        """Return the answer of a release to a query.
+        """Return the answer of a release to a query, once it is the query's turn.
 
         Args:
             served: The release.
@@ -316,9 +328,9 @@ class QueryQueue:
             estimator: The name of the estimator.
 
         Raises:
-            BusyError: Too many questions wait.
+            BusyError: Too many questions are waiting.
             LateError: The answer takes too long, or the client has left.
-            PrivsqlError: As for ``Release.query``.
+            PrivsqlError: The release can't answer the query.
         """
         key = (served.slug, sql, confidence, estimator)
         if key in self._cached:
@@ -336,7 +348,17 @@ class QueryQueue:
     async def run_in_thread(
         self, do: Callable[[], Found], stop: threading.Event, gone: Callable[[], Awaitable[bool]]
     ) -> Found:
-        """Run a function in a thread once it is its turn, and return its result."""
+        """Run a function in a thread once it is its turn, and return its result.
+
+        Args:
+            do: The function.
+            stop: Is set to stop the function if the client leaves or the time is over.
+            gone: Tells whether the client has left.
+
+        Raises:
+            BusyError: Too many questions are waiting.
+            LateError: The function takes too long, or the client has left.
+        """
         if not self._places.locked():
             await self._places.acquire()
         elif self._waiting >= WAITING:
@@ -373,10 +395,11 @@ class QueryQueue:
         finally:
             if not doing.done():
                 stop.set()
-                doing.add_done_callback(lambda one: one.cancelled() or one.exception())  # which Python would report
+                # Reads the error, which Python would report otherwise.
+                doing.add_done_callback(lambda one: one.cancelled() or one.exception())
 
     def stop_running(self) -> None:
-        """Stop all running queries. It is safe to call from a signal handler."""
+        """Stop all running queries. A signal handler may call this."""
         for stop in list(self._running):
             stop.set()
 

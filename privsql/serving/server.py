@@ -1,4 +1,4 @@
-"""Run the server: where it listens, which hosts it accepts, how long it waits for slow clients, how it ends."""
+"""Run the web server: its socket, the host names that it accepts, its patience with slow clients, and its end."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-CONNECTIONS = 128  # at once
-HEAD = 1_200_000  # bytes of a request that are read before it is refused unread
-PATIENCE = 10.0  # seconds in which a request has to be there as a whole
-STUCK = 120.0  # seconds after which a connection is closed whatever it does
-ENDING = 5  # seconds for what is being answered when the server ends
+CONNECTIONS = 128  # the most connections at the same time
+HEAD = 1_200_000  # the most bytes of a request's header
+PATIENCE = 10.0  # seconds within which a request must arrive completely
+STUCK = 120.0  # seconds after which any connection is closed
+ENDING = 5  # seconds for running requests when the server ends
 NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
 class Listener:
-    """Hold the open socket of the server.
+    """The open socket of the server, and who may connect to it.
 
     Attributes:
-        hosts: Further names of the machine.
-        token: The token that requests need; None if none is needed.
+        hosts: Further host names of the machine.
+        token: The token that requests need; None if they need none.
     """
 
     host: str
@@ -63,7 +63,7 @@ class Listener:
 
     @property
     def host_names(self) -> frozenset[str]:
-        """Return the host names that requests may use."""
+        """Return the host names by which requests may call the server."""
         bound = self.socket.getsockname()[0]
         machine = (_machine_name(), socket.gethostname()) if self.is_everywhere else ()
         called = (self.host, bound, *self.hosts, *machine)
@@ -72,13 +72,13 @@ class Listener:
 
 
 def open_listener(host: str, port: int, *, token: bool = False, hosts: Sequence[str] = ()) -> Listener:
-    """Open the server's socket. A token is made if other machines can connect, or if ``token`` is set.
+    """Open the server's socket. A token is made if other machines can connect, or if ``token`` is true.
 
     Args:
         host: The address to listen on.
         port: The port; 0 for any free one.
         token: Whether to make a token even if only this machine can connect.
-        hosts: Further names of this machine, without a port.
+        hosts: Further host names of this machine, without a port.
 
     Raises:
         UsageError: A host name is not valid.
@@ -91,7 +91,7 @@ def open_listener(host: str, port: int, *, token: bool = False, hosts: Sequence[
         raise UsageError(f"host {host}: this machine has no such address") from error
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
-        option = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)  # the former on Windows alone
+        option = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)  # only Windows has the former
         listening.setsockopt(socket.SOL_SOCKET, option, 1)
         listening.bind(place)
         listening.listen(128)
@@ -105,7 +105,7 @@ def open_listener(host: str, port: int, *, token: bool = False, hosts: Sequence[
 
 
 def _parse_host_name(name: str) -> str:
-    """Return a host name in the form of the ``Host`` header.
+    """Return a host name as browsers write it into the header ``Host``.
 
     Raises:
         UsageError: The header can't hold this name.
@@ -121,7 +121,14 @@ def _machine_name() -> str:
 
 
 def make_app(served: Mapping[str, ReleasePool], listener: Listener, queue: QueryQueue, *, verified: bool) -> Guard:
-    """Return the web application: the page behind its guard."""
+    """Return the web application: the page inside the guard that refuses requests.
+
+    Args:
+        served: The releases by their names in addresses.
+        listener: The server's socket.
+        queue: The queue of questions.
+        verified: Whether the releases were checked at the start, as the page then says.
+    """
     page, cookie = make_site(served, queue, verified=verified), f"{COOKIE}_{listener.socket.getsockname()[1]}"
     return Guard(page, listener.host_names, listener.token, any_address=listener.is_everywhere, cookie=cookie)
 
@@ -134,7 +141,15 @@ def run_server(
     *,
     verified: bool,
 ) -> None:
-    """Serve until a signal ends it. ``ready`` is called with the address once the server can be reached."""
+    """Serve the page until a signal such as Ctrl-C ends the server.
+
+    Args:
+        served: The releases by their names in addresses.
+        listener: The server's socket.
+        queue: The queue of questions.
+        ready: Called with the page's address once the server can be reached.
+        verified: Whether the releases were checked at the start, as the page then says.
+    """
     app = make_app(served, listener, queue, verified=verified)
     server = QueryServer(app, queue, lambda: ready(listener.address))
 
@@ -146,7 +161,7 @@ def run_server(
 
 
 class QueryServer(uvicorn.Server):  # type: ignore[misc]
-    """Run a server that stops all questions and ends cleanly on Ctrl-C. It logs only its own failures."""
+    """A server that stops all questions and ends cleanly on Ctrl-C. It logs only its own failures."""
 
     def __init__(self, app: Any, queue: QueryQueue, ready: Callable[[], None]) -> None:
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
@@ -168,38 +183,38 @@ class QueryServer(uvicorn.Server):  # type: ignore[misc]
         self.should_exit = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the server and report that it is ready."""
+        """Start the server, and tell the caller that it can be reached."""
         await super().startup(sockets=sockets)
         self._ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End the server once its queries have stopped. A second signal ends it at once."""
+        """Stop all queries, then end the server. A second signal ends it at once."""
         self._queue.stop_running()
         self.force_exit = self.should_exit
         self.should_exit = True
 
 
 class TimeoutProtocol(H11Protocol):  # type: ignore[misc]
-    """Close a connection if a request does not arrive in time, or its answer is not read."""
+    """A connection that closes itself if a request does not arrive in time, or if its answer is not read."""
 
     def connection_made(self, transport: Any) -> None:
-        """Start the timer."""
+        """Accept a connection, and start the timer that closes it if the client is too slow."""
         super().connection_made(transport)
         self._since = self.loop.time()
         self._look = self.loop.call_later(PATIENCE, self._check_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer."""
+        """Stop the timer of a connection that has ended."""
         self._look.cancel()
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Start the timer for the next request."""
+        """Restart the timer for the next request, after a response was sent."""
         self._since = self.loop.time()
         super().on_response_complete()
 
     def _check_timeout(self) -> None:
-        """Close a connection that has waited long enough, or check again later."""
+        """Close the connection if its client has taken too long; otherwise check again later."""
         busy = self.cycle is not None and not self.cycle.response_complete
         if self.loop.time() - self._since >= (STUCK if busy else PATIENCE):
             self.transport.abort()

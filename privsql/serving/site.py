@@ -1,4 +1,4 @@
-"""Serve the pages by address: releases, forms, answers in words, pictures, CSV, and the SQL of a question."""
+"""Respond to the page's addresses: releases, forms, answers in words, pictures, CSV, and the SQL of a question."""
 
 from __future__ import annotations
 
@@ -44,22 +44,23 @@ if TYPE_CHECKING:
 # Pictures -------------------------------------------------------------------------------------------------------------
 # An answer as a picture: estimates with their intervals, by one or two groups. The extra ``privsql[plot]``.
 
-FEW, MANY = 40, 400  # rows: of groups that have names, and of numbers or dates along an axis
-AXIS = 12  # numbers or dates from which on they lie along an axis
-SEVERAL = [INKS[name] for name in ("first", "second", "third", "still")]  # groups that colours tell apart
+FEW, MANY = 40, 400  # the most rows of a chart with named groups, and with an axis
+AXIS = 12  # the fewest numbers or dates that get an axis
+SEVERAL = [INKS[name] for name in ("first", "second", "third", "still")]  # the colours of groups
 WIDTH, HEIGHT, ROW = 320, 200, 22  # pixels
-LABEL = 24  # characters of a label
+LABEL = 24  # the most characters of a label
 NAME = "The answer as a picture"
 DESCRIPTION = "Estimates as dots, their intervals as lines; the table has the numbers."
 HEADER = '<svg xmlns="http://www.w3.org/2000/svg"'
-INKED = re.compile(r"^\.fill-.*$", re.MULTILINE)  # lines of the stylesheet
-LETTERS = 'text { font-family: "Liberation Sans", Arial, Helvetica, sans-serif; }'  # by which it is laid out
+INKED = re.compile(r"^\.fill-.*$", re.MULTILINE)  # lines of the stylesheet that set colours
+# The fonts for which the chart is laid out.
+LETTERS = 'text { font-family: "Liberation Sans", Arial, Helvetica, sans-serif; }'
 Row = tuple[Any, ...]
 Labels = dict[str | None, str]
 
 
 def is_drawable(answer: Answer) -> bool:
-    """Return whether a chart of an answer can be drawn and the extra that draws it is installed."""
+    """Return whether a chart of an answer can be drawn; the package that draws it must be installed."""
     groups = answer.group_places
     if not PICTURES.is_installed or len(groups) not in (1, 2):
         return False
@@ -69,24 +70,29 @@ def is_drawable(answer: Answer) -> bool:
 
 
 def draw_answer(answer: Answer) -> str:
-    """Return the chart of an answer as an SVG document that follows the browser's light or dark scheme."""
+    """Return the chart of an answer as SVG, in the browser's light or dark colours."""
     svg = str(draw_svg(_make_chart(answer), "picture", NAME, DESCRIPTION))
     return svg.replace("<svg", HEADER, 1).replace("><title", f"><style>{_picture_styles()}</style><title", 1)
 
 
 def content_policy() -> str:
-    """Return the content security policy of a picture, which allows its own style and nothing else."""
+    """Return the content security policy for a chart: its own style is allowed, and nothing else."""
     return f"default-src 'none'; style-src {style_source(_picture_styles())}; frame-ancestors 'none'"
 
 
 def _picture_styles() -> str:
-    """Return the rules of the stylesheet that charts need: colours, light and dark, classes, and fonts."""
+    """Return the CSS rules that a chart needs: light and dark colours, classes, and fonts."""
     roots, rest = read_stylesheet().split("* {", 1)
     return "\n".join([roots.strip(), *INKED.findall(rest), LETTERS])
 
 
 def _is_along_axis(answer: Answer, groups: list[int]) -> bool:
-    """Return whether the first group has numbers or dates, and enough of them for an axis."""
+    """Return whether the first group of an answer is a number or date with enough values for an axis.
+
+    Args:
+        answer: The answer.
+        groups: The indices of its columns that are groups.
+    """
     values = {row[groups[0]] for row in answer.rows} - {None}
     return len(values) > AXIS and all(isinstance(one, int | float | dt.date) for one in values)
 
@@ -130,7 +136,7 @@ def _axis_title(answer: Answer, at: int) -> str:
 
 
 def _group_labels(values: Iterable[Any]) -> Labels:
-    """Return a label for each value of a group, by the value's text. No two labels are equal."""
+    """Return a label for each value of a group; no two labels are equal."""
     texts = list(dict.fromkeys(_as_text(one) for one in values))
     return dict(zip(texts, distinct_labels(["NULL" if one is None else one for one in texts], LABEL), strict=True))
 
@@ -141,12 +147,12 @@ def _as_text(value: object) -> str | None:
 
 # Questions in words ---------------------------------------------------------------------------------------------------
 
-MOST = 5  # values that are named
+MOST = 5  # the most values that a sentence names
 ITEMS = {"all": ("", "and"), "any": ("at least one of ", "and"), "none": ("neither ", "nor")}
 
 
 def describe_question(question: FormQuestion, form: ReleaseForm) -> str:
-    """Return a question of the form as one sentence; empty for SQL that the reader wrote."""
+    """Return a question of the form as a sentence; empty for SQL that the reader wrote."""
     if question.sql:
         return ""
     measure = next(one.label for one in form.measures if one.key == question.measure)
@@ -186,7 +192,7 @@ def _join_values(values: tuple[str, ...], last: str) -> str:
 
 @dataclass(frozen=True)
 class ReleasePage:
-    """Hold the contents of the page: a question, and its answer or the line that refuses it (``refused``)."""
+    """What the page of a release shows: the question, and its answer or the error message (``refused``)."""
 
     question: FormQuestion
     pairs: Pairs = field(default_factory=list)
@@ -196,7 +202,13 @@ class ReleasePage:
     """True if another try may be answered."""
 
     def as_html(self, served: ReleasePool, *, several: bool, verified: bool) -> str:
-        """Return the page as HTML."""
+        """Return the page as HTML.
+
+        Args:
+            served: The release.
+            several: Whether the server has other releases, too.
+            verified: Whether the release was checked at the start, as the page then says.
+        """
         asked, answer, form = self.question, self.answer, served.form
         facts: dict[str, Any] = {}
         if answer is not None:
@@ -223,16 +235,22 @@ class ReleasePage:
 
 
 def write_sql(question: FormQuestion, served: ReleasePool) -> str:
-    """Return the SQL of a question.
+    """Return the SQL of a question on the form.
 
     Raises:
-        UsageError: A column can't have one of the values.
+        UsageError: A value does not fit the type of its column.
     """
     return question.sql or plain_sql(build_statement(question, served.form), pretty=True)
 
 
 def release_address(served: ReleasePool, path: str, pairs: Pairs) -> str:
-    """Return an address below that of a release, with parameters."""
+    """Return an address of a release's page, with parameters.
+
+    Args:
+        served: The release.
+        path: The part of the address behind the release's name.
+        pairs: The parameters.
+    """
     return f"/{served.slug}{path}" + (f"?{join_parameters(pairs)}" if pairs else "")
 
 
@@ -244,7 +262,13 @@ BROKEN = "this failed, and should not have; the terminal says more"
 
 
 def make_site(served: Mapping[str, ReleasePool], queue: QueryQueue, *, verified: bool) -> Starlette:
-    """Return the web application for some releases; ``verified`` tells whether they were checked at the start."""
+    """Return the web application for some releases.
+
+    Args:
+        served: The releases by their names in addresses.
+        queue: The queue of questions.
+        verified: Whether the releases were checked at the start, as the pages then say.
+    """
     pages = Site(served, queue, verified=verified)
     routes = [
         Route("/", pages.show_releases),
@@ -261,19 +285,19 @@ def make_site(served: Mapping[str, ReleasePool], queue: QueryQueue, *, verified:
 
 
 class Site:
-    """Respond to requests for the addresses of the page."""
+    """The functions that respond to requests for the page's addresses."""
 
     def __init__(self, served: Mapping[str, ReleasePool], queue: QueryQueue, *, verified: bool) -> None:
         self._served, self._queue, self._verified = served, queue, verified
 
     async def show_releases(self, request: Request) -> Response:
-        """Return the list of releases; with one release, redirect to its page."""
+        """Respond with the list of releases; if there is only one, redirect to its page."""
         if len(self._served) == 1:
             return RedirectResponse(f"/{next(iter(self._served))}", status_code=303)
         return HTMLResponse(render_page("serve/home.html", title="Releases", found=list(self._served.values())))
 
     async def show_release(self, request: Request) -> Response:
-        """Return the form, filled in as the address says, and the answer if the address asks a question."""
+        """Respond with the form, filled in as the address says, and with the answer if the address asks a question."""
         served, question, status = self._find_pool(request), FormQuestion(), 200
         query = request.scope["query_string"]
         try:
@@ -290,12 +314,12 @@ class Site:
         return HTMLResponse(html, status_code=status, headers=RETRY if status == 503 else {})
 
     async def send_csv(self, request: Request) -> Response:
-        """Return the answer as CSV."""
+        """Respond with the answer as CSV."""
         served, answer = await self._answer_request(request)
         return PlainTextResponse(as_csv(answer), media_type="text/csv", headers=_download_headers(served, "csv"))
 
     async def send_json(self, request: Request) -> Response:
-        """Return the answer, or the error, as the object of ``privsql query --json``."""
+        """Respond with the answer, or the error, as the object that ``privsql query --json`` prints."""
         try:
             served, answer = await self._answer_request(request)
         except PrivsqlError as error:
@@ -304,7 +328,7 @@ class Site:
         return _json_response(answer.as_json(), headers=_download_headers(served, "json"))
 
     async def send_picture(self, request: Request) -> Response:
-        """Return the chart of the answer as SVG."""
+        """Respond with the chart of the answer as SVG."""
         _, answer = await self._answer_request(request)
         if not is_drawable(answer):
             raise UsageError("this answer has no chart")
@@ -341,7 +365,7 @@ def _json_response(result: dict[str, Any], status: int = 200, headers: Mapping[s
 
 
 def _http_status(error: PrivsqlError) -> int:
-    """Return the HTTP status code for an error."""
+    """Return the HTTP status code of the response to an error."""
     if isinstance(error, UsageError | InfeasibleError):
         return 400
     return 504 if isinstance(error, LateError) else 503
@@ -370,15 +394,12 @@ async def _respond_nothing(_: Request) -> Response:
 
 # Answers on a page ----------------------------------------------------------------------------------------------------
 
-ROWS = 500  # that a page shows; downloads have all
-FORMULA = (*"=+-@\t\r\n", *"\uff1d\uff0b\uff0d\uff20")  # what a formula of a spreadsheet begins with; wide, too
+ROWS = 500  # the most rows on a page; downloads have all
+FORMULA = (*"=+-@\t\r\n", *"\uff1d\uff0b\uff0d\uff20")  # first characters of formulas in spreadsheets, also wide ones
 
 
 def make_headline(answer: Answer) -> tuple[str, str] | None:
-    """Return the figure of an answer in words, and its interval.
-
-    Return None unless the answer has a single row with a single figure.
-    """
+    """Return an answer of a single figure in words, and its interval; None for any other answer."""
     if len(answer.rows) != 1 or len(answer.figures) != 1:
         return None
     estimate, error, low, high = answer.figures[0].read_row(answer.rows[0])
@@ -399,24 +420,27 @@ def make_headline(answer: Answer) -> tuple[str, str] | None:
 
 
 def shell_snippet(served: ReleasePool, sql: str, confidence: float, estimator: str = BEST) -> str:
-    """Return the shell command that gives the same answer. It runs in the folder of the release's file."""
+    """Return the shell command that gives the same answer to a query, in the folder of the release's file."""
     how = [] if confidence == CONFIDENCE else ["--confidence", f"{confidence!r}"]
     how += [] if estimator == BEST else ["--estimator", estimator]
     arguments = [served.path.name, sql]
-    if any(one.startswith("-") for one in arguments):  # a comment, say, which would be taken for an option
+    if any(one.startswith("-") for one in arguments):  # such as an SQL comment, which would be taken for an option
         return shlex.join(["privsql", "query", *how, "--", *arguments])
     return shlex.join(["privsql", "query", *arguments, *how])
 
 
 def python_snippet(served: ReleasePool, sql: str, confidence: float, estimator: str = BEST) -> str:
-    """Return the Python call that gives the same answer."""
+    """Return the Python code that gives the same answer to a query."""
     how = "" if confidence == CONFIDENCE else f", confidence={confidence!r}"
     how += "" if estimator == BEST else f", estimator={estimator!r}"
     return f"import privsql\n\nprivsql.query({served.path.name!r}, {sql!r}{how}).frame()"
 
 
 def as_csv(answer: Answer) -> str:
-    """Return the rows as CSV. A text that a spreadsheet would take for a formula gets an apostrophe in front."""
+    """Return the rows of an answer as CSV.
+
+    A text that a spreadsheet would take for a formula gets an apostrophe in front.
+    """
     file = io.StringIO()
     writer = csv.writer(file)
     writer.writerow(_escape_formulas(answer.columns))
@@ -429,7 +453,7 @@ def _escape_formulas(cells: Sequence[object]) -> list[object]:
 
 
 # SQL ------------------------------------------------------------------------------------------------------------------
-# The SQL of a question, which ``privsql query`` answers as well.
+# The SQL of a question; ``privsql query`` answers the same SQL.
 
 NUMBER = re.compile(r"[+-]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,4})?")
 ENDLESS = {"nan", "inf", "-inf"}
@@ -439,10 +463,10 @@ TRUTHS = {"true": exp.true, "false": exp.false}
 
 
 def build_statement(question: FormQuestion, form: ReleaseForm) -> exp.Select:
-    """Return the query for a question of the form.
+    """Return the query for a question of the form, as a syntax tree.
 
     Raises:
-        UsageError: A column can't have one of the values.
+        UsageError: A value does not fit the type of its column.
     """
     groups = [column(form.columns[number].name) for number in question.groups]
     measure: exp.Expr = exp.Count(this=exp.Star())
@@ -480,17 +504,22 @@ def _condition_on(form_column: FormColumn, condition: ColumnCondition) -> exp.Ex
 
 
 def _within_range(name: exp.Expr, form_column: FormColumn, condition: ColumnCondition) -> exp.Expr | None:
-    """Return the condition for a range that includes both ends; None if the range has no ends.
+    """Return the SQL condition for a range that includes both ends; None if the range has no ends.
 
-    If a column of timestamps is given a day, all hours of that day are included.
+    If the column holds times and an end is a day, all hours of that day are included.
+
+    Args:
+        name: The column in the query.
+        form_column: The column on the form.
+        condition: The condition with the range.
 
     Raises:
-        UsageError: The range ends before it begins, or the column can't have one of its ends.
+        UsageError: The range ends before it begins, or an end does not fit the type of the column.
     """
     low, high = (_value_literal(end, form_column) if end else None for end in (condition.low, condition.high))
     after = None
     if form_column.type.startswith("TIMESTAMP"):
-        with suppress(ValueError, OverflowError):  # it has a time, or is the last day that there is
+        with suppress(ValueError, OverflowError):  # fails for a time, and for the last possible day
             after = (date.fromisoformat(condition.high) + timedelta(days=1)).isoformat()
     if low is not None and high is not None and _is_turned(condition.low, after or condition.high, form_column):
         raise UsageError(f"{form_column.name}: the range {condition.low} to {condition.high} is empty; swap its ends")
@@ -501,13 +530,13 @@ def _within_range(name: exp.Expr, form_column: FormColumn, condition: ColumnCond
 
 
 def _is_turned(low: str, high: str, form_column: FormColumn) -> bool:
-    """Return whether a range ends before it begins. Its answer would be an exact 0, which misleads."""
+    """Return whether a range ends before it begins. Its count would be exactly 0, which misleads the reader."""
     value: Callable[[str], Any] = (
         Decimal if form_column.kind == "number" else MOMENTS.get(form_column.type, datetime.fromisoformat)
     )
     try:
         return bool(value(low) > value(high))
-    except (ValueError, ArithmeticError, TypeError):  # what the engine alone can read
+    except (ValueError, ArithmeticError, TypeError):  # only the engine can read this value
         return False
 
 
@@ -550,10 +579,10 @@ def _item_literal(value: str, form: ReleaseForm) -> exp.Expr:
 
 
 def _value_literal(value: str, form_column: FormColumn) -> exp.Expr:
-    """Return a value as an SQL constant.
+    """Return a value of the form as an SQL constant.
 
     Raises:
-        UsageError: The column can't have the value.
+        UsageError: The value does not fit the type of its column.
     """
     if form_column.type == "VARCHAR":
         return exp.Literal.string(value)
@@ -566,7 +595,7 @@ def _value_literal(value: str, form_column: FormColumn) -> exp.Expr:
     if form_column.kind == "number" and form_column.type in FLOATS and value in ENDLESS:
         return of_type
     if form_column.kind == "other" or (form_column.kind == "moment" and _is_moment(value, form_column)):
-        return of_type  # of another type the engine knows
+        return of_type  # the engine checks values of other types
     kind = {"number": "number", "moment": "date or time", "truth": "truth value"}[form_column.kind]
     raise UsageError(f"{form_column.name}: {value!r} is not a {kind}")
 

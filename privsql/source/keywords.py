@@ -1,4 +1,4 @@
-"""Build a specification from a file or a source, together with options of the command line or keywords of Python."""
+"""Build a specification from a file or a source, and from options of the command line or keywords of Python."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ NAMED = {
     "ledger": ("ledger", "database"),
 }
 SETTINGS = (*NAMED, "set")
-LISTS = ("sensitive", "qi")  # options whose text is names with commas between them
+LISTS = ("sensitive", "qi")  # options whose text is a list of names with commas
 NUMBERS = ("threshold", "epsilon", "delta", "k", "e")  # options whose text may be a number or a table
-PART = r"""(?:[^\s."'=]+|"[^"]*"|'[^']*')"""  # of a key, as TOML has it
+PART = r"""(?:[^\s."'=]+|"[^"]*"|'[^']*')"""  # one part of a dotted key in TOML
 SETTING = re.compile(rf"\s*({PART}(?:\.{PART})*)\s*=(.*)", re.DOTALL)
 
 
@@ -72,14 +72,17 @@ def spec_from_options(source: str, options: Mapping[str, Any]) -> Spec:
 
     Args:
         source: The path of a specification (.toml), or the source itself.
-        options: The texts of the named options, and a list of those of ``--set``. None and empty lists mean that an
-            option is not given.
+        options: The texts of the command's options by name; "set" has a list of texts. None and empty lists mean that
+            an option is not given.
     """
     return _make_spec(source, _collect(pair for name, text in options.items() for pair in _read_option(name, text)))
 
 
 def _read_option(name: str, given: Any) -> Iterable[tuple[tuple[str, ...], Any]]:
-    """Yield what an option sets, as pairs of a path (section, key, ..) and a value."""
+    """Yield what a command's option sets in the specification, as (path, value).
+
+    A path is (section, key, ..).
+    """
     if name == "set":
         yield from map(parse_setting, given or ())
     elif name == "bins":
@@ -95,7 +98,7 @@ def _read_option(name: str, given: Any) -> Iterable[tuple[tuple[str, ...], Any]]
 
 
 def parse_setting(text: str) -> tuple[tuple[str, ...], Any]:
-    """Return the path and the value of a setting, as an option ``--set`` has it.
+    """Return the path and the value of a setting, as ``--set`` takes it.
 
     >>> parse_setting("mechanism.k=3"), parse_setting("columns.nulls.'zip code'=suppress")
     ((('mechanism', 'k'), 3), (('columns', 'nulls', 'zip code'), 'suppress'))
@@ -109,7 +112,7 @@ def parse_setting(text: str) -> tuple[tuple[str, ...], Any]:
 
 
 def parse_toml_value(text: str) -> Any:
-    """Return the value that a text has in TOML, or the text itself if it is not such a value.
+    """Return the value that a text has in TOML; a text that is no TOML value is returned as it is.
 
     >>> parse_toml_value("0.02"), parse_toml_value("8*f + 0.02"), parse_toml_value("nan")
     (Decimal('0.02'), '8*f + 0.02', 'nan')
@@ -123,7 +126,7 @@ def parse_toml_value(text: str) -> Any:
 
 
 def nest_settings(texts: Iterable[str]) -> dict[str, Any]:
-    """Return the nested dictionary that settings of the command line make, as Python's keyword ``set`` takes it.
+    """Return settings of the command line as nested dictionaries, as Python's keyword ``set`` takes them.
 
     >>> nest_settings(["source.table=people", "columns.categorical=true"])
     {'source': {'table': 'people'}, 'columns': {'categorical': True}}
@@ -135,7 +138,9 @@ def nest_settings(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def suggest_setting(option: str) -> str:
-    """Return how to set the key that is called like an unknown option; empty if there is no such key.
+    """Return the advice to set a key of the specification by ``--set`` that has the name of an unknown option.
+
+    The text is empty if there is no such key.
 
     >>> suggest_setting("--rho1")
     'no such option: --rho1; set this key with --set mechanism.rho1=..'
@@ -146,7 +151,7 @@ def suggest_setting(option: str) -> str:
 
 
 def _collect(pairs: Iterable[tuple[tuple[str, ...], Any]]) -> Changes:
-    """Return new values by path.
+    """Return a dictionary of new values by their paths in a specification.
 
     Raises:
         UsageError: A key is set twice.
@@ -176,7 +181,7 @@ ROLES = {"items", "record", "item", "categories", "sensitive", "quasi_identifier
 
 
 def split_keywords(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split keywords into those of a specification and those that say how a command runs."""
+    """Split a caller's keywords into those of a specification, and those that say how a command runs."""
     rest = {name: value for name, value in keywords.items() if name in RUNNING}
     return {name: value for name, value in keywords.items() if name not in rest}, rest
 
@@ -188,10 +193,10 @@ def as_spec(
     verb: str = "a specification",
     connection: object | None = None,
 ) -> Spec:
-    """Return the specification that a caller of Python gives.
+    """Return the specification that a caller of Python gives as a whole, or as a source with keywords.
 
-    A path of a TOML file, plain data and a ``Spec`` are complete specifications, in which ``keywords`` change keys. Any
-    other path, and a table, is a source, and ``keywords`` give the rest.
+    The path of a TOML file, plain data and a ``Spec`` are complete specifications, in which ``keywords`` change keys. A
+    table or any other path is a source, and ``keywords`` give the rest.
 
     Args:
         source: The specification or the source; None for a table or query of the open ``connection``.
@@ -208,12 +213,15 @@ def as_spec(
 
 
 def read_keywords(given: Mapping[str, Any]) -> Changes:
-    """Return the values that keywords set, by path; a keyword that is None is ignored."""
+    """Return the values that a caller's keywords set, by path in the specification; None sets nothing."""
     return _collect(pair for name, value in given.items() if value is not None for pair in _read_keyword(name, value))
 
 
 def _read_keyword(name: str, value: Any) -> Iterable[tuple[tuple[str, ...], Any]]:
-    """Yield what a keyword sets, as pairs of a path (section, key, ..) and a value."""
+    """Yield what a keyword of Python sets in the specification, as (path, value).
+
+    A path is (section, key, ..).
+    """
     if name == "set" and not isinstance(value, Mapping):
         raise UsageError(f"set: {type(value).__name__} is not a table of sections, such as {{'release': {{..}}}}")
     if name == "set":
@@ -231,7 +239,14 @@ def _read_keyword(name: str, value: Any) -> Iterable[tuple[tuple[str, ...], Any]
 def _make_spec(
     source: SpecLike | None, changes: Changes, verb: str = "a specification", connection: object | None = None
 ) -> Spec:
-    """Return the specification for a source, a file or plain data, with the changes applied."""
+    """Return the specification for a source, a file or plain data, with changes applied.
+
+    Args:
+        source: The specification or the source; None for a table or query of the ``connection``.
+        changes: New values by path.
+        verb: What messages call the function that was called.
+        connection: An open connection; None for none.
+    """
     if source is None:
         spec = _spec_of_connection(changes, verb, connection)
     elif isinstance(source, Spec):
@@ -252,7 +267,13 @@ def _make_spec(
 
 
 def _spec_of_connection(changes: Changes, verb: str, connection: object | None) -> Spec:
-    """Return the specification for a table or query of an open connection."""
+    """Return the specification for a source in an open connection, with all keys from ``changes``.
+
+    Args:
+        changes: New values by path; among them is the table or query of the source.
+        verb: What messages call the function that was called.
+        connection: The connection.
+    """
     there = {path[1]: value for path, value in changes.items() if path in (("source", "table"), ("source", "query"))}
     if connection is None or not there:
         raise UsageError(
@@ -268,12 +289,12 @@ def _spec_of_connection(changes: Changes, verb: str, connection: object | None) 
 
 
 def _spec_of_source(source: Mapping[str, Any], called: str, changes: Changes) -> Spec:
-    """Return the specification for a source, with all other keys from ``changes``.
+    """Return the specification that has this source, and the other keys of ``changes``.
 
     Args:
         source: The section ``[source]``.
         called: What messages call the source.
-        changes: The values that are set, by path.
+        changes: The values of other keys, by path.
     """
     if "database" in source and not {("source", "table"), ("source", "query")} & set(changes):
         from privsql.engine.open import list_tables
@@ -290,24 +311,30 @@ def _spec_of_source(source: Mapping[str, Any], called: str, changes: Changes) ->
 
 
 def _find_missing(changes: Changes) -> str | None:
-    """Return the first required key that is not set; None if nothing is missing, or if the mechanism is unknown."""
+    """Return the first required key of a specification that ``changes`` does not set.
+
+    The result is None if nothing is missing, or if the mechanism is unknown.
+    """
     mechanism = {path[1]: value for path, value in changes.items() if len(path) == 2 and path[0] == "mechanism"}
     kind, *others = find_kinds(mechanism)
     if kind not in KINDS or others:
-        return None  # refused as such, later
+        return None  # an unknown mechanism is refused later
     stated = {path[:2] for path, value in changes.items() if value or not isinstance(value, str | list | tuple)}
     shape = get_default_mechanism(kind).shape
     columns = next(keys for one, keys in NEEDED.items() if isinstance(shape, one))
     roles = {path[1] for path in stated if path[0] == "columns"} & ROLES
-    needed = [f"columns.{key}" for key in columns if not roles or roles & set(columns)]  # others have another shape
+    # The other keys are for tables of another shape.
+    needed = [f"columns.{key}" for key in columns if not roles or roles & set(columns)]
     needed += [f"mechanism.{key}" for key, field in get_parameters(kind).model_fields.items() if field.is_required()]
     return next((key for key in needed if tuple(key.split(".")) not in stated), None)
 
 
 def _refuse_missing(name: str, called: str) -> None:
-    """Raise ``EngineError`` for a file that does not exist or a pattern without a match.
+    """Raise ``EngineError`` if a file does not exist, or if a pattern matches no file; addresses are not tried.
 
-    Addresses are not looked up here.
+    Args:
+        name: The file or pattern.
+        called: What messages call it.
     """
     place = at_home(Path(name))
     if url_scheme(name) or place.exists():
@@ -326,7 +353,7 @@ def spec_from_manifest(spec_or_source: SpecLike, manifest: Manifest, connection:
     Args:
         spec_or_source: The specification or the source.
         manifest: The manifest of the release.
-        connection: An open connection, which may have the source's database open.
+        connection: An open connection, which may have the source's database open; None for none.
     """
     spec = _spec_from_manifest(spec_or_source, manifest)
     if connection is not None and spec.source.database is not None:
@@ -361,16 +388,16 @@ def _spec_from_manifest(spec_or_source: SpecLike, manifest: Manifest) -> Spec:
         get_mechanism(manifest.mechanism, manifest.algorithm).shape, CategoricalShape
     ):
         return spec
-    types = Csv(types={one.name: one.type for one in manifest.sensitive})  # which the domains alone need not tell
+    types = Csv(types={one.name: one.type for one in manifest.sensitive})  # domains need not tell the types
     return spec.model_copy(update={"source": spec.source.model_copy(update={"options": types})})
 
 
 def _stated_columns(manifest: Manifest) -> dict[str, Any]:
-    """Return the section ``[columns]`` with the roles that a release states."""
+    """Return the section ``[columns]`` of a specification, with the roles that the manifest states."""
     named = [one.name for one in manifest.sensitive]
     if manifest.roles.hold_sets:
         return {"items": named[0]}
     if isinstance(get_mechanism(manifest.mechanism, manifest.algorithm).shape, CategoricalShape):
         return {"categories": named}
     quasi = [one.name for one in manifest.quasi_identifiers]
-    return {"quasi_identifiers": quasi, "sensitive": named, "categorical": True}  # as they were published
+    return {"quasi_identifiers": quasi, "sensitive": named, "categorical": True}  # numbers were published as categories

@@ -1,4 +1,4 @@
-"""Look at the columns of a source for ``init``: one pass over at most 50,000 of its records."""
+"""Examine the columns of a source for ``init``, in one pass over at most 50,000 of its records."""
 
 from __future__ import annotations
 
@@ -23,18 +23,23 @@ if TYPE_CHECKING:
     Reals = NDArray[np.float64]
 
 MOST_RECORDS = 50_000
-MOST_CELLS = 8_000_000  # of all columns together: a table of 800 columns is read from 10,000 records
-QUICK, MISSING = 256, 20  # records that are compared first; disagreements that must be missing
-PARTS = 24  # classes of a number, where it is asked whether it gives another column away
+MOST_CELLS = 8_000_000  # of all columns together; a table of 800 columns is read up to 10,000 records
+QUICK, MISSING = 256, 20  # records that are compared first; disagreements that chance must predict
+PARTS = 24  # classes of a number, to test whether it reveals another column
 DATES = ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS")
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column, as far as the records that were looked at show it.
+    """One column of a sample of n records.
 
-    ``codes`` (n,) is each record's value as a whole number, 0 for NULL and 1, 2, .. for the values in the order in
-    which they come; ``values`` (different,) are these values, ``counts`` (different + 1,) the records of each code.
+    Attributes:
+        name: Its name.
+        type: Its type.
+        codes: The value of each record as a code (n,): 0 for NULL, and 1, 2, .. for the different values in the order
+            in which they occur.
+        values: The different values (different,), in the order of their codes.
+        counts: The number of records with each code (different + 1,).
     """
 
     name: str
@@ -57,7 +62,7 @@ class Column:
 
     @property
     def different(self) -> int:
-        """Return the number of values beside NULL."""
+        """Return the number of different values, not counting NULL."""
         return len(self.values)
 
     @property
@@ -74,22 +79,22 @@ class Column:
 
     @property
     def is_number(self) -> bool:
-        """Return whether it holds numbers, whole or not; dates are none."""
+        """Return whether the column holds numbers, whole or not; dates do not count as numbers."""
         return is_number_type(self.type)
 
     @property
     def is_unique(self) -> bool:
-        """Return whether no two records have the same value."""
+        """Return whether the column has several values and no two records have the same one, apart from NULL."""
         return self.filled > 1 and self.different == self.filled
 
     @cached_property
     def numbers(self) -> Reals:
-        """Return the values of a column of numbers as doubles (different,), with NaN and infinities kept."""
+        """Return the different values of a numeric column as doubles (different,), including NaN and infinities."""
         return np.asarray(self.values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
 
     @cached_property
     def sorted_numbers(self) -> Reals:
-        """Return the finite numbers of all records in ascending order (filled,), without NULL."""
+        """Return the finite numbers of all records in ascending order, without NULL."""
         numbers = np.repeat(self.numbers, self.counts[1:])
         return np.sort(numbers[np.isfinite(numbers)])
 
@@ -99,7 +104,7 @@ class Column:
 
     @cached_property
     def texts(self) -> list[str]:
-        """Return the texts of ``values``, as they print."""
+        """Return the different values as texts, in the order of their codes."""
         return [str(text) for text in self.values.cast(pa.string()).to_pylist()]
 
     @property
@@ -112,7 +117,11 @@ class Column:
 
     @cached_property
     def classes(self) -> Ints:
-        """Return a class for each record (n,): its value or, for a column of many numbers, one of 24 equal parts."""
+        """Return a class for each record (n,), from which other columns are guessed.
+
+        It is the code of the value. A column of many numbers has 24 classes instead: ranges with about equally many
+        records.
+        """
         if not self.is_number or self.different <= PARTS:
             return self.codes
         edges = np.unique([self.quantile(k / PARTS) for k in range(1, PARTS)])
@@ -121,10 +130,10 @@ class Column:
 
 
 def look_at(fields: Iterable[Field], records: pa.Table) -> list[Column]:
-    """Return the columns of a sample of records (n,), one for each field.
+    """Return the columns of a sample of records, one for each field.
 
     Args:
-        fields: The columns with the types that the engine gives them.
+        fields: The columns, with the types that the engine gives them.
         records: The sample, whose columns have the same names.
     """
     return [_encode(field, records[field.name]) for field in fields]
@@ -146,23 +155,27 @@ def _encode(field: Field, column: pa.ChunkedArray) -> Column:
 
 
 def count_pairs(first: Ints, second: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return the pairs of codes that occur (pairs,), and how many records have each."""
+    """Return the pairs of codes that occur in two columns of codes (n,), and how often.
+
+    Returns:
+        The first code of each pair, the second code, and the number of records that have both.
+    """
     width = int(second.max(initial=0)) + 1
     pairs, counts = np.unique(first * width + second, return_counts=True)
     return pairs // width, pairs % width, counts
 
 
 def follows_from(column: Column, other: Column) -> bool:
-    """Return whether a value follows from the value of another column, more reliably than chance explains.
+    """Return whether the value of ``other`` determines that of ``column``, beyond what chance explains.
 
-    It follows if each value of ``other`` occurs with one value only. Records that share a value of ``other`` would by
-    chance disagree now and then. At least 20 such disagreements must be expected, so that their absence means
-    something.
+    Each value of ``other`` must occur with only one value of ``column``. If the two were independent, some records with
+    the same value of ``other`` would differ in ``column``. At least 20 such differences must be expected, so that their
+    absence means something.
     """
     if other.different >= other.filled or column.different > other.different + 1:
         return False
     values = np.zeros(other.different + 1, dtype=np.int64)
-    for part in (slice(QUICK), slice(None)):  # most pairs of columns differ among the first records already
+    for part in (slice(QUICK), slice(None)):  # the first records already show most pairs to differ
         values[other.codes[part]] = column.codes[part]
         if not np.array_equal(values[other.codes[part]], column.codes[part]):
             return False
@@ -172,9 +185,9 @@ def follows_from(column: Column, other: Column) -> bool:
 
 
 def guess_share(column: Ints, given: Ints) -> tuple[float, float]:
-    """Return how often a value is guessed right, by the most common value of its class and without the class.
+    """Return how often a value is guessed right as the most common one, with and without knowing the record's class.
 
-    Each record is guessed from the other records, so a class of a single record tells nothing.
+    Each record's value is guessed from the other records, so a class of a single record tells nothing.
 
     Args:
         column: The codes that are guessed (n,).
@@ -200,13 +213,13 @@ def guess_share(column: Ints, given: Ints) -> tuple[float, float]:
 
 
 def agree_within(group: Ints, column: Column) -> float:
-    """Return how far records of one group agree beyond chance: 1 for always, 0 for as often as any two records.
+    """Return how far the records of one group agree beyond chance: 1 for always, 0 for as often as any two records.
 
-    This is (a - e) / (1 - e): a is the share of pairs of neighbouring records of a group with equal values, e that of
-    any two records.
+    The result is (a - e) / (1 - e). Here a is the share of equal values among neighbouring records of one group, and e
+    is that among any two records.
 
     Args:
-        group: The group of each record (n,); 0 stands for none.
+        group: The group of each record (n,); 0 stands for no group.
         column: The column whose values are compared; NULL is a value.
     """
     order = np.argsort(group, kind="stable")
@@ -220,7 +233,12 @@ def agree_within(group: Ints, column: Column) -> float:
 
 
 def coarsen_codes(column: Column, bins: Mapping[str, Any] | str | None) -> Ints:
-    """Return each record's code (n,) after the column is put into bins as ``init`` proposes them; 0 for NULL."""
+    """Return a code for each record (n,) after the column is put into bins; 0 for NULL.
+
+    Args:
+        column: The column.
+        bins: The bins, as in ``columns.bins`` of a specification; None for no bins.
+    """
     if bins is None or not column.different:
         return column.codes
     if isinstance(bins, str):
@@ -237,7 +255,12 @@ def coarsen_codes(column: Column, bins: Mapping[str, Any] | str | None) -> Ints:
 
 
 def share_alone(columns: Sequence[Column], bins: Mapping[str, Any]) -> float:
-    """Return the share of records whose values in these columns, perhaps put into bins, no other record has."""
+    """Return the share of records with a combination of values that no other record has.
+
+    Args:
+        columns: The columns of the combination.
+        bins: The bins into which columns are put first, by name; columns without an entry stay as they are.
+    """
     together: Ints | None = None
     for one in columns:
         codes = coarsen_codes(one, bins.get(one.name))
@@ -247,7 +270,7 @@ def share_alone(columns: Sequence[Column], bins: Mapping[str, Any]) -> float:
 
 
 def signature(column: Column) -> bytes:
-    """Return bytes that are equal for two columns whose values correspond one to one, with NULL for NULL."""
+    """Return bytes that are equal for two columns whose values correspond one to one, and NULL to NULL."""
     firsts = np.full(column.different + 1, -1, dtype=np.int64)
     codes, index = np.unique(column.codes, return_index=True)
     firsts[codes] = index

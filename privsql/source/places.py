@@ -1,4 +1,4 @@
-"""Describe where records and releases lie: databases, files, servers or tables in Python, and their addresses."""
+"""Describe where records lie: databases, files, servers or tables in Python, and their addresses."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 
 # CSV files ------------------------------------------------------------------------------------------------------------
-# The format of a CSV file, by DuckDB's names.
+# The format of a CSV file, in DuckDB's terms.
 
 SAME = {"utf8": "utf-8", "utf16": "utf-16", "latin1": "latin-1", "iso-8859-1": "latin-1", "iso8859-1": "latin-1"}
 
 
 class Csv(BaseModel):
-    """Options of a CSV file that DuckDB would guess otherwise. None of them skips lines that can't be read."""
+    """Options of a CSV file, in place of what DuckDB would guess. None of them skips lines that can't be read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -99,13 +99,13 @@ class Csv(BaseModel):
 # Its columns are converted to Arrow, so that the same rows give the same release. Missing values of pandas (None, NaN,
 # NaT, NA) become NULL; NaN in any other table is a number. Categories become their labels, and points in time
 # microseconds where nothing is lost. The table is read once, when it is handed over; later changes have no effect.
-# A stream is read batch by batch, and what is long does not stay in memory: it lies in a private file that has no name
-# any more, which the system removes with the process.
+# A stream is read batch by batch. A long stream is kept in a private file whose name is removed at once, so that the
+# system deletes the file when the process ends.
 #
-# The types of some columns follow from their values. They are kept as they came, and a private release reads them by
-# ``Frame.by_value``.
+# The types of some columns follow from their values. They are also kept as they came, and a release that spends a
+# privacy budget reads them by ``Frame.by_value``.
 
-HELD = 2**28  # bytes of a stream that stay in memory
+HELD = 2**28  # bytes of a stream beyond which it is written to a file
 UNTYPED = ("object", "category")  # types of pandas whose values are of any type
 READ = ("arrow.uuid", "arrow.json")  # extensions of Arrow that the engine knows
 STREAM, ARRAY = "__arrow_c_stream__", "__arrow_c_array__"
@@ -113,15 +113,15 @@ STREAM, ARRAY = "__arrow_c_stream__", "__arrow_c_array__"
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """A table that a caller handed over; one of pyspark is not read here.
+    """A table that a caller of Python handed over.
 
     Attributes:
-        table: The rows, as a table of Arrow or a DataFrame of pyspark.
-        left_out: Why some columns can't be read, by their names.
-        remarks: Warnings, each with the name of its column or None.
-        index: Names of pandas' index, which are no columns.
-        given: The columns without a type of their own, as the caller gave them.
-        texts: The folded names of the columns whose texts stand for values of any type.
+        table: The rows, as a table of Arrow, or as a DataFrame of pyspark whose rows are not fetched.
+        left_out: Why a column can't be read, by the column's name.
+        remarks: Warnings as (column, text); the column is None if the warning is about the whole table.
+        index: The names of the index of a pandas DataFrame. They are not columns of the table.
+        given: Columns that have no single type, such as "object" in pandas, as the caller gave them.
+        texts: Columns whose texts stand for values of other types, by folded name (``fold_name``).
     """
 
     table: Any = field(repr=False)
@@ -130,7 +130,7 @@ class Frame:
     index: tuple[str, ...] = ()
     given: Mapping[str, Any] = field(default_factory=dict, repr=False)
     texts: frozenset[str] = frozenset()
-    _read: dict[str | None, Frame] = field(default_factory=dict, repr=False)  # by value, by the column of lists
+    _read: dict[str | None, Frame] = field(default_factory=dict, repr=False)  # results of ``by_value``
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Frame) or self.in_spark or other.in_spark:
@@ -147,17 +147,17 @@ class Frame:
 
     @property
     def column_names(self) -> list[str]:
-        """Return the names of the columns."""
+        """Return the names of the table's columns."""
         return list(self.table.columns if self.in_spark else self.table.column_names)
 
     def list_remarks(self, names: Iterable[str], *, queried: bool) -> list[str]:
-        """Return the warnings about columns that are published; if ``queried``, about all, which a query may read."""
+        """Return the warnings about the columns ``names``; if ``queried``, about all columns."""
         wanted = set(map(fold_name, names))
         remarks = [text for name, text in self.remarks if queried or name is None or fold_name(name) in wanted]
         return [*remarks, *(f"column {name!r} {why}; it is left out" for name, why in self.left_out.items())]
 
     def by_value(self, items: str | None) -> Frame:
-        """Return the table with types of columns that do not depend on any value.
+        """Return the table for a release that spends a privacy budget: no column's type depends on a value.
 
         Args:
             items: The column that holds lists of items; None if there is none.
@@ -175,18 +175,26 @@ class Frame:
         found = {name: fit_column(self.table[name]) for name in self.column_names if name not in self.given}
         texts = set()
         for name, values in self.given.items():
-            if isinstance(values, tuple):  # of Postgres, with the type of its numbers
+            if isinstance(values, tuple):  # a column of Postgres, with the type of its numbers
                 found[name] = read_decimals(*values)
             else:
                 found[name] = read_untyped(values, as_lists=fold_name(name) in lists)
                 texts |= {fold_name(name)} - lists
         left_out = {name: why for name, why in self.left_out.items() if name not in self.given}
-        remarks = tuple(one for one in self.remarks if one[0] is None)  # not on what the values of a column are
+        remarks = tuple(one for one in self.remarks if one[0] is None)  # warnings about values of a column are dropped
         self._read[items] = Frame(pa.table(found), left_out, remarks, self.index, texts=frozenset(texts))
         return self._read[items]
 
     def refuse_unreadable(self, names: Iterable[str], *, queried: bool) -> None:
-        """Raise ``UsageError`` if one of these columns can't be read; if ``queried``, a query reads them."""
+        """Check that none of the columns ``names`` was left out because it can't be read.
+
+        Args:
+            names: The columns.
+            queried: Whether they are columns of a query over the table, and not of the table itself.
+
+        Raises:
+            UsageError: A column can't be read, or is the index of pandas in a table without a query.
+        """
         index = dict.fromkeys(self.index, "is of the index, which is no column; df.reset_index() makes it one")
         wrong = {fold_name(name): why for name, why in (({} if queried else index) | dict(self.left_out)).items()}
         present = set(map(fold_name, self.column_names))
@@ -196,7 +204,7 @@ class Frame:
 
 
 def is_table(value: object) -> bool:
-    """Return whether a value is a table: it has Arrow's interface, or belongs to a known library of tables."""
+    """Return whether a value is a table: it offers an Arrow stream, or belongs to a known library of tables."""
     if isinstance(value, type | Frame):
         return isinstance(value, Frame)
     home = type(value).__module__.partition(".")[0]
@@ -206,21 +214,21 @@ def is_table(value: object) -> bool:
 def is_of_spark(value: object) -> bool:
     """Return whether a value is a DataFrame of pyspark.
 
-    It must be told apart, because its Arrow stream would bring all rows to the driver.
+    It also offers an Arrow stream, which would fetch all of its rows into this process.
     """
     return type(value).__module__.startswith("pyspark.sql.") and type(value).__name__ == "DataFrame"
 
 
 def as_frame(value: Any, *, discreet: bool = False) -> Frame:
-    """Read a table that a caller gives.
+    """Return a table that a caller gives, in the form in which privsql reads it.
 
     Args:
         value: The table.
-        discreet: Whether the release is private. The table may then be empty, and no message quotes an error of the
-            library that yields the rows, because the error may show a value.
+        discreet: Whether the release spends a privacy budget. The table may then be empty, and no message quotes an
+            error of its library, because the error may show a value.
 
     Raises:
-        UsageError: The value is not a table, or SQL can't tell its column names apart.
+        UsageError: The value is not a table, or two column names are the same to SQL.
     """
     if isinstance(value, Frame):
         return value
@@ -253,10 +261,10 @@ def _frame_from_arrow(value: Any, kind: str, *, discreet: bool) -> Frame:
     from privsql.engine.values import numeric_digits
 
     try:
-        with translate_errors():  # a query of the engine's is run now
+        with translate_errors():  # if the table is a lazy query, it runs here
             table = _read_stream(value) if hasattr(value, STREAM) else pa.Table.from_batches([pa.record_batch(value)])
-    except Exception as error:  # what makes a stream may raise anything
-        why = HIDDEN if discreet else str(error).partition(" Detail: ")[0]  # without its traceback
+    except Exception as error:  # the library of the table may raise any error
+        why = HIDDEN if discreet else str(error).partition(" Detail: ")[0]  # without the traceback
         raise UsageError(f"{kind} can't be read as a table: {why}") from error
     _require_distinct_names(table.column_names)
     if not table.num_rows and isinstance(value, pa.RecordBatchReader) and not discreet:
@@ -268,10 +276,10 @@ def _frame_from_arrow(value: Any, kind: str, *, discreet: bool) -> Frame:
     for one, column in zip(table.schema, table.columns, strict=True):
         if pa.types.is_null(one.type):
             given[one.name] = column
-        elif _is_numeric(one.type) and (digits := numeric_digits(one)) is not None:  # ADBC brings it as texts
+        elif _is_numeric(one.type) and (digits := numeric_digits(one)) is not None:  # ADBC returns numeric as texts
             kind = pa.decimal128(*digits)
             given[one.name] = (column, kind)
-            with suppress(pa.ArrowInvalid):  # of NaN
+            with suppress(pa.ArrowInvalid):  # fails for NaN
                 column = column.cast(pa.string()).cast(kind)
         columns.append(column)
     return _make_frame(table.column_names, columns, {}, [], given)
@@ -280,13 +288,14 @@ def _frame_from_arrow(value: Any, kind: str, *, discreet: bool) -> Frame:
 def _read_stream(value: Any) -> pa.Table:
     """Return the rows of an Arrow stream.
 
-    Rows beyond ``HELD`` bytes are stored in a file that is mapped into memory.
+    Once they take more than ``HELD`` bytes, they are written to a file that is mapped into memory.
     """
     import pyarrow as pa
 
     if isinstance(value, pa.Table) or type(value).__module__.startswith("polars."):  # in memory already
         return pa.table(value)
-    batched = getattr(value, "to_pyarrow_batches", None)  # of Ibis, whose stream is a whole table
+    # A table of Ibis; its Arrow stream would be in memory as a whole.
+    batched = getattr(value, "to_pyarrow_batches", None)
     reader = pa.RecordBatchReader.from_stream(value) if batched is None else batched()
     held: list[pa.RecordBatch] = []
     size = 0
@@ -297,7 +306,7 @@ def _read_stream(value: Any) -> pa.Table:
             break
     else:
         return pa.Table.from_batches(held, reader.schema)
-    with temporary_folder() as folder:  # whose end takes the file's name away
+    with temporary_folder() as folder:  # the file loses its name at the end
         path = str(folder / "rows.arrow")
         with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, reader.schema) as writer:
             for batch in chain(held, reader):
@@ -306,7 +315,7 @@ def _read_stream(value: Any) -> pa.Table:
 
 
 def _is_numeric(kind: pa.DataType) -> bool:
-    """Return whether a type is Postgres's ``numeric`` as its ADBC driver describes it."""
+    """Return whether an Arrow type is the one by which Postgres's driver ADBC describes the type ``numeric``."""
     return getattr(kind, "extension_name", "") == "arrow.opaque" and kind.type_name == "numeric"
 
 
@@ -321,12 +330,12 @@ def _frame_from_pandas(df: pd.DataFrame) -> Frame:
     left_out: dict[str, str] = {}
     remarks: list[tuple[str | None, str]] = []
     index = [str(name) for name in df.index.names if name is not None]
-    if index or df.index.nlevels > 1 or df.index.dtype.kind not in "iu":  # it holds data
+    if index or df.index.nlevels > 1 or df.index.dtype.kind not in "iu":  # the index holds data
         in_brackets = f" ({', '.join(index)})" if index else ""
         text = f"the index{in_brackets} is no column and is left out; df.reset_index() makes it one"
         remarks.append((None, text))
     for at, name in enumerate(names):
-        series = df.iloc[:, at].copy(deep=True)  # Arrow would share its numbers with who changes the table
+        series = df.iloc[:, at].copy(deep=True)  # otherwise the caller's later changes would show
         kind = series.dtype
         if isinstance(kind, pd.CategoricalDtype) and isinstance(kind.categories.dtype, pd.IntervalDtype):
             series = series.cat.rename_categories(kind.categories.astype(str).tolist())  # Arrow has no intervals
@@ -349,7 +358,11 @@ def _frame_from_pandas(df: pd.DataFrame) -> Frame:
 
 
 def _require_distinct_names(names: Sequence[Any]) -> None:
-    """Raise ``UsageError`` unless every column has a name of its own, and the name is a text."""
+    """Check that every column has a text as its name, and that no two names are the same to SQL.
+
+    Raises:
+        UsageError: The check fails.
+    """
     by_name: dict[str, str] = {}
     for name in names:
         if isinstance(name, tuple):
@@ -379,7 +392,7 @@ def _make_frame(
     for name, one in zip(names, columns, strict=True):
         try:
             column = _normalize_column(one)
-        except pa.ArrowException:  # a dictionary of values that Arrow does not know
+        except pa.ArrowException:  # Arrow can't decode every dictionary
             column = one
         if _is_readable(column.type):
             readable[name] = column
@@ -391,7 +404,7 @@ def _make_frame(
 
 
 def _normalize_column(column: Any) -> Any:
-    """Convert a column whose type only Arrow has: short floats, whole microseconds in nanoseconds, or NULL alone.
+    """Convert a column whose type engines lack: short floats, whole microseconds in nanoseconds, or only NULL.
 
     A dictionary of texts stays as it is: the engine reads it, and Arrow can't decode all of them.
     """
@@ -407,7 +420,7 @@ def _normalize_column(column: Any) -> Any:
     kind = column.type
     if pa.types.is_null(kind):
         return column.cast(pa.string())
-    with suppress(pa.ArrowInvalid):  # a time between two microseconds is kept
+    with suppress(pa.ArrowInvalid):  # times between two microseconds stay as they are
         if pa.types.is_time(kind):
             return column.cast(pa.time64("us"))
         if pa.types.is_timestamp(kind):
@@ -416,7 +429,7 @@ def _normalize_column(column: Any) -> Any:
 
 
 def _is_readable(kind: pa.DataType) -> bool:
-    """Return whether the engine can read columns of a type."""
+    """Return whether DuckDB can read columns of an Arrow type."""
     import pyarrow as pa
 
     if pa.types.is_nested(kind):
@@ -443,23 +456,23 @@ class SpecPart(BaseModel):
 
     @property
     def opened(self) -> ReleaseDatabase | None:
-        """Return the database that a caller has open in this process, if the section lies in it; None otherwise."""
+        """Return the database of this section if a caller has it open in this process; None otherwise."""
         return self._opened
 
     def with_open_database(self, opened: ReleaseDatabase | None) -> Self:
-        """Return the section with a database that a caller has open, or without one if it is None."""
+        """Return the section with a database that a caller has open; None makes a section without one."""
         copy = self.model_copy()
         copy._opened = opened
         return copy
 
 
 def optional_key(description: str, **more: Any) -> Any:
-    """Return the pydantic field for an optional key of a specification."""
+    """Return pydantic's field for an optional key of a specification; ``more`` are further arguments of ``Field``."""
     return Field(default=None, description=description, **more)
 
 
 class Relation(SpecPart):
-    """A table, a view or a query of another engine."""
+    """A table, a view or a query in an engine other than DuckDB."""
 
     table: str | None = optional_key("Table or view.")
     query: str | None = optional_key("Query in that engine's SQL, in place of a table.")
@@ -478,15 +491,16 @@ class Spark(Relation):
 
 
 class ServerRelation(Relation):
-    """A table, view or query of a server, or of a catalogue."""
+    """A table, view or query on a database server, or in a DuckLake catalogue."""
 
     uri: SecretStr = Field(description="Address, such as postgresql://user@host/database; never written anywhere.")
 
 
 class Source(SpecPart):
-    """The records: a table, view or query of a DuckDB or SQLite file, or Parquet or CSV files, or another engine's.
+    """The section ``[source]``: where the records lie and how they are read.
 
-    A ``query`` over files calls them ``source``.
+    They are in a table, view or query of a DuckDB or SQLite file, in Parquet or CSV files, in another engine, or in
+    Python. A ``query`` over files or a Python table calls it ``source``.
     """
 
     database: Path | None = optional_key("A DuckDB or SQLite file.")
@@ -532,13 +546,13 @@ class Source(SpecPart):
 
     @property
     def chooses_records(self) -> bool:
-        """Return whether only one or some records of each person are published."""
+        """Return whether only some of each person's records are published."""
         return self.persons in ("one", "first", "some")
 
     @field_validator("file", mode="before")
     @classmethod
     def _paths_as_texts(cls, value: Any) -> Any:
-        """Convert paths to texts."""
+        """Return the files as texts, where a caller may have given ``Path`` objects."""
         listed = value if isinstance(value, list | tuple) else (value,)
         texts = tuple(os.fspath(one) if isinstance(one, Path) else one for one in listed)
         if value is not None and not (texts and all(isinstance(one, str) and one for one in texts)):
@@ -583,7 +597,11 @@ class Source(SpecPart):
         return self
 
     def _require_one_kind(self) -> None:
-        """Raise ``ValueError`` unless all files are of one kind and the other keys fit that kind."""
+        """Check that all files are of one kind and that the other keys fit that kind.
+
+        Raises:
+            ValueError: The check fails.
+        """
         for name in self.files:
             label = files.redact_secrets(name)
             start = files.url_scheme(name)
@@ -606,12 +624,12 @@ class Source(SpecPart):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Return the names of the files, as they are written."""
+        """Return the files as the specification writes them: names, patterns, folders or addresses."""
         return (self.file,) if isinstance(self.file, str) else self.file or ()
 
     @property
     def path(self) -> Path:
-        """Return the only file that holds the records; an empty path if they lie elsewhere or in several files."""
+        """Return the only local file or folder with the records; an empty path if there is no such one."""
         if self.database is not None:
             return self.database
         alone = len(self.files) == 1 and not files.url_scheme(self.files[0])
@@ -619,7 +637,7 @@ class Source(SpecPart):
 
     @property
     def kind(self) -> str:
-        """Return what holds the records: ``duckdb`` (a database file), ``parquet``, ``csv``, .. or an engine."""
+        """Return what holds the records: "duckdb" for a database file, "parquet", "csv", "frame", or another engine."""
         if self.spark is not None or self.engine != HERE or (self.frame is not None and self.frame.in_spark):
             return SPARK
         for kind in (*SERVERS, FRAME):
@@ -629,17 +647,17 @@ class Source(SpecPart):
 
     @property
     def traits(self) -> EngineTraits:
-        """Return what the engine that holds the source can do."""
+        """Return the traits of the engine that holds the source."""
         return TRAITS.get(self.kind, EngineTraits())
 
     @property
     def relation(self) -> str | None:
-        """Return the name of the table or view that holds the records; None if there is none."""
+        """Return the name of the table or view that holds the records; None for queries, files and Python tables."""
         return (self.external_relation or self).table
 
     @property
     def default_name(self) -> str:
-        """Return the default name of a release of this source: the name of the table or the file."""
+        """Return the name that a release of this source has by default: that of the table or file."""
         if self.relation:
             return self.relation.split(".")[-1].strip('"`')
         if self.frame is not None:
@@ -648,12 +666,12 @@ class Source(SpecPart):
 
     @property
     def external_relation(self) -> Spark | ServerRelation | None:
-        """Return the relation of another engine; None for files and tables in Python."""
+        """Return the table or query in another engine; None if the source lies in a file or in Python."""
         return self.spark or self.postgres or self.mysql or self.ducklake
 
     @property
     def origin(self) -> Origin:
-        """Return the description of the source that an engine needs to read it."""
+        """Return where the records lie, in the form in which an engine reads them."""
         there = self.external_relation
         if there is not None:
             address = there.uri.get_secret_value() if isinstance(there, ServerRelation) else there.remote

@@ -1,4 +1,4 @@
-"""Name the population of a table; the ledger takes tables of the same population for tables of the same people."""
+"""Name the population of a table. To the ledger, tables of the same population are about the same people."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DATE = re.compile(
 )
 BLANKS = " _.=-"  # between the words of a name
 ENDINGS = {*files.FILE_KINDS, *files.PACKED, *files.DATABASES}
-PART = re.compile(r"part[-_.]?\d", re.IGNORECASE)  # a file of several that are one table
+PART = re.compile(r"part[-_.]?\d", re.IGNORECASE)  # one of several files of a table
 SAYS_NOTHING = {
     "data", "dataset", "dump", "export", "exports", "extract", "file", "files", "input", "output", "query", "result",
     "results", "sheet", "source", "stdin", "table", "temp", "tmp", "untitled",
@@ -40,7 +40,7 @@ def name_population(source: Source) -> tuple[str, ...]:
     """Return the names of a source's population; empty if nothing says who is in the table.
 
     If the publisher names the population, this name is the only one. Otherwise each file gives a name: its folder and
-    file name without dates and endings. Each table that a query reads gives one as well: catalog.schema.table. Two
+    file name without dates and endings. Each table that a query reads also gives a name: catalog.schema.table. Two
     sources that share a name have the same population.
     """
     if source.population is not None:
@@ -52,7 +52,7 @@ def name_population(source: Source) -> tuple[str, ...]:
 
 
 def require_population(source: Source) -> tuple[str, ...]:
-    """Return the names of a source's population.
+    """Return the names of a source's population, as ``name_population`` does.
 
     Raises:
         UsageError: Nothing says who is in the table.
@@ -70,7 +70,7 @@ def require_population(source: Source) -> tuple[str, ...]:
 
 
 def is_same_population(names: Iterable[str], others: Iterable[str]) -> bool:
-    """Return whether two populations share a name, whatever its case.
+    """Return whether two lists of names have a name in common, ignoring case.
 
     >>> is_same_population(["clinic"], ["Clinic", "office.staff"]), is_same_population([], [])
     (True, False)
@@ -88,7 +88,7 @@ def strip_dates(name: str) -> str:
 
 
 def _says_whom(name: str) -> bool:
-    """Return whether a name may describe people; ``data_2``, ``export`` and ``part-0001`` do not."""
+    """Return whether a name may describe people. Names such as ``data_2``, ``export`` and ``part-0001`` do not."""
     words = re.findall(r"[^\W\d_]+", fold_name(name))
     return not PART.match(name) and not SAYS_NOTHING.issuperset(words)
 
@@ -97,7 +97,7 @@ def _says_whom(name: str) -> bool:
 
 
 def _name_file(path: str) -> str | None:
-    """Return the folder and name of a file without dates and endings; None if the name describes no people.
+    """Return the folder and name of a file, without dates and endings; None if they describe no people.
 
     >>> _name_file("/srv/Ward 3/visits_2024-05.csv.gz"), _name_file("/srv/visits/2024/5.csv"), _name_file("/data.csv")
     ('Ward 3/visits', 'srv/visits', None)
@@ -110,10 +110,7 @@ def _name_file(path: str) -> str | None:
 
 
 def _list_places(names: Iterable[str]) -> set[str]:
-    """Return the absolute places of files, and addresses without secrets.
-
-    A folder is listed together with its files.
-    """
+    """Return the absolute paths of files, and addresses without secrets; a folder is listed together with its files."""
     places: set[str] = set()
     for name in names:
         if files.url_scheme(name):
@@ -122,7 +119,7 @@ def _list_places(names: Iterable[str]) -> set[str]:
             continue
         try:
             met = [str(one) for one in files.find_files([name])]
-        except EngineError:  # said where it is read
+        except EngineError:  # the error is raised when the source is read
             met = []
         places.update(map(os.path.realpath, met if met and not Path(name).is_dir() else [name, *met]))
     return places
@@ -132,9 +129,10 @@ def _list_places(names: Iterable[str]) -> set[str]:
 
 
 def _name_tables(source: Source) -> list[str]:
-    """Return the database tables that a source reads as catalog.schema.table, without default schemas.
+    """Return the database tables that a source reads, as catalog.schema.table without default schemas.
 
-    The catalog is the file of a database. For a server it is only its kind, because the address may hold secrets.
+    The catalog is the name of the database file. For a server it is only the server's kind, because the address may
+    hold secrets.
     """
     import sqlglot
     from sqlglot import exp

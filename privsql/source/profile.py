@@ -1,4 +1,4 @@
-"""Profile the columns of a source for ``init``, and propose roles that fit the shape of the records."""
+"""Summarize the columns of a source for ``init``, and propose roles that fit the shape of the records."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ IDENTIFYING = re.compile(
     r"e_?mail|phone|ssn|mrn|iban|passport|address|row_?(nr|num|number))($|_)",
     re.IGNORECASE,
 )
-PERSON = re.compile(  # of the identifying names those that name a person, and neither a place nor a thing
+PERSON = re.compile(  # identifying names of persons, not of places or things
     rf"^(id|names?)$|(^|_)({OWNERS}|child)_?(id|no|nr|num|number)($|_)|(^|_)((first|full|last|sur|user)_?names?|e_?mail|"
     r"phone|ssn|mrn|nhs|iban|passport)($|_)",
     re.IGNORECASE,
 )
 PERSONS = re.compile(r"(^|_)(individual|participant|patient|person|respondent|subj(ect)?)$", re.IGNORECASE)
-FEWEST = 10  # values of a column that names persons; a subject with fewer is one that is taught
-FEW_RECORDS = 50  # up to so many may each have a value of its own: they can all lie in one bucket
+FEWEST = 10  # fewest values of a column of persons (a "subject" with fewer is a school subject)
+FEW_RECORDS = 50  # up to this many records may have different values, as one bucket holds them
 MISSING = tuple(
     before + text for before in ("", " ") for text in ("?", "-", "", "NA", "N/A", "n/a", "NULL", "null", "NaN", "nan")
-)  # texts that stand for a value that is missing
-MOST_QI = 1000  # values of a quasi-identifier beyond which it is left for the publisher to decide
+)  # texts that stand for a missing value
+MOST_QI = 1000  # a column with more values becomes no quasi-identifier without the publisher
 
 
 def profile_columns(db: Warehouse, source: exp.Table, fields: Sequence[Field], report: Reporter) -> list[Profile]:
-    """Return the profile of each column, and report the progress."""
+    """Return a summary of each column's values, and report the progress."""
     report.start_step(f"Looking at {len(fields)} columns")
     profiles = []
     for field in report_steps(report, fields, len(fields)):
@@ -55,10 +55,15 @@ def profile_columns(db: Warehouse, source: exp.Table, fields: Sequence[Field], r
 
 @dataclass(frozen=True)
 class ChosenRoles:
-    """The roles of the columns, in the form of section ``[columns]`` of a specification.
+    """The roles of the columns that ``init`` proposes, as section ``[columns]`` of a specification has them.
 
-    ``id`` is the column that identifies records, if there is one. ``person`` is the column that names persons, if any
-    person has several records.
+    Attributes:
+        columns: The keys of ``[columns]``.
+        profiles: The summaries of the columns.
+        remarks: What the publisher should know.
+        id: The column that identifies records; None if there is none.
+        person: The column that identifies persons, if some have several records; None otherwise.
+        kind: The kind of the mechanism.
     """
 
     columns: dict[str, Any]
@@ -70,7 +75,7 @@ class ChosenRoles:
 
 
 def find_missing_markers(db: Warehouse, source: exp.Table) -> dict[str, tuple[str, ...]]:
-    """Return, for each column of texts, those of its texts that stand for a missing value (``MISSING``).
+    """Return the texts of each text column that stand for a missing value (``MISSING``), such as "n/a".
 
     Columns without such a text are left out.
     """
@@ -91,7 +96,7 @@ def find_missing_markers(db: Warehouse, source: exp.Table) -> dict[str, tuple[st
 def refuse_uncategorical(
     mechanism: Mechanism[Any, Any], different: Mapping[Field, int], values: int, records: int, *, categorical: bool
 ) -> None:
-    """Raise ``UsageError`` for sensitive values that are no categories: very many numbers, or all unique.
+    """Refuse sensitive values that are no categories: very many numbers, or a different value for each record.
 
     Args:
         mechanism: The mechanism that would publish the values.
@@ -99,6 +104,9 @@ def refuse_uncategorical(
         values: How many values the sensitive columns have together.
         records: How many records have them.
         categorical: Whether the publisher says that numbers are codes of categories.
+
+    Raises:
+        UsageError: The values are no categories.
     """
     shape = mechanism.shape
     if not isinstance(shape, TableShape) or shape.numeric:
@@ -124,7 +132,7 @@ def refuse_uncategorical(
 
 
 def find_numeric_kind() -> str:
-    """Return the kind of the first mechanism whose sensitive column is a number."""
+    """Return the kind of the first registered mechanism that publishes a sensitive column as numbers."""
     shapes = {kind: get_default_mechanism(kind).shape for kind in KINDS}
     return next(kind for kind, shape in shapes.items() if isinstance(shape, TableShape) and shape.numeric)
 
@@ -132,11 +140,11 @@ def find_numeric_kind() -> str:
 def choose_noisy_roles(
     db: Warehouse, source: exp.Table, kind: str, wanted: str | None, report: Reporter
 ) -> ChosenRoles:
-    """Return roles for item sets or for a table of categories, as the mechanism of this kind needs.
+    """Return roles for item sets or for a table of categories, whichever the mechanism publishes.
 
     Args:
-        db: The engine that reads the source.
-        source: The relation with the records.
+        db: The session that reads the source.
+        source: The table with the records.
         kind: The kind of the mechanism.
         wanted: The column that the publisher named; None for none.
         report: Receives the progress.
@@ -157,7 +165,7 @@ def choose_noisy_roles(
 
 
 def _choose_list(fields: Iterable[Field], wanted: str | None) -> ChosenRoles:
-    """Return roles with the wanted list column, or with the only list column if none is wanted."""
+    """Return the roles for item sets in a list column: the wanted one, or the only one if ``wanted`` is None."""
     lists = [field.name for field in fields if field.is_list]
     chosen = [name for name in lists if wanted is None or fold_name(name) == fold_name(wanted)]
     if len(chosen) != 1:
@@ -169,7 +177,7 @@ def _choose_list(fields: Iterable[Field], wanted: str | None) -> ChosenRoles:
 
 
 def _choose_categories(profiles: list[Profile]) -> ChosenRoles:
-    """Return roles in which all columns with few values are categories."""
+    """Return the roles for a table of categories: all columns with few values are categories."""
     chosen = [p for p in profiles if 1 < p.different <= MOST_QI and not _is_identifying(p)]
     if not chosen:
         raise UsageError(f"no column has 2 to {MOST_QI} values")
@@ -190,7 +198,7 @@ def _is_identifying(profile: Profile) -> bool:
 
 
 def _has_identifying_name(profile: Profile) -> bool:
-    """Return whether the name of a column suggests that it names people or records."""
+    """Return whether the name of the column suggests that its values identify people or records."""
     from privsql.source.roles import split_name
 
     few = profile.different < FEWEST
@@ -198,7 +206,7 @@ def _has_identifying_name(profile: Profile) -> bool:
 
 
 def is_identifying_name(name: str) -> bool:
-    """Return whether a name suggests that a column names people or records."""
+    """Return whether a column's name suggests that its values identify people or records."""
     from privsql.source.roles import split_name
 
     words = split_name(name)
@@ -213,7 +221,7 @@ def _names_person(name: str) -> bool:
 
 
 def _find_person(profiles: Iterable[Profile]) -> str | None:
-    """Return the column that names persons, if some of them have several records; None if there is no such column.
+    """Return the column that identifies persons, if some of them have several records; None if there is none.
 
     If several columns qualify, it is the one with the most different values.
     """

@@ -1,4 +1,4 @@
-"""Prepare the records that a specification asks for: mount them, resolve roles, choose by person, and count."""
+"""Prepare the records that a specification asks for: mount the source, find the columns, choose records, and count."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ def prepare_table(
     types: FindTypes | None = None,
     listed: ListedValues | None = None,
 ) -> TableRecords:
-    """Mount the source, apply the NULL policy and count the sensitive values.
+    """Make a source readable in a session, leave out records because of NULL, and count the sensitive values.
 
     Args:
-        db: The engine that reads the source.
+        db: The session that reads the source.
         source: The source.
         columns: The roles of its columns.
         choice: How the published records of each person are chosen; None chooses by a fresh key.
-        types: Finds the types of columns that no record may decide; None lets records decide.
+        types: Finds the column types that follow from the specification; None infers all types from the records.
         listed: The public list of sensitive values; None if the records determine them.
 
     Raises:
@@ -92,7 +92,7 @@ def prepare_table(
     """
     mounted = mount_persons(db, source, types)
     calendar = next((name for name, bins in columns.bins.items() if bins.unit or bins.prefix or bins.rounds), None)
-    if calendar is not None and source.traits.counts:  # engines differ in months, prefixes and floor
+    if calendar is not None and source.traits.counts:  # engines compute months, prefixes and floor differently
         raise UsageError(
             f"columns.bins: column {calendar!r}: {columns.bins[calendar]} need DuckDB, and the source lies in "
             f"{source.kind}; make them in its query"
@@ -107,7 +107,7 @@ def prepare_table(
     )
     reading = Reading(qi, sa, keep)
     choice = choice or PersonChoice.from_key(system_key(), "")
-    if columns.categories and source.person is not None:  # nothing about persons may be counted or refused
+    if columns.categories and source.person is not None:  # a private release may not count or refuse persons
         persons: Persons | None = Persons.choose(choice.limit, choice.reference, source.order)
     else:
         persons = count_persons(db, source, mounted, keep, choice)
@@ -150,9 +150,11 @@ def prepare_table(
 def _resolve_roles(
     db: Warehouse, columns: Columns, mounted: exp.Table, listed: ListedValues | None
 ) -> tuple[Roles, dict[str, exp.Expr], list[Coarse]]:
-    """Return the columns by role, how each is read, and the columns that are put into bins or groups.
+    """Find the columns of a specification in the mounted source, and how each of them is read.
 
-    Columns have the names that the source spells.
+    Returns:
+        The columns by role, spelled as in the source; the SQL expression that reads each column, by name; and the
+        columns that are put into bins or groups.
     """
     available = index_names(db.list_fields(mounted))
     reading: dict[str, exp.Expr] = {}
@@ -182,7 +184,10 @@ def _resolve_roles(
 
 
 def _count_records(db: Warehouse, columns: Columns, roles: Roles, keep: exp.Expr) -> tuple[int, int]:
-    """Return the number of records in the source, and the number that the NULL policy keeps.
+    """Count the records of the mounted source.
+
+    Returns:
+        The number of all records, and the number of those that are not left out because of NULL.
 
     Raises:
         UsageError: A column that refuses NULL has one; the message names the column.
@@ -209,17 +214,18 @@ def _count_records(db: Warehouse, columns: Columns, roles: Roles, keep: exp.Expr
 def _refuse_unread(
     db: Warehouse, source: Source, names: Sequence[str], mounted: exp.Table, types: FindTypes | None
 ) -> None:
-    """Refuse columns of files that are not read as they are meant.
+    """Refuse columns of files that are probably not read as the publisher means them.
 
     Args:
-        db: The engine, in which the source is mounted.
+        db: The session in which the source is mounted.
         source: The source.
         names: The columns that are published.
-        mounted: The mounted relation.
-        types: Finds the types of columns that no record may decide; None lets records decide, so they are looked at.
+        mounted: The mounted table.
+        types: Finds the column types that follow from the specification. None infers all types from the records, whose
+            values are then examined.
 
     Raises:
-        UsageError: Only the names of folders state a column, or the guessed type of one loses or hides values.
+        UsageError: Only the names of folders state a column, or the guessed type of a column loses or hides values.
     """
     known = index_names(db.list_fields(mounted))
     missing = [name for name in names if fold_name(name) not in known]
@@ -238,29 +244,29 @@ def _refuse_unread(
 
 @dataclass(frozen=True)
 class SetRecords:
-    """Records that are item sets, mounted and counted.
+    """Records that are item sets, readable in a session and counted.
 
-    Relation ``universe`` (code, item) lists the items. Relation ``baskets`` (basket, items, records) lists the
-    different sets in canonical order, with the number of records that have each. After sorting, ``contents`` (basket,
-    code) has a row for each item of each set. The number of records is private.
+    The session has these temporary tables: ``universe`` (code, item) lists the items. ``baskets`` (basket, items,
+    records) lists the different sets in sorted order, and how many records have each. After sorting, ``contents``
+    (basket, code) has a row for each item of each set. The number of records is private.
     """
 
     db: Warehouse
     roles: Roles
-    labels: tuple[str, ...]  # text of the items, in the order of the universe
+    labels: tuple[str, ...]  # the texts of the items, in the order of the universe
     source_records: int
     suppressed: int
     persons: Persons | None = None
     known_by: Mapping[str, exp.Expr] = field(default_factory=dict)
     history: History = field(default_factory=History)
     _built_relations: set[str] = field(default_factory=set)
-    order: ClassVar[Order] = "stream"  # no single record is assigned
-    packed: ClassVar[None] = None  # sets are no integers
-    has_ids: ClassVar[bool] = False  # nor followed one by one
+    order: ClassVar[Order] = "stream"  # no record is assigned to a bucket
+    packed: ClassVar[None] = None  # sets can't be packed into integers
+    has_ids: ClassVar[bool] = False  # the ledger does not follow single records
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """Return the number of records that contain each item."""
+        """Return the number of records that contain each item, in the order of ``universe``."""
         holes: Holes = {name: temp_table(name) for name in ("baskets", "apart", "universe")}
         return tuple(int(row[0]) for row in self.db.rows(fill("sets/counts", holes)))
 
@@ -274,7 +280,7 @@ class SetRecords:
         return key
 
     def sort_records(self) -> None:
-        """Make relation ``contents``, with a row for each item of each set."""
+        """Create the temporary table ``contents``, with a row for each item of each set."""
         if "contents" in self._built_relations:
             return
         holes: Holes = {"apart": temp_table("apart"), "universe": temp_table("universe")}
@@ -286,13 +292,13 @@ class SetRecords:
         raise TypeError("sets are not records with a value each")
 
     def query_names(self, *, follow: bool, values: bool) -> exp.Query:
-        """Return the query for the identifiers of all records and persons; both arguments are ignored."""
+        """Return the query for the ids of all records and their persons; both arguments are ignored."""
         return query_source_names(self.known_by, exp.true())
 
     def hash_records(self, key: Key) -> Iterator[HashedRecords]:
-        """Yield the hashes of the different sets, with their numbers of records.
+        """Yield keyed hashes of the different sets, with the number of records that have each.
 
-        They do not depend on the name of the column.
+        The hashes do not depend on the name of the column.
         """
         self.db.register_arrow(SECRET, secret_word(key))
         text = keyed_digest(self.db, exp.cast(column("items", "b"), "VARCHAR"))
@@ -303,21 +309,21 @@ class SetRecords:
 
     @property
     def keep_predicate(self) -> exp.Expr:
-        """Return the condition TRUE, because every row of relation ``source`` is kept."""
+        """Return the SQL condition TRUE, because every record is published."""
         return exp.true()
 
     @property
     def published_values(self) -> list[tuple[exp.Expr, str]]:
-        """Return an empty list, since a set is not a single value."""
+        """Return an empty list: no column of the source is published as it is, since a set is not a single value."""
         return []
 
     def drop_relations(self) -> None:
-        """Drop the relations of the sets, but not the universe."""
+        """Drop the tables of the sets, but not the table ``universe``."""
         self.db.drop("contents", "apart", "baskets")
         self._built_relations.discard("contents")
 
     def expose_as(self, name: str) -> None:
-        """Make the sets of all records readable as ``name``, with the publisher's own column name."""
+        """Let the publisher's queries read the sets of all records as ``name``, with the publisher's column name."""
         renamed = alias_as(column("items"), self.roles.sensitive[0].name)
         records = fill("duckdb/records", {"baskets": temp_table("baskets")})
         self.db.publish_as(name, exp.select(renamed).from_(records.subquery("records")))
@@ -331,18 +337,18 @@ def prepare_sets(
     choice: PersonChoice | None = None,
     types: FindTypes | None = None,
 ) -> SetRecords:
-    """Mount the source, apply the NULL policy, find the universe and count the sets.
+    """Mount a source of item sets, find the universe of items, and count the sets.
 
-    Items outside the universe are dropped, and so is NULL. An item that occurs twice in a list counts once. So no
-    record is refused.
+    Items outside the universe and NULL are dropped, and an item that occurs twice in a list counts once. So no record
+    is refused.
 
     Args:
-        db: The engine that reads the source.
+        db: The session that reads the source.
         source: The source.
         columns_: The columns of the item sets.
         universe: The items that may be published.
         choice: How the published records of each person are chosen; None if all are published.
-        types: Finds the types of columns that no record may decide; None lets records decide.
+        types: Finds the column types that follow from the specification; None infers all types from the records.
 
     Raises:
         UsageError: A column is unknown, or its type can't be published.
@@ -378,9 +384,13 @@ def prepare_sets(
 
 
 def _item_type(column_: Field, *, is_list: bool) -> str:
-    """Return the type under which an item is published.
+    """Return the type under which the items of a column are published.
 
     An ENUM becomes text, since its type would reveal the names of items that do not occur.
+
+    Args:
+        column_: The column.
+        is_list: Whether it holds lists of items; otherwise each row has one item.
     """
     kind = column_.type.removesuffix("[]") if is_list else column_.type
     if is_list and not column_.type.endswith("[]"):
@@ -400,12 +410,12 @@ def _item_type(column_: Field, *, is_list: bool) -> str:
 def prepare_records(
     db: Warehouse, spec: Spec, *, for_ledger: bool = False, choice: PersonChoice | None = None
 ) -> Records:
-    """Mount and count the source of a specification, whatever the shape of its records is.
+    """Mount and count the source of a specification, whatever the shape of its records.
 
     Args:
-        db: The engine that reads the source.
+        db: The session that reads the source.
         spec: The specification.
-        for_ledger: Whether to add the identifiers by which a ledger knows records and persons.
+        for_ledger: Whether to add the ids by which a ledger knows records and persons.
         choice: How the published records of each person are chosen; None chooses by a fresh key.
 
     Raises:
@@ -423,7 +433,7 @@ def prepare_records(
         return replace(sets, known_by=name_records(db, source, temp_table("source"))) if for_ledger else sets
     listed = shape.listed(spec.mechanism) if isinstance(shape, TableShape) else None
     records = replace(prepare_table(db, source, spec.columns, choice, types, listed), order=spec.order)
-    if isinstance(shape, TableShape) and listed is None:  # values of a public list are categories anyway
+    if isinstance(shape, TableShape) and listed is None:  # the values of a public list are categories
         different = {records.roles.sensitive[0]: len(records.counts)}
         if len(records.roles.sensitive) > 1:
             for one, key in zip(records.roles.sensitive, records.roles.sa_keys, strict=True):
@@ -441,15 +451,15 @@ def prepare_records(
         if nulls or twice:
             wrong = f"is NULL in {nulls} records" if nulls else f"has {twice} values that stand more than once"
             raise UsageError(f"source.id: column {source.id!r} {wrong}; the ledger needs a unique id for every record")
-    return replace(records, known_by=names, has_ids=has_ids and db.keeps_order)  # else they are names and no more
+    # Without an order of rows, ids only name records.
+    return replace(records, known_by=names, has_ids=has_ids and db.keeps_order)
 
 
 def determine_types(spec: Spec) -> FindTypes | None:
-    """Return the function that finds the column types of a private release; None for any other release.
+    """Return a function that finds column types from the specification alone, for a release that spends a budget.
 
-    The types must follow from the specification. Otherwise a single record could decide the type of a column: in a file
-    of texts, in a column of pandas without a type, or in whole numbers that pandas holds as floats because one is
-    missing.
+    Otherwise a single record could decide a type: in a file of texts, in a column of pandas without a type, or in whole
+    numbers that pandas holds as floats because one is missing. For any other release the result is None.
     """
     mechanism = spec.implementation
     if not spec.is_private:
@@ -466,7 +476,12 @@ def determine_types(spec: Spec) -> FindTypes | None:
 
 
 def _determine_type(db: Relations, domain: Universe) -> str | None:
-    """Return the type of the values that a domain lists; None if the records determine it."""
+    """Return the type of the values that a public domain lists; None if the domain does not list them.
+
+    Args:
+        db: The session.
+        domain: The values that may be published.
+    """
     if domain.listing is None:
         return domain.listed_type
     query, leaves = domain.listing

@@ -1,8 +1,8 @@
 """Propose a role for every column of a source from its values; the name of a column only decides doubtful cases.
 
-A column that outsiders are likely to know becomes a quasi-identifier. The publisher is asked about columns that may do
-harm by themselves, and about those whose role the values do not show. All other columns are left out, each with a
-reason.
+A column that outsiders are likely to know becomes a quasi-identifier. The publisher is asked about two kinds of
+columns: those that may do harm by themselves, and those whose values do not show a role. All other columns are left
+out, each with a reason.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 # Names ----------------------------------------------------------------------------------------------------------------
-# Words of a column's name. They decide nothing that values decide: a column called id whose values repeat names nobody.
+# Words of a column's name. Values decide first: a column called id whose values repeat identifies nobody.
 
-BETWEEN = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+")  # patient.id, PatientId and 'Patient ID' have the same words
+# Splits patient.id, PatientId and 'Patient ID' into the same words.
+BETWEEN = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+")
 OWNERS = (
     "case|client|customer|donor|employee|inmate|member|p|participant|pat|patient|person|pers|pupil|resident|respondent|"
     "staff|student|subj|subject|tenant|u|user|usubj|victim|visitor|voter|worker"
@@ -92,7 +93,7 @@ IN_ORDER = _words(
     "visit", "wave", "round", "period", "year", "month", "quarter", "week", "day", "time", "seq(uence)?", "no", "nr",
     "num(ber)?", "order", "episode", "admission", "session", "encounter", "spell"
 )  # fmt: skip
-OF_A_VALUE = _words(  # dates that a sensitive value may decide
+OF_A_VALUE = _words(  # dates that may depend on the sensitive value
     "death", "died", "dead", "deceased", "diagnos[a-z]*", "dx", "onset", "relapse[a-z]*", "recover[a-z]*", "outcome",
     "result", "default[a-z]*", "convict[a-z]*", "fail[a-z]*"
 )  # fmt: skip
@@ -102,48 +103,54 @@ LIKE_A_PERSON = _words(
 
 
 def split_name(name: str) -> str:
-    """Return the words of a column's name, joined by underscores."""
+    """Return the words of a column's name in lower case, joined by underscores."""
     return BETWEEN.sub("_", name)
 
 
 def is_weight_name(name: str) -> bool:
-    """Return whether a name says that a column holds the weights of a survey, or of bodies."""
+    """Return whether a column's name suggests weights, be it of a survey or of bodies."""
     return bool(WEIGHT.search(split_name(name)))
 
 
 def names_records_or_people(name: str) -> bool:
-    """Return whether a name suggests that a column names records or people."""
+    """Return whether a column's name suggests that its values identify records or people."""
     words = split_name(name)
     return bool(NAMES_RECORD.search(words) or NAMES_PEOPLE.search(words))
 
 
 # Roles ----------------------------------------------------------------------------------------------------------------
 
-ONE_VALUE = 0.995  # share of one value from which on a column tells nothing
-NEARLY = 0.9  # share of different values from which on they are nearly unique
-NAMED_FROM = 20  # values from which on a column called name, e-mail or phone names people
-GUESSED, LIFT = 0.9, 0.5  # a column gives a value away if it is guessed right so often, and so many errors go
-SAME = 0.95  # agreement within a person beyond chance
-MANY, MOST_EACH = 1.02, 200  # records of a person on average: at least, and at most
-MOST_TEXTS, FEW_EACH = 100, 4  # texts from which on they are no category if each has fewer records on average
-DETERMINES = 400  # values of a column from which others follow
-MOST_COMPARED = 200  # columns up to which each is compared with each
-FEW = 25  # values of a number up to which it is a category
-WIDE = 150  # range of whole numbers up to which they are few
-LONG_TAIL = 5  # times the median
+ONE_VALUE = 0.995  # a column tells nothing if one value has a larger share
+NEARLY = 0.9  # values are nearly unique if this share of them differs
+NAMED_FROM = 20  # a column called name, e-mail or phone names people if it has so many values
+GUESSED, LIFT = 0.9, 0.5  # share of right guesses, and of avoided errors, that reveals a value
+SAME = 0.95  # agreement of a person's records, beyond chance
+MANY, MOST_EACH = 1.02, 200  # a person's mean number of records: least, and most
+MOST_TEXTS, FEW_EACH = 100, 4  # more texts are no category if each has fewer records on average
+DETERMINES = 400  # the most values of a column from which another follows
+MOST_COMPARED = 200  # up to so many columns, all pairs are compared
+FEW = 25  # a number with at most so many values is a category
+WIDE = 150  # whole numbers in at most this range are a category
+LONG_TAIL = 5  # the largest weight exceeds so many times the median
 MOST_PUBLISHED = 15
-MOST_CODES = 400  # values up to which a number with a known name is a code
-OLD = 90  # from which age on people count as one
-CUT = 0.002  # share of records at each end of a rounded number
-WIDTH = 100  # of bins of postal codes that are numbers
+MOST_CODES = 400  # a number with a known name is a code up to so many values
+OLD = 90  # all higher ages are one value
+CUT = 0.002  # share of records that is cut off at each end of a rounded number
+WIDTH = 100  # width of bins of numeric postal codes
 
 
 @dataclass
 class Roles:
-    """What each column of a source is, as ``init`` proposes it.
+    """The roles that ``init`` proposes for the columns of a source.
 
-    ``published`` names quasi-identifiers in the order of their proposal, with bins where they are coarser. ``asked``
-    names the columns that the publisher has to decide about, by question. ``left_out`` has a reason for each column.
+    Attributes:
+        sensitive: The sensitive column.
+        id: The column that identifies records; None if there is none.
+        person: The column that identifies persons with several records; None if there is none.
+        weights: Published columns that may be the weights of a survey.
+        published: The quasi-identifiers, in the order of the proposal, with their bins (None for no bins).
+        asked: The columns that the publisher has to decide about, by the question.
+        left_out: The reason why a column is not published, by the column.
     """
 
     sensitive: str | None = None
@@ -167,14 +174,14 @@ class Roles:
 def propose_roles(
     columns: Sequence[Column], sensitive: str, persons: Mapping[str, Sequence[Column]], person: str | None = None
 ) -> Roles:
-    """Return the roles of the columns of a table with one sensitive column.
+    """Return proposed roles for the columns of a table with one sensitive column.
 
     Args:
         columns: All columns that can be published, in the order of the source.
         sensitive: The name of the sensitive column, as the source spells it.
-        persons: For each column whose values are unique in the sample but not in the table: all columns, read from
-            another sample that holds whole groups of records with the same value in it.
-        person: The column that names persons, if the publisher says so; else None.
+        persons: Second samples for columns that may identify persons. Such a column is unique in the first sample but
+            not in the table. Its second sample has all columns, and all records that share a value of it.
+        person: The column that identifies persons, if the publisher names it; None to find it.
     """
     roles = Roles(sensitive=sensitive)
     secret = next(one for one in columns if one.name == sensitive)
@@ -211,7 +218,16 @@ def propose_roles(
 
 
 def _name_records(columns: Iterable[Column], roles: Roles, persons: Mapping[str, Sequence[Column]]) -> list[Column]:
-    """Find the id, leave out other columns that name records or people, and return the remaining columns."""
+    """Find the column that identifies records, and leave out others that identify records or people.
+
+    Args:
+        columns: The columns to look at.
+        roles: Receives the id and the reasons for columns that are left out.
+        persons: Second samples for columns that may identify persons, as in ``propose_roles``.
+
+    Returns:
+        The remaining columns.
+    """
     rest = []
     for one in columns:
         words = split_name(one.name)
@@ -238,9 +254,9 @@ def _name_records(columns: Iterable[Column], roles: Roles, persons: Mapping[str,
 
 
 def _is_id(one: Column) -> bool:
-    """Return whether each record has its own id: a whole number of a sequence, a UUID, or a short text.
+    """Return whether a column gives each record its own id: a whole number of a sequence, a UUID, or a short text.
 
-    Such texts have one word or one length.
+    A text is short if all are single words or all have one length.
     """
     if not one.is_unique or one.nulls or one.records < NAMED_FROM:
         return False
@@ -258,9 +274,19 @@ def _is_id(one: Column) -> bool:
 def _find_person(
     open_columns: list[Column], roles: Roles, columns: Sequence[Column], persons: Mapping[str, Sequence[Column]]
 ) -> list[Column]:
-    """Find the column that names persons who have several records; return the columns that are left.
+    """Find the column that identifies persons who have several records.
 
-    Within its values at least two other columns agree nearly always, and one of them is what a person has for life.
+    In the records of one value of this column, at least two other columns must nearly always agree. One of these must
+    be something that a person has for life.
+
+    Args:
+        open_columns: The columns without a role.
+        roles: Receives the column, and questions about columns that may also be it.
+        columns: All columns of the first sample.
+        persons: Second samples for columns that may identify persons, as in ``propose_roles``.
+
+    Returns:
+        The columns that still have no role.
     """
     best: Column | None = None
     doubtful = []
@@ -287,14 +313,20 @@ def _find_person(
 
 
 def _take_person(name: str, roles: Roles, looked_at: Sequence[Column]) -> None:
-    """Record a column as the one that names persons, and find the columns whose value changes within a person."""
+    """Give a column the role of identifying persons, and note in ``roles`` which columns change within a person.
+
+    Args:
+        name: The column.
+        roles: The roles.
+        looked_at: All columns of a sample with several records of each person.
+    """
     roles.person = name
     group = next(other for other in looked_at if other.name == name)
     roles.changing = [other.name for other in looked_at if agree_within(group.codes, other) < SAME]
 
 
 def find_basket(columns: Iterable[Column], sensitive: str) -> str | None:
-    """Return the column that groups records, such as the number of a basket of items; None if there is none.
+    """Return the column that groups records into sets, such as the number of a shopping basket; None if there is none.
 
     It is the column with the most values among those whose values have several records each.
     """
@@ -305,7 +337,7 @@ def find_basket(columns: Iterable[Column], sensitive: str) -> str | None:
 
 
 def find_order(columns: Iterable[Column], roles: Roles) -> str | None:
-    """Return the column by which the records of a person are ordered; None if there is none.
+    """Return the column that puts a person's records in order; None if there is none.
 
     It is a date, or the number of a visit or wave. Its value changes within persons, nearly every record has one, and
     it does not reveal the sensitive value.
@@ -335,7 +367,7 @@ def _say_nothing(one: Column) -> str:
 
 
 def _give_away(one: Column, secret: Column) -> str:
-    """Return why a column must not be published beside the sensitive column; empty if it may be."""
+    """Return why a column would reveal the sensitive column ``secret`` if it were published; empty if it would not."""
     guessed = secret.classes if is_amount(secret, categorical=False) else secret.codes
     right, base = max(guess_share(guessed, one.codes), guess_share(guessed, one.classes))
     if right >= GUESSED and right - base >= LIFT * (1 - base):
@@ -344,9 +376,9 @@ def _give_away(one: Column, secret: Column) -> str:
 
 
 def _leave_out_repeated(columns: Sequence[Column], roles: Roles) -> list[Column]:
-    """Leave out columns that repeat another column or follow from one, and return the others.
+    """Leave out columns that repeat another column or follow from one, and return the remaining columns.
 
-    Of several equal columns, one that outsiders are known to know is kept.
+    Of several equal columns, one that outsiders probably know is kept. ``roles`` receives the reasons.
     """
     kept: list[Column] = []
     seen: dict[bytes, str] = {}
@@ -385,7 +417,7 @@ def _is_known(one: Column) -> bool:
 
 
 def _is_measure(one: Column) -> bool:
-    """Return whether a column is a number with many values over a wide range."""
+    """Return whether a column is a number with many values over a wide range, such as a blood pressure."""
     if not one.is_number or one.different <= FEW:
         return False
     if one.is_whole or np.all(one.numbers == np.floor(one.numbers)):
@@ -395,7 +427,15 @@ def _is_measure(one: Column) -> bool:
 
 
 def _judge(one: Column, *, first_date: bool) -> tuple[str, Any]:
-    """Return the role of one column or the kind of question to ask about it, and its bins; None means no bins."""
+    """Return the proposed role of one column, or the question to ask about it, and its bins.
+
+    Args:
+        one: The column.
+        first_date: Whether this is the first column of dates; only that one is published.
+
+    Returns:
+        The role ("published", "weight") or the kind of question, and the bins; None for no bins.
+    """
     words = split_name(one.name)
     harmful = bool(HARMFUL.search(words))
     if one.is_date:
@@ -427,7 +467,10 @@ def _looks_like_weight(one: Column) -> bool:
 
 
 def _shorten_code(one: Column) -> Any:
-    """Return the bins of a postal code: its first three characters or, for a number of five digits, its hundreds."""
+    """Return bins that shorten a postal code; None if it is short already.
+
+    A text keeps its first three characters, a number its hundreds.
+    """
     if one.is_text:
         return {"prefix": 3} if max(map(len, one.texts), default=0) > 3 else None
     wide = one.is_whole and one.quantile(1) - one.quantile(0) > WIDTH
@@ -435,7 +478,7 @@ def _shorten_code(one: Column) -> Any:
 
 
 def _round(one: Column) -> Any:
-    """Return how a number is rounded and cut at its ends.
+    """Return bins that round a number and cut it at its ends; None if it has too few values.
 
     The step is 1, 2 or 5 times a power of ten, chosen so that 20 to 50 rounded values occur.
     """
@@ -451,7 +494,7 @@ def _round(one: Column) -> Any:
 
 
 def _as_plain(number: Decimal) -> int | float:
-    """Return a decimal as the number that TOML writes: whole if it has no fraction."""
+    """Return a decimal as TOML writes it: a whole number if it has no fraction, a float otherwise."""
     return int(number) if number == int(number) else float(number)
 
 
@@ -466,9 +509,9 @@ AMOUNTS, COMMONEST = 60, 0.1
 
 
 def is_harmless(value: str, secret: Column) -> bool:
-    """Return whether a word in a sensitive value says that it harms nobody, such as "none".
+    """Return whether a sensitive value is a word that says that it harms nobody, such as "none".
 
-    NULL counts as harmless if the column has at most two other values.
+    NULL counts as harmless if the column ``secret`` has at most two other values.
     """
     if value == "NULL":
         return secret.different <= 2
@@ -478,7 +521,12 @@ def is_harmless(value: str, secret: Column) -> bool:
 def is_amount(secret: Column, *, categorical: bool) -> bool:
     """Return whether a sensitive column is published as numbers and not as categories.
 
-    It then holds many different numbers or points in time. If they are whole numbers or points in time, none is common.
+    It then holds many different numbers or points in time. Fractions are always amounts; of whole numbers and points in
+    time, no value may be common.
+
+    Args:
+        secret: The column.
+        categorical: Whether the publisher says that its numbers are codes of categories.
     """
     if categorical or not (secret.is_number or secret.is_date) or secret.different <= AMOUNTS:
         return False

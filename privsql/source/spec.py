@@ -1,4 +1,4 @@
-"""Specifications: models of the source, the roles of columns, the release and the mechanism, read from TOML or data."""
+"""Specifications: models of their sections, and how they are read from TOML files and plain data."""
 
 from __future__ import annotations
 
@@ -66,13 +66,14 @@ def _is_empty(value: dict[str, Any] | bool) -> bool:
 
 
 class Columns(SpecPart):
-    """The roles of the columns and what happens to NULL in each.
+    """The roles of the columns, how they are coarsened, and what happens to NULL in each.
 
-    A table has quasi-identifiers and sensitive columns, or item sets (``items``, a list column, or ``record`` and
-    ``item``, one row for each item of a record), or ``categories``, the columns of a table of categories. NULL is
-    ``value`` (a value like others; the default for all but sensitive columns), ``suppress`` (the record is left out
-    and counted) or ``refuse`` (the default for sensitive columns). In categories NULL is among the values that no
-    domain lists; in item sets it is no item.
+    A table has one of three shapes. Its columns are quasi-identifiers and sensitive columns; or item sets (``items`` is
+    a list column, or ``record`` and ``item`` have one row for each item of a record); or ``categories``.
+
+    ``nulls`` says what NULL means in a column. ``value`` makes it a value like others, ``suppress`` leaves the record
+    out and counts it, and ``refuse`` forbids it. Sensitive columns refuse NULL by default; for other columns it is a
+    value. Categories treat NULL like a value that no domain lists, and item sets ignore it.
     """
 
     quasi_identifiers: tuple[str, ...] = Field(
@@ -158,30 +159,33 @@ class Columns(SpecPart):
         return self
 
     def get_coarsening(self, name: str) -> tuple[Bins | None, dict[str, str], str | None]:
-        """Return the bins of a column, the groups of its values, and the group of all other values.
+        """Return how the values of a column are coarsened.
 
-        The bins are None if the column has none, the groups are then empty, and the last is None if there is no such
-        group.
+        Returns:
+            The bins of the column, or None; the group of each value, empty without groups; and the group of all other
+            values, or None.
         """
         return _look_up(self.bins, name), _look_up(self.levels, name) or {}, _look_up(self.others, name)
 
     @property
     def set_columns(self) -> tuple[str, ...]:
-        """Return the columns of item sets: the list column, or record and item; empty for a table of another shape."""
+        """Return the columns of item sets: the list column, or the columns of record and item. Empty for any other
+        table.
+        """
         return tuple(name for name in (self.items, self.record, self.item) if name is not None)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return all columns that have a role."""
+        """Return the names of all columns that have a role."""
         return (*self.quasi_identifiers, *self.sensitive, *self.set_columns, *self.categories)
 
     @property
     def shape(self) -> type[Shape]:
-        """Return the shape of the records: a table, item sets or categories."""
+        """Return the class for the shape of the records: a table with a sensitive column, item sets, or categories."""
         return ItemSetShape if self.set_columns else CategoricalShape if self.categories else TableShape
 
     def null_policy(self, name: str) -> NullPolicy:
-        """Return what happens to NULL in a column: ``value``, ``suppress`` or ``refuse``."""
+        """Return what happens to NULL in a column: "value", "suppress" or "refuse"."""
         default: NullPolicy = "refuse" if fold_name(name) in map(fold_name, self.sensitive) else "value"
         return _look_up(self.nulls, name) or default
 
@@ -209,7 +213,7 @@ Destination = Annotated[
 
 
 class ReleaseSection(SpecPart):
-    """The release's name (that of its view) and target, and what its report says of it in the publisher's words."""
+    """The section ``[release]``: the release's name and place, and what its report says in the publisher's words."""
 
     name: str | None = optional_key("Name of the release; its views begin with it.")
     to: Destination | None = optional_key(
@@ -246,24 +250,24 @@ class ReleaseSection(SpecPart):
 
     @property
     def base(self) -> Path:
-        """Return the folder in which a release without a stated target is made."""
+        """Return the folder in which a release is written if the specification does not say where."""
         return self._base
 
     def with_base(self, base: Path) -> ReleaseSection:
-        """Return the section with another folder for a release without a stated target."""
+        """Return the section with another folder for a release whose place the specification does not state."""
         section = self.model_copy()
         section._base = base
         return section
 
     @property
     def wording(self) -> dict[Wording, str]:
-        """Return the texts that the publisher stated for the report, by their keys."""
+        """Return the texts that the publisher wrote for the report, by their keys in the section."""
         names: tuple[Wording, ...] = get_args(Wording)
         return {name: text for name in names if (text := getattr(self, name))}
 
 
 class Ledger(SpecPart):
-    """The publisher's private record of releases of all sources, in the user's state folder or at ``database``."""
+    """The section ``[ledger]``: where the publisher's private record of all releases lies, and its privacy budget."""
 
     database: Path | None = optional_key(
         "File of the publisher's private ledger. [default: $PRIVSQL_LEDGER, or one per user]"
@@ -286,7 +290,7 @@ SECTIONS: dict[str, type[SpecPart]] = {
     "columns": Columns,
     "release": ReleaseSection,
     "ledger": Ledger,
-}  # beside that of the mechanism, which has a model by kind
+}  # the section of the mechanism has a model for each kind
 SECTION_NAMES = (*SECTIONS, "mechanism")
 
 
@@ -302,7 +306,7 @@ class Spec(SpecPart):
     @field_validator("mechanism", mode="wrap")
     @classmethod
     def _parse_mechanism(cls, value: Any, handler: Any) -> Any:
-        """Return the parameters of the mechanism that ``kind`` names."""
+        """Return the section ``[mechanism]`` as the parameters of the mechanism that its ``kind`` names."""
         if isinstance(value, Parameters):
             return value
         if not isinstance(value, dict):
@@ -342,10 +346,14 @@ class Spec(SpecPart):
 
     @model_validator(mode="after")
     def _require_total(self) -> Spec:
-        """Return the specification, with NULL as a value of the sensitive columns if their values are listed publicly.
+        """Check that no value decides whether a record is published, if the sensitive values are listed publicly.
+
+        Returns:
+            The specification, in which NULL is a value of the sensitive columns.
 
         Raises:
-            ValueError: Whether a record is published would depend on its sensitive value.
+            ValueError: NULL in a sensitive column would leave a record out or be refused, or the values of a person's
+                records would decide which of them is published.
         """
         shape, columns = self.implementation.shape, self.columns
         if not isinstance(shape, TableShape) or shape.listed(self.mechanism) is None:
@@ -423,14 +431,14 @@ class Spec(SpecPart):
 
     @property
     def gathers_persons(self) -> bool:
-        """Return whether each record is the set of all items of one person, as the publisher declares."""
+        """Return whether each record is the set of all items of one person, as the specification says."""
         record, person = self.columns.record, self.source.person
         named = record is not None and person is not None and fold_name(record) == fold_name(person)
         return named and self.source.persons in (None, "refuse")
 
     @property
     def record_limit(self) -> int:
-        """Return how many records of each person are published at most; only used if records are chosen."""
+        """Return how many records of each person are published at most; this matters only if records are chosen."""
         return int(getattr(self.mechanism, "max_records", 1))
 
     @model_validator(mode="after")
@@ -472,7 +480,7 @@ class Spec(SpecPart):
 
     @property
     def order(self) -> Order:
-        """Return the order in which records are placed; by default one that the source's engine supports."""
+        """Return the order in which records are assigned to buckets; by default one that suits the source's engine."""
         return self.release.order or ("portable" if self.source.traits.assigns else "stream")
 
     @property
@@ -490,29 +498,33 @@ class Spec(SpecPart):
 
     @property
     def is_private(self) -> bool:
-        """Return whether the release spends a privacy budget.
+        """Return whether the release spends a privacy budget, which hides even whether a record is there.
 
-        No record may then change messages, types or exit codes.
+        Records must then not change messages, types or exit codes.
         """
         return isinstance(self.implementation.composition, BudgetComposition)
 
     @property
     def frame(self) -> Frame | None:
-        """Return the source if it is a table in Python, else None; for a private release it is read value by value."""
+        """Return the source if it is a table in Python; None otherwise.
+
+        For a release that spends a privacy budget, its columns are converted so that no value decides how others are
+        read.
+        """
         frame = self.source.frame
         return frame if frame is None or not self.is_private else frame.by_value(self.columns.items)
 
     @property
     def implementation(self) -> Mechanism[Any, Facts]:
-        """Return the mechanism that the section ``[mechanism]`` selects."""
+        """Return the object that implements the mechanism of the section ``[mechanism]``."""
         return get_mechanism(self.mechanism.kind, self.mechanism.algorithm)
 
 
 def bind_connection(spec: Spec, connection: object | None) -> Spec:
-    """Return the specification with its source and release connected to a database that a caller has open.
+    """Return the specification with its source and release in the database that a caller's connection has open.
 
-    A release in a schema lies in the current database of the connection, unless ``release.to`` names another database
-    that the connection has open. Without a connection the specification stays as it is.
+    A release in a schema lies in the connection's current database, unless ``release.to`` names another database that
+    the connection has open. If ``connection`` is None, the specification is returned as it is.
 
     Raises:
         UsageError: The connection has neither the source nor the release open.
@@ -538,7 +550,7 @@ NEEDED_TYPES = {
 
 
 def _first_error(error: ValidationError) -> str:
-    """Return the first validation error as ``key: what is wrong``."""
+    """Return pydantic's first error in one line, as ``key: what is wrong``."""
     listed = error.errors(include_url=False)
     first = next((one for one in listed if one["type"] in ("extra_forbidden", "kind")), listed[0])
     where = ".".join(map(str, first["loc"]))
@@ -559,9 +571,12 @@ def _first_error(error: ValidationError) -> str:
 
 
 def _explain_unknown_key(place: list[str]) -> str:
-    """Return the message for an unknown key.
+    """Return the error message for an unknown key.
 
     It suggests the key with the most similar spelling, or the section that has a key of this name.
+
+    Args:
+        place: The path of the key: section, key, ..
     """
     *section, name = place
     known = list_keys()
@@ -575,7 +590,7 @@ def _explain_unknown_key(place: list[str]) -> str:
 
 
 def list_keys() -> dict[str, set[str]]:
-    """Return the keys of every section and of the tables in it.
+    """Return the keys of every section, and of the tables inside a section, by the dotted name of the section or table.
 
     For ``[mechanism]`` these are the keys of all mechanisms together.
     """
@@ -605,8 +620,8 @@ def schema() -> str:
 
 
 # Reading --------------------------------------------------------------------------------------------------------------
-# Read a specification from TOML, with exact numbers, or from plain data; paths in a file are relative to it. Whatever a
-# caller sets beside it, by options or by keywords, changes that data before it is validated.
+# Read a specification from TOML, with exact numbers, or from plain data. Paths in a file are relative to the file.
+# Options and keywords of a caller change the data before they are validated.
 
 Changes = Mapping[tuple[str, ...], Any]  # new values by the path of their key: ("mechanism", "threshold")
 
@@ -616,8 +631,8 @@ def load(path: PathLike, *, source: object | None = None) -> Spec:
 
     Args:
         path: The file.
-        source: A table in Python, a file or the like that replaces the source in the file. The keys id, person,
-            persons, population and query of ``[source]`` stay. None keeps the source.
+        source: A table in Python, or a file, in place of the source in the TOML file. The keys id, person, persons,
+            population and query of ``[source]`` stay. None keeps the source.
 
     Raises:
         EngineError: The file can't be read.
@@ -628,7 +643,7 @@ def load(path: PathLike, *, source: object | None = None) -> Spec:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the content of a TOML file, with numbers exactly as they are written."""
+    """Return the contents of a TOML file, with decimal numbers exactly as they are written."""
     try:
         content = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
@@ -649,14 +664,14 @@ def build(
 ) -> Spec:
     """Return a validated specification from plain data, in the form that TOML gives.
 
-    A float means the decimal that it prints.
+    A float means the decimal number that Python prints for it.
 
     Args:
-        raw: The sections.
+        raw: The sections as nested dictionaries.
         base: The folder from which relative paths are taken; ``~`` is the home folder.
         origin: What messages call the specification.
-        source: A table in Python or the name of a file, also accepted as the key of that name. None for the source in
-            ``raw``.
+        source: A table in Python or the name of a file, in place of the section ``[source]``; None keeps that section.
+            The table may also be the value of ``source`` in ``raw``.
 
     Raises:
         UsageError: The data are invalid; the message names the key.
@@ -672,11 +687,11 @@ def build(
     return build_changed({**raw, "source": where}, {}, base=as_path(base), origin=origin)
 
 
-UNDECIDED = "decide"  # the section in which ``init`` asks what it can't tell from values
+UNDECIDED = "decide"  # the section in which ``init`` asks the publisher
 
 
 def describe_undecided(asked: object) -> str:
-    """Return the message that says what to do about a section ``[decide]``, which holds open questions of ``init``."""
+    """Return the error message about a section ``[decide]``, in which ``init`` has left questions to the publisher."""
     names = list(asked) if isinstance(asked, Mapping) else []
     move = "values to [mechanism], " if "values" in names else ""
     what = f" asks about {', '.join(names)}" if names else " is there"
@@ -689,13 +704,13 @@ def describe_undecided(asked: object) -> str:
 def build_changed(
     raw: Mapping[str, Any], changes: Changes, *, base: Path = HERE, origin: str = "specification"
 ) -> Spec:
-    """Return a validated specification from plain data and changes by the caller.
+    """Return a validated specification from plain data, with changes by the caller.
 
     Args:
         raw: The sections, as TOML gives them; a section may already be validated.
         changes: New values by path. Relative file names in them are taken from the working directory, those in ``raw``
             from ``base``.
-        base: The folder of the specification, and of a release without a stated target.
+        base: The folder of the specification. A release is also written there if the specification does not say where.
         origin: What messages call the specification; empty if there are only changes.
 
     Raises:
@@ -719,7 +734,12 @@ def build_changed(
 
 
 def change_spec(spec: Spec, changes: Changes) -> Spec:
-    """Return a specification with other values for some keys; it is validated again as a whole."""
+    """Return a specification with some keys changed; the result is validated as a whole.
+
+    Args:
+        spec: The specification.
+        changes: The new values by path, such as {("mechanism", "threshold"): "0.1"}.
+    """
     if not changes:
         return spec
     changed = build_changed(dict(spec), changes, base=spec.release.base, origin="")
@@ -730,7 +750,7 @@ def change_spec(spec: Spec, changes: Changes) -> Spec:
 
 
 def _change(data: dict[str, Any], changes: Changes, base: Path) -> dict[str, Any]:
-    """Return the data with the changes applied.
+    """Return the sections of a specification with changes applied.
 
     If the mechanism changes, its former parameters are dropped. If the ledger is switched off, its other keys are
     dropped. If the format changes, the file of the release gets the ending of the new format.
@@ -751,27 +771,27 @@ def _change(data: dict[str, Any], changes: Changes, base: Path) -> dict[str, Any
 
 
 def _get(data: Mapping[str, Any], section: str, key: str) -> Any:
-    """Return the value of a key in a section, which may already be validated; None if there is none."""
+    """Return the value of ``key`` in a section, which may be plain data or validated; None if it is not set."""
     part = data.get(section)
     return part.get(key) if isinstance(part, Mapping) else getattr(part, key, None)
 
 
 def assign(data: Any, path: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """Return a copy of nested tables with a value set at a path; missing tables on the way are created."""
+    """Return a copy of nested dictionaries with a value set at a path; missing dictionaries on the way are created."""
     table = _dump_stated(data) if isinstance(data, BaseModel) else dict(data) if isinstance(data, Mapping) else {}
     first, *rest = path
     return {**table, first: assign(table.get(first), tuple(rest), value) if rest else value}
 
 
 def _dump_stated(part: BaseModel) -> dict[str, Any]:
-    """Return the keys of a section that its publisher wrote; values that no file can hold are left as they are."""
+    """Return the keys that a publisher wrote in a section, with their values; objects such as tables are kept."""
     stated = part.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
     kept = {key: getattr(part, key, None) for key in ("uri", "frame", "to")}
     return stated | {key: value for key, value in kept.items() if value is not None}
 
 
 def join_paths(data: dict[str, Any], base: Path) -> dict[str, Any]:
-    """Return the data with relative paths joined to a folder; ``~`` is the home folder."""
+    """Return the sections of a specification with relative paths joined to a folder; ``~`` is the home folder."""
     for section, key in (("source", "database"), ("source", "file"), ("release", "to"), ("ledger", "database")):
         part = data.get(section)
         if isinstance(part, Mapping) and key in part:
@@ -785,7 +805,7 @@ def join_paths(data: dict[str, Any], base: Path) -> dict[str, Any]:
 
 
 def _join_path(base: Path, place: Any) -> Any:
-    """Return a path, or several, joined to a folder; an address, or anything that is no path, stays as it is."""
+    """Return a path or a list of paths joined to a folder. Addresses and other values are returned as they are."""
     if isinstance(place, list | tuple):
         return [_join_path(base, one) for one in place]
     if not isinstance(place, str | os.PathLike) or not os.fspath(place) or url_scheme(os.fspath(place)):
@@ -796,8 +816,8 @@ def _join_path(base: Path, place: Any) -> Any:
 def find_kinds(mechanism: object) -> list[str]:
     """Return the kinds of mechanism that a section ``[mechanism]`` can mean.
 
-    It is the kind that the section names. Otherwise it is the default kind, or all kinds with the stated algorithm if
-    the default kind does not have it.
+    It is the kind that the section names. If it names none, it is the default kind, provided that kind has the stated
+    algorithm; otherwise all kinds with that algorithm.
     """
     if isinstance(mechanism, Parameters):
         return [mechanism.kind]
@@ -810,9 +830,9 @@ def find_kinds(mechanism: object) -> list[str]:
 
 
 def _is_private(mechanism: object) -> bool:
-    """Return whether a section ``[mechanism]`` that is not validated yet asks for a release that spends a budget.
+    """Return whether an unvalidated section ``[mechanism]`` asks for a release that spends a privacy budget.
 
-    An unknown kind counts as private.
+    For an unknown kind the answer is yes, which is the cautious one.
     """
     stated = mechanism if isinstance(mechanism, Mapping) else {}
     kind = find_kinds(stated)[0]
@@ -823,7 +843,9 @@ def _is_private(mechanism: object) -> bool:
 
 
 def _read_levels(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the data with each file name in ``columns.levels`` replaced by the groups that the file holds."""
+    """Return the specification's data, with each file name in ``columns.levels`` replaced by the groups that the file
+    holds.
+    """
     columns = data.get("columns")
     levels = columns.get("levels") if isinstance(columns, Mapping) else None
     if not isinstance(columns, Mapping) or not isinstance(levels, Mapping):
@@ -836,7 +858,12 @@ def _read_levels(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_hierarchy(path: Path, key: str) -> dict[str, str]:
-    """Return the group of each value from a CSV file of two columns; further columns are ignored."""
+    """Return the group of each value, read from the first two columns of a CSV file.
+
+    Args:
+        path: The file.
+        key: The key of the specification that names the file, for messages.
+    """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

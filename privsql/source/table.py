@@ -1,4 +1,4 @@
-"""Prepare a table of records: roles, NULL policy, persons, bins, counts, digests, and its derived key."""
+"""Prepare a table with quasi-identifiers and sensitive columns: NULL, bins, persons, counts, and its key."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ if TYPE_CHECKING:
 # Binning --------------------------------------------------------------------------------------------------------------
 # Bins of numbers and dates, and groups of texts. A bin is published as its first value, in the column's type, exactly.
 
-MORE = 2  # digits that are needed on the way to a bin
+MORE = 2  # further digits that computing a bin needs
 
 
 @dataclass(frozen=True)
 class Coarse:
-    """How a column is read if its values are put into bins or groups.
+    """How a column is read whose values are put into bins or groups.
 
     Attributes:
         name: The column.
-        value: The SQL expression of the bin or group.
-        misfit: The condition for values that have no bin or group; None if all values have one.
-        why: What these values are and what would help, for a message.
+        value: The SQL expression of a record's bin or group.
+        misfit: The SQL condition for values that have no bin or group; None if all values have one.
+        why: Which values these are and what the publisher can do, for an error message.
     """
 
     name: str
@@ -76,10 +76,15 @@ class Coarse:
 
 
 def coarsen_column(field: Field, columns: Columns, value: exp.Expr) -> Coarse | None:
-    """Return how a column with bins or groups is read; None for a column without them.
+    """Return how a column is read in the bins or groups that the publisher states; None if none are stated for it.
+
+    Args:
+        field: The column.
+        columns: The section ``[columns]`` of the specification.
+        value: The SQL expression of the column's value.
 
     Raises:
-        UsageError: The type of the column can't have them.
+        UsageError: The column's type can't have bins or groups.
     """
     bins, levels, other = columns.get_coarsening(field.name)
     if levels:
@@ -88,10 +93,15 @@ def coarsen_column(field: Field, columns: Columns, value: exp.Expr) -> Coarse | 
 
 
 def in_bins(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
-    """Return how a column is read in bins: a value is replaced by the value that stands for its bin.
+    """Return how a column is read in bins; a value that represents the bin replaces each value in it.
+
+    Args:
+        field: The column.
+        value: The SQL expression of the column's value.
+        bins: The bins.
 
     Raises:
-        UsageError: The type of the column can't have these bins.
+        UsageError: The column's type can't have these bins.
     """
     if not fits_type(bins, field.type):
         raise UsageError(f"columns.bins: column {field.name!r} is {field.type}; {_suggest_remedy(field, bins)}")
@@ -111,7 +121,11 @@ def in_bins(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
 
 
 def describe_coarsening(quasi_identifiers: Iterable[Field], columns: Columns) -> dict[str, Any]:
-    """Return what a manifest states of coarser columns: ``bins`` by column, and the columns with ``groups``."""
+    """Return what a manifest states about columns in bins or groups.
+
+    Returns:
+        Under "bins" the bins by column, and under "groups" the columns whose values are put into groups.
+    """
     coarse = {one.name: columns.get_coarsening(one.name) for one in quasi_identifiers}
     bins = {name: stated for name, (stated, *_) in coarse.items() if stated is not None}
     return {"bins": bins, "groups": [name for name, (_, levels, _) in coarse.items() if levels and name not in bins]}
@@ -139,7 +153,7 @@ def _suggest_remedy(field: Field, bins: Bins) -> str:
 
 
 def _cut_ends(field: Field, value: exp.Expr, bins: Bins) -> exp.Expr:
-    """Return the expression for a number that is replaced by an end of the range if it lies beyond it."""
+    """Return an SQL expression that replaces numbers beyond the range ``bottom`` to ``top`` of the bins by its ends."""
     case = exp.Case()
     if bins.top is not None:
         top = _number_literal(bins.top, field.type)
@@ -151,10 +165,11 @@ def _cut_ends(field: Field, value: exp.Expr, bins: Bins) -> exp.Expr:
 
 
 def _bin_doubles(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
-    """Return the bin of a double x for width w and origin o: floor((x - o) / w) w + o, or the next bin if x reaches it.
+    """Return how a column of doubles is read in bins of width w from origin o.
 
-    Only -, +, *, / and floor are used, whose results IEEE 754 determines. A number at which a bin begins always belongs
-    to that bin, however the division is rounded. Bins of rounded numbers begin half a step lower.
+    A number x becomes floor((x - o) / w) w + o, or the next bin if x reaches it. Only -, +, *, / and floor are used,
+    whose results IEEE 754 determines. A number at which a bin begins always belongs to that bin, however the division
+    is rounded. Bins of rounded numbers begin half a width lower.
     """
     step = bins.width if bins.round is None else bins.round
     width, origin = (_number_literal(Fraction(one), "DOUBLE") for one in (step or 1, bins.origin))
@@ -171,13 +186,14 @@ def _bin_doubles(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
 
 
 def _bin_by_width(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
-    """Return the bin of an exact number x: x - ((x - origin) mod width), with a remainder that is never negative.
+    """Return how a column of exact numbers is read in bins of one width.
 
-    For rounded numbers half a width is added. No intermediate result is larger than x or 2 width.
+    A number x becomes x - ((x - origin) mod width), where the remainder is never negative. For rounded numbers half a
+    width is added. No intermediate result is larger than x or 2 width.
     """
     least, most, scale = number_range(field.type)
     width, origin = Fraction(bins.round or bins.width or 1), Fraction(bins.origin) - bins.half
-    further = bins.round is not None  # a digit more holds half a step
+    further = bins.round is not None  # one more digit for half a width
     wide = f"DECIMAL({len(str(int(most * 10**scale))) + MORE + further},{scale + further})"
     x = exp.cast(value.copy(), wide, dialect=DIALECT)
     w, o = _number_literal(width, wide), _number_literal(origin % width, wide)
@@ -206,7 +222,7 @@ def _bin_by_width(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
 
 
 def _bin_by_edges(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
-    """Return how a column is read in bins between edges: the largest edge that is not above the value."""
+    """Return how a column is read in bins between edges: the largest edge that is not above the value replaces it."""
     edges = [_number_literal(Fraction(edge), field.type) for edge in bins.edges]
     case = exp.Case().when(is_null(value.copy()), exp.cast(exp.null(), field.type, dialect=DIALECT))
     for begin, end in pairwise(edges):
@@ -220,7 +236,14 @@ def _bin_by_edges(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
 
 
 def _group_values(field: Field, value: exp.Expr, levels: dict[str, str], other: str | None) -> Coarse:
-    """Return how a column is read in groups: each value is replaced by the name of its group."""
+    """Return how a column is read in groups: the name of its group replaces each value.
+
+    Args:
+        field: The column.
+        value: The SQL expression of the column's value.
+        levels: The group of each value.
+        other: The group of all values that are not in ``levels``; None if there is no such group.
+    """
     if field.type != "VARCHAR":
         how = "'month', 'quarter' or 'year'" if field.type in ("DATE", "TIMESTAMP") else "{ round = N } or a width"
         raise UsageError(
@@ -241,10 +264,10 @@ def _group_values(field: Field, value: exp.Expr, levels: dict[str, str], other: 
 
 
 def read_listed(field: Field, value: exp.Expr, listed: ListedValues) -> exp.Expr:
-    """Return the expression for a column whose values are publicly listed.
+    """Return an SQL expression for a column whose values are publicly listed; it yields listed values only.
 
-    A single further value of the column's type stands for all values that are not listed; NULL does so if there is
-    none.
+    One more value of the column's type stands for all values that are not listed. If the type has no value left, NULL
+    does so.
     """
     other = find_unlisted(field.type, listed.values)
     stands = exp.null() if other is None else exp.Literal.string(other)
@@ -264,22 +287,22 @@ def _number_literal(number: Fraction | Decimal, kind: str) -> exp.Expr:
 # Table ----------------------------------------------------------------------------------------------------------------
 # The records of a table, counted: canonical order, codes of the sensitive values, digests of contents.
 
-OTHERS = "^~: "  # separators of columns that nobody guesses
-AS_TEXT = ("ENUM", "JSON")  # an ENUM would carry the names of values that are not published
+OTHERS = "^~: "  # separators that DuckDB does not try
+AS_TEXT = ("ENUM", "JSON")  # an ENUM type would name values that are not published
 
 
 def index_names(columns: Iterable[Field]) -> dict[str, Field]:
-    """Return columns by their folded names, since SQL ignores the case of names."""
+    """Return columns by their names in one case (``fold_name``), since SQL ignores the case of names."""
     return {fold_name(one.name): one for one in columns}
 
 
 def find_column(columns: Mapping[str, Field], name: str, where: str = "") -> Field:
-    """Return the column with this name from the result of ``index_names``.
+    """Return the column with this name, ignoring the case of its letters.
 
-    If there is only one column, the message asks whether it is several of a CSV file that were not separated.
+    If there is only one column, the message asks whether it is several columns of a CSV file that were not separated.
 
     Args:
-        columns: The columns.
+        columns: The columns by folded name, as ``index_names`` returns them.
         name: The name that is looked for.
         where: The beginning of the error message.
 
@@ -301,7 +324,7 @@ source.options = { delimiter = ';' } tells them apart
 
 
 def read_as(kind: str) -> str:
-    """Return the type in which columns of a type are read and published; an ENUM becomes a text.
+    """Return the type in which a column of type ``kind`` is read and published; an ENUM becomes a text.
 
     >>> read_as("ENUM('a', 'b')"), read_as("DATE")
     ('VARCHAR', 'DATE')
@@ -310,7 +333,7 @@ def read_as(kind: str) -> str:
 
 
 def labels_of(kind: str) -> tuple[str, ...]:
-    """Return the labels of an ENUM in their order; empty for any other type.
+    """Return the labels of an ENUM type in their order; empty for any other type.
 
     >>> labels_of("ENUM('low', 'it''s high')")
     ('low', "it's high")
@@ -319,21 +342,39 @@ def labels_of(kind: str) -> tuple[str, ...]:
 
 
 def is_publishable(field: Field) -> bool:
-    """Return whether a column can be published.
+    """Return whether privsql can publish a column of this type.
 
-    Its type must be a scalar, with the same texts and order on every engine, or a type that is read as text.
+    The type must have the same texts and order on every engine, or be one that is read as text.
     """
     return field.is_scalar or (field.type.split("(")[0] in AS_TEXT and not field.type.endswith("]"))
 
 
 @dataclass(frozen=True)
 class TableRecords:
-    """The records of a table, mounted and counted; relation ``domain`` lists the sensitive values."""
+    """The records of a table with quasi-identifiers and sensitive columns, readable in a session and counted.
+
+    The temporary table ``domain`` of the session lists the m sensitive values. Canonical order is that of the values,
+    with NULL last; it does not depend on the order of the source.
+
+    Attributes:
+        db: The session.
+        roles: The columns by role.
+        labels: The text of each sensitive value (m,), in canonical order.
+        counts: How many published records have each sensitive value (m,).
+        source_records: The number of records in the source.
+        suppressed: The number of records that are left out because of NULL.
+        reading: How the columns are read from the source.
+        known_by: SQL expressions of a record's "id" and "person", for a ledger.
+        has_ids: Whether the records have ids.
+        persons: The figures about persons that the release states; None if no column names persons.
+        order: The order in which records are assigned to buckets: "stream" or "portable".
+        history: What the ledger knows about earlier releases of the same people.
+    """
 
     db: Warehouse
     roles: Roles
-    labels: tuple[str, ...]  # (m,) text of every sensitive value, canonical order
-    counts: tuple[int, ...]  # (m,) o_i
+    labels: tuple[str, ...]  # (m,)
+    counts: tuple[int, ...]  # (m,)
     source_records: int
     suppressed: int
     reading: Reading
@@ -346,15 +387,15 @@ class TableRecords:
 
     @property
     def records(self) -> int:
-        """Return the number of records that are published, n."""
+        """Return the number of records that are published."""
         return sum(self.counts)
 
     def sort_records(self) -> None:
-        """Make relation ``records``, sorted by sensitive value and then in canonical order.
+        """Create the temporary table ``records``: all records, sorted by sensitive value, then by quasi-identifiers.
 
         Raises:
-            GuaranteeError: The values are no longer those that were counted; a layout is matched to records by
-                position.
+            GuaranteeError: The source has changed since its values were counted. Records are assigned to buckets by
+                their position, so they must be the ones that were counted.
         """
         if "records" in self._built_relations:
             return
@@ -378,9 +419,10 @@ class TableRecords:
         self._built_relations.add("records")
 
     def coded_records(self, *, ordered: bool) -> exp.Query:
-        """Return the query for quasi-identifiers and rank of the sensitive value of each record.
+        """Return the query for the quasi-identifiers of each record and the rank of its sensitive value.
 
-        The records are sorted if ``ordered``: by rank, and then in canonical order.
+        Args:
+            ordered: Whether the query sorts the records, by rank and then by quasi-identifiers.
         """
         coded = self._coded_query(self.roles.qi_columns("r"))
         if not ordered:
@@ -389,9 +431,9 @@ class TableRecords:
         return exp.select("*").from_(coded.subquery("coded")).order_by(*order)
 
     def _coded_query(self, columns: list[exp.Expr]) -> exp.Query:
-        """Return the query for some columns of every record.
+        """Return the query for these columns of every record, and the rank of its sensitive value.
 
-        It reads relation ``records`` if that exists, and the source otherwise.
+        It reads the temporary table ``records`` if that exists, and the source otherwise.
         """
         roles, sorted_ = self.roles, "records" in self._built_relations
         position = [alias_as(require_ordered(self.db).row_number(temp_table("records").name), "pos")] if sorted_ else []
@@ -407,7 +449,7 @@ class TableRecords:
         return fill("core/coded", holes)
 
     def bind_key(self, key: Key) -> Key:
-        """Return a key for these records alone, derived from the publisher's key and keyed hashes of the records."""
+        """Return a key for these records alone, derived from the publisher's key and from hashes of all records."""
         roles, columns = self.roles, self.roles.qi_columns("r")
         if self.order != "portable":
             if self._ranked is not None:
@@ -426,14 +468,15 @@ class TableRecords:
 
     @property
     def keep_predicate(self) -> exp.Expr:
-        """Return the condition over relation ``source`` for the records that the NULL policy keeps."""
+        """Return the SQL condition for records that are published: those that are not left out because of NULL."""
         return self.reading.keep
 
     def query_names(self, *, follow: bool, values: bool) -> exp.Query:
-        """Return the query for the identifiers of records and persons.
+        """Return the query for the ids of the published records and their persons, for a ledger.
 
         Args:
-            follow: Whether to add a digest of each published record, by which the ledger follows the record.
+            follow: Whether to add a digest of each record's published values, by which the ledger recognizes the
+                record.
             values: Whether to add the sensitive value.
         """
         roles = self.roles
@@ -448,10 +491,10 @@ class TableRecords:
         return fill("ledger/traces", holes | {"value": value, "person": person})
 
     def hash_records(self, key: Key) -> Iterator[HashedRecords]:
-        """Yield keyed hashes of the published columns of all records; the order of columns does not matter."""
+        """Yield keyed hashes of all records in batches; they do not depend on the order of the published columns."""
         read = [self._values[one.name] for one in self.roles.columns]
         is_plain = [value for value, _ in read] == [one.this for one in (*self.reading.qi, *self.reading.sa)]
-        if is_plain and self._ranked is not None:  # not of bins and groups
+        if is_plain and self._ranked is not None:  # these ranks are not those of bins and groups
             order = sorted(self._values, key=fold_name)
             hashed = self._ranked.hash_records(key, [order.index(one.name) for one in self.roles.columns])
         else:
@@ -460,12 +503,12 @@ class TableRecords:
 
     @property
     def packed(self) -> PackedRecords | None:
-        """Return the records as integers in canonical order; None if they do not fit into integers."""
+        """Return the records packed into integers, sorted by their values; None if they do not fit into integers."""
         return self._ranked if isinstance(self._ranked, PackedRecords) else None
 
     @cached_property
     def _ranked(self) -> PackedRecords | RankedRecords | None:
-        """Return the records by the ranks of their values.
+        """Return the records, with the rank of each value in place of the value.
 
         The result is None if a column has too many values, or if the engine or the order of records does not allow it.
         """
@@ -476,7 +519,7 @@ class TableRecords:
 
     @property
     def published_values(self) -> list[tuple[exp.Expr, str]]:
-        """Return the published columns as expressions over relation ``source`` with their types, sorted by name."""
+        """Return the published columns, sorted by name, as (SQL expression over the source, type)."""
         return [self._values[name] for name in sorted(self._values, key=fold_name)]
 
     @cached_property
@@ -486,24 +529,24 @@ class TableRecords:
         return {name: (canonical_value(column(name), kind), kind) for name, kind in kinds.items()}
 
     def drop_relations(self) -> None:
-        """Drop relation ``records`` and the packed records."""
+        """Drop the sorted records and the packed records."""
         vars(self).pop("_ranked", None)
         self.db.drop("records")
         self._built_relations.discard("records")
 
     def expose_as(self, name: str) -> None:
-        """Make the sorted records readable as ``name``, with the publisher's own column names."""
+        """Let the publisher's queries read the sorted records as ``name``, with the publisher's column names."""
         self.db.publish_as(name, exp.select(*self.roles.qi_out(), *self.roles.sa_out()).from_(temp_table("records")))
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How the columns are read from ``source`` under internal names, and which records are kept.
+    """How the columns are read from the source, and which of its records are published.
 
     Attributes:
-        qi: The expressions of the quasi-identifiers.
-        sa: The expressions of the sensitive columns.
-        keep: The condition for the records that are kept.
+        qi: The SQL expressions of the quasi-identifiers, named q0, q1, ..
+        sa: The SQL expressions of the sensitive columns, named s0, s1, ..
+        keep: The SQL condition for records that are published.
     """
 
     qi: list[exp.Expr]
@@ -512,26 +555,27 @@ class Reading:
 
 
 # Persons --------------------------------------------------------------------------------------------------------------
-# Persons with several records: refused, reduced to one each, or published as they are, which the release says.
+# Persons with several records: refused, reduced to some of their records, or published as they are (as it states).
 
-ALL_RECORDS = "all_records"  # the relation of all records, where only one of each person is published
+ALL_RECORDS = "all_records"  # the table of all records, if only some of each person are published
 CHOICE_PURPOSE = "persons"
 NOBODY = pa.schema([("id", pa.string()), ("trace", pa.int64())])
-Published = tuple[exp.Expr, str]  # how a column that is published is read, and its type
+Published = tuple[exp.Expr, str]  # the SQL expression of a published column, and its type
 
 
 @dataclass(frozen=True)
 class PersonChoice:
-    """How at most ``limit`` records of each person are chosen.
+    """How some records are chosen for publication from those of each person.
 
-    The key follows from nothing that is published, and from no record. Otherwise an attacker who computes it could
-    learn from the published record what the others are.
+    The choice depends on a key of its own, which follows neither from a record nor from anything published. If an
+    attacker could compute the choice, the published record would tell something about the person's other records.
 
     Attributes:
         key: The key by which records are chosen.
         called: The name of the release.
-        earlier: The records (id, trace) of earlier releases, which are preferred; None if there are none.
-        limit: The largest number of records of each person.
+        earlier: The records (id, trace) of earlier releases, which are chosen again if possible; None if there are
+            none.
+        limit: How many records of each person are published at most.
     """
 
     key: Key
@@ -541,25 +585,28 @@ class PersonChoice:
 
     @classmethod
     def from_key(cls, key: Key, called: str, earlier: pa.Table | None = None) -> PersonChoice:
-        """Return the choice that a publisher's key makes for a release of this name."""
+        """Return the choice that a publisher's key makes for a release with the name ``called``."""
         return cls(key.derive_key(CHOICE_PURPOSE), called, earlier)
 
     @property
     def reference(self) -> str:
-        """Return a one-way digest of the key; it differs between releases of different names."""
+        """Return a one-way digest of the choice's key, by which a release states its choice.
+
+        Releases of different names have different digests.
+        """
         return self.key.derive_key("reference", self.called).reference
 
 
 def mount_persons(db: Warehouse, source: Source, types: FindTypes | None = None) -> exp.Table:
-    """Make the publisher's table readable, and return the relation that holds it.
+    """Make the source readable in the session, and return the table with all of its records.
 
-    This is ``source``. If only some records of each person are published, it is the relation of all records, from which
-    ``reduce_persons`` makes ``source``.
+    Its name is ``source``. If only some records of each person are published, it has another name, and
+    ``reduce_persons`` makes ``source`` from it.
 
     Args:
-        db: The engine that reads the source.
+        db: The session that reads the source.
         source: The source.
-        types: Finds the types of columns that no record may decide; None lets records decide.
+        types: Finds the column types that follow from the specification; None infers all types from the records.
 
     Raises:
         UsageError: Records of persons are to be chosen, and the engine can't do so.
@@ -571,13 +618,18 @@ def mount_persons(db: Warehouse, source: Source, types: FindTypes | None = None)
 
 
 def query_source_names(known_by: Mapping[str, exp.Expr], keep: exp.Expr) -> exp.Query:
-    """Return the query for the identifiers of records and persons in relation ``source``; NULL where there are none."""
+    """Return the query for the ids of the published records and their persons; NULL where the source has none.
+
+    Args:
+        known_by: SQL expressions of "id" and "person", as ``name_records`` returns them.
+        keep: The SQL condition for records that are published.
+    """
     names = {key: known_by.get(key, exp.cast(exp.null(), "VARCHAR")) for key in ("id", "person")}
     return fill("ledger/names", {"source": temp_table("source"), "keep": keep, **names})
 
 
 def name_records(db: Relations, source: Source, records: exp.Table) -> dict[str, exp.Expr]:
-    """Return expressions for texts that identify a record (``id``) and its person (``person``) in a ledger.
+    """Return SQL expressions for the texts by which a ledger knows a record ("id") and its person ("person").
 
     NULL stays NULL. A key is missing if the source names no such column.
 
@@ -599,6 +651,13 @@ def count_persons(
     db: Warehouse, source: Source, records: exp.Table, keep: exp.Expr, choice: PersonChoice | None = None
 ) -> Persons | None:
     """Return the figures about persons that a release states; None if no column names persons.
+
+    Args:
+        db: The session that holds the records.
+        source: The section ``[source]``, which names the column of persons.
+        records: The table of all records.
+        keep: The SQL condition for records that are published.
+        choice: How records of each person are chosen; None if they are not.
 
     Raises:
         UsageError: A record names no person, or a person has several records and the source refuses that.
@@ -631,20 +690,20 @@ def reduce_persons(
     keep: exp.Expr,
     choice: PersonChoice,
 ) -> None:
-    """Make relation ``source`` from the records that ``choice`` takes of each person.
+    """Make the table ``source`` from the records that are chosen of each person.
 
-    Records that the NULL policy leaves out are taken only if their person has no others. Records that an earlier
-    release holds come first. The next are those with the smallest hashes under the key of the choice. If
-    ``source.order`` is given, the smallest value in that column comes first instead; ``published`` and ``keep`` then
-    concern quasi-identifiers alone, so that no sensitive value is looked at. The key is stored in a relation, never in
-    the text of a statement.
+    The records of a person are chosen in this order: records that an earlier release holds; then those with the
+    smallest hashes under the key of the choice. Records that are left out because of NULL come after all others. If
+    ``source.order`` is given, the smallest value in that column decides in place of the hash. ``published`` and
+    ``keep`` then concern quasi-identifiers alone, so that no sensitive value is looked at. The key is stored in a
+    table, never in the text of a statement.
 
     Args:
-        db: The engine that holds the records.
-        source: The source.
-        records: The relation of all records.
-        published: How the published columns are read, with their types.
-        keep: The condition for records that the NULL policy keeps.
+        db: The session that holds the records.
+        source: The section ``[source]``.
+        records: The table of all records.
+        published: The published columns as (SQL expression, type).
+        keep: The SQL condition for records that are not left out because of NULL.
         choice: How records are chosen.
 
     Raises:
@@ -686,7 +745,14 @@ def reduce_persons(
 
 
 def name_people(db: Warehouse, source: Source, reading: Reading, relations: Mapping[str, exp.Table]) -> None:
-    """Make a view for each relation of records, which adds the person of each record (``sql/core/people.sql``)."""
+    """Make a view for each table of records, which adds the person of each record (``sql/core/people.sql``).
+
+    Args:
+        db: The session that holds the records.
+        source: The section ``[source]``, which names the column of persons.
+        reading: How the columns are read.
+        relations: The tables of records, by the name of the view.
+    """
     for name, records in relations.items():
         holes: Holes = {
             "source": records,
@@ -698,11 +764,11 @@ def name_people(db: Warehouse, source: Source, reading: Reading, relations: Mapp
 
 
 def _rank_earlier(db: Warehouse, name: exp.Expr, published: Sequence[Published]) -> exp.Expr:
-    """Return the expression that ranks records by whether an earlier release held them.
+    """Return an SQL expression that ranks a record by whether an earlier release holds it.
 
-    It is 0 for a record that an earlier release held unchanged, 1 for another record with the same id, and 2 for any
-    other. Where ids identify persons, all records of a person share the id, and only the published values tell them
-    apart.
+    The rank is 0 for a record that an earlier release holds unchanged, 1 for another record with the same id, and 2 for
+    all others. Where ids identify persons, all records of a person share the id, and only the published values tell
+    them apart.
     """
     trace = db.digest([comparable_text(value.copy(), kind) for value, kind in published])
     chosen = exp.alias_(temp_table("chosen"), "e", table=True)

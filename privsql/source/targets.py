@@ -1,4 +1,4 @@
-"""Say where releases lie: in files, folders, or schemas of databases."""
+"""Name the places where releases lie: files, folders, or schemas of databases."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from privsql.source.places import Source
 
 # Targets --------------------------------------------------------------------------------------------------------------
-# A file, a folder, or a schema of a database that holds other things as well.
+# A file, a folder, or a schema of a database that may hold other tables as well.
 
-MARK = "::"  # between a database file and a schema
-MEMORY = "memory"  # the name of a database that is no file
-ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # with one slash too, as a path has it
+MARK = "::"  # stands between a database file and a schema
+MEMORY = "memory"  # the name of a database in memory
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # one slash is enough, since ``Path`` drops the second
 TABLE_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 PLACES = (
     "a release is a file (NAME.duckdb), a folder (release.format = 'parquet'; of Spark also at file:, hdfs: or s3a:), "
@@ -36,9 +36,9 @@ PLACES = (
 )
 SERVER = re.compile(r"postgres(ql)?:/+")
 FOLDER = re.compile(r"(file|hdfs|s3a):/", re.IGNORECASE)
-COLLAPSED = re.compile(r"(postgres(?:ql)?):/(?!/)")  # an address that was a path once
-PUBLIC_PARTS = ("dbname", "host", "port", "user")  # of an address, behind its question mark
-TAKEN = ("main", "temp", "pg_catalog", "information_schema")  # schemas that are every database's own
+COLLAPSED = re.compile(r"(postgres(?:ql)?):/(?!/)")  # an address that lost a slash as a ``Path``
+PUBLIC_PARTS = ("dbname", "host", "port", "user")  # parameters of an address that are no secrets
+TAKEN = ("main", "temp", "pg_catalog", "information_schema")  # schemas that every database has
 
 
 def _require_schema_name(name: str) -> str:
@@ -54,9 +54,9 @@ SchemaName = Annotated[str, AfterValidator(_require_schema_name)]
 
 @dataclass(frozen=True)
 class Address:
-    """The address of a Postgres database, or of a folder that a file system of Spark's reaches.
+    """The address of a Postgres database, or of a folder in a file system that Spark reaches.
 
-    ``label`` names the place; only ``secret`` has the password.
+    ``label`` names the place in messages; only ``secret`` holds the password.
     """
 
     label: str
@@ -65,7 +65,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address | None:
-        """Return the address that a text is; None for a text that is no address.
+        """Return the address that a text states; None if the text is a path.
 
         Raises:
             UsageError: The address is incomplete or malformed.
@@ -92,11 +92,11 @@ class Address:
         return self.label
 
     def make_target(self, schema: str | None, session: object | None) -> Target:
-        """Return the target at this address, without connecting: the schema of the database, or the folder.
+        """Return the place of a release at this address, without connecting: a schema of the database, or the folder.
 
         Args:
             schema: The schema; ignored for a folder.
-            session: A session of Spark; None for one of this machine's own.
+            session: A session of Spark that reaches the folder; None starts one on this machine when it is needed.
         """
         from privsql.engine.open import find_folder, find_server_database
 
@@ -108,16 +108,18 @@ class Address:
 
 @dataclass(frozen=True)
 class Target:
-    """A place for a release: a file, a folder, or a schema of a database."""
+    """The place of a release: a file, a folder, or a schema of a database."""
 
     file: Path
     schema: str | None = None
-    opened: ReleaseDatabase | None = field(default=None, compare=False, repr=False)  # a server's, or a caller's
-    address: Address | None = None  # of which ``file`` is no more than the name
+    # A server's database, or one that the caller has open.
+    opened: ReleaseDatabase | None = field(default=None, compare=False, repr=False)
+    address: Address | None = None  # ``file`` then only serves as a name
 
     @classmethod
     def parse(cls, path: Path) -> Target:
-        """Return the target of a path; ``FILE::SCHEMA`` is a schema of a file, unless a file has that whole name.
+        """Return the place that a path names. ``FILE::SCHEMA`` is a schema of a file, unless a file has that whole
+        name.
 
         >>> Target.parse(Path("warehouse.duckdb::released")).schema
         'released'
@@ -129,35 +131,35 @@ class Target:
 
     @property
     def path(self) -> Path:
-        """Return the path that ``parse`` reads."""
+        """Return the place as a path that ``parse`` reads."""
         if not self.is_schema:
             return self.file
         return self.file.with_name(f"{self.file.name}{MARK}{self.schema}")
 
     def resolve(self) -> Target:
-        """Return the target with an absolute path, without links."""
+        """Return the same place with an absolute path, in which links are followed."""
         return self if self.has_no_file else replace(self, file=self.file.resolve())
 
     @property
     def has_no_file(self) -> bool:
-        """Return whether the target is a schema of a server, or of a database in memory."""
+        """Return whether the place is a schema on a server, or in a database in memory."""
         return self.opened is not None and self.opened.file is None
 
     @property
     def sink(self) -> Sink:
-        """Return the database that the schema belongs to."""
+        """Return the database whose schema is the place."""
         from privsql.engine.open import FileSink
 
         return self.opened or FileSink(self.file)
 
     @property
     def is_schema(self) -> bool:
-        """Return whether the target is a schema of a database; a folder at an address is not."""
+        """Return whether the place is a schema of a database; a folder at an address is not one."""
         return self.schema is not None and not (self.address is not None and self.address.is_folder)
 
     @property
     def catalog(self) -> CountingDatabase | None:
-        """Return the database of the schema if its engine can count releases without copying them; None otherwise."""
+        """Return the database of the schema, if its engine can query releases without copying them; None otherwise."""
         return cast("CountingDatabase", self.opened) if self.opened is not None and self.opened.counts else None
 
     def __str__(self) -> str:
@@ -169,7 +171,7 @@ class Target:
 
 
 def as_target(release: PathLike, connection: object | None = None) -> Target:
-    """Return the target of a release that a caller names.
+    """Return the place of a release that a caller names.
 
     Args:
         release: A path, an open release, or ``ADDRESS::SCHEMA`` for a schema of a server.
@@ -183,12 +185,14 @@ def as_target(release: PathLike, connection: object | None = None) -> Target:
         return release
     target = getattr(release, "target", None)
     if isinstance(target, Target):
-        return target if target.opened is None else replace(target, opened=target.opened.renew())  # as it is now
+        # An open database is read again, as it is now.
+        return target if target.opened is None else replace(target, opened=target.opened.renew())
     text = _text_of(release)
     place, mark, schema = text.rpartition(MARK) if SERVER.match(text) else (text, "", "")
     address = Address.parse(place or text)
     if address is not None:
-        if not address.is_folder and (not mark or set("/@]") & set(schema)):  # what such a part is of an address
+        # These characters belong to an address, not to a schema.
+        if not address.is_folder and (not mark or set("/@]") & set(schema)):
             raise UsageError("release: write the schema behind the address: postgresql://HOST/DATABASE::SCHEMA")
         return address.make_target(schema, connection)
     if connection is None:
@@ -203,7 +207,7 @@ def as_target(release: PathLike, connection: object | None = None) -> Target:
 
 
 def _text_of(place: object) -> str:
-    """Return the text of a path; an empty text for any other value."""
+    """Return the text of a path; empty for any other value."""
     text = os.fspath(place) if isinstance(place, str | os.PathLike) else ""
     return text if isinstance(text, str) else ""
 
@@ -211,16 +215,27 @@ def _text_of(place: object) -> str:
 def as_targets(
     releases: Iterable[PathLike] | PathLike | None, what: str, connection: object | None = None
 ) -> list[Target]:
-    """Return the targets of several releases, as ``as_target`` does; a single release may stand alone."""
+    """Return the places of several releases, as ``as_target`` does; None means no release.
+
+    Args:
+        releases: The releases, or a single one.
+        what: The name of the argument, for messages.
+        connection: An open connection, as for ``as_target``.
+    """
     as_paths(releases, what)
     several = (releases,) if isinstance(releases, str | os.PathLike) else releases or ()
     return [as_target(one, connection) for one in several]
 
 
 def open_database(connection: object, file: Path | None = None) -> ReleaseDatabase | None:
-    """Return the current database of a connection, or the database ``file`` if the connection has it open.
+    """Return a database that a connection has open.
 
-    The result is None if the connection does not have ``file`` open.
+    Args:
+        connection: The connection.
+        file: The file of the database; None for the connection's current database.
+
+    Returns:
+        The database; None if the connection does not have ``file`` open.
     """
     from privsql.engine.open import find_open_database
 
@@ -228,22 +243,30 @@ def open_database(connection: object, file: Path | None = None) -> ReleaseDataba
 
 
 def target_in(opened: ReleaseDatabase, schema: str) -> Target:
-    """Return the target for a schema of a database that a caller has open."""
+    """Return the place of a release that is a schema of a database that the caller has open."""
     return Target(opened.file or Path(opened.label), schema, opened)
 
 
 def refuse_address(place: object, what: str) -> None:
-    """Raise ``UsageError`` for an address, because it would be taken for a file name and may hold a password."""
+    """Refuse an address where only a path is possible; taken for a file name, its password would become visible.
+
+    Args:
+        place: What the caller gives.
+        what: The name of the argument, for the message.
+
+    Raises:
+        UsageError: ``place`` is an address.
+    """
     text = _text_of(place)
     if ADDRESS.match(text):
         raise UsageError(f"{what}: privsql can't keep a release at {text.partition(':')[0]}://; {PLACES}")
 
 
 def require_file_name(place: Any) -> Any:
-    """Return the place to write a release to; an address becomes an ``Address``.
+    """Return the place to write a release to: a path, or an ``Address`` if it is one.
 
     Raises:
-        UsageError: The place is another kind of address, or is written as a table.
+        UsageError: The place is an address of another kind, or looks like the dotted name of a table.
     """
     text = _text_of(place)
     address = Address.parse(text)
@@ -259,13 +282,13 @@ def require_file_name(place: Any) -> Any:
 
 
 # Overlaps -------------------------------------------------------------------------------------------------------------
-# Whether a release would be written over its source.
+# Test whether a release would overwrite its source.
 
 
 def overlaps_source(source: Source, target: Target) -> bool:
     """Return whether a release would lie among the files of its source, or replace one of them."""
     if source.external_relation is not None or source.frame is not None or target.schema is not None:
-        return False  # a schema replaces nothing but a release, whatever else its file holds
+        return False  # a schema replaces nothing else in its file
     place = os.path.realpath(target.file)
     if source.database is not None:
         return os.path.realpath(source.database) == place
@@ -280,13 +303,13 @@ def _is_within(place: str, folder: str) -> bool:
 
 
 def _list_places(names: Sequence[str]) -> set[str]:
-    """Return the absolute places of files on this machine; a folder counts as one place."""
+    """Return the absolute paths of files on this machine; a folder counts as one path."""
     places: set[str] = set()
     for name in names:
         if not files.url_scheme(name):
             try:
                 met = [Path(name)] if Path(name).is_dir() else files.find_files([name])
-            except EngineError:  # said where it is read
+            except EngineError:  # the error is raised when the source is read
                 met = [Path(name)]
             places.update(map(os.path.realpath, met))
     return places

@@ -1,9 +1,9 @@
-"""Find what a CSV file would lose, or hide, as its columns are read: zeros in front, days, and numbers that are texts.
+"""Find columns of CSV files that are read wrongly: codes that lose leading zeros, dates, and numbers read as texts.
 
 DuckDB guesses the types of columns from the first lines of a file. A code such as 007 that comes later becomes 7, a
-date such as 03/04/2020 may be read either way, and one text among numbers turns all of them into texts. Nothing is said
-of columns whose types the specification states. A private release reads texts by stated types alone, so what its
-records hold is not looked at.
+date such as 03/04/2020 may be read either way, and one text among numbers turns all of them into texts. Columns whose
+types the specification states are not examined. A release that spends a budget reads texts by stated types alone, so
+its records are not examined either.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from privsql.engine.database import TextWarehouse, Warehouse
     from privsql.source.places import Source
 
-SAMPLE = 20_480  # lines from which DuckDB guesses types
-FEWEST = 20  # lines of which one alone is no number
-LOOKED_AT = 1_000  # values of a column of texts that are looked at before all of them are
+SAMPLE = 20_480  # the lines from which DuckDB guesses types
+FEWEST = 20  # fewest lines for advice on a single one that is no number
+LOOKED_AT = 1_000  # values of a text column that are examined first
 MARKERS = (
     "#N/A", "#NA", "N/A", "n/a", "NA", "na", "none", "None", "NONE", ".", "..", "-", "--", "?", "NULL", "null", "NaN",
     "nan", "nil", "missing",
 )  # fmt: skip
-CODE = r"\s*([+]\s*[0-9]|-?0[0-9]).*"  # of a number: a sign, or a zero before other digits, which a number loses
+CODE = r"\s*([+]\s*[0-9]|-?0[0-9]).*"  # a leading plus sign or zero, which a number loses
 PLAIN = r"\s*[+-]?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?\s*"
-FORMS = {  # of numbers that are no plain ones, by the options that read them; DuckDB and Python know these patterns
+FORMS = {  # patterns of formatted numbers (for DuckDB and Python), by the options that read them
     (("thousands", ","),): r"\s*[+-]?[0-9]{1,3}(,[0-9]{3})+([.][0-9]+)?\s*",
     (("decimal_separator", ","),): r"\s*[+-]?[0-9]+,[0-9]+\s*",
     (("decimal_separator", ","), ("thousands", ".")): r"\s*[+-]?[0-9]{1,3}([.][0-9]{3})+(,[0-9]+)?\s*",
@@ -46,13 +46,13 @@ DAY_MONTH = re.compile(r"\s*([0-9]{1,2})([/.-])([0-9]{1,2})[/.-]([0-9]{4}|[0-9]{
 
 @dataclass(frozen=True)
 class Misreading:
-    """A column of a CSV file that the reader has probably misunderstood, such as codes that were read as numbers.
+    """A column of a CSV file that is probably not read as it is meant, such as codes that are read as numbers.
 
     Attributes:
         column: The column.
         why: What is wrong with it.
         options: The keys of ``source.options`` with which it is read as meant; empty if no option does that.
-        otherwise: What else can be done, and in which case.
+        otherwise: What else the publisher can do, and in which case.
         surely: Whether nearly everybody would choose these options, so that ``init`` proposes them.
     """
 
@@ -68,7 +68,7 @@ class Misreading:
 
 
 def write_options(options: dict[str, Any]) -> str:
-    """Return options as TOML, in one line.
+    """Return the options of a CSV file as TOML, in one line.
 
     >>> write_options({"nullstr": ["", "none"], "types": {"zip code": "VARCHAR"}})
     '{ nullstr = ["", "none"], types = { "zip code" = "VARCHAR" } }'
@@ -90,16 +90,16 @@ def _write_key(key: str) -> str:
 
 
 def refuse_misread(db: Warehouse, source: Source, names: Iterable[str | None]) -> None:
-    """Raise ``UsageError`` if one of these columns of a CSV file has probably been misunderstood by the reader."""
+    """Raise ``UsageError`` if one of the columns ``names`` of a CSV file is probably not read as it is meant."""
     for one in find_misread(db, source, [name for name in names if name is not None])[:1]:
         raise UsageError(str(one))
 
 
 def find_misread(db: Warehouse, source: Source, names: Collection[str] | None) -> list[Misreading]:
-    """Return the columns of a mounted CSV file that the reader has probably misunderstood.
+    """Return the columns of a mounted CSV file that are probably not read as they are meant.
 
     Args:
-        db: The engine in which the source is mounted.
+        db: The session in which the source is mounted.
         source: The source.
         names: The columns that matter, of the file or of the query over it; None for all.
     """
@@ -127,7 +127,7 @@ def find_misread(db: Warehouse, source: Source, names: Collection[str] | None) -
 
 
 def _passes_on(query: str, name: str) -> bool:
-    """Return whether a query selects a column of the file unchanged, and not inside an expression."""
+    """Return whether a query returns the column ``name`` of the file unchanged, and not as part of an expression."""
     tree: exp.Expr = exp.maybe_parse(query, dialect=DIALECT)
     for item in tree.selects if isinstance(tree, exp.Query) else ():
         star = item.this if isinstance(item, exp.Column) else item
@@ -140,7 +140,7 @@ def _passes_on(query: str, name: str) -> bool:
 
 
 class _Texts:
-    """The values of a CSV file as texts; the file is read when they are first needed."""
+    """The values of a CSV file as texts; the file is only read once they are needed."""
 
     def __init__(self, db: TextWarehouse, source: Source) -> None:
         self.db, self._source, self._mounted = db, source, False
@@ -153,7 +153,7 @@ class _Texts:
         return table("as_texts", "temp")
 
     def list_values(self, name: str, most: int | None = None) -> list[str]:
-        """Return the different texts of a column, without NULL; at most ``most`` of them."""
+        """Return the different texts of a column without NULL, or the first ``most`` of them."""
         value = column(name)
         query = exp.select(value).distinct().from_(self.table).where(exp.not_(is_null(value.copy())))
         return [str(text) for (text,) in self.db.rows(query if most is None else query.limit(most))]
@@ -168,7 +168,7 @@ def _matches(value: exp.Expr, pattern: str) -> exp.Expr:
 
 
 def _find_codes(texts: _Texts, fields: Iterable[Field]) -> list[Misreading]:
-    """Return the columns of numbers of which some are written like codes, with a plus sign or a leading zero."""
+    """Return the columns read as numbers that seem to hold codes: some have a plus sign or a leading zero."""
     fields = list(fields)
     counts = [exp.CountIf(this=_matches(column(one.name), CODE)) for one in fields]
     row = texts.db.rows(exp.select(*counts).from_(texts.table))[0]
@@ -185,7 +185,7 @@ def _find_codes(texts: _Texts, fields: Iterable[Field]) -> list[Misreading]:
 
 
 def read_day_month(values: Iterable[str]) -> tuple[str, bool] | None:
-    """Return the format of dates such as 31.12.2020, and whether a second format fits as well.
+    """Return the format of dates such as 31.12.2020, and whether month and day could also be swapped.
 
     The result is None for dates that are written in another way.
 
@@ -203,7 +203,7 @@ def read_day_month(values: Iterable[str]) -> tuple[str, bool] | None:
 
 
 def _find_dates(texts: _Texts, fields: Iterable[Field]) -> list[Misreading]:
-    """Return the columns of dates whose day and month can't be told apart, or that do not have the assumed format."""
+    """Return the columns of dates that may be read wrongly: day and month could be swapped, or the format differs."""
     found = []
     for one in fields:
         if read_day_month(texts.list_values(one.name, LOOKED_AT)) is None:
@@ -219,7 +219,10 @@ def _find_dates(texts: _Texts, fields: Iterable[Field]) -> list[Misreading]:
 
 
 def find_date_format(db: Warehouse, source: Source) -> str | None:
-    """Return the format of the dates of a mounted CSV file, such as %d.%m.%Y; None for no dates or several formats."""
+    """Return the format of the dates in a mounted CSV file, such as %d.%m.%Y.
+
+    The result is None if the file has no dates or several formats.
+    """
     if source.kind != "csv" or (source.options is not None and source.options.dateformat):
         return None
     fields = [one for one in db.list_fields(table("source", "temp")) if one.type == "DATE"]
@@ -232,7 +235,14 @@ def find_date_format(db: Warehouse, source: Source) -> str | None:
 
 
 def _find_numbers(db: Warehouse, file: exp.Table, fields: Iterable[Field], options: dict[str, Any]) -> list[Misreading]:
-    """Return the columns of texts that are numbers once their format, or marks of missing values, are stated."""
+    """Return the columns of texts that are numbers once their format, or marks for missing values, are stated.
+
+    Args:
+        db: The session.
+        file: The table with the file's values as texts.
+        fields: The columns to examine.
+        options: The options with which the file is read.
+    """
     fields = list(fields)
     if not fields:
         return []
@@ -250,7 +260,16 @@ def _find_numbers(db: Warehouse, file: exp.Table, fields: Iterable[Field], optio
 def _read_numbers(
     db: Warehouse, file: exp.Table, one: Field, anyhow: str, options: dict[str, Any], others: Iterable[Field]
 ) -> list[Misreading]:
-    """Return how a column of texts can be read as numbers; an empty list if it holds other texts, or codes."""
+    """Return the options with which a column of texts is read as numbers; empty if it holds other texts, or codes.
+
+    Args:
+        db: The session.
+        file: The table with the file's values as texts.
+        one: The column.
+        anyhow: A regular expression for numbers in any known format.
+        options: The options with which the file is read.
+        others: The other columns of texts.
+    """
     value = column(one.name)
     rows = exp.select(value).distinct().from_(file).where(exp.not_(_matches(value.copy(), anyhow)))
     odd = [str(row[0]) for row in db.rows(rows.limit(len(MARKERS) + 1))]
@@ -267,13 +286,14 @@ def _read_numbers(
     otherwise = ""
     if plain < every:
         fitting = [how for how, number in zip(FORMS, forms, strict=True) if number and plain + number >= every]
-        if not fitting and forms[1] and forms[2]:  # 1.234 beside 5,6
+        if not fitting and forms[1] and forms[2]:  # some numbers are like 1.234 and some like 5,6
             fitting = [tuple(FORMS)[2]]
         if not fitting:
             return []
         needed = dict(fitting[0])
         whole = "decimal_separator" not in needed and no_points >= every
-        needed["types"] = {one.name: "BIGINT" if whole else "DOUBLE"}  # the guess of types knows no thousands
+        # DuckDB's guess of types does not know thousands separators.
+        needed["types"] = {one.name: "BIGINT" if whole else "DOUBLE"}
         if len(fitting) > 1:
             otherwise = " and ".join(f'{key} = "{text}"' for key, text in fitting[1]) + " in place of it"
     why = []
@@ -297,7 +317,7 @@ def _read_numbers(
 
 
 def _cast_in_query(name: str, *, filled: bool = False) -> str:
-    """Return a publisher's query over a file in which a column holds numbers, and NULL for any other text.
+    """Return a query for ``source.query`` that reads a column as numbers; any other text becomes NULL.
 
     If ``filled`` is true, the query leaves out the rows whose text is no number.
     """
@@ -307,7 +327,14 @@ def _cast_in_query(name: str, *, filled: bool = False) -> str:
 
 
 def _read_strange_line(db: Warehouse, file: exp.Table, one: Field, text: str) -> list[Misreading]:
-    """Return how to leave out the one line of a file, such as a total, whose value is not a number."""
+    """Return the advice to leave out the only line whose value is no number, such as a total.
+
+    Args:
+        db: The session.
+        file: The table with the file's values as texts.
+        one: The column.
+        text: The value of that line.
+    """
     value = column(one.name)
     lines = exp.CountIf(this=exp.EQ(this=value, expression=exp.Literal.string(text)))
     codes = exp.CountIf(this=_matches(value.copy(), CODE))
@@ -321,7 +348,7 @@ def _read_strange_line(db: Warehouse, file: exp.Table, one: Field, text: str) ->
 
 
 def _find_elsewhere(db: Warehouse, file: exp.Table, marks: Iterable[str], others: Iterable[Field]) -> str:
-    """Return another column of texts in which one of these marks is a value; an empty text if there is none."""
+    """Return another text column in which one of these marks for a missing value is a real value; empty if none is."""
     texts = [exp.Literal.string(mark) for mark in marks]
     for other in others:
         value = column(other.name)

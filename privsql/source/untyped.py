@@ -1,8 +1,8 @@
-"""Read a table in Python value by value, so that no value decides how others are read.
+"""Read a Python table value by value, so that no value decides how others are read.
 
-Private releases need this. A column of pandas without a type of its own (object, category) is treated as text, as in a
-text file. Each value is then cast by itself to the type that the specification determines. Bytes, and objects without a
-text, become NULL.
+Releases that spend a privacy budget need this. A column of pandas without a single type (object, category) is treated
+as text, as in a text file. Each value is then cast by itself to the type that the specification determines. Bytes, and
+objects that have no text, become NULL.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ import pyarrow as pa
 
 
 def read_untyped(values: Any, *, as_lists: bool) -> pa.Array:
-    """Return a column without a type, of pandas or Arrow, as texts; with ``as_lists`` each value is a list of texts."""
+    """Return a column without a single type as texts.
+
+    Args:
+        values: The column, of pandas or Arrow.
+        as_lists: Whether each value is a list of texts.
+    """
     if isinstance(values, pa.ChunkedArray):
         return values.cast(pa.string())
     import pandas as pd
@@ -30,7 +35,7 @@ def read_untyped(values: Any, *, as_lists: bool) -> pa.Array:
 
 
 def read_decimals(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    """Return texts as numbers of a type; a text that the type can't hold becomes NULL."""
+    """Return texts as numbers of an Arrow type; a text that the type can't hold becomes NULL."""
 
     def read(text: str | None) -> Any:
         with suppress(pa.ArrowInvalid):
@@ -41,7 +46,7 @@ def read_decimals(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
 
 
 def _read_list(value: Any) -> list[str | None] | None:
-    """Return the items of a list as texts; None for any other value."""
+    """Return the items of a list as texts; None for a value that is no list."""
     import pandas as pd
 
     items = value.tolist() if hasattr(value, "tolist") else value
@@ -51,12 +56,12 @@ def _read_list(value: Any) -> list[str | None] | None:
 
 
 def _as_text(value: Any) -> str | None:
-    """Return a value as a file of texts has it."""
+    """Return a value as the text that it would have in a text file; None if it has none there."""
     if isinstance(value, bytes | bytearray | memoryview):
         return None
     try:
         text = str(value)
-    except Exception:  # a number of more digits than Python prints, or whatever a stranger's object raises
+    except Exception:  # a number may be too long to print, and any object may raise an error
         return None
     text = text.lower() if type(value).__name__ in ("bool", "bool_") else text
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")

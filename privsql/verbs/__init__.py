@@ -1,1 +1,1 @@
-"""Provide the verbs of the command line and of Python, one function each."""
+"""The verbs of the command line and of Python: a module for each."""

@@ -1,4 +1,4 @@
-"""Provide ``plan --algorithms`` and ``plan --curve``: compare what other algorithms and thresholds would give."""
+"""Compare what other algorithms and thresholds would give: ``plan --algorithms`` and ``plan --curve``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def algorithms(spec: SpecLike, **how: Unpack[Planning]) -> Alternatives:
-    """Compare what the algorithms of a mechanism cost and disclose. No ledger is read, and nothing is written.
+    """Predict for each algorithm of a mechanism the loss and what attackers could learn. Nothing is written.
 
     Args:
         spec: The specification or source, as for ``publish``.
@@ -30,10 +30,10 @@ def algorithms(spec: SpecLike, **how: Unpack[Planning]) -> Alternatives:
 
 
 def curve(spec: SpecLike, **how: Unpack[Planning]) -> Curve:
-    """Compare the stated threshold with multiples of it.
+    """Predict what the stated threshold and multiples of it would give.
 
-    For each threshold the result states the promise, the predicted belief of an attacker who learns from the release,
-    and the predicted error of counts.
+    For each threshold the result has the promise, the belief of an attacker who learns from the release, and the error
+    of counts.
 
     Args:
         spec: The specification or source, as for ``publish``.

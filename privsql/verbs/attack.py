@@ -1,4 +1,4 @@
-"""Measure what adversaries learn from a release, or from two noisy counts, and summarize the release."""
+"""Measure what adversaries learn from a release or from two noisy counts, and summarize a release."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Attacked(Outcome):
-    """Hold the findings of all adversaries against a release.
+    """What all adversaries have learnt from a release.
 
     Attributes:
         findings: One finding per adversary.
-        source: Whether beliefs were compared with the truth in the source.
+        source: Whether the adversaries' beliefs were compared with the truth in the source.
         seconds: How long the attack took.
-        summary: The summary of the release (``summarize``); None unless it was asked for.
+        summary: The summary of the release (``summarize``); None unless the caller asked for it.
     """
 
     findings: list[Finding]
@@ -68,7 +68,7 @@ class Attacked(Outcome):
 
     @property
     def measured(self) -> list[Finding]:
-        """Return the findings of the adversaries that had something to attack."""
+        """Return the findings of the adversaries that could attack this release."""
         return [one for one in self.findings if one.applies and one.attacked]
 
     @property
@@ -78,12 +78,12 @@ class Attacked(Outcome):
 
     @property
     def ok(self) -> bool:
-        """Return whether something was measured, and no promise is broken."""
+        """Return whether some adversary was measured and none of them breaks a promise."""
         return bool(self.measured) and not any(one.exceeded for one in self.findings)
 
     @property
     def verdict(self) -> str:
-        """Return the outcome in words; "every promise holds" only if every promise was measured."""
+        """Return the outcome in words; it is "every promise holds" only if every promise was measured."""
         if not self.measured:
             return "NOTHING WAS MEASURED: no adversary of this mechanism had anything to attack"
         broken = [one for one in self.promised if one.exceeded]
@@ -101,7 +101,7 @@ class Attacked(Outcome):
         return 0 if self.ok else 1 if self.measured else 3
 
     def plot(self) -> Any:
-        """Return an altair chart of how certain each adversary's best guess is, also by the number of known records."""
+        """Return an altair chart of how sure each adversary is of its best guess, and by how many records it knows."""
         return plot.draw_picture(plot.draw_attacks, self)
 
     @property
@@ -110,7 +110,7 @@ class Attacked(Outcome):
         return self.verdict
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield the summary, if there is one, and a table of the adversaries with their promises."""
+        """Yield what people see: the summary, if there is one, and a table of the adversaries with their promises."""
         if self.summary is not None:
             yield from self.summary.show()
         yield tabulate_findings(self.findings, known=self.source)
@@ -118,7 +118,7 @@ class Attacked(Outcome):
         yield self.verdict
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object of ``--json``."""
+        """Return the outcome as the object that ``--json`` prints."""
         rows = [one.as_json() for one in self.findings]
         head = {"ok": self.ok, "source": self.source, "measured": len(self.measured), "verdict": self.verdict}
         summary = {} if self.summary is None else {"summary": self.summary.as_json()}
@@ -133,11 +133,11 @@ the adversary gets; not applicable: a release of this kind has nothing that it c
 
 
 def tabulate_findings(findings: Sequence[Finding], *, known: bool) -> Table:
-    """Return a table with a row for each adversary.
+    """Return a table for people, with a row for each adversary.
 
     Args:
         findings: The findings.
-        known: Whether the source told how often guesses are right; the table then has a column for it.
+        known: Whether the source showed how often guesses are right; the table then has a column for it.
     """
     figures = ("attacked", "mean", "highest", "above bound", "gain", *(("right",) if known else ()))
     rows = [
@@ -201,13 +201,14 @@ def attack(
         release: The release; None with ``differential``.
         source: The source, as for ``verify``. With it, the beliefs of adversaries are compared with the truth.
         against: Other releases of the same people.
-        seed: Decides which records a corrupting adversary knows; by default 1. With ``differential`` a seed makes the
-            simulation repeatable, with Laplace noise in doubles. Without a seed the noise is OpenDP's and drawn afresh.
+        seed: Repeats the random choice of records that some adversaries know beforehand; by default 1. With
+            ``differential``, a seed makes the simulation repeatable, with Laplace noise in doubles. Without a seed the
+            noise is OpenDP's and drawn afresh.
         within: How close a guess of a number or date must be to count as right.
         key_file: The file with the key of the release, as for ``verify``.
-        differential: A pair (condition, sensitive) of SQL conditions. The first is about quasi-identifiers, the second
-            about the sensitive column. The records that meet the first, and those that meet both, are counted in
-            ``source``, which must be a specification. Both counts are answered with differential privacy.
+        differential: A pair of SQL conditions, the first on quasi-identifiers and the second on the sensitive column.
+            Two counts of records in ``source`` are attacked: of those that meet the first condition, and of those that
+            meet both. The counts have differentially private noise, and ``source`` must be a specification.
         epsilon: The budget of each of the two counts; by default 0.1.
         draws: How often the two counts are drawn; by default 20,000.
         **how: How the engine runs (``RunKeywords``).
@@ -256,10 +257,10 @@ def attack(
 
 
 def _combine_releases(targets: tuple[Target, Target]) -> list[Finding]:
-    """Run the adversaries that both releases' mechanisms name for a joint attack.
+    """Run the attacks on two releases together that both of their mechanisms name.
 
     Raises:
-        UsageError: The mechanisms have no such adversary in common.
+        UsageError: The mechanisms have no such attack in common.
     """
     with open_releases(targets) as (db, releases), explain_failures(*targets):
         manifests = [one.manifest for one in releases]
@@ -275,18 +276,18 @@ def _combine_releases(targets: tuple[Target, Target]) -> list[Finding]:
 # Typical questions ----------------------------------------------------------------------------------------------------
 # Typical questions about a release, as syntax trees, and an example that shows how to query it.
 
-COLUMNS, LOOKED = 3, 20  # by which is grouped; of the release's columns, that are looked at for them
-FEW = 60  # different values of such a column at most
-MOST_ANSWER_ROWS = 3_000  # of an answer at most
-SETS, RANKED = 40, 800  # that are asked for, out of the most frequent ones
+COLUMNS, LOOKED = 3, 20  # most columns to group by, and most columns to examine for that
+FEW = 60  # most values of a column to group by
+MOST_ANSWER_ROWS = 3_000  # most rows of an answer
+SETS, RANKED = 40, 800  # number of sets to ask for, among so many of the most frequent ones
 QUARTERS = (0.25, 0.5, 0.75)
 Rows = list[tuple[Any, ...]]
 
 
 def list_questions(release: Release) -> Iterator[exp.Select]:
-    """Yield typical questions: how many records have each sensitive value, by one column and by two columns.
+    """Yield typical queries: how many records have each sensitive value, by one column and by two columns.
 
-    Questions that the release can't answer are left out.
+    Queries that the release can't answer are left out.
     """
     shape = release.mechanism.shape
     if isinstance(shape, ItemSetShape):
@@ -305,10 +306,9 @@ def list_questions(release: Release) -> Iterator[exp.Select]:
 
 
 def _group_values(release: Release, shape: TableShape | CategoricalShape[Any]) -> list[exp.Expr]:
-    """Return the expressions by which typical questions group the sensitive column.
+    """Return the SQL expressions by which typical queries group the sensitive columns.
 
-    These are the sensitive columns themselves, or for numbers a CASE with about a quarter of the records in each
-    branch.
+    These are the columns themselves. For numbers it is one CASE that has about a quarter of the records in each branch.
     """
     fields = release.manifest.roles.sensitive
     if not (isinstance(shape, TableShape) and shape.numeric):
@@ -323,12 +323,12 @@ def _group_values(release: Release, shape: TableShape | CategoricalShape[Any]) -
 
 
 def find_quantiles(release: Release, field: Field, shares: Sequence[float] = QUARTERS) -> list[Any]:
-    """Return values of a numeric column that divide the records.
+    """Return quantiles of a numeric column, as the release estimates them.
 
     Args:
         release: The release.
         field: The column.
-        shares: For each value, about which share of the records shall lie below it.
+        shares: For each quantile, about which share of the records shall lie below it, in ascending order.
     """
     every = ask_release(release, build_count_query(release, [column(field.name)]))
     rows = sorted((row for row in every if None not in row[:2]), key=lambda row: row[0])
@@ -342,7 +342,7 @@ def find_quantiles(release: Release, field: Field, shares: Sequence[float] = QUA
 
 
 def _list_few_valued(release: Release, names: Sequence[str]) -> list[str]:
-    """Return the columns that have between two and ``FEW`` values; those with fewest values come first."""
+    """Return those columns among ``names`` that have between two and ``FEW`` values, fewest first."""
     counts = []
     for name in names:
         with suppress(UsageError):
@@ -353,9 +353,9 @@ def _list_few_valued(release: Release, names: Sequence[str]) -> list[str]:
 
 
 def _list_set_questions(release: Release) -> Iterator[exp.Select]:
-    """Yield questions on how many records hold sets of items.
+    """Yield queries that count the records which hold certain sets of items.
 
-    They start with the most frequent items and go on to rarer ones in growing steps.
+    They begin with the most frequent set and go on to rarer ones, in growing steps.
     """
     field = release.manifest.roles.sensitive[0]
     frequent = release.answers.list_frequent(RANKED, release.answers.estimators[0])
@@ -365,13 +365,19 @@ def _list_set_questions(release: Release) -> Iterator[exp.Select]:
 
 
 def items_condition(field: Field, items: Sequence[str]) -> exp.Expr:
-    """Return the SQL condition that a list of items holds all of these items, which are given as texts."""
+    """Return the SQL condition that a list column holds all of these items, which are given as texts."""
     listed = exp.Array(expressions=[as_literal(item, field, field.type.removesuffix("[]")) for item in items])
     return exp.Anonymous(this="list_has_all", expressions=[column(field.name), listed])
 
 
 def build_count_query(release: Release, groups: Sequence[exp.Expr], condition: exp.Expr | None = None) -> exp.Select:
-    """Return a query that selects the groups and COUNT(*) AS n from the release."""
+    """Return a query that counts the records of each group as column ``n``.
+
+    Args:
+        release: The release.
+        groups: The SQL expressions to group by.
+        condition: Which records count; None for all.
+    """
     number = alias_as(exp.Count(this=exp.Star()), "n")
     query = exp.select(*(one.copy() for one in groups), number).from_(table(release.manifest.name))
     query = query if condition is None else query.where(condition)
@@ -379,12 +385,12 @@ def build_count_query(release: Release, groups: Sequence[exp.Expr], condition: e
 
 
 def ask_release(release: Release, query: exp.Select, estimator: str = BEST) -> Rows:
-    """Return the rows of an answer, each as (groups.., estimate, standard error, low, high)."""
+    """Return the release's answer to a query, as rows of (groups.., estimate, standard error, low, high)."""
     return release.query(query.sql(DIALECT), estimator=estimator).rows
 
 
 def as_literal(value: object, field: Field, kind: str | None = None) -> exp.Expr:
-    """Return a value as an SQL constant of the column's type; ``kind`` replaces that type."""
+    """Return a value as an SQL constant of the column's type, or of type ``kind`` if that is given."""
     sql_type = kind or field.type
     if sql_type == "VARCHAR":
         return exp.Literal.string(str(value))
@@ -398,20 +404,20 @@ def as_literal(value: object, field: Field, kind: str | None = None) -> exp.Expr
 # Expected accuracy ----------------------------------------------------------------------------------------------------
 # The expected accuracy of a release's answers by their size, from the release alone.
 
-MEAN = math.sqrt(2 / math.pi)  # E|x| of a normal x with deviation 1
+MEAN = math.sqrt(2 / math.pi)  # the mean of |x| for a standard normal x
 TypicalAnswer = tuple[float, float | None, float, float | None]  # estimate, error, half interval, half of baseline's
 
 
 def estimate_accuracy(release: Release, report: Reporter) -> tuple[ExpectedAccuracy, ...]:
-    """Return the expected errors of typical questions by size of the answer, from the release alone.
+    """Return the expected errors of typical queries by the size of their answers, from the release alone.
 
-    An estimate with standard error s has the expected error sqrt(2/pi) s. There is no expected error where bounds are
-    certain. Answers that are exact or have no interval are left out.
+    An estimate with standard error s has the expected absolute error sqrt(2/pi) s, as its error is about normal. If
+    only certain bounds are known, there is no expected error. Answers that are exact or have no interval are left out.
     """
     report.start_step("Asking typical questions")
     answers: list[TypicalAnswer] = []
     for query in report_steps(report, asking := list(list_questions(release)), len(asking)):
-        with suppress(UsageError):  # what the release can't be asked
+        with suppress(UsageError):  # the release can't answer every query
             answers += _answer_groups(release, query)
     return tuple(
         _summarize_band(answers, low, high)
@@ -421,12 +427,12 @@ def estimate_accuracy(release: Release, report: Reporter) -> tuple[ExpectedAccur
 
 
 def _answer_groups(release: Release, query: Any) -> list[TypicalAnswer]:
-    """Answer a query for every group.
+    """Answer a query, and return how precise the answer of each group is.
 
     Returns:
-        (estimate, standard error, half width, half width of the literature's bounds) of every group. Without a standard
-            error, the half width is the distance from the estimate to the farther bound. Empty if there are too many
-            groups.
+        For each group (estimate, standard error, half the width of its interval, half the width of the bounds from the
+        literature's formula). If there is no standard error, the third figure is the distance from the estimate to the
+        farther bound. Empty if there are too many groups.
     """
     ours = ask_release(release, query)
     if len(ours) > MOST_ANSWER_ROWS:
@@ -441,7 +447,7 @@ def _answer_groups(release: Release, query: Any) -> list[TypicalAnswer]:
 
 
 def _reach(estimate: float, _: None, low: float, high: float) -> float:
-    """Return the distance from an estimate to the farther of its certain bounds."""
+    """Return the distance from an estimate to the farther of its two certain bounds."""
     return max(estimate - low, high - estimate)
 
 
@@ -466,18 +472,18 @@ def _summarize_band(answers: Sequence[TypicalAnswer], low: float, high: float) -
 
 
 # Summary --------------------------------------------------------------------------------------------------------------
-# The lines on a release (``ReleaseSummary``), with what has to be measured for them.
+# The summary of a release (``ReleaseSummary``), and the measurements that it needs.
 
 
 def summarize(
     release: PathLike, *, findings: Sequence[Finding] | None = None, **how: Unpack[RunKeywords]
 ) -> ReleaseSummary:
-    """Summarize a release: its promise, the strongest attacker, the error of a count, and more.
+    """Summarize a release for people: its promise, the strongest attacker, the error of a count, and more.
 
     Args:
         release: The release.
         findings: The findings of ``attack``. If these were compared with a source, the summary says how often the
-            attacker is right. None to measure the attacker here, from the release alone.
+            attacker is right. None to attack the release here, without a source.
         **how: How the engine runs (``RunKeywords``).
 
     Raises:
@@ -500,14 +506,16 @@ def summarize(
 
 
 def find_learning(findings: Sequence[Finding]) -> Finding | None:
-    """Return the finding of the attacker who trains on the release; None if it is not among the findings."""
+    """Return the finding of the attacker who trains a model on the release; None if ``findings`` has none."""
     return next((one for one in findings if one.adversary == LEARNING and one.applies), None)
 
 
 def list_errors(expected: Sequence[ExpectedAccuracy]) -> list[tuple[float, float, bool]]:
-    """Return (estimate, error, is_bound) of typical answers.
+    """Return the error of typical answers by their size, for a chart.
 
-    ``is_bound`` is true if the error is the largest possible one, false if it is the expected one.
+    Returns:
+        A list of (estimate, error, is_bound). ``is_bound`` says that the error is the largest possible one; otherwise
+        it is the expected one.
     """
     return [
         (one.estimate, one.half_width, True) if one.error is None else (one.estimate, one.error, False)
@@ -516,7 +524,7 @@ def list_errors(expected: Sequence[ExpectedAccuracy]) -> list[tuple[float, float
 
 
 # Differential inference -----------------------------------------------------------------------------------------------
-# ``attack --differential``: measure what two noisy counts of the source still reveal of the people in it.
+# ``attack --differential``: measure what two noisy counts still reveal about the people in the source.
 
 DRAWS = 20_000
 INFERRED = """\
@@ -528,13 +536,13 @@ table, not what holds of records like it"""
 
 @dataclass(frozen=True)
 class CountInference(Outcome):
-    """Hold the outcome of an attack by two noisy counts, x and y, from which the attacker infers the ratio y / x.
+    """The outcome of an attack on two noisy counts x and y, whose ratio y / x tells about the sensitive column.
 
     Attributes:
-        rows: The theory (Theorem 2) and a simulation, for the query itself and for queries of other sizes.
+        rows: What theory (Theorem 2) and a simulation say, for the query itself and for queries of other sizes.
         epsilon: The budget of each count.
         condition: The condition on quasi-identifiers, which x records meet.
-        sensitive: The condition on the sensitive column, which y of these meet.
+        sensitive: The condition on the sensitive column, which y of these records meet.
         draws: How often the counts were drawn.
     """
 
@@ -550,15 +558,15 @@ class CountInference(Outcome):
 
     @property
     def queried_row(self) -> Inference:
-        """Return the row of the query that was asked."""
+        """Return the row of ``rows`` about the caller's own query; the other rows are about queries of other sizes."""
         return next(row for row in self.rows if row.asked)
 
     def plot(self) -> Any:
-        """Return an altair chart of the noisy ratios by size of the query, in theory and simulated."""
+        """Return an altair chart of the noisy ratios by the size of the query, in theory and simulated."""
         return plot.draw_picture(plot.draw_inference, self)
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield a table that compares Theorem 2 with the simulation, by size of the query."""
+        """Yield what people see: a table that compares Theorem 2 with the simulation, by the size of the query."""
         theory = ("mean, theory", "simulated", "sd, theory", "simulated")
         columns = ("x", "y", "y/x", *theory, "within 0.05", "disclosed")
         rows = [
@@ -587,12 +595,12 @@ def _attack_counts(
     seed: int | None,
     how: RunKeywords,
 ) -> CountInference:
-    """Infer a ratio from two differentially private counts of the source.
+    """Attack two differentially private counts of the source by their ratio.
 
     Args:
         source: The specification of the source.
-        condition: The condition on quasi-identifiers.
-        sensitive: The condition on the sensitive column, for the second count.
+        condition: The condition on quasi-identifiers, for both counts.
+        sensitive: The condition on the sensitive column, for the second count only.
         epsilon: The budget of each count.
         draws: How often the counts are drawn.
         seed: Makes the draws repeatable; None for fresh noise.
@@ -611,7 +619,16 @@ def _attack_counts(
 
 
 def _draw_noise(scale: float, draws: int, seed: int | None) -> tuple[Floats, Floats]:
-    """Draw Laplace noise for two counts: two arrays (draws,). It is drawn afresh if ``seed`` is None."""
+    """Draw Laplace noise for two counts.
+
+    Args:
+        scale: The scale of the noise.
+        draws: How often the counts are drawn.
+        seed: Makes the noise repeatable; None draws it afresh.
+
+    Returns:
+        The noise of each count (draws,).
+    """
     if seed is None:
         return dp_random.laplace(scale, draws), dp_random.laplace(scale, draws)
     key = seed_key(seed)
@@ -620,7 +637,7 @@ def _draw_noise(scale: float, draws: int, seed: int | None) -> tuple[Floats, Flo
 
 
 def _count_matches(spec: Spec, condition: str, sensitive: str, options: Options) -> tuple[int, int]:
-    """Return how many records meet a condition, and how many of these also meet the sensitive condition."""
+    """Return how many records of a source meet a condition, and how many of them also meet the sensitive condition."""
     if not isinstance(spec.implementation.shape, TableShape):
         raise UsageError("the conditions of differential inference are on quasi-identifiers; there are none")
     with open_records(spec, options) as (db, source):
@@ -639,7 +656,7 @@ def _count_matches(spec: Spec, condition: str, sensitive: str, options: Options)
 
 
 def _list_groups(spec: Spec, name: str) -> list[str]:
-    """Return the groups into which a specification puts a column's values, including groups without a record."""
+    """Return the groups that a specification makes of a column's values, including groups without a record."""
     _, levels, other = spec.columns.get_coarsening(name)
     return sorted({*levels.values()} | ({other} if other is not None else set()))
 

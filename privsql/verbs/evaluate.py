@@ -1,4 +1,4 @@
-"""Measure the answers of one release against its source, or of several specifications on equal terms."""
+"""Compare a release's answers with those of its source, or compare several specifications on equal terms."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SeveralSpecs = Mapping[str, SpecLike] | Sequence[SpecLike | tuple[str, SpecLike]
 
 
 class EvaluationKeywords(RunKeywords, total=False):
-    """Type the keywords of ``evaluate``: the fields of a ``Workload``, and the keywords of every long-running verb."""
+    """The keywords of ``evaluate``: the fields of a ``Workload``, and those that say how the engine runs."""
 
     queries: int | None
     attributes: int
@@ -112,8 +112,8 @@ def evaluate(
         release: A release; or several specifications: a mapping by name, pairs (name, specification), or a list. Each
             specification is published into a temporary folder and measured. They may differ only in their mechanisms.
         source: The source of the release, as for ``verify``. Specifications name their own source.
-        workload: "equality" (the default), "random", "ranges", a file of SQL, or a whole ``Workload``. The other
-            keywords are the fields of a ``Workload``. ``true_answers`` is "100:5000" or a pair.
+        workload: The questions: "equality" (the default), "random", "ranges", a file of SQL, or a whole ``Workload``.
+            The other keywords are the fields of a ``Workload``. ``true_answers`` is "100:5000" or a pair.
         grid: Values for keys of ``[mechanism]``, such as {"threshold": ["1/4", "1/8"]}, or texts such as
             "threshold=1/4,1/8". Every specification is combined with every combination of the values for keys that its
             mechanism has. Combinations that can't be published are in ``rows`` and ``refused`` of the result.
@@ -150,12 +150,12 @@ def evaluate(
 def make_workload(
     workload: Workload | PathLike | None, how: Mapping[str, Any], verb: str | Callable[..., Any]
 ) -> Workload:
-    """Return the workload that a verb's keywords describe.
+    """Return the questions that a caller's keywords describe.
 
     Args:
         workload: The workload or its name; None for the default.
-        how: The keywords.
-        verb: The verb, for messages.
+        how: The fields of the workload as keywords.
+        verb: The function that was called, for messages.
 
     Raises:
         UsageError: A keyword is unknown.
@@ -172,7 +172,10 @@ def make_workload(
 
 
 def _parse_workload_field(name: str, value: Any) -> Any:
-    """Convert the value of a ``Workload`` field to a whole number, a share, a pair, or None for the default."""
+    """Return what a caller gives for the field ``name`` of a ``Workload``, converted to the field's type.
+
+    It is None if the caller asks for the default.
+    """
     if value is None:
         return None
     if name == "true_answers":
@@ -190,12 +193,12 @@ def measure_answers(
     """Ask a release and its source the questions of a workload, and return both sets of answers.
 
     Args:
-        target: The release.
+        target: The place of the release.
         spec: The specification of its source.
         workload: The questions.
         confidence: The confidence of the intervals.
         options: How the engine runs.
-        choice: Which record of each person the release holds; None if it holds all.
+        choice: Which records of each person the release holds; None if it holds all.
     """
     with open_session(replace(options, report=SILENT)) as db, Release(target) as release:
         source, name = prepare_records(db, spec, choice=choice), release.manifest.name
@@ -224,13 +227,13 @@ SECTION = "mechanism."
 
 @dataclass(frozen=True)
 class Combination:
-    """Hold a specification with one combination of the grid's values.
+    """A specification with one combination of a grid's values.
 
     Attributes:
         name: The name of the specification.
         spec: The specification with these values.
         values: The values as texts, by key.
-        refused: Why this combination is impossible; None if it is possible.
+        refused: Why the mechanism can't have these values; None if it can.
     """
 
     name: str
@@ -240,11 +243,12 @@ class Combination:
 
 
 def combine_grid(specs: Sequence[tuple[str, Spec]], grid: Grid | None) -> list[Combination]:
-    """Combine every specification with every combination of the values for keys that its mechanism has.
+    """Combine every specification with every combination of a grid's values for keys that its mechanism has.
 
     Args:
         specs: The specifications as (name, specification).
-        grid: Values by key ("threshold" or "mechanism.threshold"), or texts such as "threshold=1/4,1/8"; None for none.
+        grid: Values by key ("threshold" or "mechanism.threshold"), or texts such as "threshold=1/4,1/8"; None for no
+            grid.
 
     Raises:
         UsageError: No specification has one of the keys.
@@ -276,7 +280,7 @@ def _combine_values(name: str, spec: Spec, wanted: Mapping[str, Sequence[Any]]) 
 
 
 def _with_values(spec: Spec, chosen: Mapping[str, Any]) -> Spec:
-    """Return a specification with other values for its mechanism.
+    """Return a specification with other values for keys of its mechanism.
 
     Raises:
         UsageError: The mechanism can't have these values.
@@ -295,7 +299,7 @@ def _with_values(spec: Spec, chosen: Mapping[str, Any]) -> Spec:
 
 
 def _read_grid(grid: Grid) -> dict[str, list[Any]]:
-    """Return the different values of each key of a grid. Keys lose their prefix "mechanism."."""
+    """Return the values of each key of a grid, without repetitions. Keys lose their prefix "mechanism."."""
     pairs = grid.items() if isinstance(grid, Mapping) else (_split_pair(text) for text in grid)
     by_key: dict[str, list[Any]] = {}
     for name, values in pairs:
@@ -340,13 +344,13 @@ def _is_open(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Hold what became of one specification.
+    """A specification that was published for a comparison, and how its release answers.
 
     Attributes:
         name: The name of the specification.
         spec: The specification.
         published: The outcome of publishing it.
-        evaluated: The scores of its release.
+        evaluated: The errors of its release's answers.
         seconds: How long the evaluation took.
         values: The values of the grid that it has, as texts by key.
     """
@@ -360,11 +364,11 @@ class Candidate:
 
     @property
     def promise(self) -> str:
-        """Return in words the bound on an attacker's posterior belief."""
+        """Return the promised bound on an attacker's belief, in words."""
         return self.spec.implementation.promise(self.spec.mechanism)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the entry of this specification in ``--json``."""
+        """Return this specification's entry in the object that ``--json`` prints."""
         return {
             "spec": self.name,
             **({"grid": self.values} if self.values else {}),
@@ -377,7 +381,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class RefusedCombination(JsonObject):
-    """Hold a combination of a grid that can't be published, and the reason."""
+    """A combination of a grid's values that can't be published, and the reason."""
 
     json_keys = ("spec=name", "grid=values", "refused=reason", "exit_code")
 
@@ -388,7 +392,7 @@ class RefusedCombination(JsonObject):
 
 
 class Comparison(Outcome, list[Candidate]):
-    """Hold the outcomes of several specifications, in order. As a list it has those that were published.
+    """The outcome of comparing several specifications, as a list of those that were published, in order.
 
     ``rows`` also has the combinations of a grid that can't be published.
     """
@@ -403,7 +407,11 @@ class Comparison(Outcome, list[Candidate]):
         return [one for one in self.rows if isinstance(one, RefusedCombination)]
 
     def as_json(self, *, points: bool = False) -> dict[str, Any]:
-        """Return the object of ``--json``; with ``points`` it includes every question of every release."""
+        """Return the comparison as the object that ``--json`` prints.
+
+        Args:
+            points: Whether it includes every question to every release.
+        """
         specs = [one.as_json() for one in self.rows]
         if points:
             for entry, one in zip(specs, self.rows, strict=True):
@@ -411,7 +419,7 @@ class Comparison(Outcome, list[Candidate]):
         return {"specs": specs}
 
     def plot(self) -> Any:
-        """Return an altair chart of each release's errors by size of the true answer."""
+        """Return an altair chart of each release's errors, by the size of the true answer."""
         return plot.draw_picture(plot.draw_comparison, {one.name: one.evaluated.scores for one in self})
 
     @property
@@ -421,11 +429,11 @@ class Comparison(Outcome, list[Candidate]):
 
     @property
     def exit_code(self) -> int:
-        """Return 0, or 3 if no specification can be published."""
+        """Return 0, or 3 if none of the specifications can be published."""
         return 0 if self else InfeasibleError.exit_code
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield a table of what the releases promise, and of their errors by size of the true answer."""
+        """Yield what people see: a table of the releases' promises and errors, by the size of the true answer."""
         labels = self._list_bands()
         columns = ("spec", "posterior", "estimator", *labels, "covered", "published", "retained", "seconds")
         rows = []
@@ -451,14 +459,14 @@ class Comparison(Outcome, list[Candidate]):
             yield "mean relative error by size of the true answer; covered: true answers within the bounds"
 
     def _list_bands(self) -> list[str]:
-        """Return the labels of the bands of true answers for which an error is known, in order, and last "all"."""
+        """Return labels for the sizes of true answers at which an error is known, smallest first, and last "all"."""
         summaries = [score.summary() for one in self for score in one.evaluated.scores.values()]
         bands = [band for one in summaries for band in one["bands"] if band["mean_relative_error"] is not None]
         return [*dict.fromkeys(plot.band_label(band) for band in sorted(bands, key=lambda band: band["low"])), "all"]
 
 
 def _format_error(summary: dict[str, Any], label: str) -> str:
-    """Return the mean relative error of the band with this label, or of all answers for the label "all"."""
+    """Return the mean relative error of the answers whose size has this label; "all" stands for all answers."""
     bands = {plot.band_label(band): band for band in summary["bands"]} | {"all": summary}
     error = bands.get(label, {}).get("mean_relative_error")
     return "-" if error is None else f"{error:.3f}"
@@ -472,7 +480,7 @@ def _evaluate_specs(
     key_file: PathLike | None,
     how: EvaluationKeywords,
 ) -> Comparison:
-    """Publish every specification into a temporary folder and compare each release with its source."""
+    """Publish every specification into a temporary folder, and compare each release's answers with its source."""
     seed = how.get("seed", 1)
     drawn = {} if seed is None or isinstance(workload, Workload) else {"seed": seed}
     asked = {name: value for name, value in how.items() if name != "seed"}
@@ -487,7 +495,7 @@ def _evaluate_specs(
 
 
 def _name_specs(specs: Any) -> list[tuple[str, Spec]]:
-    """Return (name, specification) pairs. A specification without a name is called by its file or its number.
+    """Return the specifications as (name, specification). One without a name is called by its file or its number.
 
     Raises:
         UsageError: The argument is a release or a single specification.
@@ -508,14 +516,14 @@ def _name_specs(specs: Any) -> list[tuple[str, Spec]]:
 
 @dataclass(frozen=True)
 class _Trial:
-    """Hold the settings that all specifications of a comparison share.
+    """The settings that all specifications of a comparison share.
 
     Attributes:
         called: The name of all releases.
         workload: The questions.
         confidence: The confidence of the intervals.
         seed: Makes releases repeatable; None for fresh keys.
-        key_path: The file with the key that chooses one record of each person, in place of the ledger's key.
+        key_path: The file with the key that chooses records of each person; None for the ledger's key.
     """
 
     called: str
@@ -525,13 +533,16 @@ class _Trial:
     key_path: Path | None
 
     def redirect_spec(self, spec: Spec, folder: Path) -> Spec:
-        """Return the specification with its release in ``folder`` and without a ledger, since this is only a trial."""
+        """Return the specification for a trial: its release goes into ``folder``, and no ledger is written."""
         to = folder / "release.duckdb"
         release = ReleaseSection(name=self.called, to=to, format="duckdb", order=spec.release.order)
         return spec.model_copy(update={"release": release, "ledger": Ledger(off=True)})
 
     def choose_records(self, spec: Spec, key: Key) -> PersonChoice | None:
-        """Return the choice of records that publishing would make; ``key`` is used without a key file and a ledger."""
+        """Return how records of each person are chosen, as publishing would do; None if all are published.
+
+        The choice follows from the key file, else from the ledger, else from ``key``.
+        """
         own = None if self.key_path is None else read_key(self.key_path)
         with open_scratch() as db:
             return make_choice(db, PublicationRequest(spec, path_of(spec), own), publishing=False, otherwise=key)
@@ -540,13 +551,14 @@ class _Trial:
 def _run_trials(
     wanted: Sequence[Combination], trial: _Trial, options: Options, *, refuse: bool
 ) -> Iterator[Candidate | RefusedCombination]:
-    """Publish and measure each specification.
+    """Publish each specification, and compare its release's answers with the source.
 
     Args:
         wanted: The specifications.
         trial: The settings.
         options: How the engine runs.
-        refuse: Whether to raise what publishing raises; otherwise yield a ``RefusedCombination`` for it.
+        refuse: Whether a specification that can't be published raises an error; otherwise a ``RefusedCombination`` is
+            yielded.
     """
     for number, one in enumerate(wanted, 1):
         if one.refused is not None:

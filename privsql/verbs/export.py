@@ -1,4 +1,4 @@
-"""Write records that stand for a release, for tools that read rows."""
+"""Write records that stand for a release into a file or schema, for tools that read rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from privsql.calls import PathLike
 
 PARQUET, DUCKDB = ".parquet", ".duckdb"
-BATCH = 100_000  # rows
+BATCH = 100_000  # rows at a time
 DRAWN_FROM = "privsql_drawn_from"  # the table beside completed tables, and their metadata in Parquet
 NOTE = "drawn from release {}; nobody can verify it"
 PLACES = "a new file that ends in .parquet or .duckdb, or a schema: FILE.duckdb::SCHEMA, or postgresql://HOST/DATABASE::SCHEMA"
@@ -38,7 +38,7 @@ PLACES = "a new file that ends in .parquet or .duckdb, or a schema: FILE.duckdb:
 
 @dataclass(frozen=True)
 class Exported(Outcome):
-    """State what was written.
+    """What ``export`` has written.
 
     Attributes:
         file: The file or schema.
@@ -51,7 +51,7 @@ class Exported(Outcome):
     note: str = ""
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield a line that says what was written, and the note."""
+        """Yield what people see: a line that says what was written, and the note."""
         yield f"wrote {self.rows:,} rows to {self.file}"
         if self.note:
             yield self.note
@@ -65,7 +65,7 @@ def export(
     draw: int | None = None,
     connection: object | None = None,
 ) -> Exported:
-    """Write records that a release stands for, as a file or schema. They are made from the release alone.
+    """Write records that stand for a release into a file or schema. They are made from the release alone.
 
     The result is not a release: it makes no promise of its own, and nobody can verify it.
 
@@ -77,8 +77,8 @@ def export(
         completed: The place for the completed tables that the model of a bucketized release drew: a Parquet or DuckDB
             file, or a schema of a DuckDB or Postgres database. It receives one long table with the columns ``draw`` and
             ``record`` and those of the source, in the form that packages for multiple imputation read.
-        draw: The number of the only completed table to write, with the name and columns of the source. Counts of a
-            single table show nothing of their error. None to write all.
+        draw: The number of a single completed table to write, with the name and columns of the source; None to write
+            all. Counts of a single table do not show how wrong they may be.
         connection: An open connection of DuckDB, or a session of Spark.
 
     Raises:
@@ -106,7 +106,7 @@ def export(
 
 
 def _export_completed(target: Target, to: Target, draw: int | None) -> Exported:
-    """Write all completed tables of a release, or the one with number ``draw``."""
+    """Write the completed tables of a release: all of them if ``draw`` is None, else the one with this number."""
     is_file = not to.is_schema
     if is_file and (to.address is not None or to.file.suffix not in (PARQUET, DUCKDB) or to.file.exists()):
         raise UsageError(f"{to}: completed tables need {PLACES}")
@@ -122,7 +122,7 @@ def _export_completed(target: Target, to: Target, draw: int | None) -> Exported:
 
 @contextmanager
 def _name_place(to: Target) -> Iterator[None]:
-    """Turn an operating system error into an ``EngineError`` that names the place."""
+    """Turn an error of the operating system in the block into an ``EngineError`` that names the place."""
     try:
         yield
     except OSError as error:
@@ -130,7 +130,17 @@ def _name_place(to: Target) -> Iterator[None]:
 
 
 def _write_parquet(tables: CompletedTables, draw: int | None, file: Path, note: str) -> int:
-    """Write completed tables as Parquet, with metadata that say where the rows come from; return the number of rows."""
+    """Write completed tables as a Parquet file, with metadata that say what its rows are.
+
+    Args:
+        tables: The completed tables.
+        draw: The number of the only table to write; None for all.
+        file: The file.
+        note: What the rows are, in words.
+
+    Returns:
+        The number of rows.
+    """
     import pyarrow.parquet as pq
 
     with _name_place(Target(file)), tables.stream(draw, BATCH) as batches:
@@ -144,9 +154,19 @@ def _write_parquet(tables: CompletedTables, draw: int | None, file: Path, note: 
 
 
 def _write_tables(tables: CompletedTables, draw: int | None, to: Target, name: str, note: str) -> int:
-    """Write completed tables and a table that says where they come from, into a new file or a schema.
+    """Write completed tables into a new database file or a schema, with a table that says what their rows are.
 
-    Either both are written or nothing. Return the number of rows.
+    Either both are written or nothing.
+
+    Args:
+        tables: The completed tables.
+        draw: The number of the only table to write; None for all.
+        to: The file or schema.
+        name: The name of the table with the rows.
+        note: What the rows are, in words.
+
+    Returns:
+        The number of rows.
     """
     with _name_place(to), temporary_folder() as folder:
         file, made = folder / "made.duckdb", unique_name("made")

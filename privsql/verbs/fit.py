@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FittedModel(Outcome):
-    """Describe a model that was fitted or read from a file.
+    """What ``fit`` returns about a model that it has fitted, or read from a file.
 
     Attributes:
         stored: Its file in the user's cache; None if there is no cache.
-        to: The file to which its parameters were written; None if none was asked for.
+        to: The file to which its parameters were written; None if the caller asked for none.
         belief: The mean probability that the model gives to its best guess of a record's value.
-        fitted_share: The share of the records that the model was fitted to. Only whole buckets that fit into memory are
-            used.
+        fitted_share: The share of the records to which the model was fitted. Only complete buckets that fit into memory
+            are used.
     """
 
     title = "A model of a release"
@@ -52,7 +52,7 @@ class FittedModel(Outcome):
     fitted_share: float = 1.0
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield the lines that say where the model is stored, and how sure it is of records."""
+        """Yield what people see: where the model is stored, and how sure it is about records."""
         part = "" if self.fitted_share == 1 else f", fitted to {self.fitted_share:.0%} of these, which memory holds"
         lines = {
             "attacker": f"the model's best guess of a record's value is right in about {self.belief:.0%} of cases; "
@@ -71,14 +71,14 @@ def fit(
     parameters: PathLike | None = None,
     **how: Unpack[RunKeywords],
 ) -> FittedModel:
-    """Fit a model to a release and store it in the user's cache, where every verb finds it.
+    """Fit a model to a release and store it in the user's cache, where other verbs find it.
 
-    The stored model is always computed from the release and the parameters. Everybody who has the release can fit the
-    same model. It is the strongest attacker by learning that privsql knows.
+    The stored model is always computed from the release and the parameters, so everybody who has the release can fit
+    the same model. privsql knows no attacker that learns more from a release than this model.
 
     Args:
         release: The release.
-        to: A file to which the model's parameters are also written, so that they can be handed on.
+        to: A file to which the model's parameters are also written, to give them to others.
         parameters: A file of parameters that is read instead of fitting.
         **how: How the engine runs (``RunKeywords``).
 

@@ -1,4 +1,4 @@
-"""Look at a source and propose a specification that can be published."""
+"""Examine a source, and propose a specification with which it can be published."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ INIT_KEYS = (
     "source.table", "source.query", "source.engine", "columns.sensitive", "columns.categorical", "mechanism.kind",
     "source.person",
 )  # fmt: skip
-READ_KEYS = (  # as a specification has them
+READ_KEYS = (  # keys of a specification that say how to read a source
     "source.options", "source.reader", "source.hive_partitioning", "source.union_by_name", "source.population"
 )  # fmt: skip
 
@@ -83,23 +83,26 @@ def init(
     schema: bool = False,
     **how: Unpack[RunKeywords],
 ) -> str:
-    """Propose a specification for a source, as TOML text with the roles of its columns and feasible parameters.
+    """Propose a specification for a source: roles of its columns, and parameters that can be met.
 
     Args:
-        source: A file, an address of Postgres, or a table in Python. The text can't name a table in Python; once it is
-            saved, ``privsql.load(path, source=table)`` reads it.
+        source: A file, an address of Postgres, or a table in Python. The specification can't name a table in Python;
+            once it is saved, ``privsql.load(path, source=table)`` reads it.
         sensitive: The sensitive column; None to recognize it by its name.
         mechanism: The kind of mechanism; by default the one that suits the sensitive column.
         set: Keys of a specification that say how to read the source (``INIT_KEYS`` and ``READ_KEYS``). source.table may
             list several tables, which are then joined by the ids of records or persons that they share.
         base: The folder where the specification will lie. Its paths are then relative to that folder; otherwise they
             are absolute.
-        protect: Values of the sensitive column to protect; all others are free.
+        protect: Values of the sensitive column to protect; the others need no protection.
         promise: The promise, a name of ``PROMISES``; by default the first that suits the column.
         accept: Answer all questions cautiously: leave out the columns in question, and confirm the list of values.
         explain: Name each column with the reason for its role.
         schema: Return the JSON Schema of specifications, for editors, without reading a source.
         **how: How the engine runs (``RunKeywords``).
+
+    Returns:
+        The text of a TOML file.
 
     Raises:
         UsageError: The columns can't have the roles that the mechanism needs, or the sensitive values are not
@@ -162,7 +165,7 @@ SEVERAL = (
 
 
 def _as_single_name(sensitive: Any) -> str | None:
-    """Return the sensitive column of a setting, which may be a list with one name.
+    """Return the only sensitive column that the caller names in ``set``, be it a text or a list; None if there is none.
 
     Raises:
         UsageError: The list has several names.
@@ -180,6 +183,11 @@ def _as_single_name(sensitive: Any) -> str | None:
 def _describe_relation(address: str, tables: Sequence[str], query: str | None) -> dict[str, Any]:
     """Return the section ``[source]`` for a table or query on a server.
 
+    Args:
+        address: The address of the server.
+        tables: The names of tables.
+        query: A SELECT in place of a table; None for none.
+
     Raises:
         UsageError: The address has a password, which would be written down, or there is not exactly one table or query.
     """
@@ -192,17 +200,17 @@ def _describe_relation(address: str, tables: Sequence[str], query: str | None) -
 
 @dataclass(frozen=True)
 class Wishes:
-    """Hold what the caller of ``init`` asks for. What is not asked for is decided by the values of the source.
+    """What the caller of ``init`` asks for. The values of the source decide the rest.
 
     Attributes:
-        kind: The mechanism; None to choose it.
+        kind: The kind of mechanism; None to choose it.
         sensitive: The sensitive column; None to recognize it.
         categorical: Whether numbers in the sensitive column are codes of categories.
-        protect: Values of the sensitive column to protect; all others are free.
+        protect: Values of the sensitive column to protect; the others need no protection.
         promise: The promise, a name of ``PROMISES``; None to choose it.
         accept: Whether to leave out the columns in question and confirm what must be confirmed.
         explain: Whether to name each column with the reason for its role.
-        person: The column that names persons; None to recognize it.
+        person: The column that identifies persons; None to recognize it.
     """
 
     kind: str | None = None
@@ -217,13 +225,13 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Place:
-    """Describe where the records are and how they are read.
+    """Where the records are and how they are read.
 
     Attributes:
         called: The name of the source in messages.
-        fields: The fields of ``[source]`` by which this call finds the records.
-        how_read: The fields that say how the records are read.
-        written: The fields by which a specification finds the records; None if it can't name the place.
+        fields: The keys of ``[source]`` by which this call finds the records.
+        how_read: The keys of ``[source]`` that say how the records are read.
+        written: The keys by which a specification finds the records; None if it can't, as for a table in Python.
     """
 
     called: str
@@ -232,17 +240,17 @@ class Place:
     written: dict[str, Any] | None = None
 
     def as_section(self) -> dict[str, Any]:
-        """Return the keys of ``[source]``; none if a specification can't name the place."""
+        """Return the keys of ``[source]`` for a specification; empty if it can't say where the records are."""
         return {**self.written, **self.how_read} if self.written else {}
 
     def with_types(self, columns: Iterable[Column | Profile | Field], kinds: Collection[str]) -> Place:
-        """Return the place with the types of some columns of a CSV file fixed.
+        """Return the place with a fixed type for some columns of a CSV file.
 
-        Otherwise the values of the records would decide these types.
+        Without that, the values of the records would decide the types.
 
         Args:
             columns: The columns.
-            kinds: The SQL types to fix; columns of other types are left as they are.
+            kinds: The SQL types that are fixed; columns of other types are left as they are.
         """
         typed = {one.name: one.type for one in columns if one.type in kinds}
         options = self.how_read.get("options", {})
@@ -251,14 +259,14 @@ class Place:
 
 
 def _propose_spec(place: Place, wishes: Wishes, options: Options) -> str:
-    """Return the text of the proposed specification."""
+    """Examine a source and return the text of the proposed specification."""
     how_read = {key: value for key, value in place.how_read.items() if value is not None}
     texts: list[str] = []
     known: list[Misreading] = []
     meant: dict[str, Any] | None = how_read
     look = None
     try:
-        while meant is not None:  # a file is read once, unless something has to be read otherwise
+        while meant is not None:  # the file is read again if a column was misread
             how_read = meant
             with open_session(options) as db:
                 mount_persons(db, source := _make_source(place.fields | how_read))
@@ -284,14 +292,14 @@ def _read_as_meant(
     """Return how to read a source so that no value is lost or hidden; None if it is already read so.
 
     Args:
-        db: The engine, in which the source is mounted.
+        db: The session in which the source is mounted.
         source: The source.
-        how_read: How it was read.
-        texts: The lines about changes. Lines about changes made here are appended.
-        known: The misreadings found before. Those found now are appended.
+        how_read: The keys of ``[source]`` that say how it was read.
+        texts: Lines for the publisher about columns that are read in another way; this function appends to them.
+        known: The misread columns that were found before; this function appends to them.
 
     Raises:
-        UsageError: Only the owner of the file can know how a value is meant.
+        UsageError: A column can be read in several ways, and only the owner of the file knows which is right.
     """
     marked = {} if texts or source.external_relation is not None else find_missing_markers(db, temp_table("source"))
     if marked:
@@ -330,19 +338,19 @@ QUESTIONS = {
 }
 LISTED = "public knowledge? then move this line to [mechanism]"
 NAMED = 8
-TYPED = ("BIGINT", "DOUBLE", "DATE", "TIMESTAMP", "BOOLEAN")  # that a CSV file needs the specification to state
+TYPED = ("BIGINT", "DOUBLE", "DATE", "TIMESTAMP", "BOOLEAN")  # types that the specification must state for CSV files
 
 
 @dataclass(frozen=True)
 class Look:
-    """Hold what a look at a source shows.
+    """What ``init`` has seen of a source.
 
     Attributes:
         columns: The columns that can be published, as a sample of the records shows them.
         records: The number of all records.
-        left_out: The other columns, each with the reason why it can't be published.
-        groups: For each column that is unique in the sample but not in the table, all columns as they look in a sample
-            of records that is whole for each value of that column.
+        left_out: Why each of the other columns can't be published, by the column's name.
+        groups: Second samples for columns that are unique in the first sample but not in the table. Each has all
+            columns, and all records that share a value of the column which is its key.
     """
 
     columns: list[Column]
@@ -352,9 +360,17 @@ class Look:
 
 
 def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, texts: list[str], options: Options) -> str:
-    """Return the text for a table with a sensitive column.
+    """Return the specification for a table with a sensitive column, as TOML.
 
     The roles follow from the values, and the promise from the precision that it allows.
+
+    Args:
+        place: Where the records are.
+        source: The source.
+        look: What was seen of it.
+        wishes: What the caller asks for.
+        texts: Lines about how the source is read, which become comments.
+        options: How the engine runs.
     """
     columns, records = look.columns, look.records
     sensitive = _find_sensitive(columns, wishes.sensitive)
@@ -363,7 +379,7 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
     roles = propose_roles(columns, sensitive, look.groups, person)
     for name, reason in look.left_out.items():
         roles.left_out.setdefault(name, reason)
-    if source.external_relation is not None:  # another engine takes no record of a person, and no months and prefixes
+    if source.external_relation is not None:  # other engines don't choose records of persons or make such bins
         if roles.person is not None:
             roles.ask("persons", roles.person)
             roles.person = None
@@ -381,9 +397,7 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
     if roles.person is not None:
         taken = {"person": roles.person, "persons": "one"}
         taken |= {"persons": "first", "order": order} if order is not None else {}
-        if (
-            order in roles.published and roles.published[order] is None
-        ):  # a number that says next to nothing of the first
+        if order in roles.published and roles.published[order] is None:  # first records all have about the same number
             del roles.published[order]
             roles.left_out[order] = "orders the records of a person"
         source = _make_source({**place.fields, **place.how_read, **taken})
@@ -457,7 +471,7 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
         section.add(tomlkit.comment(f"one record of each person is published, chosen by {how}"))
     if place.written and not name_population(source):
         section.add(tomlkit.comment(POPULATION))
-    if read_as is not None:  # behind the comments, which would be keys of this table
+    if read_as is not None:  # after the comments, which would become part of this table
         section["options"] = read_as
     if section:
         document["source"] = section
@@ -476,7 +490,7 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
 
 
 def _look_at_source(db: Warehouse, source: Source, options: Options) -> Look:
-    """Look at relation ``source``: at all of its records, or at a sample if there are many."""
+    """Examine the mounted source: all of its records, or a sample if there are many."""
     options.report.start_step("Looking at the columns")
     relation = temp_table("source")
     fields = db.list_fields(relation)
@@ -500,9 +514,15 @@ def _look_at_source(db: Warehouse, source: Source, options: Options) -> Look:
 def _choose_promise(
     db: Warehouse, source: ProfiledSource, wishes: Wishes, secret: Column
 ) -> tuple[Proposal, Proposal | None]:
-    """Return the proposals of the first two promises that suit the sensitive column.
+    """Return the proposals for the first two promises that suit the sensitive column.
 
-    The second is None if only one suits it, or if the mechanism was already chosen.
+    The second is None if only one promise suits, or if the caller or the type of the column determines the mechanism.
+
+    Args:
+        db: The session.
+        source: The profiles of the source's columns.
+        wishes: What the caller asks for.
+        secret: The sensitive column.
 
     Raises:
         InfeasibleError: The promise that the caller wishes can't be kept.
@@ -522,16 +542,16 @@ def _choose_promise(
     if not found:
         if wishes.promise is not None:
             raise InfeasibleError("; ".join(reasons))
-        last = get_mechanism(*PROMISES[names[-1]])  # a rule that can be met exists more often than a useful one
+        last = get_mechanism(*PROMISES[names[-1]])  # this promise can be kept even if no useful one can
         found.append(last.propose(db, replace(source, any_rule=True)))
     first = replace(found[0], remarks=(*reasons, *found[0].remarks))
     return first, found[1] if len(found) > 1 else None
 
 
 def _ask(roles: Roles, chosen: Proposal, wishes: Wishes) -> Table | None:
-    """Return the table ``[decide]`` with the questions to the publisher.
+    """Return the section ``[decide]`` of a specification, with the questions to the publisher.
 
-    Return None if nothing is asked, or the caller accepts the cautious answers.
+    It is None if nothing is asked, or if the caller accepts the cautious answers.
     """
     if wishes.accept or not (roles.asked or chosen.decide):
         return None
@@ -547,7 +567,7 @@ def _ask(roles: Roles, chosen: Proposal, wishes: Wishes) -> Table | None:
 
 
 def _write_columns(columns: dict[str, Any], roles: Roles, wishes: Wishes) -> Table:
-    """Return the table ``[columns]``. Bins that are offered for columns in question stand in it as comments."""
+    """Return the section ``[columns]`` of a specification. Bins for columns in question are offered as comments."""
     bins = columns.pop("bins", {})
     section = tomlkit.table()
     section.update({name: how for name, how in columns.items() if not isinstance(how, dict)})
@@ -566,7 +586,7 @@ def _write_columns(columns: dict[str, Any], roles: Roles, wishes: Wishes) -> Tab
 
 
 def _as_inline(how: Any) -> Any:
-    """Return the bins of a column as an inline table of TOML; a text or a number stays as it is."""
+    """Return a column's bins as TOML writes them in one line; ``how`` may be a dictionary, a text or a number."""
     if not isinstance(how, dict):
         return how
     table = tomlkit.inline_table()
@@ -575,7 +595,7 @@ def _as_inline(how: Any) -> Any:
 
 
 def _explain_left_out(roles: Roles, wishes: Wishes) -> list[str]:
-    """Return a line for each reason to leave columns out, with these columns."""
+    """Return a line for each reason why columns are left out, with the names of these columns."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in roles.left_out.items():
         by_reason.setdefault(reason, []).append(name)
@@ -588,11 +608,16 @@ def _explain_left_out(roles: Roles, wishes: Wishes) -> list[str]:
 
 
 def _look_at_persons(db: Warehouse, columns: Sequence[Column], records: int) -> dict[str, list[Column]]:
-    """Find columns that may name persons: unique in the sample, but with repeated values in the whole table.
+    """Examine columns that may identify persons: unique in the sample, but with repeated values in the table.
+
+    Args:
+        db: The session in which the source is mounted.
+        columns: All columns of the sample.
+        records: The number of records in the table.
 
     Returns:
-        For each such column, all columns as they look in a second sample, which has all records of each of its persons.
-            Empty if the first sample was the whole table.
+        A second sample for each such column, by its name: all columns, and all records of each of its persons. Empty if
+        the first sample was the whole table.
     """
     seen = columns[0].records
     if seen == records:
@@ -612,10 +637,11 @@ def _look_at_persons(db: Warehouse, columns: Sequence[Column], records: int) -> 
 
 
 def _find_sensitive(columns: Sequence[Column], wanted: str | None) -> str:
-    """Return the sensitive column as the source spells it.
+    """Return the name of the sensitive column as the source spells it.
 
     Raises:
-        UsageError: No column is named and none can be recognized. The message names the likeliest.
+        UsageError: No column is wanted (``wanted`` is None), or the source has no such column. The message names likely
+            ones.
     """
     if wanted is not None:
         known = {fold_name(one.name) for one in columns}
@@ -630,7 +656,7 @@ def _find_sensitive(columns: Sequence[Column], wanted: str | None) -> str:
 
 
 def _find_named(columns: Sequence[Column], name: str, where: str = "") -> str:
-    """Return the column with this name, ignoring case, as the source spells it."""
+    """Return a column's name as the source spells it; ``name`` may differ in case."""
     return find_column(index_names([Field(one.name, one.type) for one in columns]), name, where).name
 
 
@@ -638,7 +664,7 @@ def _find_named(columns: Sequence[Column], name: str, where: str = "") -> str:
 
 
 def _propose_noisy(place: Place, source: Source, wishes: Wishes, texts: list[str], options: Options) -> str:
-    """Return the text for item sets, or for a table of categories that has no sensitive column."""
+    """Return the specification for item sets or for a table of categories, neither of which has a sensitive column."""
     kind = wishes.kind or DEFAULT
     with open_session(options) as db:
         mount_persons(db, source)
@@ -666,7 +692,7 @@ CHANGING = (
 
 
 def find_kind_of_sets() -> str:
-    """Return the kind of the first mechanism that publishes item sets."""
+    """Return the kind of the first registered mechanism that publishes item sets."""
     return next(kind for kind in KINDS if isinstance(get_default_mechanism(kind).shape, ItemSetShape))
 
 
@@ -677,9 +703,10 @@ def _refuse_records() -> NoReturn:
 def _propose_changing(
     place: Place, source: Source, roles: Roles, texts: list[str], options: Options, why: tuple[str, ...] = CHANGING
 ) -> str:
-    """Return the text for a sensitive value that changes within persons.
+    """Return the specification for a sensitive value that changes within persons.
 
-    Each person is then published as one record: the set of the person's values.
+    Each person is published as one record: the set of the person's values. The comments at its beginning are ``texts``,
+    and the reason ``why``.
     """
     kind = find_kind_of_sets()
     columns = {"record": roles.person, "item": roles.sensitive}
@@ -688,17 +715,17 @@ def _propose_changing(
     remarks = [line.format(sensitive=roles.sensitive, person=roles.person) for line in why]
     chosen = ChosenRoles(columns, (), (*texts, *remarks), kind=kind)
     section = place.as_section()
-    if why is CHANGING:  # a basket may be anybody's
+    if why is CHANGING:  # a basket need not belong to one person
         section |= {"person": roles.person}
     return _make_document(section, chosen, proposed, unnamed=not name_population(source))
 
 
 def _read_as_null(source: Source, how_read: dict[str, Any], marked: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    """Return how to read a source so that texts for a missing value, such as "n/a", become NULL.
+    """Return the keys of ``[source]`` with which texts for a missing value, such as "n/a", are read as NULL.
 
     Args:
         source: The source.
-        how_read: How it was read.
+        how_read: The keys of ``[source]`` that say how it was read.
         marked: The texts that stand for a missing value, by column.
     """
     if source.kind == "csv":
@@ -721,7 +748,16 @@ def _read_as_null(source: Source, how_read: dict[str, Any], marked: Mapping[str,
 
 
 def _join_tables(name: str, tables: Sequence[str], options: Options) -> str:
-    """Return a query that joins tables of a database by the ids of records or persons that all of them have."""
+    """Return a query that joins tables of a database by the ids of records or persons that all of them have.
+
+    Args:
+        name: The database.
+        tables: The tables.
+        options: How the engine runs.
+
+    Raises:
+        UsageError: The tables share no such id, or share other columns as well.
+    """
     fields: list[dict[str, str]] = []
     for one in tables:
         with open_session(options) as db:
@@ -743,7 +779,7 @@ def _join_tables(name: str, tables: Sequence[str], options: Options) -> str:
 
 
 def _list_read(place: Place, options: Options) -> list[Field]:
-    """Return the columns of the CSV file that a query on it reads; empty if there is no query."""
+    """Return the columns of the CSV file that the query in ``[source]`` reads; empty if there is no query."""
     query = place.how_read.get("query")
     if query is None:
         return []
@@ -766,7 +802,7 @@ def _make_source(fields: dict[str, Any]) -> Source:
 
 
 def _as_spec_path(name: str, base: Path | None) -> str:
-    """Return a path relative to the folder ``base`` of the specification; absolute if ``base`` is None."""
+    """Return a path relative to ``base``, the folder of the specification; absolute if ``base`` is None."""
     if url_scheme(name):
         return name
     place = Path(name).absolute()
@@ -774,7 +810,7 @@ def _as_spec_path(name: str, base: Path | None) -> str:
 
 
 def _make_document(source: dict[str, Any], chosen: ChosenRoles, proposed: Proposal, *, unnamed: bool) -> str:
-    """Return the text of a specification.
+    """Return the text of a specification, as TOML.
 
     Args:
         source: The keys of ``[source]``.
@@ -793,7 +829,7 @@ def _make_document(source: dict[str, Any], chosen: ChosenRoles, proposed: Propos
 
 
 def _describe_source(source: dict[str, Any], chosen: ChosenRoles, comment: str | None = None) -> Table:
-    """Return the table ``[source]`` with a comment. If the records name persons, it publishes one record of each."""
+    """Return the section ``[source]`` with a comment; if records name persons, one record of each is published."""
     section = tomlkit.table()
     read_as = source.pop("options", None)
     section.update({**source, **({"id": chosen.id} if chosen.id else {})})
@@ -804,13 +840,13 @@ def _describe_source(source: dict[str, Any], chosen: ChosenRoles, comment: str |
         )
     if section and comment is not None:
         section.add(tomlkit.comment(comment))
-    if read_as is not None:  # behind the comments, which would be keys of this table
+    if read_as is not None:  # after the comments, which would become part of this table
         section["options"] = read_as
     return section
 
 
 def _without_columns(columns: dict[str, Any], left_out: Collection[str]) -> dict[str, Any]:
-    """Return the roles without these columns. Roles that no column is left for are dropped."""
+    """Return the keys of ``[columns]`` without the names in ``left_out``; a key that has no name left is dropped."""
     if not left_out:
         return columns
     remaining: dict[str, Any] = {}

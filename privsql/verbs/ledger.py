@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LedgerListing(Outcome):
-    """Hold the releases of a ledger, of one population or of all, oldest first.
+    """The releases that a ledger holds of one population or of all, oldest first.
 
-    ``budget`` states what the differentially private releases of the population spend together, and the caps. It is
-    None if all populations are listed.
+    ``budget`` states what the differentially private releases of the population spend together, and its caps. It is
+    None if the listing covers all populations.
     """
 
     title = "Releases of the ledger"
@@ -57,17 +57,17 @@ class LedgerListing(Outcome):
 
     @property
     def spent(self) -> Fraction | None:
-        """Return the epsilon that was spent, at the budget's delta; None if all populations are listed."""
+        """Return the epsilon that was spent, for the delta in ``delta``; None if all populations are listed."""
         return None if self.budget is None else self.budget.spent
 
     @property
     def cap(self) -> Fraction | None:
-        """Return the most that may be spent; None if no cap is set, or all populations are listed."""
+        """Return the most epsilon that may be spent; None if there is no cap, or all populations are listed."""
         return None if self.budget is None or self.budget.cap is None else self.budget.cap.epsilon
 
     @property
     def delta(self) -> Fraction | None:
-        """Return the delta at which ``spent`` and ``cap`` are stated; None if all populations are listed."""
+        """Return the delta for which ``spent`` and ``cap`` are stated; None if all populations are listed."""
         return None if self.budget is None else self.budget.delta
 
     def __iter__(self) -> Iterator[LedgerEntry]:
@@ -80,10 +80,10 @@ class LedgerListing(Outcome):
         return self.releases[number]
 
     def find_release(self, number: int) -> LedgerEntry:
-        """Return the release with this number.
+        """Return the release that has this number in the ledger.
 
         Raises:
-            UsageError: There is none.
+            UsageError: The listing has no such release.
         """
         found = next((entry for entry in self.releases if entry.number == number), None)
         if found is None:
@@ -92,7 +92,10 @@ class LedgerListing(Outcome):
         return found
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield a table of the releases within 80 columns, what they guarantee together, and the budget."""
+        """Yield what people see: a table of the releases, what they guarantee together, and the budget.
+
+        The table fits into 80 columns.
+        """
         rows = [
             (
                 one.number,
@@ -117,7 +120,7 @@ class LedgerListing(Outcome):
 
 
 def ledger(spec: SpecLike | None = None, *, ledger: PathLike | None = None) -> LedgerListing:
-    """List the releases that a ledger holds for the population of a specification, or for all populations without one.
+    """List the releases that a ledger holds of the population of a specification, or of all populations.
 
     Args:
         spec: The specification; None for all populations.
@@ -140,9 +143,9 @@ def _list_releases(path: Path, book: Book, population: tuple[str, ...]) -> Ledge
 
 
 def withdraw(release: PathLike | int, *, ledger: PathLike | None = None) -> LedgerEntry:
-    """Record that a release was never given to anybody, so that its subjects can be published again.
+    """Record that nobody has received a release, so that its records can be published again.
 
-    A budget that it spent stays spent.
+    A privacy budget that the release spent stays spent.
 
     Args:
         release: The file of the release, or its number.
@@ -161,7 +164,12 @@ def withdraw(release: PathLike | int, *, ledger: PathLike | None = None) -> Ledg
 
 
 def _find_entry(book: Book, release: str, path: Path) -> LedgerEntry:
-    """Return the last release that is not withdrawn and has this number, file or target.
+    """Return the last release in the ledger with this number, file or place that is not withdrawn.
+
+    Args:
+        book: The open ledger.
+        release: The number, file or place.
+        path: The file of the ledger, for the message.
 
     Raises:
         UsageError: The ledger has no such release.
@@ -188,7 +196,7 @@ def cap(
     delta: Fraction | Decimal | str | float | None = None,
     ledger: PathLike | None = None,
 ) -> LedgerListing:
-    """Set the most that all differentially private releases of a population may spend together, and record it.
+    """Cap what all differentially private releases of a population may spend together, and record the cap.
 
     Only this verb raises the epsilon or delta of a cap. A specification that asks for a lower epsilon lowers the cap
     again. The result has a warning if the ledger has no release of a population of that name.
@@ -198,12 +206,12 @@ def cap(
         epsilon: The new cap.
         delta: The delta at which budgets are converted. By default that of the existing cap, else of the releases, else
             of the specification.
-        ledger: The file of the ledger, as for ``ledger``. By default a name without a release in the user's ledger is
-            capped in the other ledger that the user's ledger names for it.
+        ledger: The file of the ledger, as for ``ledger``. If ``spec`` is a name without a release in the default
+            ledger, that ledger may know of another one with its releases. The cap is then set there.
 
     Raises:
-        UsageError: Epsilon is not positive, delta is not a probability, delta is 0 although a release has one above 0,
-            or the source names neither its records nor persons.
+        UsageError: Epsilon is not positive; delta is not a probability, or is 0 although a release has a delta above 0;
+            or the specification does not say whose records the source has.
     """
     most = as_exact_number(epsilon, "cap")
     if most <= 0:
@@ -231,7 +239,7 @@ def cap(
 
 
 def _describe_nobody(book: Book, path: Path, name: str) -> str:
-    """Return a warning that the capped population has no release, because its name may be misspelled."""
+    """Return a warning that the ledger has no release of the population ``name``, which may be misspelled."""
     other = book.find_other_ledger((name,))
     text = f"the ledger {path} holds no release of {name!r}, and the cap is for those to come"
     text += f"; earlier ones were recorded in {other}" if other is not None else ""
@@ -242,6 +250,11 @@ def _describe_nobody(book: Book, path: Path, name: str) -> str:
 
 def _choose_cap_delta(spec: Spec | None, budget: Budget, delta: Fraction | Decimal | str | float | None) -> Fraction:
     """Return the delta of a new cap.
+
+    Args:
+        spec: The specification; None if the caller named a population.
+        budget: What the population has spent, and its current cap.
+        delta: The delta that the caller gives; None for the default.
 
     Raises:
         UsageError: The releases in the ledger have no epsilon at this delta.

@@ -1,4 +1,4 @@
-"""Turn a specification into a release that has passed its checks, or predict that release."""
+"""Make a release from a specification and check it (``publish``), or predict that release (``plan``)."""
 
 from __future__ import annotations
 
@@ -68,28 +68,28 @@ if TYPE_CHECKING:
 # Results --------------------------------------------------------------------------------------------------------------
 # The outcome of ``publish`` and ``plan``.
 
-MOST_ROWS = 40  # of the table of a plan
+MOST_ROWS = 40  # most rows of the table of a plan
 PLANNING = "Planning the release"  # a step of both verbs
 
 
 @dataclass(frozen=True, repr=False)
 class Published(Outcome):
-    """Hold the outcome of ``publish`` or ``plan``. Verbs accept it in place of the path of a release.
+    """The outcome of ``publish`` or ``plan``. Other verbs accept it in place of the path of a release.
 
     Attributes:
         release: Where the release was written; None for a plan.
         facts: The facts of the release, by name.
-        stated: The facts that its mechanism states.
-        spec: The complete specification, with its table if that is in Python; ``verify``, ``evaluate`` and ``attack``
-            accept it as ``source``.
-        ledger: What the publisher's ledger says of the release.
+        stated: The facts that its mechanism states in the manifest.
+        spec: The complete specification. ``verify``, ``evaluate`` and ``attack`` accept it as ``source``, also if the
+            source is a table in Python.
+        ledger: What the publisher's ledger says about the release.
         checks: The results of the checks.
         seconds: How long it took.
         warnings: What the publisher should know.
-        search_seconds: The CPU seconds of a plan's search; None if they were not measured.
-        summary: The lines on the release that need no measurement; ``summarize`` measures the others.
+        search_seconds: The CPU seconds that the search for buckets took; None if they were not measured.
+        summary: Those lines on the release that need no measurement; ``summarize`` returns all.
         changes: For a plan, the ids of earlier records that were deleted or changed although that is not allowed.
-        trace: The SQL statements that ran, if they were asked for.
+        trace: The SQL statements that ran, if the caller asked for them.
     """
 
     release: Path | None
@@ -107,7 +107,7 @@ class Published(Outcome):
 
     @property
     def target(self) -> Target:
-        """Return where the release is.
+        """Return the place where the release was written.
 
         Raises:
             UsageError: This is a plan, which has no release.
@@ -126,14 +126,15 @@ class Published(Outcome):
 
     @property
     def lines(self) -> list[tuple[str, object]]:
-        """Return (name, value) lines for people, with everything that the mechanism states."""
+        """Return all facts of the release as (name, value) lines for people."""
         return self.list_lines(verbose=True)
 
     def list_lines(self, *, verbose: bool) -> list[tuple[str, object]]:
-        """Return (name, value) lines for people.
+        """Return the facts of the release as (name, value) lines for people.
 
-        With ``verbose`` they contain everything that the mechanism states. Otherwise a release shows its summary
-        instead, and a plan leaves out its ``details``.
+        Args:
+            verbose: Whether to return all facts. Otherwise a release shows its summary instead, and a plan leaves out
+                details.
         """
         facts = self.facts
         rows: list[tuple[str, object]] = [("mechanism", f"{facts['mechanism']}, {facts['algorithm']}")]
@@ -149,7 +150,7 @@ class Published(Outcome):
         return [*rows, ("time", f"{self.seconds:.2f} s")]
 
     def _ledger_lines(self) -> list[tuple[str, object]]:
-        """Return the (name, value) lines on what the ledger says."""
+        """Return what the ledger says about the release, as (name, value) lines for people."""
         entry = self.ledger
         rows: list[tuple[str, object]] = []
         if entry.get("population"):
@@ -180,7 +181,7 @@ class Published(Outcome):
         return "Plan: nothing is written" if self.release is None else f"Release {self.target}"
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield the summary and the lines; a plan, or any outcome with ``verbose``, also yields a table of facts."""
+        """Yield what people see: the summary and the facts; a plan, or ``verbose``, also shows a table of facts."""
         if self.summary is not None:
             yield from self.summary.show()
         yield pairs(self.list_lines(verbose=verbose))
@@ -194,7 +195,7 @@ class Published(Outcome):
             yield f"wrote {self.target}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object of ``--json``."""
+        """Return the outcome as the object that ``--json`` prints."""
         return {
             "release": str(self.target) if self.release else None,
             **self.facts,
@@ -211,7 +212,7 @@ class Published(Outcome):
 # Publish --------------------------------------------------------------------------------------------------------------
 # ``publish`` and ``plan``: from a specification to a release that has passed its checks.
 
-# Keywords of publish alone.
+# Keywords that only ``publish`` has.
 PUBLISH_KEYWORDS = (
     "key",
     "key_file",
@@ -228,13 +229,13 @@ PUBLISH_KEYWORDS = (
 def publish(spec: SpecLike | None = None, **how: Unpack[Publishing]) -> Published:
     """Publish the release that ``spec`` asks for; it is written only after every check has passed.
 
-    A specification can be given as a whole, or as a source with keywords that have the names of the command line's
-    options: ``publish(df, sensitive="disease", qi=["age", "sex"], threshold=0.1, to="release.duckdb")``. A connection
-    can be the source, too: ``publish(connection=con, set={"source": {"table": "people"}, "release": {"schema":
-    "released"}}, ..)``. What it has not committed is not read.
+    ``spec`` is a whole specification, or a source with keywords that have the names of the command line's options:
+    ``publish(df, sensitive="disease", qi=["age", "sex"], threshold=0.1, to="release.duckdb")``. An open connection can
+    also hold the source: ``publish(connection=con, set={"source": {"table": "people"}, "release": {"schema":
+    "released"}}, ..)``. Its uncommitted changes are not read.
 
-    Subjects that the ledger knows are published again only if a guarantee covers both releases, or with
-    ``allow_composition``.
+    If the ledger knows that a record was published before, it is published again only under a guarantee that covers
+    both releases, or with ``allow_composition``.
 
     Args:
         spec: The path of a TOML file, plain data or a ``Spec``; or a source, which is a table in Python (of pandas,
@@ -247,10 +248,11 @@ def publish(spec: SpecLike | None = None, **how: Unpack[Publishing]) -> Publishe
             ``key``: the key that makes every random choice. The same key and records give the same release. By default
             it follows from the ledger's key, the records and the request; without a ledger it is drawn afresh.
             ``key_file``: a file that holds such a key. ``seed``: a seed in its place, for tests only.
-            ``allow_composition``: publish known subjects where no guarantee covers both releases; the release says so.
+            ``allow_composition``: publish known records where no guarantee covers both releases; the release says so.
             ``allow_useless``: publish even if counts of 500 would be off by more than a fifth.
-            ``replace``: replace an existing release. It still counts as received, and the new release says so.
-            ``nobody_has_it``: with ``replace``, withdraw the existing release in the ledger.
+            ``replace``: replace an existing release. The ledger still counts that one as received, and the new release
+            says so.
+            ``nobody_has_it``: with ``replace``, state that nobody has received the existing release.
             ``repeat``: replace an existing release only by the same one, or by one that a guarantee covers together
             with it. A job that may run twice needs this.
             ``trace``: list the statements that DuckDB ran, in order, each with its file of ``sql/``.
@@ -279,7 +281,7 @@ def publish(spec: SpecLike | None = None, **how: Unpack[Publishing]) -> Publishe
 
 
 def _release_key(keywords: Mapping[str, Any]) -> Key | None:
-    """Return the key that the publisher gives as ``key``, ``key_file`` or ``seed``; None without any of these.
+    """Return the key that the publisher gives as ``key``, ``key_file`` or ``seed``; None if none of them is given.
 
     Raises:
         UsageError: Several of these are given, or one is not valid.
@@ -300,7 +302,7 @@ def _release_key(keywords: Mapping[str, Any]) -> Key | None:
 def publish_spec(
     request: PublicationRequest, options: Options, *, replace: bool = False, useless: bool = True
 ) -> Published:
-    """Publish a release as ``publish`` does, and record it in the ledger of the request.
+    """Publish a release, and record it in the publisher's ledger.
 
     Args:
         request: The specification, the key and what the publisher allows.
@@ -308,7 +310,7 @@ def publish_spec(
         replace: Whether an existing release may be replaced.
         useless: Whether to publish even if counts of 500 would be off by more than a fifth.
     """
-    # The specification: what it asks for works, and its target may be written.
+    # The specification: it is valid, and its target may be written.
     spec, over = request.spec, replace or request.repeat
     clock, target, report = time.monotonic(), spec.target, options.report
     replay_target_wal(target)
@@ -324,7 +326,7 @@ def publish_spec(
         open_engine(draft.spill_folder, options) as db,
         source_session(spec, draft.spill_folder, options) as detached,
     ):
-        # The records: the source is read and counted, and the ledger covers its people.
+        # The records: the source is read and counted, and the ledger permits a release of its people.
         report.start_step(READING)
         replaces = digest_release(target) if is_occupied(target) else None
         request = dataclasses.replace(request, path=prepare_ledger(db, spec), replaces=replaces)
@@ -350,7 +352,7 @@ def publish_spec(
                 else:
                     facts = _publish_detached(detached, publication, draft, key)
 
-            # The manifest states what the tables tell of themselves.
+            # The manifest states facts that follow from the tables.
             report.start_step("Measuring the release")
             manifest, entries = _make_manifest(publication, facts), dict[str, Any]()
 
@@ -367,7 +369,7 @@ def publish_spec(
             rows = sqlfiles.all_rows(temp_table("manifest"))
             engine.create_table(MANIFEST, rows, into="release")
 
-            # The proof: every check holds, on the tables and on what is handed out.
+            # The proof: every check holds, on the tables and on the files that are handed out.
             checks = examine_release(release, whole=False, report=report)
             _require_checks_hold(checks)
             report.start_step("Writing the release")
@@ -388,7 +390,7 @@ def publish_spec(
                         db.export_parquet(table(name, "release"), written / f"{name}.parquet")
                 complete_folder(db, release, written)
                 db.detach("release")
-                _require_checks_hold(verify(written).checks)  # what Parquet made of the types
+                _require_checks_hold(verify(written).checks)  # Parquet may have changed types
             else:
                 db.detach("release")
                 with attach_clean_file(db, draft.database_file, release) as written:
@@ -399,7 +401,7 @@ def publish_spec(
             publication.record_refusal()
             raise
 
-        # The warnings, and the commit: the release comes into place, and into the ledger.
+        # The commit: the release is moved to its place and recorded in the ledger.
         stated = release.manifest
         warnings = [str(stated.persons)] if stated.persons is not None and stated.persons.several else []
         warnings += _collation_warnings(detached or db, source.roles)
@@ -421,12 +423,17 @@ def publish_spec(
 
 
 def _refuse_useless(spec: Spec, bounds: Sequence[VerifiedBound] = ()) -> None:
-    """Refuse a release whose counts would be of no use according to a closed form.
+    """Refuse a release whose counts would be too imprecise to use.
 
-    Without ``bounds`` only public figures are used. A release that is refused then spends no budget.
+    The errors are predicted by a formula. Without ``bounds`` it uses only figures that are public, so that a refused
+    release spends no privacy budget.
+
+    Args:
+        spec: The specification.
+        bounds: Bounds that were computed from the release; empty before there is one.
 
     Raises:
-        InfeasibleError: The counts would be of no use.
+        InfeasibleError: Counts of 500 would be off by more than a fifth.
     """
     columns = len(spec.columns.quasi_identifiers)
     precision = spec.implementation.foresee_precision(spec.mechanism, bounds, columns)
@@ -435,10 +442,10 @@ def _refuse_useless(spec: Spec, bounds: Sequence[VerifiedBound] = ()) -> None:
 
 
 def _choose_draft(spec: Spec) -> type[Draft]:
-    """Return the kind of draft for a target. It depends on the target and on the engine that makes the tables.
+    """Return the class of draft in which a release is made, by its place and by the engine that makes its tables.
 
     Raises:
-        UsageError: Only Spark can write to the target, and Spark does not read this source.
+        UsageError: Only Spark can write to the place, and Spark does not read this source.
     """
     target, in_place = spec.target, counts_in_place(spec)
     if target.schema is None:
@@ -449,9 +456,14 @@ def _choose_draft(spec: Spec) -> type[Draft]:
 
 
 def _publish_detached(detached: DetachedWarehouse, publication: Publication, draft: Draft, key: Key) -> Facts:
-    """Make the tables of a release in the engine of the source, and return the facts of the release.
+    """Make the tables of a release in the source's own engine, and return the facts of the release.
 
-    The tables are then shown in database ``release`` of the session, unless they are made in a staging schema.
+    Args:
+        detached: The session of the source's engine.
+        publication: The records to publish, with a session of DuckDB. Unless the release is made in a schema of the
+            source's engine, this session then has the tables in its database ``release``.
+        draft: The place where the release is made before it is published.
+        key: The key for all random choices.
     """
     spec, db = publication.request.spec, publication.db
     if isinstance(draft, StagedDraft):
@@ -469,10 +481,12 @@ def _publish_detached(detached: DetachedWarehouse, publication: Publication, dra
 
 @contextmanager
 def _explain_stale_setting(source: Records) -> Iterator[None]:
-    """Let the error for a stale setting in the ledger name the release and what the publisher can do.
+    """Complete the error that the block raises if the ledger's setting of an earlier release does not fit the records.
+
+    The new message names that release and says what the publisher can do.
 
     Raises:
-        GuaranteeError: The setting that the ledger holds of an earlier release does not fit the records.
+        GuaranteeError: The block has raised that error.
     """
     try:
         yield
@@ -482,7 +496,10 @@ def _explain_stale_setting(source: Records) -> Iterator[None]:
 
 
 def _collation_warnings(db: Warehouse, roles: Roles) -> list[str]:
-    """Return a warning for each text column that the source compares by a collation; a release compares plain text."""
+    """Return a warning for each text column that the source compares by a collation.
+
+    A release compares plain text, so values that were equal in the source are different there.
+    """
     texts = [field.name for field in roles.columns if field.type == "VARCHAR"]
     collations = db.list_collations(temp_table("source"), texts) if texts else {}
     return [
@@ -495,16 +512,16 @@ def _collation_warnings(db: Warehouse, roles: Roles) -> list[str]:
 def _prepare_publication(
     db: EngineSession, detached: DetachedWarehouse | None, request: PublicationRequest, *, publishing: bool
 ) -> Publication:
-    """Read the source under the specification's names, and return the publication with what the ledger requires of it.
+    """Read the records of the source, and find out what the ledger requires of their publication.
 
     Args:
         db: The session.
-        detached: The engine of the source, if that makes the tables; None if the session does.
+        detached: The session of the source's own engine, if that makes the tables; None if ``db`` does.
         request: The request.
-        publishing: Whether the release is published, not only planned.
+        publishing: Whether the release is published, and not only planned.
 
     Raises:
-        UsageError: The release has the name of one of its tables.
+        UsageError: The release has the same name as one of its tables.
     """
     spec = request.spec
     choice = make_choice(db, request, publishing=publishing)
@@ -515,12 +532,14 @@ def _prepare_publication(
 
 
 def _require_writable(spec: Spec, *, replace: bool) -> None:
-    """Check that the release may be written to its target.
+    """Check that the place of a release is free, or that the release there may be replaced.
 
-    The target must be free, or hold a release that may be replaced and is not the source.
+    Args:
+        spec: The specification.
+        replace: Whether an existing release may be replaced.
 
     Raises:
-        UsageError: It may not be written.
+        UsageError: The place may not be written.
     """
     target = spec.target
     if overlaps_source(spec.source, target):
@@ -535,16 +554,17 @@ def _require_writable(spec: Spec, *, replace: bool) -> None:
     try:
         _require_release(target)
     except (PrivsqlError, OSError) as error:
-        if isinstance(error, EngineError | OSError) and is_database(target.file):  # it may well be one
+        # An error may hide that the file is a database.
+        if isinstance(error, EngineError | OSError) and is_database(target.file):
             raise EngineError(f"{target}: can't be read, so it is not replaced: {error}") from error
         raise UsageError(f"{target} is not a release of privsql; it is not replaced") from error
 
 
 def _require_release(target: Target) -> None:
-    """Check that the target is a release. A log that a killed process left beside the file is ignored.
+    """Check that a place holds a release; a write-ahead log that a killed process left beside it does not matter.
 
     Raises:
-        PrivsqlError: The target is not a release.
+        PrivsqlError: The place holds no release.
     """
     file = target.file
     if file.is_dir() or target.schema is not None or not log_of(file).exists():
@@ -556,9 +576,9 @@ def _require_release(target: Target) -> None:
 
 
 def plan(spec: SpecLike | None = None, **how: Unpack[Planning]) -> Published:
-    """Return what ``publish`` would do, without writing anything.
+    """Predict the release that ``publish`` would make, without writing anything.
 
-    The outcome says what the release would state: its setting, its loss and its bounds.
+    The outcome states the release's parameters, the loss of information and the bounds on an attacker's belief.
 
     Args:
         spec: The specification or source, as for ``publish``.
@@ -612,13 +632,13 @@ def plan(spec: SpecLike | None = None, **how: Unpack[Planning]) -> Published:
 
 
 def _table_warnings(spec: Spec) -> list[str]:
-    """Return remarks on how a table in Python was read."""
+    """Return warnings on how a table in Python was read; empty for any other source."""
     read = spec.frame
     return [] if read is None else read.list_remarks(spec.columns.names, queried=spec.source.query is not None)
 
 
 def _place_warnings(spec: Spec) -> list[str]:
-    """Return a warning if the release is a schema of a file that holds, or may later hold, other things as well."""
+    """Return a warning if the release is a schema of a file that may also hold other tables; empty if not."""
     if spec.release.schema_ is None or spec.target.has_no_file:
         return []
     file = spec.target.file
@@ -657,7 +677,7 @@ def _make_manifest(publication: Publication, facts: Facts) -> Manifest:
 
 
 def _release_facts(spec: Spec, source: Records, facts: Facts) -> dict[str, Any]:
-    """Return the facts of the release that the outcome of ``publish`` or ``plan`` shows."""
+    """Return the facts, by name, that ``publish`` and ``plan`` show."""
     return {
         "mechanism": spec.mechanism.kind,
         "algorithm": spec.mechanism.algorithm,
@@ -667,7 +687,7 @@ def _release_facts(spec: Spec, source: Records, facts: Facts) -> dict[str, Any]:
 
 
 def _record_counts(spec: Spec, source: Records, facts: Facts) -> dict[str, Any]:
-    """Return the numbers of records in the source, in the release and left out.
+    """Return the numbers of records in the source, in the release and left out, by name.
 
     They are None if the guarantee does not permit exact numbers.
     """

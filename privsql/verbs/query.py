@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FrequentItemSets(Outcome):
-    """Hold the most frequent item sets of a release, each with an estimate of its number of records."""
+    """The most frequent item sets of a release, each with an estimate of how many records hold it."""
 
     rows: list[tuple[list[str], float]]
     estimator: str
@@ -33,11 +33,11 @@ class FrequentItemSets(Outcome):
         return len(self.rows)
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield a table of the sets and their numbers of records."""
+        """Yield what people see: a table of the sets and their numbers of records."""
         yield Table(("items", "records"), [(", ".join(items), support) for items, support in self.rows], (1,))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object of ``--json``."""
+        """Return the sets as the object that ``--json`` prints."""
         rows = [{"items": items, "records": support} for items, support in self.rows]
         return {"itemsets": rows, "estimator": self.estimator}
 
@@ -86,7 +86,7 @@ def query(
         connection: An open connection of DuckDB, or a session of Spark.
 
     Raises:
-        UsageError: The query is not supported, or a release of another kind is asked for item sets.
+        UsageError: The query is not supported, or item sets are asked of a release that has none.
     """
     if (sql is None) == (itemsets is None):
         raise UsageError("query takes SQL, or option itemsets, the number of item sets to list; give one of the two")

@@ -1,4 +1,4 @@
-"""Write one page on a release: its promises, risks, the accuracy of its answers, and how to query it."""
+"""Write one page about a release: its promises, risks, the accuracy of its answers, and how to query it."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ if TYPE_CHECKING:
 # Snippets to copy -----------------------------------------------------------------------------------------------------
 # Lines to copy that query a release: in a shell, in Python, and in DuckDB without privsql.
 
-FILE, FOLDER, SCHEMA = "release.duckdb", "release", "released"  # how the release is called in the lines
+FILE, FOLDER, SCHEMA = "release.duckdb", "release", "released"  # the names of releases in the example commands
 SERVER = "postgresql://HOST/DATABASE"
-LEGIBLE = 100  # characters of a value
-QUOTING = frozenset('"$`\\!')  # what a double-quoted text of a shell changes
+LEGIBLE = 100  # most characters of a legible value
+QUOTING = frozenset('"$`\\!')  # characters that a shell interprets in double quotes
 
 
 def make_snippets(release: Release, location: StoredRelease) -> UsageSnippets:
-    """Return the commands that ask a release one example question: in the shell, in Python and in plain SQL."""
+    """Return the commands that ask a release an example question: in the shell, in Python and in plain SQL."""
     name, form = FILE, "file"
     if location.is_folder or (location.target.address is not None and not location.target.is_schema):
         name, form = FOLDER, "folder"
@@ -89,10 +89,10 @@ def make_snippets(release: Release, location: StoredRelease) -> UsageSnippets:
 def _example_question(release: Release) -> tuple[list[exp.Expr], exp.Expr | None]:
     """Return an example question that the release can answer.
 
-    It is about the most frequent value by a column, the larger half of numbers, or frequent items.
+    It is about the most frequent value by a column, about numbers above their median, or about frequent items.
 
     Returns:
-        The expressions to group by, and the condition; None if there is no condition.
+        The SQL expressions to group by, and the condition; None if there is no condition.
     """
     roles, shape = release.manifest.roles, release.mechanism.shape
     if isinstance(shape, ItemSetShape):
@@ -124,13 +124,13 @@ def _is_legible(values: Iterable[object]) -> bool:
 def _plain_sql(release: Release, groups: list[exp.Expr], condition: exp.Expr | None, form: str) -> str:
     """Return SQL that asks the example question in DuckDB without privsql.
 
-    It adds up the weights in the view of the release. For a folder it makes that view first.
+    It adds up the weights in the view of the release. For a release in a folder it creates that view first.
 
     Args:
         release: The release.
-        groups: The expressions to group by.
+        groups: The SQL expressions to group by.
         condition: The condition; None if there is none.
-        form: "file", "folder" or "schema".
+        form: What the release is: "file", "folder" or "schema".
     """
     manifest = release.manifest
     weight = exp.Sum(this=column(manifest.roles.by_all.column_name("weight")))
@@ -149,9 +149,9 @@ def _plain_sql(release: Release, groups: list[exp.Expr], condition: exp.Expr | N
 # Report ---------------------------------------------------------------------------------------------------------------
 # ``report``: one page on a release: its promises, its risks, the accuracy of its answers, and how to query it.
 
-QUERIES, RANGES, OF_EACH = 120, 80, 40  # that the source is asked, too: with four answers each, one, by class
-FEW = 11  # records of a cell below which it counts as small, as rules for tables often say
-PAIRS = 40  # answers that are shown singly
+QUERIES, RANGES, OF_EACH = 120, 80, 40  # numbers of questions that are compared with the source
+FEW = 11  # a cell with fewer records is small, as rules for tables often say
+PAIRS = 40  # answers that are shown as points
 
 
 def report(
@@ -199,7 +199,15 @@ def report(
 def _gather_facts(
     target: Target, source: SpecLike | None, key_file: PathLike | None, verified: Verified, options: Options
 ) -> VerifiedFacts:
-    """Collect all facts for the report on a release whose checks hold. ``source`` may be None."""
+    """Return all facts for the report on a release whose checks hold.
+
+    Args:
+        target: The place of the release.
+        source: The source, as for ``verify``; None for none.
+        key_file: The file with the key of the release; None for none.
+        verified: The outcome of the checks.
+        options: How the engine runs.
+    """
     manifest, reported = verified.manifest, options.report
     with Release(target) as opened, explain_failures(target):
         mechanism, parts = opened.mechanism, tuple(opened.structure())
@@ -221,7 +229,8 @@ def _gather_facts(
         tuple(attacked.findings),
         attacked.verdict,
         mechanism.advice,
-        tuple(one for one in describe_manifest(manifest) if one[0] != "parameters"),  # which have a table
+        # Parameters have a table of their own.
+        tuple(one for one in describe_manifest(manifest) if one[0] != "parameters"),
         expected,
         certain,
         how_to_ask,
@@ -236,13 +245,13 @@ def _gather_facts(
 def _read_source(
     target: Target, source: SpecLike, key_file: PathLike | None, manifest: Manifest, shape: Shape, options: Options
 ) -> tuple[list[str], float | None, int | None]:
-    """Return what the source tells besides the true answers.
+    """Return figures about the source, for the report.
 
     Returns:
-        The columns of the source that have no role; the share of values that can be guessed from all other records; and
-            the number of records in small cells. A cell is all records with equal quasi-identifiers and sensitive
-            value; it is small if it has fewer than ``FEW`` records. The last two are None if the sensitive values are
-            not categories.
+        The columns of the source that have no role; the share of sensitive values that can be guessed from all other
+        records; and the number of records in small cells. A cell is all records with equal quasi-identifiers and
+        sensitive value, and is small below ``FEW`` records. The last two are None if the sensitive values are not
+        categories.
     """
     spec, path = spec_from_manifest(source, manifest, None), as_optional_path(key_file, "key_file")
     with open_release_with_source(target, spec, manifest, options, key_file=path) as (beside, records):
@@ -261,7 +270,7 @@ def _read_source(
 
 
 def _predict_curve(source: SpecLike, options: Options) -> Curve | None:
-    """Return what other thresholds are predicted to give; None if the mechanism has no curve."""
+    """Return the predicted effects of other thresholds; None if the mechanism has no threshold."""
     try:
         return curve(source, options=options)
     except (InfeasibleError, UsageError):
@@ -271,7 +280,7 @@ def _predict_curve(source: SpecLike, options: Options) -> Curve | None:
 def _compare_answers(
     target: Target, source: SpecLike, key_file: PathLike | None, shape: Shape, options: Options
 ) -> TruthComparison:
-    """Compare the release's answers with the true answers; for numeric columns the questions are about ranges."""
+    """Compare the release's answers with the true answers of its source; for numbers the questions are about ranges."""
     numeric = isinstance(shape, TableShape) and shape.numeric
     number = RANGES if numeric else QUERIES if isinstance(shape, TableShape) else OF_EACH
     workload = Workload("ranges" if numeric else "equality", number, ways=1)
@@ -281,9 +290,9 @@ def _compare_answers(
 
 
 def _sample_pairs(score: Score) -> tuple[tuple[float, float, float | None, float | None], ...]:
-    """Return about ``PAIRS`` answers as (true, estimate, low, high).
+    """Return about ``PAIRS`` answers as (true answer, estimate, low, high).
 
-    They are evenly spaced in the order of the true answers, so every size of answer occurs.
+    They are evenly spaced in the order of the true answers, so that every size of answer occurs.
     """
     rows = [(true, of["estimate"] or 0.0, of["low"], of["high"]) for _, true, of in score.pair_answers()]
     rows.sort(key=lambda row: row[:2])
@@ -292,7 +301,10 @@ def _sample_pairs(score: Score) -> tuple[tuple[float, float, float | None, float
 
 
 def _file_digests(target: Target) -> dict[str, str]:
-    """Return the SHA-256 of the release's file, of each file of its folder, or of its schema's tables, by name."""
+    """Return SHA-256 digests of the release: of its file, of each file in its folder, or of each table in its schema.
+
+    They are given by the name of the file or table.
+    """
     location = locate_release(target)
     if target.schema is not None:
         return {"the tables of the schema": digest_release(target)}

@@ -1,4 +1,4 @@
-"""Run a local web page on which releases are queried without SQL."""
+"""Run a local web page on which people query releases without SQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Open an engine for a verb: empty, with a source, or with a release and its source."""
+"""Open an engine's session for a verb: empty, with a source, or with a release and its source."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_session(options: Options | None = None) -> Iterator[EngineSession]:
-    """Open an empty engine for the time of a ``with``. It may spill to a temporary folder."""
+    """Yield a session of DuckDB without any data; what does not fit into memory goes to a temporary folder."""
     with temporary_folder() as folder, open_engine(folder, options or Options()) as db:
         yield db
 
 
 @contextmanager
 def open_records(spec: Spec, options: Options) -> Iterator[tuple[EngineSession, Records]]:
-    """Open an engine with the records that ``publish`` would take, for a verb that records nothing in a ledger."""
+    """Yield a session with the records that ``publish`` would take, and these records. No ledger is written."""
     with open_session(options) as db:
         choice = make_choice(db, PublicationRequest(spec, path_of(spec)), publishing=False)
         yield db, prepare_records(db, spec, choice=choice)
@@ -56,15 +56,17 @@ def open_release_with_source(
     key_file: Path | None = None,
     for_ledger: bool = False,
 ) -> Iterator[tuple[AttachedRelease, Records]]:
-    """Open a release in database ``release`` of an engine that also has the records of its source.
+    """Yield a release in a session that also holds the records of its source, and these records.
+
+    Queries call the release's database ``release``.
 
     Args:
-        target: The release.
+        target: The place of the release.
         spec: The specification of the source.
         manifest: The manifest of the release.
         options: How the engine runs.
-        key_file: A file with the key of the release, in place of the ledger's key.
-        for_ledger: Whether the records get the ids by which the ledger knows them.
+        key_file: A file with the key of the release; None for the ledger's key.
+        for_ledger: Whether the records get the ids by which a ledger knows them.
 
     Raises:
         UsageError: The source has other roles or persons than the release states.
@@ -83,7 +85,8 @@ def open_release_with_source(
             db.attach(stored.database_file, RELEASE, read_only=True, strange=True)
         if stored.holder_file is not None:
             db.distrust_statistics()
-            if db.attached_name(stored.holder_file) is None:  # it may hold the source, too
+            # The file may hold the source, too, and be attached already.
+            if db.attached_name(stored.holder_file) is None:
                 db.attach(stored.holder_file, HOLDER, read_only=True)
         release = admit_release(db, stored, RELEASE)
         release.require_intact(target)
@@ -91,16 +94,20 @@ def open_release_with_source(
 
 
 def counts_in_place(spec: Spec) -> bool:
-    """Return whether the engine that reads the source also makes the tables of the release."""
+    """Return whether the engine that holds the source also makes the tables of the release."""
     return spec.source.traits.assigns and not isinstance(spec.implementation.composition, BudgetComposition)
 
 
 @contextmanager
 def source_session(spec: Spec, spill: Path, options: Options) -> Iterator[DetachedWarehouse | None]:
-    """Open the engine of a source that can count the records and make the tables itself.
+    """Yield a session of the source's own engine, if that engine makes the tables of the release; otherwise None.
 
-    It yields None if the engine of the release makes the tables. A release that spends a budget is always made there,
-    from counts.
+    The tables of a release that spends a privacy budget are always made in DuckDB, from counts.
+
+    Args:
+        spec: The specification.
+        spill: A folder for stored tables.
+        options: How the engine runs.
     """
     if not counts_in_place(spec):
         yield None
@@ -110,7 +117,7 @@ def source_session(spec: Spec, spill: Path, options: Options) -> Iterator[Detach
 
 
 def require_same_roles(manifest: Manifest, source: Records) -> None:
-    """Refuse a source whose columns have other roles than a release states.
+    """Check that the source's columns have the roles that the release states.
 
     Raises:
         UsageError: A role differs; the message names it.
@@ -121,9 +128,9 @@ def require_same_roles(manifest: Manifest, source: Records) -> None:
 
 
 def require_same_persons(manifest: Manifest, source: Records) -> None:
-    """Check that source and release hold the same record of each person, or both hold all records.
+    """Check that the source and the release hold the same records of each person.
 
-    If they hold different records, their counts can't be compared.
+    Otherwise their counts can't be compared.
 
     Raises:
         UsageError: They hold different records, or the key that chose them is missing.

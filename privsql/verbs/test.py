@@ -1,4 +1,4 @@
-"""Compare the answers of a release with expected answers in files."""
+"""Compare a release's answers with the answers that test files expect."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from privsql.calls import PathLike
 
 # Records --------------------------------------------------------------------------------------------------------------
-# A file in the form of sqllogictest: records between blank lines, each a header, SQL, ---- and what is expected.
+# A file in the format of sqllogictest: tests between blank lines, each a header, SQL, ---- and the expected answer.
 #
 #     query estimate | query within 5% | query covers [99%] | statement error
 #
-# Values of a row stand between tabs, or between blanks where a row has no tab; NULL is NULL and (empty) an empty text.
-# ``estimate`` compares six digits, ``within`` the estimates with numbers, ``covers`` the intervals with them.
+# Tabs separate the values of a row; blanks do so if a row has no tab. NULL stands for NULL, (empty) for an empty text.
+# ``estimate`` compares six digits of the estimates. ``within`` compares estimates with expected numbers, and ``covers``
+# checks that the intervals contain them.
 
 HEADER = re.compile(r"query (estimate|within (?P<within>[0-9.]+) ?%|covers( (?P<covers>[0-9.]+) ?%)?)|statement error")
 RULE, COMMENT = "----", "#"
@@ -36,11 +37,11 @@ NULL, EMPTY = "NULL", "(empty)"
 
 @dataclass(frozen=True)
 class QueryRecord:
-    """Hold one record of a test file: a query and the answer that is expected.
+    """One test of a test file: a query and the answer that is expected.
 
     Attributes:
         file: The file.
-        line: The line of the record's header, counted from 1.
+        line: The line of the test's header, counted from 1.
         header: The header, which says how answers are compared.
         sql: The query.
         expected: The lines of the expected answer.
@@ -56,7 +57,7 @@ class QueryRecord:
 
     @property
     def name(self) -> str:
-        """Return the place of the record, as "file:line"."""
+        """Return where the test stands, as "file:line"."""
         return f"{self.file}:{self.line}"
 
     def find_share(self, key: str) -> float | None:
@@ -67,10 +68,10 @@ class QueryRecord:
 
 
 def read_records(file: Path) -> Iterator[QueryRecord]:
-    """Yield the records of a test file.
+    """Yield the tests of a test file.
 
     Raises:
-        UsageError: The file has another form.
+        UsageError: The file does not have the format of test files.
         EngineError: The file can't be read.
     """
     try:
@@ -102,12 +103,12 @@ def read_records(file: Path) -> Iterator[QueryRecord]:
 
 @dataclass(frozen=True)
 class QueryResult(JsonObject):
-    """Hold a record and the release's answer to it.
+    """A test, and the release's answer to its query.
 
     Attributes:
-        record: The record.
+        record: The test.
         answered: The lines of the answer.
-        difference: The lines that differ, with - for what was expected and + for the answer; empty if none do.
+        difference: The lines that differ: those with - were expected, those with + were answered. Empty if none differ.
     """
 
     record: QueryRecord
@@ -123,7 +124,7 @@ class QueryResult(JsonObject):
 
 
 def run_record(release: Release, record: QueryRecord) -> QueryResult:
-    """Put the query of a record to a release, and compare the answer with the expected one."""
+    """Ask a release the query of a test, and compare its answer with the expected one."""
     try:
         answer = release.query(record.sql, confidence=record.find_share("covers") or 0.95)
     except UsageError as refusal:
@@ -146,7 +147,13 @@ def run_record(release: Release, record: QueryRecord) -> QueryResult:
 def _matches_row(record: QueryRecord, answer: Answer, expected: Sequence[str], row: Sequence[Any]) -> bool:
     """Return whether a row of an answer is as expected.
 
-    Figures are compared as the record's header says, and groups must be equal.
+    Groups must be equal. Estimates may differ as far as the test's header allows.
+
+    Args:
+        record: The test.
+        answer: The answer.
+        expected: The expected texts of the row.
+        row: The row of the answer.
     """
     figures = {one.at for one in answer.figures}
     if len(expected) != len(answer.plain_columns):
@@ -174,7 +181,7 @@ def _is_same_text(text: str, value: object) -> bool:
 
 
 def _describe_row(answer: Answer, row: Sequence[Any]) -> Iterator[str]:
-    """Yield the values of a row as text, with the interval in place of each figure."""
+    """Yield the values of a row as texts; an estimate is shown as its interval."""
     figures = {one.at for one in answer.figures}
     for at in answer.plain_columns:
         yield f"{_as_text(row[at + 2])} to {_as_text(row[at + 3])}" if at in figures else _as_text(row[at])
@@ -204,7 +211,7 @@ def _compare_lines(expected: Sequence[str], answered: Sequence[str]) -> tuple[st
 
 @dataclass(frozen=True)
 class Tested(Outcome):
-    """Hold the outcome of ``test``: a result for each record. It is true if all answers are as expected."""
+    """The outcome of ``test``: a result for each test. It is true if all answers are as expected."""
 
     title = "Tested queries"
 
@@ -220,7 +227,7 @@ class Tested(Outcome):
         return bool(self)
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield the differences, and then how many queries are answered as expected."""
+        """Yield what people see: the differences, and then how many queries are answered as expected."""
         failed = [one for one in self.results if not one.ok]
         for one in failed:
             yield "\n".join((one.record.name, one.record.sql, *one.difference, ""))
@@ -235,7 +242,7 @@ def run_tests(
     attach: Sequence[PathLike] | PathLike = (),
     connection: object | None = None,
 ) -> Tested:
-    """Put the queries in test files to a release and compare the answers with the expected ones.
+    """Ask a release the queries of test files, and compare its answers with the expected ones.
 
     Args:
         release: The release, or with ``connection`` the name of its schema.
@@ -245,7 +252,7 @@ def run_tests(
         connection: An open connection of DuckDB, or a session of Spark.
 
     Raises:
-        UsageError: A file has another form.
+        UsageError: A file does not have the format of test files.
     """
     paths = as_paths(files, "files")
     records = [(path, list(read_records(path))) for path in paths]
@@ -259,10 +266,10 @@ def run_tests(
 
 
 def _record_results(path: Path, results: Sequence[QueryResult]) -> list[QueryResult]:
-    """Write the answers that differ into a test file.
+    """Write the answers that differ from the expected ones into a test file.
 
     Returns:
-        The results, without a difference if the answer was written.
+        The results; where an answer was written, nothing differs any more.
     """
     lines, recorded = path.read_text(encoding="utf-8").splitlines(), []
     for one in reversed(results):

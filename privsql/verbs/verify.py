@@ -1,4 +1,4 @@
-"""Check a release by itself, against its source, and beside other releases."""
+"""Check a release by itself, against its source, and together with other releases."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ UNCHECKED = (
 
 UNPROVED = "not proved that the source gives this release, since it can't be published again"
 
-MOST_BOUNDS = 8  # that a person is shown
+MOST_BOUNDS = 8  # most bounds that are shown to people
 
 
 @dataclass(frozen=True)
 class Verified(Outcome):
-    """Hold the outcome of ``verify``; it is true if every check holds.
+    """The outcome of ``verify``; it is true if every check holds.
 
     Attributes:
         checks: The results of the checks.
@@ -77,11 +77,11 @@ class Verified(Outcome):
 
     @property
     def bounds(self) -> list[VerifiedBound]:
-        """Return the bounds that were verified; an empty list if a check does not hold."""
+        """Return the verified bounds on an attacker's belief; empty if a check does not hold."""
         return self.recomputed.bounds if self.recomputed is not None else []
 
     def __bool__(self) -> bool:
-        """Return ``ok``, so that ``assert privsql.verify(release)`` passes only if every check holds."""
+        """Return whether every check holds, so that ``assert privsql.verify(release)`` works."""
         return self.ok
 
     @property
@@ -92,7 +92,7 @@ class Verified(Outcome):
         return f"NOT verified: {failed} of {number} checks do not hold" if failed else f"verified, {number} checks"
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield the summary and the checks that fail; with ``verbose`` also all checks, stated facts and bounds."""
+        """Yield what people see: the summary and failed checks; with ``verbose`` also all checks, facts and bounds."""
         if self.recomputed is not None:
             yield from self.recomputed.summary.show()
         listed = [
@@ -133,7 +133,7 @@ def verify(
     copy_to: PathLike | None = None,
     **how: Unpack[RunKeywords],
 ) -> Verified:
-    """Check a published release by itself, and also against its source and other releases if these are given.
+    """Check a release by itself, and also against its source and other releases if these are given.
 
     A check that fails raises no error; it is part of the result.
 
@@ -143,7 +143,7 @@ def verify(
             roles that the release states.
         against: Other releases of the same people. They are checked for what an adversary who has all of them can tell.
             With a specification as ``source``, the records in its ledger are used, too.
-        ledger: The file of the ledger, in place of the specification's.
+        ledger: The file of the ledger; None for that of the specification.
         key_file: The file with the key of the release. With it, or if the ledger knows the release, the release is made
             again, and ``proved`` says whether its tables are the same.
         copy_to: The path for a copy made from the release's tables alone. It is written if every check holds.
@@ -184,10 +184,18 @@ def _check_release(
     options: Options,
     connection: object | None = None,
 ) -> tuple[Verified, AttachedRelease, Spec | None]:
-    """Check a release alone, or against its source in an engine that has both.
+    """Check a release alone, or against its source in a session that has both.
+
+    Args:
+        target: The place of the release.
+        source_input: The source, as for ``verify``; None checks the release alone.
+        key_file: The file with the key of the release; None for the ledger's key.
+        ledger: The file of the ledger; None for that of the specification.
+        options: How the engine runs.
+        connection: An open connection that may hold the source; None for none.
 
     Returns:
-        The outcome, the release, and the specification of the source; None without a source.
+        The outcome; the release; and the specification of the source, or None without a source.
     """
     recomputed: MeasuredFacts | None = None
     spec: Spec | None = None
@@ -199,7 +207,8 @@ def _check_release(
     with attach_release(target, options=options, in_place=in_place) as (_, release):
         manifest = release.manifest
         results = [*release.checks, *_check_place(target, manifest)]
-        held = all(result.ok for result in results if result.name != LEFTOVERS)  # which hides no table from the rest
+        # Leftovers do not hinder the other checks.
+        held = all(result.ok for result in results if result.name != LEFTOVERS)
         if held and not in_place:
             results += check_statistics(release, locate_release(target))
         if held and source_input is None:
@@ -214,7 +223,7 @@ def _check_release(
         report.start_step(READING)
         try:
             record = find_record(spec, target, ledger)
-        except EngineError as error:  # a reviewer may have the source without a ledger that can be read
+        except EngineError as error:  # a reviewer may have the source without the ledger
             if ledger is not None:
                 raise
             record, unread = None, [f"the ledger can't be read: {error}"]
@@ -237,9 +246,9 @@ def _check_release(
 
 
 def _can_check_in_place(target: Target) -> bool:
-    """Return whether an engine can check the release where it lies.
+    """Return whether the engine that holds the release can also check it, without copying its rows.
 
-    A release that spends a budget is small, so it is always copied for its checks.
+    A release that spends a privacy budget is small, so it is always copied.
     """
     if target.catalog is None:
         return False
@@ -248,7 +257,7 @@ def _can_check_in_place(target: Target) -> bool:
 
 
 def _check_place(target: Target, manifest: Manifest) -> list[CheckResult]:
-    """Check that a release is of the kind that its manifest states: a whole file, a folder or a schema."""
+    """Check that a release is what its manifest states: a whole file, a folder or a schema."""
     stated = "a schema" if manifest.place is not None else "a folder" if manifest.files else "a whole file"
     is_ = "a schema" if target.is_schema else "a folder" if target.path.is_dir() else "a whole file"
     if stated == is_:
@@ -257,10 +266,11 @@ def _check_place(target: Target, manifest: Manifest) -> list[CheckResult]:
 
 
 def _recompute_facts(release: AttachedRelease, results: list[CheckResult], report: Reporter) -> MeasuredFacts | None:
-    """Recompute the facts of a release and add to ``results`` whether they equal the stated facts.
+    """Compute the facts of a release from its tables, and append a check to ``results`` that they equal the stated
+    ones.
 
     Returns:
-        The facts; None if a check of the release has failed.
+        The computed facts; None if a check in ``results`` has failed.
     """
     if not all(result.ok for result in results):
         return None
@@ -272,10 +282,13 @@ def _recompute_facts(release: AttachedRelease, results: list[CheckResult], repor
 
 
 def _check_together(targets: Sequence[Target], spec: Spec | None, database: Path | None) -> list[CheckResult]:
-    """Check what several releases reveal together.
+    """Check what several releases of the same people reveal together.
 
-    With a specification, the records that its ledger knows are checked as well; ``database`` is the file of that
-    ledger.
+    Args:
+        targets: The places of the releases.
+        spec: The specification of their source. With it, the records that its ledger knows are checked, too. None for
+            none.
+        database: The file of the ledger; None for that of the specification.
     """
     from privsql.releases.ledger.composition import require_ledger
 
@@ -291,7 +304,12 @@ def _check_together(targets: Sequence[Target], spec: Spec | None, database: Path
 
 
 def _check_by_record(targets: Sequence[Target], ledger: Path, last: AttachedRelease) -> list[CheckResult]:
-    """Check what several releases reveal together of each record that a ledger knows.
+    """Check what several releases reveal together about each record that a ledger knows.
+
+    Args:
+        targets: The places of the releases.
+        ledger: The file of the ledger.
+        last: The last of the releases, which is open.
 
     Raises:
         UsageError: The ledger does not know one of the releases.
@@ -314,7 +332,7 @@ def _check_by_record(targets: Sequence[Target], ledger: Path, last: AttachedRele
 
 
 def _comparison_rule(release: AttachedRelease) -> GroupComposition[Any]:
-    """Return the rule for what several releases of this mechanism may reveal together.
+    """Return the rules by which releases of this release's mechanism are checked together.
 
     Raises:
         UsageError: No guarantee covers several releases of this mechanism.

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # Remedies -------------------------------------------------------------------------------------------------------------
-# By pattern of an error of DuckDB the line that stands for it: what is wrong, and what works instead. {0}, {1}: groups
-# of the pattern; {name}: the group that matched; {line}, {encoding}, {reason}: of CSV.
+# The advice for an error of DuckDB, by a pattern of its text: what is wrong, and what works instead. {0} and {1} are
+# groups of the pattern, {name} is all groups together, and ``_csv_facts`` fills {line}, {encoded} and {reason}.
 
-MEGABYTES = 2**22  # of a file that are looked at for its encoding
-BEGINNING = 4096  # bytes by which text of two bytes a character is known
+MEGABYTES = 2**22  # bytes of a file from which its encoding is guessed
+BEGINNING = 4096  # bytes in which a zero byte shows text of two bytes a character
 EXTENSION = (
     "{what} needs DuckDB's extension {name}, and privsql installs none by itself: run python -c \"import duckdb; "
     "duckdb.execute('INSTALL {name}')\" once, or {instead}"
@@ -78,7 +78,7 @@ REMEDIES = {
 
 
 def find_remedy(text: str) -> str:
-    """Return the message for an error of DuckDB that has a known remedy; empty for any other error."""
+    """Return privsql's advice for an error message of DuckDB; empty if it has none for this error."""
     for pattern, remedy in REMEDIES.items():
         match = re.search(pattern, text)
         if match:
@@ -88,9 +88,9 @@ def find_remedy(text: str) -> str:
 
 
 def _csv_facts(text: str) -> dict[str, str]:
-    """Return what the message about an error in a CSV file mentions.
+    """Return what privsql's advice on an error in a CSV file mentions, by the name of its placeholder.
 
-    These are the line, the advice about the encoding that the file seems to have, and the reason of the error.
+    These are "line" (number and file), "encoded" (what to do about the file's encoding) and "reason" (of the error).
     """
     found, file = re.search(r"CSV Error on Line: (\d+)", text), re.search(r"(?m)^ *file = (.*)$", text)
     lines = text[found.end() :].strip().split("\n") if found else []
@@ -102,7 +102,8 @@ def _csv_facts(text: str) -> dict[str, str]:
                 begun = opened.read(MEGABYTES)
     of_two = begun[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in begun[:BEGINNING]
     how = f'say how the file is written: source.options = {{ encoding = "{"utf-16" if of_two else "latin-1"}" }}'
-    if not of_two and re.search(rb"[\x80-\x9f]", begun) and not _is_unicode(begun):  # no letters of latin-1
+    # These bytes are no letters in latin-1.
+    if not of_two and re.search(rb"[\x80-\x9f]", begun) and not _is_unicode(begun):
         how = "it may be Windows-1252: write it anew (iconv -f CP1252 -t UTF-8)"
     return {
         "line": f"line {found[1] if found else '?'}{f' of {path.name}' if file else ''}",
@@ -112,7 +113,7 @@ def _csv_facts(text: str) -> dict[str, str]:
 
 
 def _is_unicode(beginning: bytes) -> bool:
-    """Return whether the beginning of a file is UTF-8; its last character may be cut off."""
+    """Return whether the first bytes of a file are UTF-8; they may end inside a character."""
     try:
         beginning.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -121,10 +122,10 @@ def _is_unicode(beginning: bytes) -> bool:
 
 
 # Connection -----------------------------------------------------------------------------------------------------------
-# One session of DuckDB: statements run one after the other, with progress, deadlines and with privsql's own errors.
+# One session of DuckDB: statements run one after the other, with progress, time limits and privsql's own errors.
 #
-# The engine forgets an interruption that comes between two statements. So one that is late is interrupted again and
-# again, and ``_raise_if_late`` stands before every statement.
+# DuckDB forgets an interruption that comes between two statements. So after a time limit it is interrupted again and
+# again, and ``_raise_if_late`` is called before every statement.
 
 MISTAKES = (
     duckdb.BinderException, duckdb.ConversionException, duckdb.ParserException, duckdb.CatalogException,
@@ -134,14 +135,17 @@ OF_VALUES = (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.Ou
 STOPS = [
     signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM") if name in signal.Signals.__members__
 ]
-POLL = 0.1  # seconds between two looks at what runs, and two interruptions
+POLL = 0.1  # seconds between two reports of progress, and between two interruptions
 Settings = dict[str, str | bool | int | float | list[str]]
 HARDENED: Settings = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 VERSION = duckdb.__version__
 
 
 class Connection:
-    """A connection to an instance of DuckDB in memory; if ``discreet`` is true, no error message shows a value."""
+    """A connection to a DuckDB instance in memory, which reports progress and raises privsql's errors.
+
+    If ``discreet`` is true, no error message shows a value of the data.
+    """
 
     discreet = False
 
@@ -152,23 +156,24 @@ class Connection:
         *,
         ducks: tuple[duckdb.DuckDBPyConnection, ...] = (),
     ) -> None:
-        """Connect to DuckDB.
+        """Open a connection, or use one that is open.
 
         Args:
-            settings: Settings of a new instance.
+            settings: Settings of DuckDB for a new instance.
             report: Receives the progress of statements.
-            ducks: A connection that is open already, which is then used, and others that are interrupted with it.
+            ducks: Open connections. The first one is used, and an interruption also stops the others. If empty, a new
+                instance is made.
         """
         self._report = report
         with translate_duck_errors():
             self._ducks = ducks or (duckdb.connect(config=HARDENED | (settings or {})),)
         self._duck = self._ducks[0]
-        self._limits: list[Callable[[], bool]] = []  # whether it is too late, of limits that may lie inside each other
-        # Text of a timestamp must not depend on where it is written.
+        self._limits: list[Callable[[], bool]] = []  # the time limits in force, which may be nested; true if late
+        # The text of a timestamp must not depend on the machine's time zone.
         self.run("SET TimeZone = 'UTC'")
 
     def open_sibling(self) -> Connection:
-        """Return another connection to the same instance; an interruption stops both."""
+        """Return a second connection to the same instance; an interruption stops the statements of both."""
         with translate_duck_errors():
             return Connection(report=self._report, ducks=(self._duck.cursor(), *self._ducks))
 
@@ -178,27 +183,27 @@ class Connection:
             self._duck.close()
 
     def start_step(self, title: str) -> None:
-        """Report the next step."""
+        """Report that the next step of the command begins."""
         self._report.start_step(title)
 
     @property
     def traces(self) -> bool:
-        """Return whether the reporter takes note of statements."""
+        """Return whether the reporter records every statement."""
         return self._report.traces
 
     def note_statement(self, relation: str, file: str, rows: int | None, begun: float) -> None:
         """Report a statement that has run.
 
         Args:
-            relation: The table or view that it made; empty if its rows were read.
-            file: The SQL file that it was made from; empty for none.
+            relation: The table or view that the statement made; empty if its rows were read.
+            file: The file of ``sql/`` that holds the statement; empty if there is none.
             rows: The number of rows; None if it is not known.
             begun: The time of ``time.perf_counter`` at which it began.
         """
         self._report.note_statement(TracedStatement("", relation, file, rows, time.perf_counter() - begun))
 
     def run(self, sql: str, values: Mapping[str, Any] | None = None) -> None:
-        """Run one statement, with progress and translated errors."""
+        """Run one statement without fetching rows; ``values`` are its parameters by name."""
         with translate_duck_errors(discreet=self.discreet), interrupt_on_signal(*self._ducks):
             self._execute(sql, values)
 
@@ -208,15 +213,15 @@ class Connection:
             self._duck.execute(sql, values or None)
 
     def rows(self, sql: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """Run one statement and fetch its rows."""
+        """Run one statement and return its rows; ``values`` are its parameters by name."""
         with translate_duck_errors(discreet=self.discreet), interrupt_on_signal(*self._ducks):
             self._execute(sql, values)
             return self._duck.fetchall()
 
     def refusal_of(self, sql: str) -> str:
-        """Return the complete message with which DuckDB refuses a statement.
+        """Return DuckDB's complete message for a statement that it refuses.
 
-        The statement runs on a separate cursor, so that the current transaction is not affected.
+        The statement runs on a separate cursor, so the current transaction is not affected.
 
         Raises:
             EngineError: DuckDB does not refuse the statement.
@@ -229,14 +234,14 @@ class Connection:
         raise EngineError(f"DuckDB does not refuse {sql}")
 
     def arrow(self, sql: str, values: Mapping[str, Any] | None = None) -> pa.Table:
-        """Run one query and fetch an Arrow table."""
+        """Run one query and return its rows as an Arrow table; ``values`` are its parameters by name."""
         self._raise_if_late()
         with translate_duck_errors(discreet=self.discreet), interrupt_on_signal(*self._ducks):
             return self._duck.sql(sql, params=dict(values) if values else None).to_arrow_table()
 
     @contextmanager
     def stream_batches(self, sql: str, rows: int) -> Iterator[pa.RecordBatchReader]:
-        """Run a query and yield a stream of its rows in order, ``rows`` at a time.
+        """Run a query and yield a stream of its rows in order, in batches of ``rows`` rows.
 
         No other statement can run on this connection until the stream is closed.
         """
@@ -251,13 +256,13 @@ class Connection:
             self._duck.register(name, data)
 
     def unregister_table(self, name: str) -> None:
-        """Forget a registered table."""
+        """Remove the name of a table that ``register_table`` made readable."""
         with translate_duck_errors():
             self._duck.unregister(name)
 
     @contextmanager
     def limit_time(self, seconds: float, stop: threading.Event | None = None) -> Iterator[None]:
-        """Stop the statements in the block if together they take too long, or once ``stop`` is set.
+        """Stop the statements of the block if together they take more than ``seconds``, or once ``stop`` is set.
 
         Raises:
             LateError: The statements were stopped.
@@ -284,7 +289,7 @@ class Connection:
             self._limits.remove(is_over)
 
     def _raise_if_late(self) -> None:
-        """Raise ``KeyboardInterrupt`` if the time is over, as an interrupted statement does."""
+        """Raise ``KeyboardInterrupt`` if a time limit is over, as DuckDB does when it interrupts a statement."""
         if any(is_over() for is_over in self._limits):
             raise KeyboardInterrupt
 
@@ -308,12 +313,12 @@ def call_meanwhile(act: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        if watcher.is_alive():  # not where an interruption came before it had begun
+        if watcher.is_alive():  # the thread may not have begun when an interruption came
             watcher.join()
 
 
 def one_select(query: str) -> str:
-    """Return the text of a query.
+    """Return the text of a query, if it is a single SELECT.
 
     Raises:
         UsageError: The text is not exactly one SELECT.
@@ -329,10 +334,10 @@ def one_select(query: str) -> str:
 
 @contextmanager
 def interrupt_on_signal(*ducks: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Interrupt running statements when a signal handler raises an error in the main thread.
+    """Interrupt the connections' statements if a signal such as Ctrl-C raises an error in the main thread.
 
-    Between tasks DuckDB's binding notices signals. But then it waits, without telling the engine, for the tasks of its
-    other threads, however long they take. If the handler raises nothing, the statement goes on.
+    Without this, DuckDB notices a signal, but then waits until the running tasks of its other threads are done. If the
+    signal's handler raises nothing, the statement goes on.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -361,7 +366,10 @@ def interrupt_on_signal(*ducks: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 @contextmanager
 def translate_duck_errors(*, discreet: bool = False) -> Iterator[None]:
-    """Turn DuckDB's errors into privsql's, one line each; if ``discreet``, without the offending value."""
+    """Turn DuckDB's errors in the block into privsql's errors with a message of one line.
+
+    If ``discreet`` is true, messages do not show the value that caused the error.
+    """
     try:
         yield
     except duckdb.InterruptException as error:
@@ -381,12 +389,12 @@ def translate_duck_errors(*, discreet: bool = False) -> Iterator[None]:
 
 @contextmanager
 def name_file_in_errors(path: Path | str, *, query: bool = False, whole: bool = False) -> Iterator[None]:
-    """Add the name of a file to errors that are raised in the block, and explain a lock on it.
+    """Put the name of a file into errors that the block raises, and explain when another process has locked the file.
 
     Args:
         path: The file, or what messages call it.
-        query: Whether the block runs the publisher's query, which messages then mention.
-        whole: Whether every error in the block is about the file; each is then an ``EngineError``.
+        query: Whether the block runs the publisher's ``source.query``; messages then mention it.
+        whole: Whether every error in the block is a fault of the file. Each then becomes an ``EngineError``.
     """
     try:
         yield
@@ -403,6 +411,6 @@ def name_file_in_errors(path: Path | str, *, query: bool = False, whole: bool = 
 
 
 def _error_line(error: BaseException) -> str:
-    """Return one line for an error: its remedy if one is known, else the first line of its text."""
+    """Return one line for an error: privsql's advice if there is any, else the first line of DuckDB's message."""
     message = str(error).strip()
     return redact_secrets(find_remedy(message) or message.split("\n")[0].split(" Error: ", 1)[-1])

@@ -1,4 +1,4 @@
-"""Run relations, attached database files, and locked sessions in DuckDB."""
+"""Keep tables and views, attached database files, and locked sessions in DuckDB."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ if TYPE_CHECKING:
     from privsql.engine.sqlfiles import Holes
 
 # Relations ------------------------------------------------------------------------------------------------------------
-# ``Relations`` of ``privsql.engine.database``: named relations of a session, made from trees or put from arrays.
+# ``Relations`` of ``privsql.engine.database``: tables and views of a session, made from syntax trees or Arrow data.
 
-PROCESS_BASE = 200 * 2**20  # bytes that the process takes before it does anything
+PROCESS_BASE = 200 * 2**20  # bytes that the process takes at its start
 LEAST = 60 * 2**20  # bytes that the engine needs
 UNITS = {unit: 1024**power for power, unit in enumerate(("bytes", "KiB", "MiB", "GiB", "TiB", "PiB"))}
 
 
 class DuckRelations:
-    """Relations in one connection to DuckDB."""
+    """Tables and views that are made and read over one connection to DuckDB."""
 
     keeps_order = True
 
@@ -71,7 +71,7 @@ class DuckRelations:
         self._neighbours = "memory"  # the database whose tables a publisher's own SELECT reads
         self._registered: set[str] = set()
         self._limit: int | None = None  # bytes that the process may take
-        self._fault: BaseException | None = None  # of a stream of ours while a statement read it
+        self._fault: BaseException | None = None  # the error of a stream that a statement was reading
 
     def close(self) -> None:
         self.connection.close()
@@ -116,12 +116,12 @@ class DuckRelations:
         return [Field(row[0], row[1]) for row in self.connection.rows(f"DESCRIBE {sql}")]
 
     def reserve_memory(self, size: int, what: str) -> None:
-        """Lower DuckDB's memory limit so that arrays of ``size`` bytes fit beside it.
+        """Lower DuckDB's memory limit to leave ``size`` bytes for arrays outside DuckDB.
 
-        If no limit was set, DuckDB's default counts, which is four fifths of the machine's memory.
+        Without a limit, DuckDB would use up to four fifths of the machine's memory; this default is then lowered.
 
         Raises:
-            EngineError: Too little memory would be left; the message calls the arrays ``what``.
+            EngineError: Too little memory would be left for DuckDB. The message names the arrays by ``what``.
         """
         if self._limit is None:
             number, unit = self.rows(fill("duckdb/memory", {}))[0][0].split()
@@ -145,9 +145,9 @@ class DuckRelations:
         return all_rows(temp_table("matched"))
 
     def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
-        """Return the expression for 63 bits of the MD5 digest of texts.
+        """Return an SQL expression for 63 bits of the MD5 digest of a list of texts.
 
-        MD5 never changes, unlike DuckDB's own hash, which differs between versions.
+        MD5 never changes. DuckDB's own hash differs between its versions.
         """
         number = exp.Anonymous(this="md5_number", expressions=[concat_texts(texts)])
         return exp.cast(exp.BitwiseRightShift(this=number, expression=exp.Literal.number(65)), "BIGINT")
@@ -192,7 +192,7 @@ class DuckRelations:
             columns: The names and types of the stored columns; empty stores the columns of the stream as they are.
             into: The attached database; None makes a temporary table.
             schema: The schema in that database; None for the first one.
-            title: The name of the step for the progress bar; empty for no step.
+            title: The name of this step in the progress bar; empty if it is not a step of its own.
         """
         self.register_arrow("fetched", rows)
         values = [cast_as(column(one.name), one) for one in columns] or [exp.Star()]
@@ -224,13 +224,13 @@ class DuckRelations:
         self._registered.add(name)
 
     def _note_fault(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of a stream, and remember an error that it raises.
+        """Yield the batches of a stream, and remember an error that the stream raises.
 
-        DuckDB would turn an error of privsql or a Ctrl-C into a mere text.
+        The session raises the remembered error later, because DuckDB would only pass on its text.
         """
         try:
             yield from stream
-        except GeneratorExit:  # nobody reads on
+        except GeneratorExit:  # the reader has stopped
             raise
         except BaseException as error:
             self._fault = error
@@ -245,50 +245,52 @@ class DuckRelations:
                 self.connection.run(f"DROP TABLE IF EXISTS {render_sql(temp_table(name))}")
 
     def _render_query(self, query: exp.Expr) -> str:
-        """Return the SQL text of a query as this session runs it."""
+        """Return the SQL text that this session runs for a query."""
         return render_sql(query)
 
     @contextmanager
     def _use_database(self, database: str, schema: str | None = None) -> Iterator[None]:
-        """Let names without a database refer to ``database`` inside the block.
+        """Let table names without a database refer to this database and schema inside the block.
 
-        Afterwards they refer to the session's own database again.
+        Afterwards they refer to the session's own database again. If ``schema`` is None, it is the database's first
+        schema.
         """
         self.connection.run(f"USE {quote_identifier(database)}" + (f".{quote_identifier(schema)}" if schema else ""))
         try:
             yield
         finally:
-            self.connection.run(f"USE {quote_identifier(self._home_database)}.main")  # a schema may have its name
+            # "main" is needed, because a schema may have the database's name.
+            self.connection.run(f"USE {quote_identifier(self._home_database)}.main")
 
 
 def quote_identifier(name: str) -> str:
-    """Return a name as SQL writes it."""
+    """Return a name in double quotes, as SQL writes it."""
     return render_sql(exp.to_identifier(name, quoted=True))
 
 
 def quote_text(value: object) -> str:
-    """Return a value as a text constant of SQL."""
+    """Return a value as a text constant of SQL, in single quotes."""
     return render_sql(exp.Literal.string(str(value)))
 
 
 # Container ------------------------------------------------------------------------------------------------------------
 # ``Container`` of ``privsql.engine.database``: database files attached beside the session's own relations.
 
-# What plans a query by the least and greatest values that a file states of its own columns. A file whose statement is
-# false would hide rows from a check, or let DuckDB write behind the end of an array.
+# DuckDB's optimizers that rely on the least and greatest values which a file states for its columns. A file that states
+# false ones would hide rows from a check, or let DuckDB write beyond the end of an array.
 BELIEVING = (
     "statistics_propagation", "filter_pushdown", "join_filter_pushdown", "cte_filter_pusher", "row_group_pruner",
     "top_n", "late_materialization", "compressed_materialization", "partitioned_execution",
     "partial_aggregate_pushdown", "type_pushdown",
 )  # fmt: skip
-STORAGE = "v1.0.0"  # of a new file: DuckDB 1.1 and later open it (1.0 has no blocks of another size than its own)
-BLOCK = 2**16  # bytes of a block of a new file; of the default 2**18 a small release leaves most unused
+STORAGE = "v1.0.0"  # of new files; DuckDB 1.1 and later can open them (1.0 lacks the block size)
+BLOCK = 2**16  # bytes of a block in new files; most of the default 2**18 would be empty in a small release
 HEADERS, HEADER = 3, 4096  # pages at the beginning of a file, and the bytes of each
-HEAD = 256  # bytes of a header that may hold something; DuckDB fills 140
+HEAD = 256  # bytes of a header that may be filled; DuckDB fills 140
 READERS = {"parquet": "read_parquet", "csv": "read_csv"}
 MAIN = "main"  # the first schema of a database
 WEIGHT, VARIANCE = column("weight"), column("variance")
-MACRO_SUMS = {  # of what the macros of a release are made
+MACRO_SUMS = {  # the sums from which the macros of a release are computed
     "weight": exp.Sum(this=WEIGHT), "variance": exp.Sum(this=VARIANCE), "number": exp.Count(this=VARIANCE),
     "alike": exp.EQ(this=exp.Min(this=VARIANCE), expression=exp.Max(this=VARIANCE)),
 }  # fmt: skip
@@ -300,7 +302,7 @@ class DuckContainer(DuckRelations):
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
-        self._attached: dict[Path, str] = {}  # each once
+        self._attached: dict[Path, str] = {}  # each file is attached at most once
 
     def attach(self, path: Path, name: str, *, read_only: bool, strange: bool = False) -> None:
         is_new = not read_only and not path.exists()
@@ -324,7 +326,7 @@ class DuckContainer(DuckRelations):
         with name_file_in_errors(path), path.open("rb") as file:
             pages = [file.read(HEADER)[HEAD:] for _ in range(HEADERS)]
             size = file.seek(0, 2)
-        if size != length and not (free and size < length):  # the engine may cut what is free off its end
+        if size != length and not (free and size < length):  # DuckDB may cut free blocks off the end of the file
             wrong.append(f"{size:,} bytes, of which {length:,} are its headers and blocks")
         if any(page.strip(b"\0") for page in pages):
             wrong.append("bytes behind the entries of its headers")
@@ -348,7 +350,8 @@ class DuckContainer(DuckRelations):
         self.connection.run(f"SET disabled_optimizers = {quote_text(','.join(BELIEVING))}")
 
     def create_database(self, name: str) -> None:
-        self.connection.run(f"ATTACH ':memory:' AS {quote_identifier(name)} (READ_WRITE)")  # a caller may only read
+        # The caller's connection may be read-only.
+        self.connection.run(f"ATTACH ':memory:' AS {quote_identifier(name)} (READ_WRITE)")
 
     def scan_files(self, paths: Sequence[Path], kind: str) -> exp.Select:
         return exp.select("*").from_(sqlglot.parse_one(reader_call(kind, *paths), into=exp.Table, dialect=DIALECT))
@@ -375,8 +378,8 @@ class DuckContainer(DuckRelations):
             if schema is not None and (place != schema or (kind, name) == ("schema", schema)):
                 continue
             if kind == "function":
-                # The catalog leaves out the defaults of parameters. A call with more arguments than any form of the
-                # function takes is refused before anything of it is looked at, and the refusal lists the forms.
+                # The catalog leaves out the defaults of parameters. A call with too many arguments is refused before
+                # the function's body is examined, and the refusal lists all forms of the function with their defaults.
                 nulls, called = ["NULL"] * (int(text.split()[0]) + 1), render_sql(table(name, database, place))
                 call = f"DESCRIBE SELECT {called}({', '.join(nulls)})"
                 text += self.connection.refusal_of(call).split("LINE 1")[0]
@@ -384,7 +387,7 @@ class DuckContainer(DuckRelations):
         return objects
 
     def list_schemas(self, database: str) -> list[str]:
-        """Return the schemas of an attached database, without its first schema, main."""
+        """Return the schemas of an attached database, without its first schema ``main``."""
         objects = self.rows(fill("duckdb/objects", {"database": exp.Literal.string(database)}))
         return [name for kind, name, *_ in objects if kind == "schema"]
 
@@ -437,14 +440,14 @@ class DuckContainer(DuckRelations):
             yield
 
     def _replacing(self, schema: str) -> AbstractContextManager[None]:
-        """Run the block in a transaction that changes a schema as a whole or not at all."""
+        """Open a transaction in which a schema is replaced as a whole or not at all."""
         return self.in_transaction()
 
     def _drop_object(self, kind: str, name: str, *, into: str, schema: str) -> None:
         self.connection.run(f"DROP {kind} {render_sql(table(name, into, schema))}")
 
     def _copy_table(self, rows: exp.Table, *, into: str, schema: str) -> None:
-        """Copy a table into a schema of another attached database."""
+        """Copy a table into a schema of the attached database ``into``."""
         self.create_table(rows.name, all_rows(rows), into=into, schema=schema)
 
     def list_relations(self, database: str) -> list[tuple[str, str, str, str]]:
@@ -465,14 +468,16 @@ class DuckContainer(DuckRelations):
         return VERSION
 
 
-STAGE = "server"  # the database of such a session for what was read again
+STAGE = "server"  # the database that shows the other database's schemas
 
 
 class RemoteSchemas(DuckContainer, ABC):
-    """A session of DuckDB beside another database, whose schemas appear as those of database ``STAGE``.
+    """A session of DuckDB that copies releases from and to the schemas of another database, such as Postgres.
 
-    ``has_views`` tells whether the other database can hold views. If it can't, copies get the stated views all the
-    same.
+    The schemas of the other database appear as those of a database ``STAGE`` in this session.
+
+    Attributes:
+        has_views: Whether the other database can hold views. If not, copies of a release still get its views.
     """
 
     has_views = True
@@ -487,7 +492,7 @@ class RemoteSchemas(DuckContainer, ABC):
 
     @abstractmethod
     def describe_schema(self, schema: str) -> Objects:
-        """Return every object in a schema of the other database, as (kind, name, definition)."""
+        """Return the objects in a schema of the other database as (kind, name, definition)."""
 
     @abstractmethod
     def list_columns(self, schema: str, name: str) -> list[Field]:
@@ -495,17 +500,25 @@ class RemoteSchemas(DuckContainer, ABC):
 
     @abstractmethod
     def fetch_table(self, schema: str, name: str, columns: Sequence[Field], *, into: str) -> None:
-        """Copy a table of the other database into the same schema of an attached database, with these column types."""
+        """Copy a table from the other database into the schema of the same name in the attached database ``into``.
+
+        Args:
+            schema: The schema in both databases.
+            name: The table.
+            columns: The columns of the copy with their types.
+            into: The attached database.
+        """
 
     @abstractmethod
     def state_definition(self, schema: str, stated: Definition) -> dict[tuple[str, str], str]:
-        """Return the texts that the other database would store for a view or for functions, by (kind, name).
+        """Return the definitions that the other database would store for a view or for functions of a release.
 
-        The result is empty if the other database can't hold the objects.
+        Returns:
+            The text of each definition by (kind, name). It is empty if the other database can't hold such objects.
         """
 
     def at_one_moment(self) -> AbstractContextManager[None]:
-        """Read everything inside the block as of one moment, if the database supports that."""
+        """Read everything inside the block from one snapshot, if the other database supports snapshots."""
         return nullcontext()
 
     def list_schemas(self, database: str) -> list[str]:
@@ -517,19 +530,19 @@ class RemoteSchemas(DuckContainer, ABC):
         return sorted(self.describe_schema(schema))
 
     def copy_release(self, database: str, schema: str, having: str, read: ReadContents, into: str) -> Objects:
-        """Copy a release out of the other database: the tables that its manifest states, and its views and functions.
+        """Copy a release from the other database: the tables that its manifest states, its views and its functions.
 
-        A view or function is copied only if its definition there is as stated.
+        A view or function is copied only if the other database defines it as the release states.
 
         Args:
-            database: The name of the database in this session.
-            schema: The schema of the release.
+            database: The name of the other database in this session.
+            schema: The schema that holds the release.
             having: The table with the manifest.
             read: Reads the manifest from the copy, and returns the stated tables and definitions.
             into: The attached database to copy to.
 
         Returns:
-            All objects of the schema as (kind, name, definition); copied objects have the definitions of the copy.
+            All objects of the schema as (kind, name, definition). Objects that were copied have the copy's definition.
         """
         present = {(kind, name): text for kind, name, text in self.list_objects(database, schema)}
         columns = self.list_columns(schema, having)
@@ -542,19 +555,23 @@ class RemoteSchemas(DuckContainer, ABC):
             strange = {one.name for one in self.list_columns(schema, name)} - {one.name for one in stated}
             present |= {("column", f"{name}.{one}"): "" for one in strange}
             self.fetch_table(schema, name, stated, into=into)
-        if all(("table", name) in present for name in tables):  # which the views read
+        if all(("table", name) in present for name in tables):  # the views read all of these tables
             for definition in definitions:
                 objects = self.state_definition(schema, definition).items()
                 if objects <= present.items():
                     self.define_objects([definition], into=into, schema=schema)
-                present = dict(present.items() - objects)  # what is left is otherwise than stated, or not stated
+                # What is left differs from the stated objects, or was not stated.
+                present = dict(present.items() - objects)
         made = self.list_objects(into, schema)
         copied = {(kind, name): text for kind, name, text in made if kind != "comment" or not self.has_views}
         return sorted((*key, text) for key, text in (present | copied).items())
 
 
 class CopiedSchemas(ABC):
-    """A database without a file of its own, whose schemas are read through copies; each schema is copied once."""
+    """A database that can't be attached as a file, whose schemas are read through local copies.
+
+    Each schema is copied once.
+    """
 
     label, counts = "memory", False
 
@@ -578,35 +595,35 @@ class CopiedSchemas(ABC):
 
     @abstractmethod
     def open_for_writing(self) -> AbstractContextManager[tuple[Any, str]]:
-        """Open the database as a ``Sink`` does, with a session that can also copy releases (``copy_release``)."""
+        """Yield a session that can copy releases, and the name as which the database is attached in it."""
 
 
 NUMBERS = itertools.count(1)
 
 
 def unique_name(what: str) -> str:
-    """Return a database name that contains ``what`` and that no other session in this process uses."""
+    """Return a database name that contains ``what`` and was never used in this process."""
     return f"{PREFIX}{what}_{next(NUMBERS)}"
 
 
 def log_of(path: Path) -> Path:
-    """Return the path of DuckDB's write-ahead log of a database file.
+    """Return the path of the write-ahead log that DuckDB keeps beside a database file.
 
-    Whatever follows a ``?`` in the name stays at the end.
+    For an address with a query part, ``.wal`` is put before the ``?``.
     """
     head, mark, tail = str(path).partition("?")
     return Path(f"{head}.wal{mark}{tail}")
 
 
 def reader_call(kind: str, *paths: Path | str, hive_partitioning: bool = False, **options: Any) -> str:
-    """Return the SQL call that reads exactly these files.
+    """Return the SQL call that reads exactly these files as one table.
 
-    Special characters in names are not patterns, and folders called column=value are not columns by default.
+    Special characters in the files' names are not taken for patterns.
 
     Args:
-        kind: The kind of the files: parquet or csv.
+        kind: The kind of the files: "parquet" or "csv".
         paths: The files.
-        hive_partitioning: Whether folders called column=value are columns.
+        hive_partitioning: Whether a folder such as ``year=2020`` adds a column ``year``.
         options: Further options of DuckDB's reader.
     """
     names = ", ".join(quote_text(file_pattern(str(path))) for path in paths)
@@ -615,13 +632,13 @@ def reader_call(kind: str, *paths: Path | str, hive_partitioning: bool = False, 
 
 
 def call_with_options(function: str, argument: str, options: Mapping[str, Any]) -> str:
-    """Return the SQL call of a function with one argument, written as SQL, and named options."""
+    """Return the SQL call of a function: ``argument`` is SQL text, ``options`` become named arguments."""
     named = (f"{name} = {_as_constant(value)}" for name, value in options.items())
     return f"{function}({', '.join([argument, *named])})"
 
 
 def _as_constant(value: Any) -> str:
-    """Return a value of Python as a constant in SQL."""
+    """Return a Python value as a constant in SQL; lists and dictionaries become SQL lists and structs."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{quote_text(key)}: {_as_constant(one)}" for key, one in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -630,30 +647,30 @@ def _as_constant(value: Any) -> str:
 
 
 def file_pattern(name: str) -> str:
-    """Return the pattern that matches exactly one file; an address stays as it is, with its query part."""
+    """Return the pattern with which DuckDB reads exactly one file; an address is returned as it is."""
     return name if url_scheme(name) else escape_pattern(name)
 
 
 def escape_pattern(path: str) -> str:
-    """Return a glob pattern that matches exactly this path: ``*``, ``?`` and ``[`` are put into brackets."""
+    """Return a pattern that matches exactly this path: ``*``, ``?`` and ``[`` are put into brackets."""
     return "".join(f"[{character}]" if character in "*?[" else character for character in path)
 
 
 # Locked ---------------------------------------------------------------------------------------------------------------
-# ``Locked`` of ``privsql.engine.database``: files that others made, in a session that can reach nothing else.
+# ``LockedSession`` of ``privsql.engine.database``: files that others made, in a session that can reach nothing else.
 #
-# The session's own database lies in memory, is locked before a file is opened, and attaches files read-only under names
-# of privsql's own. So what a file holds never stands in the way when a name is looked up: a macro ``max`` that somebody
-# stored is another function than ``max``, and nothing runs it.
+# The session's own database lies in memory. It is locked before a file is opened, and attaches files read-only under
+# names that privsql chooses. So names are never looked up in a file: if somebody stored a macro ``max`` in it, queries
+# still call DuckDB's ``max``.
 
-READING_BASE, PER_BYTE = 2**30, 32  # bytes of memory that reading may take, and those for each byte of the files
-SHARE = 0.8  # of the machine's memory, which no session exceeds
-SPILL = 4  # times the memory that may be spilled to disk
-SECONDS = 30.0  # that a copy of what may be a view may take
+READING_BASE, PER_BYTE = 2**30, 32  # bytes of memory for reading, and more for each byte of the files
+SHARE = 0.8  # the largest share of the machine's memory for a session
+SPILL = 4  # disk space for spilling, in multiples of the memory
+SECONDS = 30.0  # seconds for a copy from a name that may be a view
 
 
 class DuckLockedSession(DuckContainer):
-    """A session for files of other people; tables without a database name are looked up in database ``home``."""
+    """A session for files that other people made; table names without a database refer to database ``home``."""
 
     def __init__(self, connection: Connection, home: str) -> None:
         super().__init__(connection)
@@ -699,7 +716,8 @@ class DuckLockedSession(DuckContainer):
 def list_engine_functions() -> list[tuple[str, str, str, str, str]]:
     """Return DuckDB's built-in functions, before any file is attached.
 
-    Each is (name, kind, stability, returned type, tree of a macro's body). The listing takes about 60 ms.
+    Returns:
+        A list of (name, kind, stability, returned type, syntax tree of a macro's body). The listing takes about 60 ms.
     """
     with closing(Connection()) as connection:
         rows = connection.rows(render_sql(fill("duckdb/functions", {})))
@@ -712,9 +730,9 @@ def open_locked_session(
     """Open a locked session, which can read the given files and nothing else.
 
     Args:
-        attached: Database files by the names under which they are attached; None is an empty database in memory.
+        attached: Database files by the name as which they are attached; None makes an empty database in memory.
         readable: Further files that queries may read.
-        home: The database in which tables without a database name are looked up.
+        home: The attached database that is meant by table names without a database.
         spill: A folder for what does not fit into memory.
         options: How the command runs.
     """
@@ -730,7 +748,7 @@ def open_locked_session(
     connection = Connection(limits | options.engine_settings(spill), options.report)
     db = DuckLockedSession(connection, home)
     allowed = [str(one) for path in files for one in (path, log_of(path))]
-    both = dict.fromkeys([*allowed, *map(escape_pattern, allowed)])  # a reader opens what its pattern meets
+    both = dict.fromkeys([*allowed, *map(escape_pattern, allowed)])  # a reader may pass a path or its escaped pattern
     try:
         db.distrust_statistics()
         connection.run(f"SET allowed_paths = [{', '.join(map(quote_text, both))}]")

@@ -1,4 +1,4 @@
-"""Read a publisher's files in DuckDB: CSV and Parquet as one table, SQLite, and formats that need extensions."""
+"""Read a publisher's files in DuckDB: CSV, Parquet and SQLite files, and formats that need extensions."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations, Scan
 
 # Extensions -----------------------------------------------------------------------------------------------------------
-# Sources that DuckDB reads by an extension: it is loaded where it is installed, and never installed from here.
+# Sources that DuckDB reads by an extension. Installed extensions are loaded; privsql installs none.
 
 ATTACHED = ("mysql", "ducklake")  # kinds of origin that are attached like a database
-TABLES = {"delta": "delta_scan", "iceberg": "iceberg_scan"}  # kinds of files that know which of them count
+TABLES = {"delta": "delta_scan", "iceberg": "iceberg_scan"}  # table formats that list their own files
 
 
 def load_extension(
     connection: Connection, name: str, what: str, instead: str = "copy the rows into a Parquet file"
 ) -> None:
-    """Load an extension of DuckDB.
+    """Load an extension of DuckDB that is installed already.
 
     Args:
         connection: The connection that needs it.
         name: The name of the extension.
-        what: What needs the extension, for the message.
-        instead: What the publisher can do without the extension, for the message.
+        what: What needs the extension, for the error message.
+        instead: What the publisher can do without the extension, for the error message.
 
     Raises:
         EngineError: The extension is not installed; the message says how to install it.
@@ -71,14 +71,17 @@ def load_extension(
 
 
 def load_for_address(connection: Connection, name: str) -> None:
-    """Load the extension that an address needs, such as one for https or S3; a path needs none."""
+    """Load the DuckDB extension that reads an address, such as one for https or S3; a path needs none."""
     start = url_scheme(name)
     if start:
         load_extension(connection, REMOTE[start], redact_secrets(name), "copy the file to this machine")
 
 
 def attach_server(connection: Connection, kind: str, address: str, name: str) -> None:
-    """Attach a server or a catalogue for reading; error messages do not show its address, which may hold secrets."""
+    """Attach a database server or a DuckLake catalogue as ``name``, for reading only.
+
+    Error messages do not show its address, which may hold secrets.
+    """
     load_extension(connection, kind, f"source.{kind}")
     target = f"ducklake:{address.removeprefix('ducklake:')}" if kind == "ducklake" else address
     options = "READ_ONLY" if kind == "ducklake" else f"TYPE {kind}, READ_ONLY"
@@ -86,22 +89,23 @@ def attach_server(connection: Connection, kind: str, address: str, name: str) ->
         connection.run(f"ATTACH {quote_text(target)} AS {name} ({options})")
     except PrivsqlError as error:
         message = str(error).replace(target, "..").replace(address, "..")
-        words = [word for word in re.split(r"[@:=\s]+", address) if len(word) > 2]  # which may be secret
+        words = [word for word in re.split(r"[@:=\s]+", address) if len(word) > 2]  # these words may be secret
         tells = any(word in message for word in words)
         raise EngineError(f"{kind}: {f'nothing answers at source.{kind}.uri' if tells else message}") from None
 
 
 # Files ----------------------------------------------------------------------------------------------------------------
-# Several files as one table: columns go by their names, have the same types, and may be stated by folders.
+# Several files as one table: columns are matched by name, have the same types, and may come from names of folders.
 #
-# DuckDB takes the columns of the first file for those of all: it rounds 2.5 where that holds integers, and drops
-# columns that it lacks. So the columns of all files are compared first.
+# DuckDB takes the columns of the first file for those of all. It rounds 2.5 if the first file has integers, and drops
+# columns that the first file lacks. So the columns of all files are compared first.
 
-LISTED = ("s3", "s3a", "s3n", "gs", "gcs", "r2", "hf", "az", "azure", "abfs", "abfss")  # where patterns are looked up
-MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}  # how packed files begin
+# Schemes at which DuckDB can expand patterns.
+LISTED = ("s3", "s3a", "s3n", "gs", "gcs", "r2", "hf", "az", "azure", "abfs", "abfss")
+MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}  # the first bytes of compressed files
 CHUNK = 2**20  # bytes that are unpacked at a time
-ENCODINGS = ("utf-8", "utf-16", "latin-1")  # without an extension
-Columns = dict[str, tuple[str, str]]  # by folded name the name and the type
+ENCODINGS = ("utf-8", "utf-16", "latin-1")  # encodings that DuckDB reads without an extension
+Columns = dict[str, tuple[str, str]]  # name and type of each column, by folded name
 
 
 def scan_call(connection: Connection, kind: str, scan: Scan) -> str:
@@ -156,9 +160,12 @@ def _looked_up(connection: Connection, scan: Scan) -> list[str]:
 
 
 def _require_kind(file: str, kind: str, options: dict[str, Any]) -> None:
-    """Raise ``EngineError`` for a file on this machine that is of another kind, or is compressed and damaged.
+    """Check that a file on this machine is of the given kind, and is not damaged if it is compressed.
 
     Without this check DuckDB would silently read the first part of a compressed file that is cut off.
+
+    Raises:
+        EngineError: The check fails.
     """
     if url_scheme(file):
         return
@@ -181,9 +188,13 @@ def _require_kind(file: str, kind: str, options: dict[str, Any]) -> None:
 
 
 def _require_whole_csv(connection: Connection, file: str, options: dict[str, Any]) -> None:
-    """Raise ``EngineError`` for a CSV file that DuckDB would read only in part or under changed column names.
+    """Check that DuckDB reads a CSV file completely and with the column names of its header.
 
-    DuckDB might leave out the first lines or comments, take the header for a record, or rename columns of one name.
+    DuckDB might leave out the first lines or comments, take the header for a record, or rename columns that have equal
+    names.
+
+    Raises:
+        EngineError: The check fails.
     """
     try:
         sniffed = connection.rows(_select_all(call_with_options("sniff_csv", quote_text(file_pattern(file)), options)))
@@ -224,9 +235,9 @@ def _require_whole_csv(connection: Connection, file: str, options: dict[str, Any
 
 
 def _find_ragged(connection: Connection, file: str, options: dict[str, Any]) -> str:
-    """Return what is wrong with a CSV file whose lines do not all have as many fields as its header.
+    """Return what is wrong with a CSV file in which some line has more or fewer fields than the header.
 
-    Only the beginning of the file is examined, from which DuckDB guesses the format. The result is empty if nothing is
+    Only the beginning of the file is examined, from which DuckDB guesses the format. The text is empty if nothing is
     wrong there, or if the file can't be examined.
     """
     encoding, packing, quote = options.get("encoding", ENCODINGS[0]), options.get("compression"), options.get("quote")
@@ -245,7 +256,7 @@ def _find_ragged(connection: Connection, file: str, options: dict[str, Any]) -> 
         text = stream.read(4 * CHUNK).decode(encoding, errors="replace")
     lines = re.split("\r\n|\n|\r", text)
     if {"\0", "\ufffd"} & set(text) or max(map(len, lines)) > csv.field_size_limit():
-        return ""  # it is written otherwise, or a quote is missing: other messages say so
+        return ""  # other messages say that the format differs or a quote is missing
     first = lines.index(header) if header in lines else options.get("skip", 0)
     how = {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
     reader = csv.reader(lines[first + 1 : -1] if len(text) >= CHUNK else lines[first + 1 :], delimiter=delimiter, **how)
@@ -279,12 +290,12 @@ def _refuse_repeated(names: Sequence[str]) -> None:
 
 
 def parse_table(call: str) -> exp.Table:
-    """Return an SQL call that yields rows, parsed as a table."""
+    """Parse an SQL call that yields rows, such as ``read_csv('a.csv')``, as a table of a query."""
     return sqlglot.parse_one(call, into=exp.Table, dialect=DIALECT)
 
 
 def _select_all(call: str, rows: int | None = None) -> str:
-    """Return the SQL that selects all rows that a call yields, or the first ``rows`` of them."""
+    """Return the SELECT for all rows that an SQL call yields, or for the first ``rows`` of them."""
     query = all_rows(parse_table(call))
     return render_sql(query if rows is None else query.limit(rows))
 
@@ -292,9 +303,19 @@ def _select_all(call: str, rows: int | None = None) -> str:
 def _require_alike(
     connection: Connection, kind: str, files: Sequence[str], known: Sequence[Columns], options: dict[str, Any]
 ) -> None:
-    """Raise ``EngineError`` naming two files whose columns differ.
+    """Check that all files have the columns of the first file, with the same types.
 
     The types in a CSV file without records do not count.
+
+    Args:
+        connection: The connection that reads the files.
+        kind: "parquet" or "csv".
+        files: The files.
+        known: The columns of each file.
+        options: Options of DuckDB's reader.
+
+    Raises:
+        EngineError: Two files differ; the message names them.
     """
     first = 0
     for number, columns in enumerate(known):
@@ -330,7 +351,11 @@ def _is_empty(connection: Connection, file: str, options: dict[str, Any]) -> boo
 
 
 def _require_partition_columns(files: Sequence[str], known: Sequence[Columns]) -> None:
-    """Raise ``EngineError`` if a column is both in a file and in its path, or if folders state different columns."""
+    """Check the columns that folders such as ``year=2020`` add to their files.
+
+    Raises:
+        EngineError: Such a column is also in a file, or the files' folders add different columns.
+    """
     keys = [list(partition_values(file)) for file in files]
     for file, columns, here in zip(files, known, keys, strict=True):
         both = next((key for key in here if fold_name(key) in columns), None)
@@ -347,14 +372,13 @@ def _require_partition_columns(files: Sequence[str], known: Sequence[Columns]) -
 
 
 # Texts ----------------------------------------------------------------------------------------------------------------
-# CSV files of which no record decides how they are read: the header names the columns, the specification their types.
+# CSV files that are read without any record deciding how: the header names the columns, the specification the types.
 #
-# Every value is read as text and cast one by one. A line that lacks fields has NULL there, fields behind the last
-# column are left out, bytes that are no text are U+FFFD: a record that is written in another way changes nothing but
-# itself, and is not missing.
+# Every value is read as text and cast by itself. Missing fields of a line are NULL, fields after the last column are
+# left out, and bytes that are no text become U+FFFD. So an irregular record is not lost and affects no other record.
 
-OF_BYTES = ("encoding", "compression")  # options that no file in UTF-8 needs
-OF_LINES = (*OF_BYTES, "skip", "comment")  # options that a header is read by
+OF_BYTES = ("encoding", "compression")  # options that a file in UTF-8 does not need
+OF_LINES = (*OF_BYTES, "skip", "comment")  # options that matter for reading the header
 OF_TYPES = ("types", "all_varchar", "sample_size", "decimal_separator", "thousands", "dateformat", "timestampformat")
 TOLERANT: dict[str, Any] = {
     "auto_detect": False,
@@ -372,7 +396,10 @@ WHOLE_NUMBER = r"\s*[+-]?[0-9]+(\.0*)?\s*"
 def scan_texts(connection: Connection, scan: Scan, room: Path) -> str:
     """Return the SELECT that reads all columns of CSV files as text.
 
-    Files that are not UTF-8 are converted into the folder ``room``, which must exist until the SELECT has run.
+    Args:
+        connection: The connection that reads the files.
+        scan: The files.
+        room: A folder for copies of files that are not in UTF-8. It must exist until the SELECT has run.
 
     Raises:
         EngineError: A file does not exist or can't be read, or the files have different columns.
@@ -402,10 +429,11 @@ def scan_texts(connection: Connection, scan: Scan, room: Path) -> str:
 
 
 def _write_unicode(file: str, options: dict[str, Any], room: Path) -> str:
-    """Return a CSV file in UTF-8: the file itself, or a converted copy in ``room``.
+    """Return a CSV file in UTF-8: the file itself, or a converted copy in folder ``room``.
 
-    In the copy, U+FFFD replaces bytes that are no text. A compressed file is unpacked, since DuckDB would need memory
-    for its longest line. A file at an address, or in an encoding that needs an extension, is not copied.
+    In the copy, U+FFFD replaces bytes that are no text, and the rows are not compressed, since DuckDB would need memory
+    for the longest line of a compressed file. A file at an address, or in an encoding that needs an extension, is not
+    copied.
     """
     encoding, packing = options.get("encoding", ENCODINGS[0]), options.get("compression", "detect")
     if url_scheme(file) or encoding not in ENCODINGS:
@@ -421,7 +449,7 @@ def _write_unicode(file: str, options: dict[str, Any], room: Path) -> str:
             for _ in decode_file("strict"):
                 pass
             return file
-    folder = room.joinpath(*(part for part in Path(file).parent.parts if "=" in part))  # which are columns
+    folder = room.joinpath(*(part for part in Path(file).parent.parts if "=" in part))  # these folders are columns
     folder.mkdir(parents=True)
     with (folder / "text.csv").open("w", encoding=ENCODINGS[0], newline="") as written:
         written.writelines(decode_file("replace"))
@@ -429,9 +457,9 @@ def _write_unicode(file: str, options: dict[str, Any], room: Path) -> str:
 
 
 def _read_header(connection: Connection, file: str, options: dict[str, Any]) -> tuple[tuple[str, ...], str]:
-    """Return the names of the columns of a CSV file, and the separator between them.
+    """Return the column names of a CSV file, and the separator between its fields.
 
-    They come from the options or from the first line.
+    Both come from the options or, if these do not say it, from the file's first line.
     """
     _require_kind(file, "csv", options)
     names = tuple(options.get("names") or ())
@@ -452,7 +480,7 @@ def _read_header(connection: Connection, file: str, options: dict[str, Any]) -> 
 
 
 def _read_first_line(connection: Connection, file: str, options: dict[str, Any]) -> str:
-    """Return the first line of a CSV file, after skipped lines and comments."""
+    """Return the first line of a CSV file after those that the options skip, and after comments."""
     if url_scheme(file):
         line_options = {key: options[key] for key in OF_LINES if key in options}
         first = connection.rows(_select_all(reader_call("csv", file, **LINE, **line_options), 1))
@@ -494,18 +522,19 @@ def type_columns(
     options: Mapping[str, Any],
     texts: Container[str] | None = None,
 ) -> exp.Select:
-    """Return the query that casts the rows of a table of texts to the types of their columns.
+    """Return the query that casts the text columns of a table to the types that the specification determines.
 
-    A type comes from the options, or else from ``types``; a column without one stays text. A value that does not fit
-    its type becomes NULL.
+    A column's type comes from the options, or else from ``types``; a column without a type stays text. A text that does
+    not fit its type becomes NULL.
 
     Args:
-        db: The engine that has the table.
+        db: The session that has the table.
         rows: The table.
-        types: The types of columns by folded name; None for a column whose type all of its values decide.
+        types: The type of each column, by the folded name (``fold_name``). None for a column whose values decide its
+            type.
         options: The options of a CSV file.
-        texts: The folded names of the columns that are texts; None for all. Other columns are only cast between types
-            of numbers, since pandas holds whole numbers as floats where one is missing.
+        texts: The folded names of the columns that hold texts; None if all do. The other columns are only cast between
+            numeric types, since pandas holds whole numbers as floats where one is missing.
     """
     stated = {fold_name(name): kind for name, kind in (options.get("types") or {}).items()}
     wanted = {} if options.get("all_varchar") else types
@@ -524,9 +553,12 @@ def type_columns(
 
 
 def cast_text(value: exp.Expr, kind: str, options: Mapping[str, Any]) -> exp.Expr:
-    """Return the cast of a text to a type, which follows the formats in the options of a CSV file.
+    """Return an SQL expression that casts a text to a type; it is NULL for a text that does not fit the type.
 
-    It yields NULL for a text that does not fit the type.
+    Args:
+        value: The text.
+        kind: The type.
+        options: The options of a CSV file, which state formats such as that of dates.
     """
     wanted = exp.DataType.build(kind, dialect=DIALECT)
     if wanted.this in exp.DataType.TEXT_TYPES:
@@ -547,14 +579,18 @@ def cast_text(value: exp.Expr, kind: str, options: Mapping[str, Any]) -> exp.Exp
 
 
 # Parquet --------------------------------------------------------------------------------------------------------------
-# Files that one value would make unreadable: a text that is not UTF-8, a point in time out of range.
+# Files that a single value makes unreadable, such as a text that is not UTF-8, or a time that is out of range.
 
 
 def fit_parquet(connection: Connection, scan: Scan, call: str, room: Path) -> str:
-    """Return the SQL call that reads Parquet files so that every value can be read.
+    """Return an SQL call that reads Parquet files, and in which every value can be read.
 
-    This is ``call`` itself if DuckDB can read all values. Otherwise copies are written to the folder ``room``, in which
-    other values are replaced. Columns keep their types. Files at an address are not copied.
+    Args:
+        connection: The connection that reads the files.
+        scan: The files.
+        call: The SQL call that reads the files themselves. It is returned if DuckDB can read all values.
+        room: A folder for copies of files with values that can't be read. The copies replace these values and keep the
+            columns' types. Files at an address are not copied.
     """
     columns = [(row[0], row[1]) for row in connection.rows(f"DESCRIBE {_select_all(call)}")]
     if any(map(url_scheme, scan.files)) or _reads_values(connection, call, columns):
@@ -573,9 +609,9 @@ def fit_parquet(connection: Connection, scan: Scan, call: str, room: Path) -> st
 
 
 def _reads_values(connection: Connection, call: str, columns: Sequence[tuple[str, str]]) -> bool:
-    """Return whether DuckDB can read every value in the columns of texts and points in time.
+    """Return whether DuckDB can read every value in the columns of texts and of points in time.
 
-    The test hashes the values, because other functions may be answered from the file's statistics.
+    The test hashes all values; a simpler function might be answered from the file's statistics alone.
     """
     names = [name for name, kind in columns if "VARCHAR" in kind or "TIME" in kind]
     read: list[exp.Expr] = [exp.Max(this=exp.func("hash", column(name))) for name in names]
@@ -593,28 +629,29 @@ def _reads_values(connection: Connection, call: str, columns: Sequence[tuple[str
 
 
 def _write_fitting(file: Path, written: Path) -> None:
-    """Write a copy of a Parquet file in which every engine can read every value."""
+    """Write a copy of a Parquet file, with values that an engine can't read replaced (see ``fit_rows``)."""
     import pyarrow.parquet as pq
 
     try:
         categories = [field.name for field in pq.read_schema(file) if pa.types.is_dictionary(field.type)]
-        with pq.ParquetFile(file, read_dictionary=categories) as rows:  # else they are decoded, which fails
+        # Otherwise Arrow decodes these values, and fails.
+        with pq.ParquetFile(file, read_dictionary=categories) as rows:
             schema = fit_rows(pa.Table.from_batches([], rows.schema_arrow)).schema
             with pq.ParquetWriter(written, schema) as writer:
                 for batch in rows.iter_batches():
                     writer.write_table(fit_rows(pa.Table.from_batches([batch])).cast(schema))
-    except (pa.ArrowException, OSError) as error:  # whose text may hold a value
+    except (pa.ArrowException, OSError) as error:  # the error's text may show a value
         raise EngineError(HIDDEN) from error
 
 
 # SQLite ---------------------------------------------------------------------------------------------------------------
-# A publisher's SQLite file, read by Python's own module: rows as Arrow, in the types of their values.
+# A publisher's SQLite file, read by Python's ``sqlite3``: rows as Arrow, in the types of their values.
 #
-# In SQLite a type belongs to a value, not to its column. So the types of all values are looked up first, and a column
-# of numbers that holds texts is refused by its name. (A driver that guesses by the first rows fails if these are NULL.)
+# In SQLite each value has a type, and its column has none. So the types of all values are looked up first, and a column
+# of numbers that also holds texts is refused. (A driver that guesses types by the first rows fails if these are NULL.)
 
-SQLITE = "sqlite"  # the dialect
-ROWS = 2**16  # that come over at a time
+SQLITE = "sqlite"  # sqlglot's name for SQLite's dialect
+ROWS = 2**16  # rows that are read at a time
 TYPES = {
     frozenset[str](): pa.string(),
     frozenset({"integer"}): pa.int64(),
@@ -625,7 +662,7 @@ TYPES = {
 
 
 class SQLiteFile:
-    """A SQLite file, read as it was at one moment; nothing is written to it."""
+    """A SQLite file that is open for reading; all reads see its contents of one moment."""
 
     def __init__(self, path: Path) -> None:
         """Open the file.
@@ -643,14 +680,18 @@ class SQLiteFile:
         self._file.close()
 
     def list_tables(self) -> list[str]:
-        """Return the names of tables and views."""
+        """Return the names of the file's tables and views."""
         listed = exp.select("name").from_("sqlite_master").where(exp.column("type").isin("table", "view"))
         with _translate_sqlite_errors():
             names = [str(name) for (name,) in self._file.execute(listed.order_by("name").sql(SQLITE)).fetchall()]
         return [name for name in names if not name.startswith("sqlite_")]
 
     def table_query(self, name: str) -> str:
-        """Return the query for all rows of a table or view, given by its dotted name."""
+        """Return the SELECT for all rows of a table or view.
+
+        Args:
+            name: The name, with the schema before a dot if it has one.
+        """
         try:
             parsed = exp.to_table(name, dialect=SQLITE)
         except SqlglotError as error:
@@ -658,7 +699,11 @@ class SQLiteFile:
         return all_rows(table(parsed.name, schema=parsed.db)).sql(SQLITE)
 
     def stream_rows(self, query: str, *, as_text: bool = False) -> pa.RecordBatchReader:
-        """Return a stream of the rows of a SELECT; if ``as_text`` is true, every value is a text.
+        """Run a SELECT and return a stream of its rows.
+
+        Args:
+            query: The SELECT.
+            as_text: Whether every value becomes a text.
 
         Raises:
             UsageError: A column holds values of several types, or bytes.
@@ -712,7 +757,7 @@ def _as_array(values: tuple[Any, ...], field: pa.Field) -> pa.Array:
 
 @contextmanager
 def _translate_sqlite_errors() -> Iterator[None]:
-    """Turn SQLite's errors into privsql's, one line each."""
+    """Turn SQLite's errors in the block into privsql's errors with a message of one line."""
     try:
         yield
     except sqlite3.OperationalError as error:

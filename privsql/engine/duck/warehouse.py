@@ -1,4 +1,4 @@
-"""Read a publisher's source in DuckDB (files, or a server's tables), and databases that callers have open."""
+"""Read a publisher's source through DuckDB: files, tables of a server, or a database that the caller has open."""
 
 from __future__ import annotations
 
@@ -57,19 +57,28 @@ if TYPE_CHECKING:
 HOME = "warehouse"  # the publisher's database, once it is mounted
 TEXTS = "texts"  # the rows of files in which no column has a type
 SOURCE = "source"
-ROWS = 2**17  # that a server sends at a time
+ROWS = 2**17  # rows that a server sends at a time
 
 
 class DuckSession(DuckContainer):
-    """A session with a publisher's source, in DuckDB or on a server, and the releases that are made from it."""
+    """A session of DuckDB for a command that has a publisher's source, or releases that are made from it.
+
+    The source lies in files, in a database file or on a server.
+    """
 
     def __init__(self, connection: Connection, write_parquet: Callable[[Origin], list[Path]] | None = None) -> None:
-        """Use a connection; ``write_parquet`` writes a source in Spark as Parquet files on this machine."""
+        """Work over a connection.
+
+        Args:
+            connection: The connection to DuckDB.
+            write_parquet: Writes a source that lies in Spark as Parquet files on this machine; None if there is no such
+                source.
+        """
         super().__init__(connection)
         self._write_parquet = write_parquet
         self._sqlite: SQLiteFile | None = None
         self._server: PostgresSource | None = None
-        self._stream = ExitStack()  # the rows that the server is sending
+        self._stream = ExitStack()  # closes the rows that the server is sending
         self._numbers, self._copies = itertools.count(), dict[frozenset[str], exp.Table]()
 
     def close(self) -> None:
@@ -128,7 +137,7 @@ class DuckSession(DuckContainer):
                 else:
                     self.store_rows(TEXTS, file.stream_rows(sql, as_text=True))
                     self.create_view(name, self._in_types(temp_table(TEXTS), origin).this)
-            elif origin.query and origin.kind != SPARK:  # materialised: it might yield other rows when it is read again
+            elif origin.query and origin.kind != SPARK:  # stored, as a second reading may give other rows
                 self.create_from_sql(name, origin.query)
             elif origin.scan is not None or origin.data is not None or origin.kind == SPARK:
                 self.create_view(name, all_rows(table("source", "temp")))
@@ -139,7 +148,7 @@ class DuckSession(DuckContainer):
                 self.create_view(name, all_rows(table(parsed.name, *place)))
 
     def create_from_sql(self, name: str, query: str) -> None:
-        """Store the result of a SELECT, written in the SQL of the database that holds the source."""
+        """Run a SELECT in the SQL of the database that holds the source, and store its result as table ``name``."""
         if self._server is not None:
             self.create_table(name, self._fetch_query(self._server.with_source(query), all_rows(temp_table(SOURCE))))
         elif self._sqlite is not None:
@@ -148,13 +157,17 @@ class DuckSession(DuckContainer):
             super().create_from_sql(name, query)
 
     def _create_source(self, call: str) -> None:
-        """Create the view ``source``, by which a publisher's query reads files."""
+        """Create the view ``source``, by which a publisher's query calls the files.
+
+        Args:
+            call: The SQL call that reads the files.
+        """
         self.connection.run(f"CREATE TEMP VIEW source AS SELECT * FROM {call}")
 
     def _open_files(self, scan: Scan, origin: Origin, call: str = "") -> None:
-        """Make files readable as the view ``source``.
+        """Make files readable as ``source``: Parquet files through a view, CSV files as a table.
 
-        CSV files are stored as a table, because a view would only parse the columns that a query needs.
+        A view of a CSV file would only parse the columns that a query needs, and so miss errors in the others.
 
         Args:
             scan: The files.
@@ -169,7 +182,7 @@ class DuckSession(DuckContainer):
             if origin.kind == "parquet" and private:
                 rows = fit_parquet(self.connection, scan, call, room)
             with name_file_in_errors(_source_label(origin), whole=True):
-                # DuckDB reads a column in the type of TRY_CAST at once, and fails where it should give NULL
+                # DuckDB reads a column of a file in the type of TRY_CAST, and fails where TRY_CAST should give NULL.
                 stored = typed or not origin.query or "try_cast" in origin.query.lower()
                 if (origin.kind == "csv" and stored) or rows != call:
                     self.connection.start_step("Reading the source")
@@ -188,7 +201,7 @@ class DuckSession(DuckContainer):
             self.connection.run(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM {call}")
 
     def _in_types(self, rows: exp.Table, origin: Origin) -> exp.Subquery:
-        """Return the query for the rows of a source, cast to the types that its specification determines."""
+        """Return the query that casts the columns of a source to the types that the specification determines."""
         if origin.types is None:
             return all_rows(rows).subquery()
         options = origin.scan.options if origin.scan is not None else {}
@@ -196,7 +209,7 @@ class DuckSession(DuckContainer):
         return type_columns(self, rows, origin.types(self), options, texts).subquery()
 
     def list_collations(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
-        """Return the collation of each column that has one.
+        """Return the collations of those ``columns`` that have one, by the column's name.
 
         They are read from the definition of a table made for this purpose, because DuckDB's type names do not show
         them. The collations of a server are left out: they keep different texts different.
@@ -220,12 +233,12 @@ class DuckSession(DuckContainer):
 
     # A source in a server ---
     #
-    # What reads nothing but the source runs there, in its order. All else runs here, on the columns that it needs.
-    # Nothing is written there, and everything is read as it was when the source was mounted. Digests and keyed hashes
-    # are made here: no key leaves this machine.
+    # A query that reads only the source runs on the server, with the server's order. Any other query runs here, on a
+    # copy of the columns that it needs. Nothing is written to the server, and everything is read as it was when the
+    # source was mounted. Digests and keyed hashes are computed here, so that no key leaves this machine.
 
     def create_view(self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None) -> None:
-        """Create a view, or a table if the query reads rows of a server."""
+        """Create a view; if the query reads a server's table, create a table in its place."""
         if into is None and self._reads_server(query):
             self.create_table(name, query)
         else:
@@ -250,9 +263,9 @@ class DuckSession(DuckContainer):
         return self._server is not None and any(map(_is_source, query.find_all(exp.Table)))
 
     def _fetch_query(self, server: PostgresSource, query: exp.Expr) -> exp.Select:
-        """Start a query on the server, and return a local query for its rows.
+        """Start a query on the server, and return a local query for its rows, which can be read only once.
 
-        The rows have the server's order and types, and can be read only once.
+        The rows have the server's order and types.
         """
         columns, name = server.list_fields(query), f"far_{next(self._numbers)}"
         self._stream.close()
@@ -265,13 +278,14 @@ class DuckSession(DuckContainer):
         self.register_arrow(name, pa.RecordBatchReader.from_batches(rows.schema, batches()))
         outputs = []
         for one in columns:
-            wanted = Field(one.name, "HUGEINT") if one.type == "numeric" else one  # a sum of whole numbers has no width
+            # The sum of whole numbers has neither precision nor scale.
+            wanted = Field(one.name, "HUGEINT") if one.type == "numeric" else one
             known = one.is_published or wanted != one
             outputs.append(cast_as(column(one.name), wanted) if known else column(one.name))
         return exp.select(*outputs).from_(temp_table(name))
 
     def _copy_columns(self, server: PostgresSource, query: exp.Expr) -> exp.Expr:
-        """Return a query that reads a local copy of the columns it names, instead of the server's table.
+        """Replace the server's table in a query by a local copy of the columns that the query reads.
 
         Each set of columns is copied once.
         """
@@ -293,7 +307,7 @@ class DuckSession(DuckContainer):
 
 
 def _source_label(origin: Origin) -> str:
-    """Return what error messages call the source."""
+    """Return the name by which error messages call the source."""
     if origin.scan is not None:
         others = len(origin.scan.files) - 1
         return redact_secrets(origin.scan.files[0]) + (f" and {others} more" if others else "")
@@ -303,7 +317,7 @@ def _source_label(origin: Origin) -> str:
 
 
 def _parse_name(name: str | None) -> exp.Table:
-    """Return a table by its dotted name."""
+    """Parse a dotted name, such as ``schema.table``, as a table of a query."""
     try:
         parsed = exp.to_table(name or "", dialect=DIALECT)
     except SqlglotError as error:
@@ -316,14 +330,14 @@ def _is_source(one: exp.Table) -> bool:
 
 
 # Open databases -------------------------------------------------------------------------------------------------------
-# ``ReleaseDatabase`` of ``privsql.engine.database``: one that a caller has open, such as a notebook's or dbt's.
+# ``ReleaseDatabase`` of ``privsql.engine.database``: a database that a caller has open, such as a notebook or dbt.
 #
-# Statements run on a connection of privsql's own to the caller's instance, whose current database is an empty one in
-# memory: no macro that somebody stored stands in for a function of DuckDB's. No global setting is changed.
+# privsql runs its statements on another connection to the caller's instance. The current database of this connection
+# is empty, so that no stored macro can take the place of one of DuckDB's functions. No global setting is changed.
 
 
 class DuckBorrowed(DuckContainer):
-    """A session in a caller's instance of DuckDB, with its own database, which is removed at the end."""
+    """A session in the DuckDB instance of a caller; its own database in it is removed at the end."""
 
     def __init__(self, caller: duckdb.DuckDBPyConnection) -> None:
         with translate_duck_errors():
@@ -335,11 +349,14 @@ class DuckBorrowed(DuckContainer):
         self.connection.run(f"USE {quote_identifier(self._home_database)}")
 
     def at_one_moment(self) -> AbstractContextManager[None]:
-        """Read everything inside the block as of one moment."""
+        """Read everything inside the block from one snapshot."""
         return self.in_transaction()
 
     def copy_release(self, database: str, schema: str, having: str, read: ReadContents, into: str) -> Objects:
-        """Copy the tables of a schema in the caller's database, and return all objects of the schema."""
+        """Copy the release in a schema of the caller's database, and return all objects of the schema.
+
+        The arguments are those of ``RemoteSchemas.copy_release``.
+        """
         objects = self.list_objects(database, schema)
         for name in [name for kind, name, _ in objects if kind == "table"]:
             self._copy_table(table(name, database, schema), into=into, schema=schema)
@@ -349,13 +366,13 @@ class DuckBorrowed(DuckContainer):
         names = (*self._attached.values(), self._home_database)
         detached = (f"DETACH {quote_identifier(name)}" for name in names)
         for statement in ("ROLLBACK", f"USE {quote_identifier(self._former)}", *detached):
-            with suppress(PrivsqlError):  # no transaction is open, unless it could not be ended
+            with suppress(PrivsqlError):  # fails if no transaction is open, as is usual
                 self.connection.run(statement)
         super().close()
 
 
 class DuckOpenDatabase(CopiedSchemas):
-    """A database that a caller's connection has open.
+    """A database that a caller has open over a connection to DuckDB.
 
     A table name without a schema is looked up in ``schema`` first.
     """
@@ -374,7 +391,10 @@ class DuckOpenDatabase(CopiedSchemas):
 
     @contextmanager
     def stream_rows(self, origin: Origin) -> Iterator[tuple[pa.RecordBatchReader, list[Field]]]:
-        """Yield a stream of the rows of a table or query, and its columns; a type that Arrow lacks becomes text."""
+        """Yield a stream of the rows of the caller's table or query, and its columns.
+
+        A column of a type that Arrow lacks becomes text.
+        """
         rows = one_select(origin.query) if origin.query else render_sql(all_rows(_parse_name(origin.relation)))
         with DuckBorrowed(self._caller) as db:
             db.connection.run(f"USE {quote_identifier(self._name)}.{quote_identifier(self._schema)}")
@@ -391,12 +411,17 @@ class DuckOpenDatabase(CopiedSchemas):
 
 
 def find_open_database(caller: object, file: Path | None = None) -> DuckOpenDatabase | None:
-    """Return the current database of a connection, or the database ``file`` if the connection has it open.
+    """Return a database that a caller's connection to DuckDB has open.
 
-    The result is None if the connection does not have ``file`` open.
+    Args:
+        caller: The connection.
+        file: The file of the database; None for the connection's current database.
+
+    Returns:
+        The database, or None if the connection does not have ``file`` open.
 
     Raises:
-        UsageError: The object is not an open connection to DuckDB.
+        UsageError: ``caller`` is not an open connection to DuckDB.
     """
     if not isinstance(caller, duckdb.DuckDBPyConnection):
         raise UsageError(f"connection: {type(caller).__name__} is no connection of DuckDB's; give duckdb.connect(..)")
