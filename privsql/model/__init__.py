@@ -1,1 +1,1 @@
-"""Values that rooms hand to each other: parameters, records, manifests, checks, estimates."""
+"""Values that packages exchange: parameters, records, manifests, checks, estimates."""

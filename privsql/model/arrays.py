@@ -1,4 +1,4 @@
-"""Arrays whose size a release states, which may be anything, and the tables of a release as arrays."""
+"""Arrays whose size depends on what a release states, and the tables of a bucketized release as arrays."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     HashedRecords = tuple[NDArray[np.uint64], Ints | None]
     Reals = NDArray[np.float64]
 
-MOST = 2**30  # bytes
+MOST = 2**30  # most bytes of an array
 
 
 def bounded_zeros(*shape: int) -> NDArray[np.float64]:
-    """Return ``np.zeros``; raise ``EngineError`` for more than ``MOST`` bytes, which might end the process."""
+    """Return an array of zeros; raise ``EngineError`` if it would take more than ``MOST`` bytes.
+
+    A damaged release can state any size, and too large an array might end the process.
+    """
     size = prod(max(length, 0) for length in shape) * np.dtype(np.float64).itemsize
     if size > MOST:
         raise EngineError(f"an array of {' x '.join(f'{length:,}' for length in shape)} numbers is too large")
@@ -32,7 +35,7 @@ def bounded_zeros(*shape: int) -> NDArray[np.float64]:
 def as_doubles(numbers: pa.Array | pa.ChunkedArray, null: float = np.nan) -> Reals:
     """Return numbers, or texts of numbers, as doubles, with ``null`` in place of NULL.
 
-    A whole number beyond 2^53 becomes the nearest double, which Arrow refuses to do by default.
+    Whole numbers beyond 2^53 become the nearest double, which Arrow refuses by default.
     """
     return np.asarray(numbers.cast(pa.float64(), safe=False).fill_null(null).to_numpy(), dtype=np.float64)
 
@@ -40,19 +43,19 @@ def as_doubles(numbers: pa.Array | pa.ChunkedArray, null: float = np.nan) -> Rea
 def round_copies(weights: Reals) -> Ints:
     """Round weights to whole numbers of records so that no running total is off by more than 1/2.
 
-    Negative weights, which noise can make, count as 0.
+    Negative weights, which noise can cause, count as 0.
     """
     totals = np.floor(np.cumsum(np.maximum(weights, 0)) + 0.5).astype(np.int64)
     return np.diff(totals, prepend=0)
 
 
 def largest_transport(supply: Ints, demand: Ints, ways: tuple[Ints, Ints], room: Ints) -> int:
-    """Return the size of the largest integral flow from n sources to m sinks.
+    """Return the size of a maximum flow in integers from n sources to m sinks.
 
     Args:
         supply: The supply of each source (n,).
         demand: The demand of each sink (m,).
-        ways: The source and the sink of each edge.
+        ways: The source and the sink of each edge, as two arrays.
         room: The capacity of each edge.
     """
     from scipy.sparse import csr_array
@@ -69,15 +72,15 @@ def largest_transport(supply: Ints, demand: Ints, ways: tuple[Ints, Ints], room:
 
 @dataclass(frozen=True)
 class ReleaseArrays:
-    """The tables of a release: n records bucket by bucket, and K values by their codes.
+    """The tables QIT and ST of a bucketized release as arrays: n records bucket by bucket, and K values by code.
 
     Attributes:
-        columns: Each quasi-identifier (n,): numbers as floats with NaN for NULL, all others as codes.
-        bucket: The number of each record's bucket (n,), ascending from 0.
-        listed_bucket: The bucket of each entry of the lists (entries,), ascending.
+        columns: Each quasi-identifier by name (n,): numbers as floats with NaN for NULL, all others as codes.
+        bucket: The number of each record's bucket (n,), rising from 0.
+        listed_bucket: The bucket of each row of ST (entries,), rising.
         listed_value: The code of its value (entries,).
-        listed_count: How often the bucket lists it (entries,).
-        values: The labels of the values (K,).
+        listed_count: How often the bucket lists this value (entries,).
+        values: The values as text (K,).
     """
 
     columns: dict[str, NDArray[Any]]
@@ -88,7 +91,11 @@ class ReleaseArrays:
     values: list[str | None]
 
     def select_buckets(self, chosen: NDArray[np.bool_]) -> ReleaseArrays:
-        """Return the records and lists of the buckets that ``chosen`` (buckets,) marks, with buckets numbered anew."""
+        """Return the records and lists of some buckets, which are numbered anew from 0.
+
+        Args:
+            chosen: Whether each bucket is kept (buckets,).
+        """
         number = np.cumsum(chosen) - 1
         records, entries = chosen[self.bucket], chosen[self.listed_bucket]
         return ReleaseArrays(
@@ -102,7 +109,7 @@ class ReleaseArrays:
 
     @property
     def sizes(self) -> Ints:
-        """Return the number of records of every bucket."""
+        """Return the number of records of every bucket (buckets,)."""
         return np.asarray(np.bincount(self.bucket))
 
     @property

@@ -1,9 +1,9 @@
-"""Bins of a quasi-identifier: what a publisher asks for, and what a release says of a column that is in bins.
+"""Bins of a quasi-identifier: the rule that a publisher asks for, and that a release states.
 
-A released value stands for its bin: it is the bin's first value, in the column's own type. ``origin + k width`` for
-whole k, or the largest of ``edges`` that is not above the value, or the first moment of a month, quarter or year.
-A rounded value is the middle of its bin: k round stands for k round - round/2 and above, below k round + round/2. All
-values from ``top`` on count as ``top``, and all down from ``bottom`` as ``bottom``.
+A published value stands for its bin. It is the first value of the bin, in the column's own type: ``origin`` plus a
+multiple of ``width``, one of the ``edges``, or the first moment of a month, quarter or year. A rounded value r is the
+middle of its bin, which reaches from r - round/2 up to, but not including, r + round/2. Numbers above ``top`` count as
+``top``, and numbers below ``bottom`` as ``bottom``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pydantic import (
 if TYPE_CHECKING:
     from datetime import date, datetime
 
-DIGITS = 34  # of the numbers that bins are of: two more are needed on the way
+DIGITS = 34  # most digits of numbers in bins; computing with them needs two more
 EDGES = 1000
 MONTHS = {"month": 1, "quarter": 3, "year": 12}
 DOUBLE = "DOUBLE"
@@ -38,11 +38,13 @@ def _is_none(value: object) -> bool:
 
 
 class Bins(BaseModel):
-    """A rule that puts the values of a column into bins.
+    """A rule that puts the values of a column into bins. Exactly one of five kinds of rules is set.
 
-    One of five rules is set: bins of one ``width`` that start at ``origin``; bins between ``edges``, of which the last
-    one has no end; a calendar ``unit``; the first ``prefix`` characters of a code; or numbers that are rounded, and cut
-    at their ends.
+    * ``width``: bins of one width, one of which starts at ``origin``.
+    * ``edges``: bins between these numbers; the last one has no end.
+    * ``unit``: the months, quarters or years of dates.
+    * ``prefix``: the first characters of a code.
+    * ``round``, ``top``, ``bottom``: numbers are rounded, or cut at the ends of a range.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -100,26 +102,26 @@ class Bins(BaseModel):
 
     @property
     def rounds(self) -> bool:
-        """Return whether numbers are rounded or cut at their ends: then sums and means are near those of the source."""
+        """Return whether numbers are rounded or cut at the ends of a range; sums then stay nearly right."""
         return self.round is not None or self.top is not None or self.bottom is not None
 
     @property
     def only_cuts(self) -> bool:
-        """Return whether numbers are cut at their ends but not rounded, so that all others are those of the source."""
+        """Return whether numbers are cut at the ends of a range but not rounded, so that others are unchanged."""
         return self.rounds and self.round is None
 
     @property
     def half(self) -> Fraction:
-        """Return the most by which rounding moves a number."""
+        """Return the most by which rounding changes a number."""
         return Fraction(self.round or 0) / 2
 
     def cut(self, value: Fraction) -> Fraction:
-        """Return a number, or the end of the range if the number lies beyond it."""
+        """Return the number itself, or the end of the range if it lies beyond."""
         value = value if self.top is None else min(value, Fraction(self.top))
         return value if self.bottom is None else max(value, Fraction(self.bottom))
 
     def round_number(self, value: Fraction) -> Fraction:
-        """Return the multiple to which a number is rounded."""
+        """Return the number after it is cut and rounded."""
         step, value = Fraction(self.round or 0), self.cut(value)
         return (value + step / 2) // step * step if step else value
 
@@ -131,18 +133,18 @@ class Bins(BaseModel):
 
     @property
     def stated_numbers(self) -> tuple[Decimal, ...]:
-        """Return all numbers that the rule names, which the column's type has to hold."""
+        """Return all numbers in the rule, which must be values of the column's type."""
         stated = (self.width, self.round, self.top, self.bottom)
         return (self.origin, *self.edges, *(one for one in stated if one is not None))
 
     def holds(self, value: Fraction | Decimal | date | datetime) -> bool:
-        """Return whether a value is one that is published for a bin."""
+        """Return whether a value is one of the published values, each of which stands for a bin."""
         if self.rounds and isinstance(value, Fraction | Decimal):
             return self.round_number(Fraction(value)) == Fraction(value)
         return self.begins_at(value)
 
     def begins_at(self, value: Fraction | Decimal | date | datetime) -> bool:
-        """Return whether a bin begins at a value."""
+        """Return whether some bin begins at this value."""
         if not isinstance(value, Fraction | Decimal):
             midnight = getattr(value, "hour", 0) == getattr(value, "minute", 0) == getattr(value, "second", 0) == 0
             first = value.day == 1 and midnight and getattr(value, "microsecond", 0) == 0
@@ -179,19 +181,20 @@ def is_decimal(text: str) -> bool:
 
 
 def is_whole_type(kind: str) -> bool:
-    """Return whether a type is of whole numbers."""
+    """Return whether an SQL type holds whole numbers only."""
     return WHOLE.fullmatch(kind) is not None
 
 
 def is_number_type(kind: str) -> bool:
-    """Return whether a type is of numbers, whole or not; dates and moments are none."""
+    """Return whether an SQL type holds numbers, whole or not; dates and timestamps do not count."""
     return is_whole_type(kind) or kind.startswith(("FLOAT", "DOUBLE", "DECIMAL"))
 
 
 def number_range(kind: str) -> tuple[Fraction, Fraction, int]:
-    """Return the least and the greatest number of a type, and its digits behind the point.
+    """Return (the least number, the greatest number, the decimal places) of an SQL type.
 
-    Raises ``ValueError`` for types that hold no exact numbers.
+    Raises:
+        ValueError: The type holds no exact numbers, or numbers with too many digits.
 
     >>> number_range("TINYINT"), number_range("DECIMAL(4,2)")[1]
     ((Fraction(-128, 1), Fraction(127, 1), 0), Fraction(9999, 100))
@@ -209,7 +212,7 @@ def number_range(kind: str) -> tuple[Fraction, Fraction, int]:
 
 
 def fits_type(bins: Bins, kind: str) -> bool:
-    """Return whether all numbers that the bins state are values of a column's type."""
+    """Return whether a rule suits a column's type, and all numbers in the rule are values of this type."""
     if bins.unit is not None:
         return kind in ("DATE", "TIMESTAMP")
     if bins.prefix is not None:

@@ -1,4 +1,4 @@
-"""Checks of a release. A check is a query that returns the offending rows; no rows means that it holds."""
+"""Checks of a release. A check is a query that returns offending rows; if there are none, the check holds."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
     from privsql.model.tables import Tables
 
-MOST_OFFENDING_ROWS = 1000  # offending rows that are counted
-SHOWN = 10  # offending rows that are shown
-WIDTH = 400  # characters of each
-ALLOWANCES = {"allow_certain", "allow_empty"}  # parameters by which a flag lets publish what would be refused
-# What arithmetic comes to on tables that hold something else than they should.
+MOST_OFFENDING_ROWS = 1000  # offending rows are counted up to this number
+SHOWN = 10  # so many offending rows are shown
+WIDTH = 400  # characters of an offending row that are shown
+ALLOWANCES = {"allow_certain", "allow_empty"}  # parameters that permit to publish what would be refused
+# The errors that computing with damaged tables can raise.
 BROKEN = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
 
 
@@ -51,10 +51,10 @@ class Check:
     """One named check of a release.
 
     Attributes:
-        name: The statement that holds if the check finds nothing.
-        query: A query for offending rows, or a function that lists what is wrong or returns such a query.
-        compared: Returns what was compared, once the check has run.
-        limit: Returns what the check can't tell, once it has run.
+        name: A statement, which is true if the check finds nothing.
+        query: A query for offending rows, or a function that returns a list of faults or such a query.
+        compared: Says what was compared; it is called after the check has run.
+        limit: Says what the check can't tell; it is called after the check has run.
     """
 
     name: str
@@ -65,7 +65,15 @@ class Check:
 
 @dataclass(frozen=True)
 class CheckResult(JsonObject):
-    """The outcome of a check; ``violations`` counts offending rows, but no more than ``MOST_OFFENDING_ROWS``."""
+    """The outcome of a check.
+
+    Attributes:
+        name: The statement that was checked.
+        violations: The number of offending rows, up to ``MOST_OFFENDING_ROWS``.
+        offending: The first offending rows as text.
+        compared: What was compared.
+        limit: What the check can't tell.
+    """
 
     json_keys = ("name", "ok", "violations", "offending?", "compared?", "limit?")
 
@@ -77,24 +85,24 @@ class CheckResult(JsonObject):
 
     @property
     def ok(self) -> bool:
-        """Return whether no row violates the check."""
+        """Return whether the check found no offending row."""
         return self.violations == 0
 
 
-NO_BELIEF = "-"  # found of a value that has no bound
+NO_BELIEF = "-"  # ``found`` of a value without a bound
 
 
 @dataclass(frozen=True)
 class VerifiedBound(JsonObject):
-    """A bound that was verified; numbers are exact texts.
+    """A bound that was verified, with what the release reaches. Numbers are exact texts.
 
     Attributes:
         value: The value, or the group of values, whose bound this is.
         bound: The bound that is promised.
         found: The highest figure that the tables of the release show.
-        records: How many published records have the value, where the release states that.
-        even: A share h of the value, where known: if buckets either held the value with share h or not at all, its
-            counts would be as precise as they are here.
+        records: How many published records have the value; None if the release does not state it.
+        even: The share of the value in simple buckets that would give counts as precise as the release's buckets. A
+            simple bucket either has this share of the value or lacks the value. None if not known.
         group: Whether several values are bounded together.
         belief: Whether ``bound`` and ``found`` are probabilities.
     """
@@ -111,12 +119,20 @@ class VerifiedBound(JsonObject):
 
     @property
     def protects(self) -> bool:
-        """Return whether the bound keeps a belief below 1, so that the value is protected."""
+        """Return whether the value is protected: its bound limits a belief to less than 1."""
         return self.belief and self.found != NO_BELIEF and Fraction(self.bound) < 1
 
 
 def run_checks(db: Relations | None, checks: Sequence[Check], report: Reporter = SILENT) -> list[CheckResult]:
-    """Run checks in order and return their results; a check whose query can't be run on the release has failed."""
+    """Run checks in order, and return their results.
+
+    A check whose query can't be run on the release counts as failed.
+
+    Args:
+        db: The engine in which the release is open; None if there is none, so that only functions can run.
+        checks: The checks.
+        report: What shows the progress; it is called for each check.
+    """
     return [_run_check(db, check) for check in report_steps(report, checks, len(checks))]
 
 
@@ -149,7 +165,10 @@ def _make_result(check: Check, wrong: Sequence[str]) -> CheckResult:
 
 
 def differ_from_spec(stated: Parameters, params: Parameters) -> list[str]:
-    """Return the parameters of a release that differ from the specification's, except for those in ``ALLOWANCES``."""
+    """Return the parameters of a release that differ from the specification's, one line each.
+
+    Parameters that merely permit to publish (``ALLOWANCES``) are not compared.
+    """
     one, other = stated.as_stated(), params.as_stated()
     names = sorted((one.keys() | other.keys()) - ALLOWANCES)
     return [
@@ -166,10 +185,10 @@ ONE = exp.Literal.number(1)
 
 
 def in_order(relation: exp.Table, columns: Sequence[str], *, strict: bool) -> exp.Query:
-    """Return the query for rows of a table that are out of canonical order.
+    """Return the query for rows of a table that are out of canonical order, with NULL as the largest value.
 
-    NULL is the largest value. The first column that differs decides. That is three times as fast as comparing whole
-    rows, and a CASE over many columns is nested no deeper than one over a single column.
+    Only the first column that differs is compared. That is three times as fast as comparing whole rows, and the
+    expression is nested no deeper for many columns than for one.
 
     Args:
         relation: The table.
@@ -198,9 +217,13 @@ def in_order(relation: exp.Table, columns: Sequence[str], *, strict: bool) -> ex
 def compare_rows(
     columns: Sequence[exp.Expr], first: WeightedRows, second: WeightedRows, *, fewer: bool = False
 ) -> exp.Query:
-    """Return the query for the combinations of columns that two relations hold a different number of times.
+    """Return the query for combinations of values that two relations contain a different number of times.
 
-    With ``fewer`` it is no fault if the first relation holds a combination more often.
+    Args:
+        columns: The columns whose values are compared.
+        first: A relation, and how many rows each of its rows stands for.
+        second: The other relation, in the same way.
+        fewer: Whether the second relation may contain a combination less often.
     """
     total, none = exp.Sum(this=column("n")), exp.Literal.number(0)
     holes: Holes = {"columns": columns, "first": first[0], "first_weight": first[1]}
@@ -217,15 +240,15 @@ F = TypeVar("F", bound=Facts)
 
 @dataclass(frozen=True)
 class CheckedRelease(Generic[P, F]):
-    """A release under its checks, which read its tables as views ``v_<name>`` with internal names of columns.
+    """A release that is being checked. Checks read its tables as views ``v_<name>`` with internal names of columns.
 
     Attributes:
-        db: The engine that has the tables.
+        db: The engine that holds the tables.
         manifest: The manifest of the release.
         params: The parameters that the manifest states.
         facts: The facts that the manifest states.
         database: The database that holds the tables; None for the current one.
-        tables: The layout of every table.
+        tables: The layout of every table, by its name.
     """
 
     db: Relations
@@ -237,7 +260,7 @@ class CheckedRelease(Generic[P, F]):
 
     @property
     def roles(self) -> Roles:
-        """Return the published columns."""
+        """Return the published columns by role."""
         return self.manifest.roles
 
     @property
@@ -246,21 +269,25 @@ class CheckedRelease(Generic[P, F]):
         return self.manifest.algorithm
 
     def name_tables(self) -> None:
-        """Make the view ``v_<name>`` of each table."""
+        """Create the view ``v_<name>`` of each table."""
         for name, one in self.tables.items():
             rows = one.select_inside(self.roles, table(name, self.database))
             self.db.create_view(f"v_{one.view or name.removeprefix('privsql_')}", rows)
 
     def view(self, name: str) -> exp.Table:
-        """Return the view of a table, as a query names it."""
+        """Return SQL for the view of a table, given by its name without ``v_`` or ``privsql_``."""
         return temp_table(f"v_{name}")
 
     def read_view(self, name: str) -> pa.Table:
-        """Return all rows of a table."""
+        """Return all rows of a table, given by its name without ``v_`` or ``privsql_``."""
         return self.db.arrow(all_rows(self.view(name)))
 
     def list_values(self, *columns: str) -> list[tuple[Any, ...]]:
-        """Return the text of every listed value, by code, followed by these ``columns`` of table ``values``."""
+        """Return a row for every listed value, by code: its text, and then its entries in ``columns``.
+
+        Args:
+            columns: Columns of view ``v_values``.
+        """
         labels = [exp.cast(item, "VARCHAR") for item in self.roles.sa_columns()]
         listed = exp.select(*labels, *map(column, columns)).from_(self.view("values")).order_by("code")
         return [(label_value(row[: len(labels)]), *row[len(labels) :]) for row in self.db.rows(listed)]
@@ -268,9 +295,10 @@ class CheckedRelease(Generic[P, F]):
     def fill_query(self, file: str, **holes: Hole | str) -> exp.Query:
         """Return a query of ``sql/`` with its holes filled.
 
-        A hole that ``holes`` leaves out is filled by its name: ``sa`` and ``qi`` by the sensitive columns and the
-        quasi-identifiers, with ``_`` and an alias by those of that table, any other by the view of its name. A hole
-        given as a text of two aliases, such as ``same_value="st v"``, compares the values of these two tables.
+        A hole that is not given is filled by its name. ``sa`` and ``qi`` become the sensitive columns and the
+        quasi-identifiers; ``sa_x`` and ``qi_x`` become those of alias x. Any other hole becomes the view of its name. A
+        hole that is given as a text of two aliases, such as ``same_value="st v"``, compares the values of these two
+        tables.
         """
         filled: dict[str, Hole] = {hole: self._fill_by_name(hole) for hole in list_holes(file) - holes.keys()}
         for hole, filling in holes.items():
@@ -290,9 +318,11 @@ class CheckedRelease(Generic[P, F]):
         return self.view(hole)
 
     def compare_values(self, weight: exp.Expr, *, fewer: bool = False) -> exp.Query:
-        """Return the query for sensitive values that ST and the source hold a different number of times.
+        """Return the query for sensitive values that ST and the source contain a different number of times.
 
-        With ``fewer`` it is no fault if ST holds a value less often.
+        Args:
+            weight: SQL for the number of records that a row of ST stands for.
+            fewer: Whether ST may contain a value less often.
         """
         source = temp_table("domain"), column("records")
         return compare_rows(self.roles.sa_columns(), source, (self.view("st"), weight), fewer=fewer)
@@ -300,12 +330,12 @@ class CheckedRelease(Generic[P, F]):
     def compare_people(
         self, source: Records, view: str, *, fewer: bool = False
     ) -> Callable[..., list[str] | exp.Query]:
-        """Return a check that a table and the source hold the same quasi-identifiers: as integers, else by a query.
+        """Return a check that a table and the source contain the same quasi-identifiers, equally often.
 
         Args:
             source: The records.
-            view: The table's view.
-            fewer: Whether the table may hold them less often.
+            view: The name of the table's view, without ``v_``.
+            fewer: Whether the table may contain them less often.
         """
         columns = self.roles.qi_columns()
 
@@ -321,16 +351,16 @@ class CheckedRelease(Generic[P, F]):
     def list_checks(
         self, named: Mapping[str, exp.Query | Callable[[CheckedRelease[P, F]], list[str] | exp.Query]]
     ) -> list[Check]:
-        """Return checks by name: of a query for offending rows, or of a function that lists what is wrong."""
+        """Return checks by name, each from a query for offending rows or from a function that lists faults."""
         return [Check(name, one if isinstance(one, exp.Query) else partial(one, self)) for name, one in named.items()]
 
     def compare_facts(self, recomputed: Mapping[str, Any]) -> list[str]:
-        """Return a text for each fact whose stated value is not the one that ``recomputed`` has under its name."""
+        """Return a line for each stated fact that differs from the value in ``recomputed``, by name."""
         pairs = [(name, getattr(self.facts, name), value) for name, value in recomputed.items()]
         return [f"{name}: stated {stated}, found {value}" for name, stated, value in pairs if stated != value]
 
     def compare_records(self, published: int) -> list[str]:
-        """Return a text for each number of records in the manifest that the tables contradict.
+        """Return a line for each number of records in the manifest that the tables contradict.
 
         Args:
             published: The number of records in the tables.
@@ -341,6 +371,6 @@ class CheckedRelease(Generic[P, F]):
         return [f"{name}: stated {one}, found {other}" for name, one, other in pairs if one != other]
 
     def check_orders(self, orders: Mapping[str, Sequence[str]]) -> list[Check]:
-        """Return the checks that rows of tables are sorted by these columns, each without equal rows."""
+        """Return the checks that the rows of each table are sorted by the given columns, without equal rows."""
         queries = {name: in_order(self.view(name), keys, strict=True) for name, keys in orders.items()}
         return self.list_checks({f"rows of {name} lie in order, once each": one for name, one in queries.items()})

@@ -1,4 +1,4 @@
-"""Estimates: one row of an answer, whatever mechanism it comes from."""
+"""Estimates: one row of an answer, whichever mechanism it comes from."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 RestsOn = Literal["exact", "certain", "interval", "point"]
 """The true answer; bounds that hold with certainty; an interval at a confidence; an estimate without an interval."""
-WEAKEST: tuple[RestsOn, ...] = ("exact", "certain", "interval", "point")  # the last one
+WEAKEST: tuple[RestsOn, ...] = ("exact", "certain", "interval", "point")  # from the strongest to the weakest
 CERTAIN: tuple[RestsOn, ...] = WEAKEST[:2]
-ROUNDING = 1e-6  # records
-ROUNDED = 1e-12  # relative, of doubles that were divided
-DIGITS = 15  # of a decimal that a double holds
+ROUNDING = 1e-6  # largest rounding error of a count, in records
+ROUNDED = 1e-12  # relative rounding error of a quotient of doubles
+DIGITS = 15  # a double holds decimals with so many digits
 Number = int | float | Decimal
 BEST = "best"  # the estimator that a question has unless it names one
 BASELINE = "baseline"  # the literature's formula
@@ -26,24 +26,23 @@ FIGURES = ("estimate", "std_error", "low", "high")  # the last columns of every 
 
 
 def find_weakest(grounds: Iterable[RestsOn]) -> RestsOn:
-    """Return the weakest of the grounds that figures rest on; ``exact`` if there are none."""
+    """Return the weakest of the grounds on which figures rest; ``exact`` if there are none."""
     return max(grounds, key=WEAKEST.index, default="exact")
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """One row of an answer: a group and the figure that is estimated for it.
+    """One row of an answer: a group, and the figure that is estimated for it.
 
-    All four numbers are None where SQL answers NULL.
+    The figures estimate, std_error, low and high are None if SQL answers NULL.
 
     Attributes:
-        group: The values of the group.
+        group: The values of the columns in GROUP BY.
         estimate: The estimate.
-        std_error: Its standard error; None where it is not known.
-        low: The lower bound of the true answer, certain or at the confidence that was asked for.
+        std_error: Its standard error; None if it is not known.
+        low: The lower bound of the true answer, either certain or at the confidence that was asked for.
         high: The upper bound.
-        least: The fewest records that a sum or a mean is taken over, as certain as its bounds; None for a count, whose
-            ``low`` is that number.
+        least: The fewest records over which a sum or mean is taken, as certain as the bounds; None for a count.
     """
 
     group: tuple[Any, ...]
@@ -55,32 +54,32 @@ class Estimate:
 
     @property
     def is_fixed(self) -> bool:
-        """Return whether low and high are equal up to rounding, so that the figure is known.
+        """Return whether both bounds are equal up to rounding, so that the true figure is known.
 
-        A sum or mean may still be NULL, if no record qualifies (see ``is_of_some``).
+        A sum or mean can still be NULL if no record qualifies (see ``is_of_some``).
         """
         return self.std_error == 0 and are_equal(self.low, self.high)
 
     @property
     def is_of_some(self) -> bool:
-        """Return whether the figure is a count, or is certainly taken over at least one record."""
+        """Return whether the figure can't be NULL: it is a count, or at least one record certainly qualifies."""
         return self.least is None or self.least >= 1
 
 
 def are_equal(low: Number | None, high: Number | None) -> bool:
-    """Return whether two bounds are equal up to rounding; bounds that are texts are compared as they are."""
+    """Return whether two bounds are equal up to rounding; bounds that are not numbers must be exactly equal."""
     if isinstance(low, Number) and isinstance(high, Number):
         return math.isclose(low, high, rel_tol=ROUNDED)
     return low == high
 
 
 def exact_estimate(group: tuple[Any, ...], value: Number | None) -> Estimate:
-    """Return an estimate with standard error 0 whose bounds are the true answer."""
+    """Return an estimate whose value and bounds are the true answer, with standard error 0."""
     return Estimate(group, value, None if value is None else 0.0, value, value)
 
 
 def as_whole_count(one: Estimate) -> Estimate:
-    """Round a count whose bounds are equal to its whole number; sums of doubles may be slightly off."""
+    """Round a count to a whole number if it is known up to rounding errors; else return it unchanged."""
     if one.estimate is None or not one.is_fixed:
         return one
     value = float(one.estimate)
@@ -88,7 +87,7 @@ def as_whole_count(one: Estimate) -> Estimate:
 
 
 def as_number(value: Any) -> Number:
-    """Return a number from the engine without loss: integers of any size, and decimals with all their digits.
+    """Return a number from the engine without loss: large integers and decimals keep all digits.
 
     >>> as_number(2**80 + 1), as_number(Decimal("12.50")), as_number(True)
     (1208925819614629174706177, Decimal('12.50'), 1.0)
@@ -97,7 +96,7 @@ def as_number(value: Any) -> Number:
 
 
 def decimal_scale(kind: str) -> int | None:
-    """Return the digits behind the point of a DECIMAL type; None if doubles do not hold its values, or for other types.
+    """Return the decimal places of a DECIMAL type; None for other types, or if doubles can't hold its values.
 
     >>> decimal_scale("DECIMAL(8,2)"), decimal_scale("DECIMAL(38,2)"), decimal_scale("DOUBLE")
     (2, None, None)
@@ -107,7 +106,7 @@ def decimal_scale(kind: str) -> int | None:
 
 
 def as_decimal(value: Number, scale: int) -> Decimal:
-    """Round a number to a decimal with ``scale`` digits behind the point.
+    """Round a number to a decimal with ``scale`` decimal places.
 
     >>> as_decimal(12.5, 2), as_decimal(0.1 + 0.2, 2)
     (Decimal('12.50'), Decimal('0.30'))
@@ -116,5 +115,5 @@ def as_decimal(value: Number, scale: int) -> Decimal:
 
 
 def same_nan(value: Any) -> Any:
-    """Return ``math.nan`` for any NaN, and any other value as it is, so that groups are equal where SQL's are."""
+    """Return ``math.nan`` for any NaN, and any other value unchanged, so that equal groups have equal keys."""
     return math.nan if isinstance(value, float) and math.isnan(value) else value

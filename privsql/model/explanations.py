@@ -1,4 +1,4 @@
-"""Explain a release to readers who know nothing of its mechanism: promises in sentences, and its parts as tables."""
+"""Explain a release to readers who do not know its mechanism: promises in sentences, and its structure as tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEVERAL = "An attacker can combine several releases of the same people."
 
 @dataclass(frozen=True)
 class ReleasePromises(JsonObject):
-    """The promises of a release and their limits, in complete sentences."""
+    """What a release promises and what it does not, in complete sentences."""
 
     promised: tuple[str, ...]
     not_promised: tuple[str, ...]
@@ -29,14 +29,14 @@ class ReleasePromises(JsonObject):
 
 @dataclass(frozen=True)
 class Structure:
-    """A part of what a release is made of, such as its buckets by size, as a table for people.
+    """A table for people that shows how a release is built, such as its buckets by size.
 
     Attributes:
         title: The title.
         said: A sentence that says what the table shows.
         head: The names of the columns.
         rows: The rows; the first cell of each is its name.
-        drawn: The index of the column of numbers that a chart shows; None for no chart.
+        drawn: The position of the column of numbers that a chart shows; None for no chart.
         more: How many rows were left out.
     """
 
@@ -48,25 +48,25 @@ class Structure:
     more: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """Return the table as a JSON object, with rows as objects by the names of the columns."""
+        """Return the table as a JSON object, in which each row is an object by the names of the columns."""
         rows = [dict(zip(self.head, row, strict=True)) for row in self.rows]
         return {"title": self.title, "said": self.said, "rows": rows, "more": self.more}
 
 
-MOST_STRUCTURE_ROWS = 60  # rows of a structure that are shown
+MOST_STRUCTURE_ROWS = 60  # most rows of a structure that are shown
 
 
 def make_structure(
     title: str, sentence: str, head: tuple[str, ...], rows: list[tuple[Any, ...]], drawn: int | None = None
 ) -> Structure:
-    """Return a ``Structure`` with at most ``MOST_STRUCTURE_ROWS`` rows."""
+    """Return a ``Structure`` that keeps at most ``MOST_STRUCTURE_ROWS`` of the rows."""
     return Structure(
         title, sentence, head, tuple(rows[:MOST_STRUCTURE_ROWS]), drawn, max(0, len(rows) - MOST_STRUCTURE_ROWS)
     )
 
 
 def by_range(numbers: list[int], parts: int = 8) -> list[tuple[str, int]]:
-    """Count numbers in at most ``parts`` ranges of about equal length on a logarithmic scale: (range, how many).
+    """Count numbers in at most ``parts`` ranges, about equally long on a logarithmic scale: (range, count).
 
     >>> by_range([1, 2, 2, 3])
     [('1', 1), ('2', 2), ('3', 1)]
@@ -89,14 +89,18 @@ def by_range(numbers: list[int], parts: int = 8) -> list[tuple[str, int]]:
 
 
 # Absence --------------------------------------------------------------------------------------------------------------
-# Who is missing from a release because of a value: ``attacks.adversaries`` says what that tells.
+# Records can be missing from a release because of their value. ``attacks.adversaries`` measures what that reveals.
 
 
 @dataclass(frozen=True)
 class MissingRecords:
     """Records that are missing from a release because of their sensitive value.
 
-    ``why`` gives the reason, and ``tells`` says what somebody learns who sees that they are missing.
+    Attributes:
+        records: The number of these records.
+        why: Why they are missing.
+        tells: What somebody learns who sees that they are missing.
+        certain: Whether that reveals the sensitive value with certainty.
     """
 
     records: int
@@ -106,7 +110,7 @@ class MissingRecords:
 
 
 def list_missing(manifest: Manifest) -> list[MissingRecords]:
-    """Return the records that are missing from a release, by reason."""
+    """Return the records that are missing from a release because of their sensitive value, by reason."""
     waiting = int(manifest.facts.get("held_back", 0))
     left_out = int(manifest.facts.get("left_out", 0)) - waiting
     nulls = [field.name for field in manifest.sensitive if manifest.nulls.get(field.name) == "suppress"]

@@ -1,4 +1,4 @@
-"""Compute keyed hashes of records from the texts of their values, and derive keys that are for certain records only."""
+"""Compute keyed hashes of records from the texts of their values, and derive keys that serve for these records only."""
 
 from __future__ import annotations
 
@@ -36,20 +36,21 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Hashes = NDArray[np.uint64]
 
-BATCH = 122_880  # records that are read and written at a time: a row group of DuckDB, and few enough for a cache
+BATCH = 122_880  # records that are read and written at a time: a row group of DuckDB, which fits into a cache
 
 
 def source_changed_error() -> GuaranteeError:
-    """Return the error for a source whose records are not those that were counted before."""
+    """Return the error for a source that changed between two readings of it."""
     return GuaranteeError("the source changed while it was read; nothing written")
 
 
 # Hashing --------------------------------------------------------------------------------------------------------------
-# A keyed hash of 64 bits of every record: of the texts of its values, by their places.
+# Every record has a keyed hash of 64 bits, of the texts of its values and their positions:
 #
-# h = s(xor over columns i of s(H(text_i) + (i + 1) c)), where H is 63 bits of the MD5 of a secret word and the text,
-# and s is the finalizer of MurmurHash3, a bijection. H is made once for each different value, here or by the engine.
-# The outer s is not linear: without it the sum over all records would not tell which values stand in one record.
+# h = s(xor over columns i of s(H(text_i) + (i + 1) c)). Here H is 63 bits of the MD5 digest of a secret word and the
+# text, and s is the finalizer of MurmurHash3, a bijection. H is computed once for each different value, in Python or by
+# the engine. The outer s is not linear. Without it, the sum over all records would not depend on which values are in
+# one record.
 
 GOLDEN = 0x9E3779B97F4A7C15  # c: 2^64 divided by the golden ratio, odd
 BITS = 64
@@ -59,7 +60,7 @@ PURPOSE = "values"
 
 
 def scatter_bits(numbers: Hashes) -> Hashes:
-    """Return s(x) of every number x: a bijection in which each bit depends on all bits of x.
+    """Mix the bits of each 64-bit number by a bijection, so that each bit of the result depends on all bits.
 
     It is fmix64 of MurmurHash3 (Appleby).
     """
@@ -71,12 +72,17 @@ def scatter_bits(numbers: Hashes) -> Hashes:
 
 
 def place_hashes(values: Hashes, place: int) -> Hashes:
-    """Return the hashes s(H + (place + 1) c) of values in the column at ``place``, counted from 0."""
+    """Combine hashes of values with the position of their column, so that equal values in two columns differ.
+
+    Args:
+        values: The hashes of the values.
+        place: The position of the column, counted from 0.
+    """
     return scatter_bits(values + np.uint64((place + 1) * GOLDEN % 2**BITS))
 
 
 def hash_texts(texts: Iterable[str], word: str) -> Hashes:
-    """Return H of texts under a secret ``word``: 63 bits of an MD5 digest.
+    """Return 63 bits of the MD5 digest of a secret word and each text.
 
     ``keyed_digest`` computes the same bits in SQL.
     """
@@ -86,13 +92,23 @@ def hash_texts(texts: Iterable[str], word: str) -> Hashes:
 
 @dataclass
 class RecordSum:
-    """The number of records, and the sums of h and of s(h) over their hashes h modulo 2^64; order does not matter."""
+    """A fingerprint of a set of records, which does not depend on their order.
+
+    Attributes:
+        records: The number of records.
+        sums: The sum of the hashes of all records, and the sum of these hashes with mixed bits, modulo 2^64.
+    """
 
     records: int = 0
     sums: tuple[int, int] = (0, 0)
 
     def add_hashes(self, hashes: Hashes, times: Ints | None = None) -> None:
-        """Add hashes of records; ``times`` says how many records have each hash, None that one has."""
+        """Add the hashes of some records.
+
+        Args:
+            hashes: The hashes.
+            times: How many records have each hash; None for one each.
+        """
         weights = np.ones(1, np.uint64) if times is None else times.astype(np.uint64)
         self.records += len(hashes) if times is None else int(times.sum())
         first, second = (int((part * weights).sum()) for part in (hashes, scatter_bits(hashes)))
@@ -100,23 +116,26 @@ class RecordSum:
 
     @property
     def fingerprint(self) -> str:
-        """Return both sums as hexadecimal digits."""
+        """Return both sums as 32 hexadecimal digits."""
         return "".join(f"{one:016x}" for one in self.sums)
 
 
 def keyed_digest(db: Relations, text: exp.Expr) -> exp.Expr:
-    """Return the SQL expression for H of a text; relation ``SECRET`` must exist when it is evaluated."""
+    """Return SQL for the hash of a text as in ``hash_texts``.
+
+    Relation ``word`` must hold the secret word when it runs.
+    """
     word = exp.select(column("word", "k")).from_(exp.alias_(temp_table(SECRET), "k", table=True))
     return db.digest([word.subquery(copy=False), text])
 
 
 def secret_word(key: Key) -> pa.Table:
-    """Return the table with the secret word of a key, which becomes relation ``SECRET``."""
+    """Return a table with the secret word of a key, which becomes relation ``word``."""
     return key.word(PURPOSE)
 
 
 def key_word(key: Key) -> str:
-    """Return the secret word of a key, as ``hash_texts`` needs it."""
+    """Return the secret word of a key as text, for ``hash_texts``."""
     return str(secret_word(key)["word"][0])
 
 
@@ -129,16 +148,16 @@ def hash_columns(
     *,
     exact: bool = False,
 ) -> Iterator[Hashes]:
-    """Yield the hashes of the records of a relation, in any order.
+    """Yield the keyed hashes of the records of a relation in batches, in any order.
 
     Args:
-        db: Where the relation is.
-        values: The columns to hash, with their types.
+        db: The engine that holds the relation.
+        values: (SQL, type) of each column to hash.
         source: The relation.
         keep: The condition for the records that are hashed.
         key: The key.
-        exact: Whether values of a type that differ always have different texts; else values that are equal after a
-            change of type have the same text.
+        exact: If True, different values of one type always have different texts. If False, values that are equal after
+            a change of type have equal texts.
     """
     db.register_arrow(SECRET, secret_word(key))
     texts = _query_texts(db, values, source, keep, injective_text if exact else comparable_text)
@@ -158,7 +177,10 @@ def _query_texts(
     keep: exp.Expr,
     write: Callable[[exp.Expr, str], exp.Expr],
 ) -> exp.Query:
-    """Return a query for H of every value of the records (h0, ..); relation ``SECRET`` must exist when it runs."""
+    """Return the query for the digests (h0, ..) of all values of each record.
+
+    Relation ``word`` must hold the secret word when it runs.
+    """
     named = [(alias_as(value.copy(), f"v{i}"), kind) for i, (value, kind) in enumerate(values)]
     texts = [write(column(f"v{i}"), kind) for i, (_, kind) in enumerate(named)]
     holes: Holes = {
@@ -171,17 +193,18 @@ def _query_texts(
     return fill("ledger/hashes", holes)
 
 
-# The same hashes in SQL, for engines whose rows are too many to come here. No engine multiplies modulo 2^64, so that a
-# number is two columns of 32 bits, and a product is made of those of 16 bits: nothing on the way exceeds 2^51.
+# The same hashes in SQL, for engines with too many rows to be read into Python. No engine multiplies modulo 2^64. So a
+# number is two columns of 32 bits, and a product is computed from parts of 16 bits; no intermediate result exceeds
+# 2^51.
 
 Halves = tuple["exp.Expr", "exp.Expr"]
 LOW, LOWEST, HALF = 2**32 - 1, 2**16 - 1, 2**16
 
 
 def query_hashes(db: Relations, values: Sequence[tuple[exp.Expr, str]], source: exp.Table, keep: exp.Expr) -> exp.Query:
-    """Return a query for the hashes of ``hash_columns`` as (high, low), 32 bits each.
+    """Return the query that computes the hashes of ``hash_columns`` in SQL, as two halves of 32 bits (high, low).
 
-    Relation ``SECRET`` must exist when it runs.
+    Relation ``word`` must exist when it runs.
     """
     names, placed = [f"h{i}" for i in range(len(values))], []
     for place, name in enumerate(names):
@@ -201,7 +224,7 @@ def query_hashes(db: Relations, values: Sequence[tuple[exp.Expr, str]], source: 
 
 
 def sum_hashes(db: Relations, hashes: exp.Table) -> RecordSum:
-    """Return the ``RecordSum`` of the hashes in a relation (high, low)."""
+    """Return the fingerprint of the records whose hashes lie in a relation (high, low)."""
     named = [alias_as(column(half), f"{name}_{half}") for name in "hs" for half in ("high", "low")]
     scattered = scatter_in_sql(exp.select(*named).from_(hashes), ["s"], ["h_high", "h_low"])
     halves = [column(f"{name}_{half}", "r") for name in "hs" for half in ("high", "low")]
@@ -214,9 +237,12 @@ def sum_hashes(db: Relations, hashes: exp.Table) -> RecordSum:
 
 
 def scatter_in_sql(rows: exp.Query, names: Sequence[str], carried: Sequence[str] = ()) -> exp.Query:
-    """Return a query for ``scatter_bits`` of numbers in columns NAME_high and NAME_low.
+    """Return the query that applies ``scatter_bits`` to numbers in SQL.
 
-    Columns in ``carried`` are kept as they are.
+    Args:
+        rows: The query for the numbers, each as two columns NAME_high and NAME_low.
+        names: The names of the numbers.
+        carried: Further columns, which are kept unchanged.
     """
     for _, factor in (*ROUNDS, (33, None)):
         halves = {name: (column(f"{name}_high"), column(f"{name}_low")) for name in names}
@@ -232,7 +258,7 @@ def scatter_in_sql(rows: exp.Query, names: Sequence[str], carried: Sequence[str]
 
 
 def _multiply(number: Halves, factor: int) -> Halves:
-    """Return the expression for a number times a constant, modulo 2^64."""
+    """Return SQL for (the high half, the low half) of a number times a constant, modulo 2^64."""
     (high, low), (f_high, f_low) = number, divmod(factor, 2**32)
     first = low * (f_low & LOWEST)
     second = low * (f_low >> 16) + _shift_right(first, 16)
@@ -258,14 +284,14 @@ def _xor(one: exp.Expr, other: exp.Expr) -> exp.Expr:
 
 
 def upper_bits(low: exp.Expr) -> exp.Expr:
-    """Return the expression for one half of a 64-bit number, shifted right by one bit; its last bit is dropped."""
+    """Return SQL for one half of a 64-bit number, shifted right by one bit."""
     return _shift_right(low, 1)
 
 
 # Binding --------------------------------------------------------------------------------------------------------------
-# A key and the records that it is used for: what it draws for one table says nothing of what it draws for another.
-#
-# Else two tables with equal counts would be laid out alike, and two releases by one key would tell more than either.
+# A key is derived for the records that it is used for, so that its random choices for two tables are independent.
+# Otherwise two tables with equal counts would be laid out alike, and two releases with one key would tell more
+# together.
 
 BOUND = "records"
 
@@ -277,10 +303,9 @@ def hash_records(
     fields: Mapping[str, Field],
     key: Key,
 ) -> exp.Query:
-    """Return a query for the records with ``columns`` and ``h``, 60 bits of a keyed SHA-256 digest of their texts.
+    """Return the query for records with a keyed hash ``h``: 60 bits of SHA-256, the same on every engine.
 
-    The subkey is in relation ``secret``, so it is never part of a statement's text. The hashes are the same on every
-    engine.
+    The secret word lies in relation ``secret``, so it is never part of a statement's text.
 
     Args:
         db: The engine that holds the records.
@@ -290,7 +315,7 @@ def hash_records(
         key: The key.
 
     Raises:
-        UsageError: A column has a type whose values have no text that is the same on every engine.
+        UsageError: A column has a type whose values are not written alike by every engine.
     """
     db.register_arrow("secret", key.word(BOUND))
     texts = [column("word", "k"), *injective_texts(fields, "r")]
@@ -304,7 +329,7 @@ def hash_records(
 
 
 def derive_stream_key(hashed: Iterable[Hashes], key: Key) -> Key:
-    """Derive the key for records in the engine's order from their number and the sums of their exact hashes."""
+    """Derive the key for records in the engine's order, from their number and the sums of their hashes."""
     total = RecordSum()
     for hashes in hashed:
         total.add_hashes(hashes)
@@ -312,7 +337,7 @@ def derive_stream_key(hashed: Iterable[Hashes], key: Key) -> Key:
 
 
 def derive_record_key(db: Relations, records: exp.Expr, key: Key) -> Key:
-    """Derive the key for records in portable order from their number and the sum of their hashes."""
+    """Derive the key for records in the portable order, from their number and the sum of their hashes."""
     number, total = db.rows(fill("portable/fingerprint", {"hashed": records}))[0]
     db.drop("secret")
     return key.derive_key("records", int(number), int(total))

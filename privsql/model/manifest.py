@@ -1,4 +1,4 @@
-"""The manifest: what a release says of itself and of other releases of the same people."""
+"""The manifest: what a release states about itself, and about other releases of the same people."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _is_none(value: object) -> bool:
 
 
 # Other releases -------------------------------------------------------------------------------------------------------
-# What a release states of other releases of the same people: codes and figures, so that no text finds room in it.
+# What a release states about other releases of the same people: codes and figures only, so that it can't hide a text.
 
 UNRECORDED: Final = "unrecorded"
 BUDGET: Final = "budget"
@@ -50,21 +50,22 @@ REASONS: dict[Reason, str] = {
     "value": "the odds of a value take twice the epsilon that protects presence, and presence is no longer promised, "
     "for one of the two publishes who is in the table",
 }
-BESIDE = {"releases", "release", "date"}  # what is stated of earlier releases
-SPENT = {"together", "delta", "cap"}  # what is stated of a budget
-DIGITS_OF_RELEASE = 16  # of its SHA-256
+BESIDE = {"releases", "release", "date"}  # fields of a statement about earlier releases
+SPENT = {"together", "delta", "cap"}  # fields of a statement about a budget
+DIGITS_OF_RELEASE = 16  # digits of the SHA-256 of a release that are stated
 
 
 class Composed(BaseModel):
-    """A statement on this release together with other releases of the same people.
+    """A statement about this release together with earlier releases of the same people.
 
     Attributes:
-        reason: The kind of statement, a key of ``REASONS``, which has it in words.
+        reason: The kind of statement; ``REASONS`` has its words.
         releases: How many earlier releases it is about.
-        release: The first digits of the SHA-256 of the last of them.
-        date: When that one was made.
+        release: The first 16 digits of the SHA-256 of the last of them.
+        date: The date of the last of them.
         together: The epsilon that all releases spend together, rounded up, at ``delta``.
-        cap: The most that may be spent; None if there is no cap.
+        delta: The delta of ``together``; None if it is 0.
+        cap: The most epsilon that may be spent together; None if there is no limit.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -97,26 +98,26 @@ class Composed(BaseModel):
 
 
 # Manifest -------------------------------------------------------------------------------------------------------------
-# The manifest: what a release says of itself.
+
 
 MANIFEST = "privsql_manifest"
-COLUMNS = 1000  # that a release may have
-WHOLE = 2**63  # what whole numbers stay below
-FORMAT: Final = 1  # the format of releases; development code wrote others, which are not read
+COLUMNS = 1000  # most columns of a release
+WHOLE = 2**63  # whole numbers must be below this
+FORMAT: Final = 1  # the format of releases
 
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-MOST_BESIDE = 100  # other releases that one names
+MOST_BESIDE = 100  # most other releases that a release names
 
 
 class OtherRelease(BaseModel):
     """Another release, which this one replaces, or with which it shares a few ids or persons.
 
     Attributes:
-        made: When it was made; None if the publisher's ledger does not know it.
-        relation: How this release is related to it.
+        made: The date of the other release; None if the publisher's ledger does not know it.
+        relation: ``replaced``, or what both releases share: ``ids`` or ``persons``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -132,7 +133,7 @@ class OtherRelease(BaseModel):
 
 
 class StatedFile(BaseModel):
-    """A file of a release that is a folder."""
+    """The size in bytes and the digest of a file, in a release that is a folder."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -141,9 +142,38 @@ class StatedFile(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What a release states of itself.
+    """What a release states about itself.
 
-    Nothing in it is secret: it holds no key, and no raw value that is not published.
+    Nothing in it is secret: it holds no key, and no value that is not published.
+
+    Attributes:
+        format: The format of the release.
+        privsql: The version of privsql that made it.
+        duckdb: The version of DuckDB that made it.
+        name: The name of the table.
+        mechanism: The kind of mechanism.
+        algorithm: Its algorithm.
+        parameters: What the publisher asked for.
+        quasi_identifiers: The published quasi-identifiers.
+        sensitive: The published sensitive columns.
+        nulls: What happens to NULL, by column.
+        records: The number of the source's records; None if it is secret.
+        published: The number of published records; None if it is secret.
+        suppressed: The number of records that are left out; None if it is secret.
+        randomness: Where the key came from.
+        composition: Statements about this release together with earlier ones.
+        beside: Releases that this one replaces, or with which it shares ids or persons.
+        orders: The order of the values of text columns, by column.
+        own_columns: The names of privsql's own columns that had to be renamed, by table and usual name.
+        bins: The rules of columns that are in bins.
+        groups: The values of text columns that were grouped, by column.
+        place: ``schema`` for a release that is a schema of a database.
+        persons: What is stated about persons with several records.
+        record: The column that names the record, if the source has a row for each of its items.
+        wording: Texts that the publisher adds, by subject.
+        sampling_rate: The share of the population that the source is, as the publisher says.
+        facts: What the mechanism did.
+        files: The files of a release that is a folder, by name.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -170,16 +200,15 @@ class Manifest(BaseModel):
     groups: dict[str, list[str]] = Field(default_factory=dict, exclude_if=_is_empty)
     place: Literal["schema"] | None = Field(default=None, exclude_if=_is_empty)
     persons: Persons | None = Field(default=None, exclude_if=_is_empty)
-    # The column of the record, where the source has a row for each of its items.
     record: str | None = Field(default=None, exclude_if=_is_empty)
     wording: dict[Wording, Annotated[str, Field(max_length=WORDS)]] = Field(default_factory=dict, exclude_if=_is_empty)
-    sampling_rate: float | None = Field(default=None, gt=0, le=1, exclude_if=_is_none)  # as the publisher says
+    sampling_rate: float | None = Field(default=None, gt=0, le=1, exclude_if=_is_none)
     facts: dict[str, Any]
     files: dict[str, StatedFile] = Field(default_factory=dict, exclude_if=_is_empty)
 
     @property
     def published_records(self) -> int:
-        """Return the stated number of published records; 0 where none is stated."""
+        """Return the stated number of published records; 0 if none is stated."""
         return self.published or 0
 
     @property
@@ -189,21 +218,18 @@ class Manifest(BaseModel):
 
     @property
     def roles(self) -> Roles:
-        """Return the published columns."""
+        """Return the published columns by role."""
         orders = {name: tuple(labels) for name, labels in self.orders.items()}
         return Roles(tuple(self.quasi_identifiers), tuple(self.sensitive), orders)
 
     @property
     def together(self) -> list[str]:
-        """Return in words what the manifest states of this release together with others."""
+        """Return in sentences what the manifest states about this release together with others."""
         return [*map(str, self.composition), *map(str, self.beside)]
 
     @property
     def words(self) -> dict[str, str]:
-        """Return all texts that the publisher chose freely, by what they name.
-
-        Nothing else in the release determines these texts.
-        """
+        """Return all texts that the publisher chose freely, by subject; a reviewer should read them."""
         words = {"name": self.name, "columns": ", ".join(field.name for field in self.roles.columns)}
         if groups := self.parameters.get("groups"):
             words["groups of values"] = ", ".join(groups)
@@ -216,17 +242,17 @@ class Manifest(BaseModel):
 
     @staticmethod
     def from_rows(rows: Iterable[tuple[Any, ...]]) -> Manifest:
-        """Read a manifest from the rows of its table.
+        """Read a manifest from the rows (key, value) of its table.
 
         Raises:
-            EngineError: It is damaged, or was not written by privsql.
+            EngineError: It is damaged, has another format, or was not written by privsql.
         """
         try:
             written = [tuple(row) for row in rows]
             entries = {key: json.loads(value, **_NUMBERS) for key, value in written}
             _require_format(entries)
             manifest = Manifest.model_validate(entries)
-            manifest.model_dump_json()  # whatever it says is text of Unicode
+            manifest.model_dump_json()  # raises an error if a text is not valid Unicode
             if not _has_fitting_types(manifest):
                 raise ValueError("its entries on a column do not fit the type of the column")
             if written != [tuple(row.values()) for row in manifest.as_table().to_pylist()]:
@@ -239,7 +265,7 @@ class Manifest(BaseModel):
 
 
 def _has_fitting_types(manifest: Manifest) -> bool:
-    """Return whether every column has a type that can be published and that allows its order, bins or groups."""
+    """Return whether all columns have types that can be published and that suit their order, bins or groups."""
     columns, kinds = manifest.roles.columns, {one.name: one.type for one in manifest.quasi_identifiers}
     texts = {one.name for one in columns if one.type == "VARCHAR"}
     texts_of_qi = {name for name, kind in kinds.items() if kind == "VARCHAR"}
@@ -255,7 +281,7 @@ def _has_fitting_types(manifest: Manifest) -> bool:
 
 
 def _require_format(entries: Mapping[str, Any]) -> None:
-    """Raise ``EngineError`` for a manifest whose format is not that of this version."""
+    """Raise ``EngineError`` if the manifest states another format than this version of privsql reads."""
     stated = entries.get("format")
     if isinstance(stated, int) and stated != FORMAT:
         raise EngineError(

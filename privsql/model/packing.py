@@ -1,8 +1,8 @@
-"""Pack every record into one integer: the ranks of its values in all columns, side by side in its bits.
+"""Pack every record into one 64-bit integer: the ranks of its values in all columns, side by side in its bits.
 
-Integers of 64 bits are sorted twenty times as fast as rows of columns, and in the same order. But ranks are not values:
-a table in which every age is one year higher has the same ranks. So anything that has to depend on the values is made
-from their texts.
+Integers are sorted twenty times as fast as rows of columns, and in the same order. But ranks are not values: a table in
+which every age is one year higher has the same ranks. So whatever has to depend on the values, such as a hash, is
+computed from their texts.
 """
 
 from __future__ import annotations
@@ -40,26 +40,28 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Hashes = NDArray[np.uint64]
 
-MOST_VALUES = 2**17  # of a column
-SHORT = {"BOOLEAN", "TINYINT", "UTINYINT", "SMALLINT", "USMALLINT"}  # types that have no more
-UNPACKED = ("UUID",)  # types of which no two records have the same value, and Arrow looks none up
-JOINT = 2**16  # values of neighbouring columns, whose hashes are looked up at once
-PACKED = 24  # bytes for each record, while it is made and sorted
+MOST_VALUES = 2**17  # most different values of a column
+SHORT = {"BOOLEAN", "TINYINT", "UTINYINT", "SMALLINT", "USMALLINT"}  # types that can't have more values
+UNPACKED = ("UUID",)  # types whose values are usually all different, and which Arrow can't look up
+JOINT = 2**16  # most entries of a table that gives the hashes of several columns at once
+PACKED = 24  # bytes for each record while integers are made and sorted
 NUMBER = 31  # bits of a number beside quasi-identifiers
-ABSENT = np.uint64(2**64 - 1)  # stands for a value that there is none of
+ABSENT = np.uint64(2**64 - 1)  # marks a number that is not a value of the column
 
 
 @dataclass(frozen=True)
 class PackedColumn:
-    """A column as ranks: its k different values in canonical order, with NULL last.
+    """The k different values of a column in canonical order, with NULL last; a value is packed as its rank.
+
+    All sensitive columns together are one column here, whose values are combinations.
 
     Attributes:
         values: The values (k,).
-        texts: The texts of the values, one tuple for each of the publisher's columns; the sensitive columns share
-            ranks. Equal values of different types have equal texts.
-        exact_texts: The same, with texts that differ for different values.
+        texts: The values as text, one tuple of k texts for each of the publisher's columns. Equal values of different
+            types have equal texts.
+        exact_texts: The same, but different values always have different texts.
         records: How many records have each value (k,).
-        shift: The place of the rank in a record's integer: the number of bits to its right.
+        shift: The number of bits to the right of the rank in a record's integer.
     """
 
     values: pa.Array
@@ -70,14 +72,14 @@ class PackedColumn:
 
     @property
     def bits(self) -> int:
-        """Return how many bits a rank takes."""
+        """Return the number of bits that a rank needs."""
         return _count_bits(len(self.values))
 
     def place_values(self, values: pa.Array) -> Hashes:
-        """Return the ranks of values, shifted to their place in a record's integer.
+        """Return the ranks of values, shifted to their position in a record's integer.
 
         Raises:
-            GuaranteeError: A value is not among those of the column, so the source has changed.
+            GuaranteeError: A value does not occur in the column, so the source has changed.
         """
         if self._placed is None or values.null_count:
             import pyarrow.compute as pc
@@ -87,7 +89,7 @@ class PackedColumn:
                 raise source_changed_error()
             return np.asarray(ranks.to_numpy(), dtype=np.uint64) << np.uint64(self.shift)
         numbers, (least, table) = values.to_numpy(), self._placed
-        above = (numbers - numbers.dtype.type(least)).view(f"u{numbers.itemsize}")  # modulo what the type holds
+        above = (numbers - numbers.dtype.type(least)).view(f"u{numbers.itemsize}")  # a negative one becomes large
         if above.max(initial=0) >= len(table):
             raise source_changed_error()
         placed: Hashes = table.take(above.astype(np.intp, copy=False))
@@ -97,9 +99,9 @@ class PackedColumn:
 
     @cached_property
     def _placed(self) -> tuple[int, Hashes] | None:
-        """Return the smallest value, and a table of shifted ranks whose index is the distance from that value.
+        """Return (the smallest value, the shifted rank of each integer from that value on), to look up ranks quickly.
 
-        The result is None if the values are not integers, or if the table would be too long.
+        The result is None if the values are not integers, or lie too far apart.
         """
         if not pa.types.is_integer(self.values.type):
             return None
@@ -114,22 +116,25 @@ class PackedColumn:
 
 @dataclass(frozen=True)
 class RankedRecords:
-    """Records whose columns have few different values, unsorted and not packed.
+    """Records whose columns have few different values, but which do not fit into sorted integers.
 
-    ``coded`` is the query for their rows: the columns q0.. and the rank of the sensitive value.
+    Attributes:
+        db: The engine that holds the records.
+        columns: The quasi-identifiers q0.., and last the sensitive values.
+        coded: The query for the records: q0.. and the rank of the sensitive value.
     """
 
     db: Relations
-    columns: tuple[PackedColumn, ...]  # q0.., and last the sensitive values, by their rank
+    columns: tuple[PackedColumn, ...]
     coded: exp.Query
 
     def hash_records(self, key: Key, places: Sequence[int] | None = None, *, exact: bool = False) -> Iterator[Hashes]:
-        """Yield the hashes of the records in any order, equal to those of ``hash_columns``.
+        """Yield the keyed hashes of the records in batches, in any order; they equal those of ``hash_columns``.
 
         Args:
             key: The key.
             places: The position of each column in the hashed record; None for their own order.
-            exact: Whether different values of a type always have different texts, as for ``hash_columns``.
+            exact: Whether different values of one type always have different texts, as for ``hash_columns``.
         """
         tables = list(_hash_ranks(self.columns, key_word(key), places, exact=exact))
         with self.db.stream_batches(self.coded, BATCH) as batches:
@@ -143,7 +148,14 @@ class RankedRecords:
 def _hash_ranks(
     columns: Iterable[PackedColumn], word: str, places: Sequence[int] | None, *, exact: bool
 ) -> Iterator[Hashes]:
-    """Yield for each column the hashes of its values by rank (2^bits,); a rank without a value has 0."""
+    """Yield for each column the hash of each of its ranks (2^bits,); it is 0 for a rank without a value.
+
+    Args:
+        columns: The columns.
+        word: The secret word of the key.
+        places: The position of each of the publisher's columns in the hashed record; None for their own order.
+        exact: Whether different values of one type always have different texts.
+    """
     following = iter(count() if places is None else places)
     for one in columns:
         by_rank = np.zeros(2**one.bits, dtype=np.uint64)
@@ -154,21 +166,23 @@ def _hash_ranks(
 
 @dataclass(frozen=True)
 class PackedRecords:
-    """Records as n integers in canonical, ascending order.
+    """All n records as sorted integers. The rank of the sensitive value has the highest bits, then q0, q1, ..
 
-    The rank of the sensitive value takes the highest bits; below it follow those of q0, q1, ..
+    Attributes:
+        columns: The quasi-identifiers q0.., and last the sensitive values.
+        words: The integers, rising (n,).
     """
 
-    columns: tuple[PackedColumn, ...]  # q0.., and last the sensitive values, by their rank
+    columns: tuple[PackedColumn, ...]
     words: NDArray[np.uint64]
 
     def hash_records(self, key: Key, places: Sequence[int] | None = None, *, exact: bool = False) -> Iterator[Hashes]:
-        """Yield the hashes of the records in any order, equal to those of ``hash_columns``.
+        """Yield the keyed hashes of the records in batches, in any order; they equal those of ``hash_columns``.
 
         Args:
             key: The key.
             places: The position of each column in the hashed record; None for their own order.
-            exact: Whether different values of a type always have different texts, as for ``hash_columns``.
+            exact: Whether different values of one type always have different texts, as for ``hash_columns``.
         """
         hashed = zip(self.columns, _hash_ranks(self.columns, key_word(key), places, exact=exact), strict=True)
         by_shift = sorted(((one.shift, by_rank) for one, by_rank in hashed), key=lambda one: one[0])
@@ -181,7 +195,7 @@ class PackedRecords:
             yield scatter_bits(hashes)
 
     def has_same_people(self, db: Relations, rows: exp.Query) -> bool:
-        """Return whether ``rows`` (q0..) have the same quasi-identifiers as the records, each equally often."""
+        """Return whether the query ``rows`` (q0..) yields the quasi-identifiers of these records, equally often."""
         parts = [np.zeros(0, dtype=np.uint64)]
         with db.stream_batches(rows, BATCH) as batches:
             for batch in batches:
@@ -189,7 +203,7 @@ class PackedRecords:
                 try:
                     for one, values in zip(self.columns, batch.columns, strict=False):
                         part |= one.place_values(values)
-                except GuaranteeError:  # a value that no record has
+                except GuaranteeError:  # a value of ``rows`` that no record has
                     return False
                 parts.append(part)
         people = np.concatenate(parts)
@@ -201,7 +215,7 @@ class PackedRecords:
         return np.array_equal(people, mine)
 
     def sample_rows(self, most: int) -> pa.Table:
-        """Return at most ``most`` records (q0.., code), spread evenly over their order and always the same ones."""
+        """Return at most ``most`` records (q0.., code), spread evenly over their order; always the same sample."""
         words = self.words[:: max(1, -(-len(self.words) // most))]
         *quasi, sensitive = self.columns
         ranks = [extract_bits(words, one.shift, 2**one.bits) for one in quasi]
@@ -211,15 +225,18 @@ class PackedRecords:
     def stream_groups(
         self, groups: NDArray[np.int32], codes: NDArray[np.int32] | None = None, values: pa.Table | None = None
     ) -> pa.RecordBatchReader | None:
-        """Return the records as (q0.., bid, code), sorted by group, then q0.., then code.
+        """Return a stream of the records (q0.., bid, code), sorted by group (bid), then q0.., then code.
 
-        Records of groups below 0 are left out. The integers are sorted in place, so they can't be used afterwards. The
-        result is None, and nothing is changed, if a group and a code do not fit into the integers as well.
+        Records in groups below 0 are left out. The integers are sorted in place, so the object can't be used
+        afterwards.
 
         Args:
             groups: The group of each record (n,).
             codes: A code for each record (n,); None for 0.
-            values: Columns s0.. by code, which then replace the code.
+            values: If given, columns s0.. by code, which replace the column ``code``.
+
+        Returns:
+            The stream. None if group, quasi-identifiers and code need more than 64 bits; then nothing is changed.
         """
         low = 0 if codes is None else int(codes.max(initial=0)).bit_length()
         high = self.columns[-1].shift
@@ -249,8 +266,8 @@ def _stream_words(
 
     Args:
         words: The integers (n,).
-        columns: For each column by name: the shift of its rank, the number of bits of the rank, and the values by rank.
-            If the values are None, the ranks themselves are the column.
+        columns: For each column, by name, (the bits to the right of its rank, the bits of its rank, the values by
+            rank). If the values are None, the ranks are the column.
     """
     numbers = {name: _as_numbers(values) for name, (*_, values) in columns.items()}
     kinds = [
@@ -276,7 +293,7 @@ def _stream_words(
 
 
 def _as_numbers(values: pa.Array | None) -> NDArray[Any] | None:
-    """Return integers or doubles as an array, which is read twice as fast as a dictionary; None for other types."""
+    """Return integers or doubles as an array, which is decoded faster than a dictionary; None for other types."""
     if values is None or values.null_count:
         return None
     is_number = pa.types.is_integer(values.type) or pa.types.is_float64(values.type)
@@ -284,9 +301,9 @@ def _as_numbers(values: pa.Array | None) -> NDArray[Any] | None:
 
 
 def _join_tables(tables: Iterator[tuple[int, Hashes]]) -> Iterator[tuple[int, Hashes]]:
-    """Join the tables of neighbouring columns, each (shift, hashes), while a joint table has at most ``JOINT`` entries.
+    """Join look-up tables of neighbouring columns, as long as the joint table has at most ``JOINT`` entries.
 
-    One look-up in a joint table replaces several.
+    One look-up in a joint table replaces several. Tables are given and returned as (bits to the right, hashes by rank).
     """
     shift, joint = next(tables)
     for begin, table in tables:
@@ -299,12 +316,12 @@ def _join_tables(tables: Iterator[tuple[int, Hashes]]) -> Iterator[tuple[int, Ha
 
 
 def extract_bits(words: NDArray[np.uint64], shift: int, numbers: int) -> NDArray[np.int64]:
-    """Return the numbers that lie in the bits of integers from ``shift`` on.
+    """Return the numbers in a range of bits of integers.
 
     Args:
         words: The integers (n,).
-        shift: The number of bits to the right of the numbers.
-        numbers: A power of 2 above all of these numbers.
+        shift: The number of bits to the right of the range.
+        numbers: 2 to the power of the number of bits in the range.
     """
     ranks = words >> np.uint64(shift)
     ranks &= np.uint64(numbers - 1)
@@ -332,17 +349,19 @@ class CountedSource:
     counts: Sequence[int]
 
     def estimate_distinct(self, values: Sequence[exp.Expr]) -> list[int]:
-        """Return approximate numbers of different values in columns, off by less than half.
-
-        Only a limited number of records is looked at.
-        """
+        """Estimate the number of different values of each column, up to a factor of 2, from some of the records."""
         counts = [alias_as(exp.ApproxDistinct(this=column(one.alias)), one.alias) for one in values]
         holes: Holes = {"source": self.records, "values": values, "counts": counts, "keep": self.keep}
         holes["most"] = exp.Literal.number(4 * MOST_VALUES)
         return [int(one) for one in self.db.rows(fill("duckdb/distinct", holes))[0]] if values else []
 
     def read_column(self, value: exp.Expr, kind: str) -> PackedColumn:
-        """Return a quasi-identifier as ranks; its different values are counted in the engine."""
+        """Return the different values of a quasi-identifier, which the engine counts.
+
+        Args:
+            value: SQL for the column.
+            kind: Its type.
+        """
         text, exact = (write(column("value"), kind) for write in (comparable_text, injective_text))
         holes: Holes = {"source": self.records, "value": value, "text": text, "exact": exact, "keep": self.keep}
         rows = self.db.arrow(fill("core/counted_values", holes)).combine_chunks()
@@ -351,7 +370,7 @@ class CountedSource:
         return PackedColumn(values, texts, exact_texts, rows["records"].to_numpy())
 
     def rank_sensitive(self, roles: Roles) -> PackedColumn:
-        """Return the sensitive values by their ranks, with the texts of each sensitive column."""
+        """Return the sensitive values as a column whose values are ranks, with the texts of each sensitive column."""
         pairs = list(zip(roles.sa_keys, roles.sensitive, strict=True))
         labels = [write(column(key), one.type) for write in (comparable_text, injective_text) for key, one in pairs]
         named = [alias_as(label, f"t{i}") for i, label in enumerate(labels)]
@@ -362,24 +381,24 @@ class CountedSource:
 
 
 def fits_word(distinct: Sequence[int]) -> bool:
-    """Return whether the ranks of columns with these numbers of different values fit into one integer together."""
+    """Return whether the ranks of columns with so many different values fit into one integer together."""
     return sum(map(_count_bits, distinct)) <= BITS
 
 
 def pack_records(
     source: CountedSource, roles: Roles, values: Sequence[exp.Expr], coded: exp.Query
 ) -> PackedRecords | RankedRecords | None:
-    """Pack the rows of ``coded`` into integers and sort these.
+    """Pack records into integers, and sort these.
 
     Args:
         source: The records.
         roles: Their columns.
-        values: The expressions of the quasi-identifiers over the source.
-        coded: The query for (q0.., rank of the sensitive value).
+        values: SQL for each quasi-identifier over the source.
+        coded: The query for the records: q0.. and the rank of the sensitive value.
 
     Returns:
         The packed records. ``RankedRecords`` if a record does not fit into an integer, or all records do not fit into
-        memory. None if a column has too many values or a type that can't be ranked.
+        memory. None if a column has too many values, or a type that can't be ranked.
     """
     kinds, records = [one.type for one in roles.quasi_identifiers], sum(source.counts)
     if len(kinds) > BITS or any(kind in UNPACKED for kind in kinds):
@@ -402,7 +421,7 @@ def pack_records(
 
 
 def _fill_words(db: Relations, columns: Sequence[PackedColumn], coded: exp.Query, records: int) -> PackedRecords:
-    ends = list(accumulate((one.bits for one in columns[-2::-1]), initial=0))  # q0 stands left of q1
+    ends = list(accumulate((one.bits for one in columns[-2::-1]), initial=0))  # q0 has higher bits than q1
     shifts = [*ends[-2::-1], ends[-1]]
     placed = tuple(replace(one, shift=shift) for one, shift in zip(columns, shifts, strict=True))
     words, begin = np.zeros(records, dtype=np.uint64), 0

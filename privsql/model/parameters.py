@@ -1,4 +1,4 @@
-"""What parameters and facts of mechanisms have in common: their base classes, and exact numbers as their fields."""
+"""The base classes of parameters and facts of mechanisms, and the exact numbers that their fields hold."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 # Queries --------------------------------------------------------------------------------------------------------------
-# A publisher's own SQL may name anything. A release states its digest, by which the publisher knows it again.
+# A publisher's own SQL may contain secrets. So a release states only its digest, by which the publisher recognizes it.
 
 STATED = {"stated": True}  # the context in which parameters are written into a manifest
 QUERY_DIGEST = re.compile("sha256:[0-9a-f]{64}")
@@ -36,26 +36,26 @@ def _state_query(sql: str, info: SerializationInfo) -> str:
 
 
 Query = Annotated[str, PlainSerializer(_state_query)]
-"""A SELECT of the publisher's."""
+"""A SELECT that the publisher wrote."""
 
 
 # Exact numbers --------------------------------------------------------------------------------------------------------
-# What parameters of mechanisms have in common, and exact numbers as their fields: read and kept as fractions.
+# Exact numbers are read and kept as fractions.
 
 VERSION = r"^[0-9]{1,9}(\.[0-9]{1,9}){1,3}([-+.]?(a|b|rc|dev|post|alpha|beta)[0-9A-Za-z.+-]{0,30})?$"
-Order = Literal["stream", "portable"]  # how records take places: as the key's stream deals them, or by keyed hashes
-NullPolicy = Literal["value", "suppress", "refuse"]  # what becomes of NULL in a column
+Order = Literal["stream", "portable"]  # records are placed by random numbers from the key, or by keyed hashes
+NullPolicy = Literal["value", "suppress", "refuse"]  # what happens to NULL in a column
 Version = Annotated[str, Field(pattern=VERSION)]
 
 
-WORDS = 1000  # characters of what the publisher says of a release
-Wording = Literal[  # what that may be about
+WORDS = 1000  # the most characters of a text that the publisher adds to a release
+Wording = Literal[  # the subjects of these texts
     "purpose", "recipient", "recipient_controls", "contact", "expert", "qualification", "valid_until", "date_of_review"
 ]  # fmt: skip
 
 
 class Parameters(BaseModel):
-    """Base of what a publisher asks of a mechanism; a mechanism narrows both fields to literals."""
+    """The base class of what a publisher asks of a mechanism. A subclass restricts both fields to its own names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -63,69 +63,69 @@ class Parameters(BaseModel):
     algorithm: str
 
     def as_stated(self) -> dict[str, Any]:
-        """Return the parameters as a manifest states them: all that are set, with digests in place of queries."""
+        """Return the parameters as a manifest states them: without those that are None, and with digests of queries."""
         return self.model_dump(mode="json", exclude_none=True, context=STATED)
 
     @property
     def learning_limit(self) -> float | None:
-        """Return the mean belief that a learning attacker may reach; None where the publisher sets no limit."""
+        """Return the highest mean belief that a learning attacker may reach; None if the publisher sets no limit."""
         return None
 
 
 class Facts(BaseModel):
-    """Base class of the facts of a release, which a plan predicts and a manifest states.
+    """The base class of the facts of a release, which a plan predicts and a manifest states.
 
-    A mechanism's facts say what it did: sizes, budgets, scales of noise and the like.
+    Facts say what a mechanism did: sizes, budgets, scales of noise and the like.
     """
 
-    title: ClassVar[str] = "facts"  # what they are the facts of
+    title: ClassVar[str] = "facts"  # the heading under which people are shown the facts
     details: ClassVar[frozenset[str]] = frozenset()  # names of the lines that only --verbose shows
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     @classmethod
     def join_parts(cls, *parts: Facts, **more: Any) -> Self:
-        """Return the facts of several parts together, and those in ``more``.
+        """Return facts that unite the fields of several parts and those in ``more``.
 
-        Where two parts set a field, the later one counts; ``more`` counts above all.
+        If several set a field, the last one counts; ``more`` counts above all.
         """
         return cls(**{name: getattr(part, name) for part in parts for name in part.model_fields_set} | more)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the facts as JSON objects; fields that have their default are left out."""
+        """Return the facts as a JSON object, without fields that have their default."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return (name, text) of each line that a person is shown."""
+        """Return (title, text) of each line that a person is shown."""
         return []
 
     def list_bounds(self) -> list[tuple[Any, ...]]:
-        """Return the bounds that a plan predicts, for single values and for groups of values.
+        """Return the bounds that a plan predicts for values and groups of values.
 
         Each tuple holds the first fields of a ``VerifiedBound``: value, bound, found, and so on.
         """
         return []
 
     def tabulate(self) -> list[tuple[object, ...]]:
-        """Return the rows of a table for people, with its head as the first row; empty if there is no table."""
+        """Return the rows of a table for people, titles first; empty if there is no table."""
         return []
 
     def require_records(self, records: int) -> None:
-        """Raise ``InfeasibleError`` if a plan predicts that a release of this number of records would be refused.
+        """Raise ``InfeasibleError`` if a plan predicts that a release of so many records would be refused.
 
-        Only the verb ``plan`` asks this: a private release must not depend on the exact number of records.
+        Only the verb ``plan`` asks this, because a private release must not depend on the exact number of records.
         """
 
     def list_warnings(self) -> list[str]:
-        """Return what the publisher should know before anybody relies on the release."""
+        """Return the warnings that a publisher should read before anybody relies on the release."""
         return []
 
     def describe_precision(self) -> str:
-        """Return how precisely single values are known; an empty text where that does not describe precision."""
+        """Return in words how precisely single values are known; empty if that says nothing about this mechanism."""
         return ""
 
     def count_left_out(self) -> int:
-        """Return the number of the source's records that the mechanism did not publish."""
+        """Return the number of records that the mechanism left out."""
         return 0
 
     def count_waiting(self) -> int:
@@ -133,7 +133,7 @@ class Facts(BaseModel):
         return 0
 
     def count_search_seconds(self) -> float | None:
-        """Return the CPU seconds that the search for the plan took; None where nothing was searched."""
+        """Return the processor seconds that the search for the plan took; None if nothing was searched."""
         return None
 
 
@@ -141,11 +141,11 @@ NoiseOrigin = Literal["opendp", "seed"]
 
 
 def _read_exact(holds: Callable[[Fraction], bool], wrong: str) -> BeforeValidator:
-    """Return a validator that reads an exact number.
+    """Return a validator that reads an exact number and checks it.
 
     Args:
         holds: Returns whether a number is allowed.
-        wrong: The message for a number that is not, with ``{}`` in its place.
+        wrong: The message for a number that is not allowed; ``{}`` stands for the number.
     """
 
     def read(value: object) -> Fraction:
@@ -161,7 +161,7 @@ AS_TEXT = PlainSerializer(fraction_text)
 NUMBER = {"anyOf": [{"type": "number", "exclusiveMinimum": 0, "maximum": 1}, {"type": "string"}]}
 POSITIVE = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]}
 NUMBERS = {"anyOf": [{"type": "number"}, {"type": "string"}]}
-LARGEST_EPSILON = 100  # beyond it nothing is protected, and noise of scale 0 would not be noise
+LARGEST_EPSILON = 100  # a larger epsilon protects nothing, and the scale of its noise may be 0
 SMALLEST_EPSILON = Fraction(1, 10**6)
 SMALLEST_DELTA, LARGEST_DELTA = Fraction(1, 10**18), Fraction(1, 10**5)
 _SHARE = _read_exact(lambda one: 0 < one <= 1, "{} lies outside (0, 1]")
@@ -183,7 +183,7 @@ Positive = Annotated[Fraction, _POSITIVE, AS_TEXT, WithJsonSchema(POSITIVE)]
 Epsilon = Annotated[Fraction, _EPSILON, AS_TEXT, WithJsonSchema(POSITIVE)]
 """The budget of a differentially private release."""
 Delta = Annotated[Fraction, _DELTA, AS_TEXT, WithJsonSchema(NUMBER)]
-"""How improbable what epsilon does not bound is; 0: nothing is."""
+"""The probability of outcomes that epsilon does not bound; 0 if it bounds all."""
 DELTA = (
     "0: pure differential privacy. Above: (epsilon, delta) by zero-concentrated privacy, with discrete Gaussian noise. "
     "Choose it far below 1/records, such as 1e-9."
@@ -210,12 +210,12 @@ def _is_one(value: object) -> bool:
 
 
 MaxRecords = Annotated[int, Field(ge=1, le=MOST_RECORDS, exclude_if=_is_one)]
-"""How many records of a person are taken at most, k: the budget is that of a person, and k records share it."""
+"""The most records of a person that are taken; they share the person's budget."""
 MAX_RECORDS = "Most records of a person (source.person), which share the budget: noise grows in proportion."
 
 
 def describe_noise(origin: NoiseOrigin, opendp: str) -> tuple[str, str]:
-    """Return the line for people that says where noise was drawn from.
+    """Return (title, text) of the line that says where noise was drawn from.
 
     Args:
         origin: The source of randomness.
@@ -225,11 +225,11 @@ def describe_noise(origin: NoiseOrigin, opendp: str) -> tuple[str, str]:
 
 
 def warn_remaining(number: int, remaining: float, total: float, what: str) -> list[str]:
-    """Return a warning if a tree kept nothing, or fewer records than it pruned.
+    """Return a warning if a noisy tree kept no parts, or fewer records than it pruned; else an empty list.
 
     Args:
-        number: How many parts were kept.
-        remaining: The estimated number of records in these.
+        number: The number of parts that were kept.
+        remaining: The estimated number of records in these parts.
         total: The estimated number of all records.
         what: What a kept part is called, such as ``item set``.
     """

@@ -1,30 +1,30 @@
-"""How precise the counts of a release are, as a closed form says before anything is fitted or measured."""
+"""The precision of counts from a release, as formulas predict it before anything is fitted or measured."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-ASKED, FEW_ASKED = 500, 100  # records of the counts whose errors are told
-GROUP = 1000  # records of the group of which the error of a share is told
-TWO_SIDED = 1.96  # standard errors
-USELESS = 0.2  # of a count of ``ASKED`` records of the most frequent protected value; above it a release is of no use
-WANTED = 0.1  # relative error that the setting in ``remedy`` has
+ASKED, FEW_ASKED = 500, 100  # errors are predicted for counts of so many records
+GROUP = 1000  # the error of a share is predicted for a group of so many records
+TWO_SIDED = 1.96  # half-width of a 95 % interval, in standard errors
+USELESS = 0.2  # a release is useless if counts of ``ASKED`` records have a larger relative error
+WANTED = 0.1  # relative error with the setting that ``remedy`` names
 
 
 @dataclass(frozen=True)
 class Precision:
-    """The errors of counts of the least precise protected value.
+    """The predicted errors of counts of one protected value, usually the least precise one.
 
     Attributes:
         value: The value; None if all values have the same errors.
-        error: The relative standard error of a count of ``ASKED`` records.
-        few: The relative standard error of a count of ``FEW_ASKED`` records.
-        share: The half-width of the 95 % interval of a share in a group of ``GROUP`` records; None if not known.
-        remedy: The setting with which a count of ``ASKED`` records is within 10 %.
+        error: The relative standard error of a count of 500 records.
+        few: The relative standard error of a count of 100 records.
+        share: The half-width of the 95 % interval of a share in a group of 1,000 records; None if not known.
+        remedy: A sentence with a setting that brings the error of a count of 500 records to 10 %.
         fitted: Whether ``privsql fit`` makes answers more precise.
-        asked: Whether any protected value has ``ASKED`` records, as far as that is no secret.
-        usual: The relative error of a count of ``ASKED`` records of the most frequent protected value; None if it is
-            ``error``.
+        asked: Whether any protected value has 500 records; True if that is secret.
+        usual: The relative error of a count of 500 records of the most frequent protected value; None if it is the same
+            as ``error``.
     """
 
     value: str | None
@@ -38,7 +38,10 @@ class Precision:
 
     @property
     def is_useless(self) -> bool:
-        """Return whether a count of the most frequent value is off by more than a fifth, in a table that has such."""
+        """Return whether counts of the most frequent protected value are off by more than a fifth.
+
+        It is False if no protected value has 500 records.
+        """
         return self.asked and (self.error if self.usual is None else self.usual) > USELESS
 
     @property
@@ -58,7 +61,7 @@ class Precision:
 
     @property
     def warning(self) -> str:
-        """Return why a release with these errors is useless, and what would do."""
+        """Return a warning that a release with these errors is useless, with the remedy."""
         return f"USELESS: {self.text}. {self.remedy}"
 
 

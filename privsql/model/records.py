@@ -1,4 +1,4 @@
-"""The protocol for a publisher's source, ready to be published, whatever its shape is and whichever engine holds it."""
+"""The protocol of a source that is ready to be published, whatever its shape is and whichever engine holds it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class History:
-    """What the publisher's ledger says of earlier releases of the records, and will say of this one.
+    """What the publisher's ledger knows of earlier releases of the records, and will store of this one.
 
     Attributes:
-        releases: How many earlier releases a guarantee has to take in.
-        fetch: Reads the records' groups in the given number of last releases.
-        groups: The group of each record in this release (n,), -1 where it waits; None if there are no groups.
-        setting: What the search of an earlier release by the same request found; in the end, that of this one.
+        releases: How many earlier releases a guarantee has to take into account.
+        fetch: Takes a number of last releases, and returns the group of each record in each of them; None without any.
+        groups: The group of each record in this release (n,), -1 if it waits for a later one; None if there are no
+            groups.
+        setting: The result of the search for an earlier release by the same request, and at the end that of this one.
         withdraw: The command that withdraws that earlier release.
     """
 
@@ -46,7 +47,7 @@ class History:
     withdraw: str = ""
 
     def earlier_groups(self, last: int, records: int) -> NDArray[np.int64]:
-        """Return the group of each of n ``records`` in each of the ``last`` releases (last, n).
+        """Return the group of each record in each of the ``last`` releases (last, records).
 
         It is -1 where a record was not in a release.
         """
@@ -56,7 +57,7 @@ class History:
 
 
 class StaleSettingError(GuaranteeError):
-    """The setting that a ledger keeps for a request does not fit the records or thresholds of the same request."""
+    """The search result that the ledger keeps for a request does not fit the request's records or thresholds."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -68,14 +69,15 @@ CHOICE = r"^(system|key-file|seed):[0-9a-f]{16}$"
 
 
 class Persons(BaseModel):
-    """The rule for persons with several records.
+    """What a release states about persons with several records.
 
     Attributes:
-        rule: There are none (``refuse``), one, the first or some of each are published, or all are (``count``).
-        several: How many persons have several records, where all are published.
-        most: How many records a person has at most, or how many are taken at most.
-        order: The column by which the first record of each was taken.
-        choice: A one-way digest of the key that chose, by which its holder knows it again.
+        rule: What happens to them. ``refuse``: there are none. ``one``, ``first`` or ``some``: one record of each is
+            published, or the first, or some. ``count``: all are published.
+        several: The number of persons with several records; set for ``count`` only.
+        most: The most records of any person (``count``), or the most that are published (``some``).
+        order: The column by which the first record of each was taken; set for ``first`` only.
+        choice: A one-way digest of the key that chose records, by which the key's owner can recognize it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -96,9 +98,12 @@ class Persons(BaseModel):
 
     @classmethod
     def choose(cls, limit: int, choice: str, order: str | None = None) -> Persons:
-        """Return the rule that publishes at most ``limit`` records of each person.
+        """Return the rule by which at most ``limit`` records of each person are published.
 
-        With ``order`` it is the first record by that column. ``choice`` is the digest of the key that chooses.
+        Args:
+            limit: The number of records.
+            choice: The digest of the key that chooses.
+            order: The column by which the first record of each is taken; None to choose at random.
         """
         if order is not None:
             return cls(rule="first", order=order, choice=choice)
@@ -106,7 +111,7 @@ class Persons(BaseModel):
 
     @property
     def taken(self) -> int | None:
-        """Return how many records of each person were chosen at most; None where none were chosen."""
+        """Return the most records that were chosen of each person; None if none were chosen."""
         return {"one": 1, "first": 1, "some": self.most}.get(self.rule)
 
     def __str__(self) -> str:
@@ -128,7 +133,7 @@ SINGLE, MANY = "one record is one person: declared", "several records may belong
 
 
 def describe_persons(persons: Persons | None) -> str:
-    """Return what a record is to a person, in a sentence; ``persons`` is None where no column names them.
+    """Return in a sentence whether a record is a person; ``persons`` is None if no column names persons.
 
     >>> describe_persons(None), describe_persons(Persons(rule="refuse"))
     ('several records may belong to one person, as no column names persons', 'one record is one person: declared')
@@ -137,119 +142,129 @@ def describe_persons(persons: Persons | None) -> str:
 
 
 class Records(Protocol):
-    """The source, mounted and counted.
+    """A source that is open in an engine, with its records counted and ready to be published.
 
-    Its shape (``mechanisms.base``) decides in which relations the records lie.
+    The relations in which the records lie depend on the shape of the source (``mechanisms.base``). m is the number of
+    sensitive values, or of items if records are item sets.
     """
 
     @property
     def db(self) -> Relations:
-        """Return the engine that holds its relations."""
+        """Return the engine that holds the source's relations."""
 
     @property
     def roles(self) -> Roles:
-        """Return the columns by role."""
+        """Return the columns by role: quasi-identifiers and sensitive columns."""
 
     @property
     def labels(self) -> Sequence[str]:
-        """Return the text of every sensitive value, or of every item, in canonical order (m,)."""
+        """Return every sensitive value, or every item, as text in canonical order (m,)."""
 
     @property
     def counts(self) -> Sequence[int]:
-        """Return the number of records with every sensitive value, or with every item (m,)."""
+        """Return the number of records that have each sensitive value, or each item (m,)."""
 
     @property
     def records(self) -> int:
-        """Return n, the number of records that can be published."""
+        """Return the number of records that can be published."""
 
     @property
     def source_records(self) -> int:
-        """Return the number of all records of the source, including those that are not published."""
+        """Return the number of all records of the source, including those that can't be published."""
 
     @property
     def suppressed(self) -> int:
-        """Return the number of records that the NULL policy leaves out."""
+        """Return the number of records that are left out because of a NULL."""
 
     @property
     def persons(self) -> Persons | None:
-        """Return the rule for persons with several records; None where no column names persons."""
+        """Return what is stated about persons with several records; None if no column names persons."""
 
     @property
     def history(self) -> History:
-        """Return the earlier releases of the same subjects."""
+        """Return what the ledger knows of earlier releases of the same subjects."""
 
     @property
     def known_by(self) -> Mapping[str, exp.Expr]:
-        """Return the expressions over ``source`` by which a ledger knows a record (``id``) and its person (``person``).
+        """Return SQL over relation ``source`` for how a ledger names a record (``id``) and its person (``person``).
 
-        They are texts that do not depend on the type of the column.
+        The expressions are texts that do not depend on the types of the columns.
         """
 
     @property
     def has_ids(self) -> bool:
-        """Return whether every record has a unique id, by which a ledger follows it."""
+        """Return whether every record has a unique id, so that a ledger can follow it through releases."""
 
     @property
     def keep_predicate(self) -> exp.Expr:
-        """Return the condition over relation ``source`` that holds for the records that can be published."""
+        """Return the SQL condition over relation ``source`` for records that can be published."""
 
     def query_names(self, *, follow: bool, values: bool) -> exp.Query:
-        """Return the query for the identifiers of records and persons, (id, person).
+        """Return the query for (id, person) of the records.
 
         Args:
-            follow: Whether only records with ids are listed, in the order of ``sort_records``, each with a digest of
-                what is published of it (``sql/ledger/traces.sql``).
-            values: Whether the text of the sensitive column is added.
+            follow: If True, only records with ids are listed, in the order of ``sort_records``, with a digest of the
+                published part of each (``sql/ledger/traces.sql``).
+            values: Whether a column with the text of the sensitive value is added.
         """
 
     def hash_records(self, key: Key) -> Iterator[HashedRecords]:
-        """Yield keyed hashes of the published part of the records, in any order.
+        """Yield batches of keyed hashes of the published parts of the records, in any order.
 
-        Each hash comes with the number of records that have it; None means one.
+        Each batch is (hashes, the number of records that have each hash); the numbers are None if all are 1.
         """
 
     @property
     def published_values(self) -> list[tuple[exp.Expr, str]]:
-        """Return the published columns over relation ``source`` with their types, by name; none for item sets."""
+        """Return (SQL over relation ``source``, type) of each published column, by name; empty for item sets."""
 
     @property
     def order(self) -> Order:
-        """Return the rule by which records are ordered before they are placed."""
+        """Return how records are ordered before they are placed: ``stream`` or ``portable``."""
 
     def bind_key(self, key: Key) -> Key:
-        """Return a key that is derived for these records alone.
+        """Derive a key that serves for these records only.
 
-        A publisher may keep one key for several releases; the derivation prevents that the random choices in two tables
-        are correlated. Where the order is ``portable``, this also makes relation ``hashed``. It has the columns q0..,
-        ``code``, a keyed hash ``h`` of the whole record and, where records have ids, their number ``pos``.
+        A publisher may use one key for several releases. With derived keys, the random choices for two tables are
+        independent. For the order ``portable``, this also creates relation ``hashed``: the columns q0.., ``code``, a
+        keyed hash ``h`` of the whole record and, if records have ids, their position ``pos``.
         """
 
     @property
     def packed(self) -> PackedRecords | None:
-        """Return the records as integers in canonical order; None where they do not fit into integers."""
+        """Return the records as sorted integers; None if they do not fit into integers."""
 
     def sort_records(self) -> None:
-        """Make the relations, in canonical order, that a mechanism of this shape reads; a second call does nothing."""
+        """Create the sorted relations that mechanisms read; a second call does nothing."""
 
     def coded_records(self, *, ordered: bool) -> exp.Query:
-        """Return the query for quasi-identifiers (q0..) and rank of the sensitive value (``code``).
+        """Return the query for (q0.., code) of every record that can be published.
 
-        It lists every record that can be published. It exists for tables only, not for item sets.
+        ``code`` is the rank of the sensitive value. The query exists for tables only, not for item sets.
 
         Args:
-            ordered: Whether records come value by value, each in canonical order; else they come in any order.
+            ordered: Whether records come by sensitive value and then in canonical order; else they come in any order.
         """
 
     def drop_relations(self) -> None:
-        """Drop the relations that ``sort_records`` made."""
+        """Drop the relations that ``sort_records`` created."""
 
     def expose_as(self, name: str) -> None:
-        """Make the sorted records readable as ``name``, under the publisher's own column names."""
+        """Create a view ``name`` of the sorted records with the publisher's own column names."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Counts of a column: all records, those not NULL, different values, and records with the most frequent value."""
+    """Counts of one column.
+
+    Attributes:
+        name: The name of the column.
+        type: Its SQL type.
+        records: The number of all records.
+        filled: The number of records without NULL.
+        different: The number of different values.
+        most: The number of records with the most frequent value.
+    """
 
     name: str
     type: str
@@ -260,5 +275,5 @@ class Profile:
 
     @property
     def is_unique(self) -> bool:
-        """Return whether no two records share a value."""
+        """Return whether no two records have the same value, and at least two have one."""
         return self.filled > 1 and self.different == self.filled

@@ -1,4 +1,4 @@
-"""The tables of a release as data."""
+"""The layout of a release's tables, as data."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from privsql.engine.sqlfiles import (
     column,
 )
 
-QUASI, SENSITIVE, SETS = "quasi-identifiers", "sensitive columns", "items LIST"  # the publisher's columns of a table
+QUASI, SENSITIVE, SETS = "quasi-identifiers", "sensitive columns", "items LIST"  # stand for the publisher's columns
 
 
 @dataclass(frozen=True)
 class ReleaseTable:
-    """The layout of a table of a release: its columns, and the name by which checks read it.
+    """The layout of one table of a release.
 
     Attributes:
-        columns: The columns in order. A column that privsql adds is written ``name TYPE``, where the types LIST and
-            ITEM stand for those of an item set and of an item. ``QUASI``, ``SENSITIVE`` or ``SETS`` stands for all of
-            the publisher's columns of that role.
+        columns: The columns in order. A column that privsql adds is written ``name TYPE``; the types LIST and ITEM
+            stand for the types of an item set and of an item. ``QUASI``, ``SENSITIVE`` or ``SETS`` stands for all of
+            the publisher's columns with that role.
         view: The name under which checks read the table; None for the table's own name.
     """
 
@@ -31,7 +31,7 @@ class ReleaseTable:
     view: str | None = None
 
     def place_columns(self, roles: Roles) -> list[tuple[str, str, str]]:
-        """Return (internal name, published name, type) of every column."""
+        """Return (internal name, published name, type) of every column, in order."""
         groups = {
             QUASI: zip(roles.qi_keys, roles.quasi_identifiers, strict=True),
             SENSITIVE: zip(roles.sa_keys, roles.sensitive, strict=True),
@@ -50,12 +50,12 @@ class ReleaseTable:
         return placed
 
     def list_reserved(self, roles: Roles) -> list[tuple[str, str, str]]:
-        """Return (internal name, published name, type) of the columns that privsql adds."""
+        """Return (internal name, published name, type) of the columns that privsql adds to the publisher's own."""
         keys = {*roles.qi_keys, *roles.sa_keys, "items"}
         return [one for one in self.place_columns(roles) if one[0] not in keys]
 
     def select_inside(self, roles: Roles, rows: exp.Table) -> exp.Select:
-        """Return a query for the rows of a table with its columns under their internal names."""
+        """Return a query for the rows of a published table, with internal names of columns."""
         return exp.select(*(alias_as(column(name), inside) for inside, name, _ in self.place_columns(roles))).from_(
             rows
         )

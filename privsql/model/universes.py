@@ -1,4 +1,4 @@
-"""Universes: the values that there can be, as a public list or query, or those that occur."""
+"""Universes: all values that a column or an item can have, from a public list, from a query, or from the data."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class Universe(BaseModel):
     """The items that a record may hold, in the order in which the taxonomy groups them.
 
-    They are a public list of ``items``, the first column of a ``query``, or those that occur in the ``data``. The last
-    way shows that an item occurs, even in a single record; the guarantee does not cover that.
+    They are a public list of ``items``, the first column of a ``query``, or the items that occur in the ``data``. The
+    last choice reveals that an item occurs, even if only one record has it; the guarantee does not cover that.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,19 +45,19 @@ class Universe(BaseModel):
 
     @property
     def source_count(self) -> int:
-        """Return how many of the three sources are given; exactly one is needed."""
+        """Return how many of ``items``, ``query`` and ``data`` are given; exactly one is allowed."""
         return (self.items is not None) + (self.query is not None) + self.data
 
     @property
     def listed_type(self) -> str | None:
-        """Return the type of the listed values; None where a query or the records list them."""
+        """Return the SQL type of the listed items; None if a query or the data lists them."""
         from privsql.engine.sqlfiles import infer_type
 
         return None if self.items is None else infer_type(self.items)
 
     @property
     def listing(self) -> tuple[str, bool] | None:
-        """Return the query that lists the values and whether its second column excludes some; None if no query does."""
+        """Return (the query that lists the items, whether its second column excludes some); None if no query does."""
         return None if self.query is None else (self.query, False)
 
     @model_validator(mode="before")
@@ -86,12 +86,12 @@ NO_BINS = Fraction(0), Fraction(0)
 
 
 def find_unlisted(kind: str, known: Collection[str], bins: tuple[Fraction, Fraction] = NO_BINS) -> str | None:
-    """Return the text of some value of a type that is not ``known``; None if all of its values are known.
+    """Return some value of a type, as text, that is not ``known``; None if all of its values are known.
 
     Args:
         kind: The SQL type.
-        known: The texts of the known values.
-        bins: The range of numbers that is known besides.
+        known: The known values as text.
+        bins: A range of numbers that are known, too: the first one, and the one after the last.
 
     >>> find_unlisted("TINYINT", ["0", "1"]), find_unlisted("DECIMAL(3,2)", ["0.00"]), find_unlisted("DATE", [])
     ('2', '0.01', '0001-01-01')
@@ -126,10 +126,15 @@ def _find_unlisted_number(kind: str, known: Collection[Decimal], bins: tuple[Fra
 
 @dataclass(frozen=True)
 class ListedValues:
-    """A public list of sensitive values. The code of a value is its place in the list.
+    """A public list of sensitive values. The code of a value is its position in the list.
 
-    The next code stands for ``other``, any value that is not listed. A text column publishes it as text, a column of
-    another type as NULL. If ``holds_null`` is true, the last code stands for NULL; else NULL counts as other.
+    The next code stands for all values that are not listed. A text column publishes it as ``other``, and any other
+    column as NULL.
+
+    Attributes:
+        values: The listed values as text.
+        other: The text that stands for all other values.
+        holds_null: Whether NULL has a code of its own, the last one; else NULL counts as a value that is not listed.
     """
 
     values: tuple[str, ...]
@@ -145,25 +150,25 @@ class ListedValues:
         return {value: code for code, value in enumerate(self.values)}
 
     def find_code(self, text: str | None) -> int:
-        """Return the code of a value, given as text, or None for NULL."""
+        """Return the code of a value, given as text; None stands for NULL."""
         return len(self) - 1 if text is None else self._codes.get(text, len(self.values))
 
     def list_texts(self, kind: str) -> list[str | None]:
-        """Return the published text for each code in a column of this type; None for NULL."""
+        """Return what a column of type ``kind`` publishes for each code, as text; None for NULL."""
         return [*self.values, self.other if kind == "VARCHAR" else None, *[None] * self.holds_null]
 
 
 def create_universe(db: Relations, universe: Universe, kind: str, occurring: exp.Query) -> tuple[str, ...]:
-    """Make relation ``universe``(code, item of type ``kind``); return the text of its items.
+    """Create relation ``universe`` (code, item), and return its items as text.
 
     Args:
-        db: Where the relation is made.
-        universe: What lists the items.
-        kind: The type of an item.
-        occurring: The query for those that occur, in column ``item``.
+        db: The engine that holds the relation.
+        universe: Where the items come from.
+        kind: The SQL type of an item.
+        occurring: The query for the items that occur in the data, in column ``item``.
 
     Raises:
-        UsageError: The universe is empty, or an item stands in it twice.
+        UsageError: The universe is empty, has an item twice, or has one that is not written as SQL prints it.
     """
     import pyarrow as pa
     from sqlglot import exp

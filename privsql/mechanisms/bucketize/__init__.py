@@ -1,1 +1,1 @@
-"""Bucketization with a threshold per sensitive value: F'-privacy."""
+"""Bucketization: every sensitive value has a threshold for the belief in it (F'-privacy)."""

@@ -1,4 +1,4 @@
-"""Answer queries on a bucketized release: by its linear estimator, by a model, or by the papers' formula."""
+"""Answer counts from a bucketized release: by its linear estimator, by a fitted model, or by the papers' formula."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ if TYPE_CHECKING:
 
 # An open release ------------------------------------------------------------------------------------------------------
 
-MOST_LISTED = 2**25  # records of a release that stores in memory what its buckets list
-RECORDS_AT_ONCE = 2**14  # whose lists a processor's cache holds
+MOST_LISTED = 2**25  # up to so many records, lists of buckets are kept in memory
+RECORDS_AT_ONCE = 2**14  # the lists of so many records fit into a processor's cache
 
 
 class BucketizedAnswers(answer.Answers):
-    """An open release that answers count queries; its channel is read once."""
+    """An open bucketized release that answers counts."""
 
     certain = frozenset({BASELINE})
     records = "qit"
@@ -82,7 +82,7 @@ class BucketizedAnswers(answer.Answers):
 
     @cached_property
     def _value_count(self) -> int:
-        """Return the number of listed values, without reading the channel, which takes seconds for very many values."""
+        """Return the number of sensitive values, without reading the channel, which can take seconds."""
         return int(self._db.rows(fill("core/size", {"table": table("privsql_values")}))[0][0])
 
     @cached_property
@@ -95,18 +95,17 @@ class BucketizedAnswers(answer.Answers):
 
     @cached_property
     def _bucket_lists(self) -> BucketRuns | None:
-        """Return the values that each bucket lists, for summing by group; None if they are too long to be kept."""
+        """Return what each bucket lists, kept in memory for faster sums; None if it is too much to be kept."""
         if self._manifest.published_records > MOST_LISTED:
             return None
         return read_lists(self._db, self._roles, self._facts)
 
     @cached_property
     def _expected_records(self) -> pa.Table:
-        """Return the expected number of a bucket's records that have each value that it lists.
+        """Return the expected number of a bucket's records that have each listed value: (bid, code, expected).
 
-        It follows from the law of the fakes. The numbers are adjusted so that those of a bucket add up to its size, and
-        none exceeds the number of places that list the value. Then estimates lie within their bounds, and those of
-        groups add up.
+        It matters if listed values may be fake. The numbers of a bucket are adjusted to sum to its size, and to be at
+        most 1. So estimates lie within their certain bounds, and those of groups add up.
         """
         law, lists, moved = self._fake_value_channel, read_lists(self._db, self._roles, self._facts), []
         for one in lists.classes:
@@ -117,7 +116,7 @@ class BucketizedAnswers(answer.Answers):
 
     @cached_property
     def _linear_estimator(self) -> LinearEstimator | None:
-        """Return the linear estimator, even for releases that weigh by shares; None if there are very many values."""
+        """Return the linear estimator, also for releases that do not publish it; None if there are too many values."""
         if self._value_count > LARGE:
             return None
         return make_linear_estimator(self.channel.moment, self._facts.real)
@@ -134,7 +133,7 @@ class BucketizedAnswers(answer.Answers):
                 raise UsageError(f"{query.measure.kind.upper()} is no count, which {MODEL} estimates")
             return partial(model_statement, query, self._roles, self.model), MODEL_FORMULA
         if estimator == LINEAR:
-            return partial(channel_statement, query, self._roles, self._facts), LINEAR_FORMULA  # answers read lists
+            return partial(channel_statement, query, self._roles, self._facts), LINEAR_FORMULA  # to show
         if query.measure.kind != "count":
             raise UsageError(f"{query.measure.kind.upper()} needs another estimator: {', '.join(self.estimators[:-1])}")
         return baseline_statement(query, self._roles, self._facts), BASELINE_FORMULA
@@ -154,13 +153,16 @@ class BucketizedAnswers(answer.Answers):
         return estimate_rows(question, observe_sets(question, self._roles, self._facts, law), confidence)
 
     def require_numbers(self, query: CountQuery, estimator: str) -> None:
-        """Raise ``UsageError`` for sums and means by the model, which its completed tables answer."""
+        """Raise ``UsageError`` for a sum or mean of a sensitive number that the estimator can't estimate.
+
+        The model estimates counts only; sums and means are asked of its completed tables.
+        """
         super().require_numbers(query, estimator)
         if estimator == MODEL:
             raise UsageError(f"{query.measure.kind.upper()} of a sensitive number is asked of the completed tables")
 
     def read_arrays(self, database: str) -> ReleaseArrays:
-        """Return the arrays to which a model is fitted; raise ``InfeasibleError`` if no model can be fitted."""
+        """Return the release as arrays to which a model can be fitted; ``InfeasibleError`` says why none can be."""
         obstacle, arrays = self._find_obstacle(), None
         if obstacle is None:
             arrays = read_release_arrays(self._db, self._roles, database)
@@ -176,9 +178,9 @@ class BucketizedAnswers(answer.Answers):
         return predict_seconds(records, len(self._roles.quasi_identifiers), self._value_count, self._facts.sizes)
 
     def explain_improvement(self, estimator: str) -> tuple[str, ...]:
-        """Return a sentence that fitting a model would make answers more precise, and how long that takes.
+        """Return a sentence that advises to fit a model, and says how long it takes.
 
-        The tuple is empty if no model can be fitted, or if the estimator is another one than the linear.
+        The tuple is empty if no model can be fitted, or if the answer is not from the linear estimator.
         """
         seconds = self.predict_fit() if estimator == LINEAR else None
         if seconds is None:
@@ -186,7 +188,7 @@ class BucketizedAnswers(answer.Answers):
         return (f"'privsql fit' makes answers of this release more precise; it takes about {max(seconds, 1):,.0f} s",)
 
     def _find_obstacle(self) -> str | None:
-        """Return what in the manifest rules out a model, in words; None if nothing does."""
+        """Return in words why no model can be fitted, as far as the manifest says; None if it gives no reason."""
         if self._facts.fake_values:
             return "a release with fake values"
         if len(self._roles.sensitive) > 1:
@@ -194,7 +196,7 @@ class BucketizedAnswers(answer.Answers):
         return "a release with groups of values" if self._manifest.parameters.get("groups") else None
 
     def _bound_counts(self, query: CountQuery) -> list[Estimate]:
-        """Return counts by the papers' formula with certain bounds, one for each group that can have records."""
+        """Return counts by the papers' formula, with bounds that are certain, for each group that can have records."""
         if self._facts.fake_values:
             self._db.register_arrow("expected", self._expected_records)
         groups: dict[tuple[Any, ...], tuple[Fraction, int, int]] = {}
@@ -207,7 +209,7 @@ class BucketizedAnswers(answer.Answers):
             return [exact_estimate((), 0.0)]
         return [
             Estimate(group, min(max(float(estimate), low), high), 0.0 if low == high else None, float(low), float(high))
-            for group, (estimate, low, high) in groups.items()  # but for rounding it is within its bounds
+            for group, (estimate, low, high) in groups.items()  # rounding may move the estimate past a bound
         ]
 
 
@@ -215,12 +217,12 @@ class BucketizedAnswers(answer.Answers):
 
 
 def list_values(roles: Roles) -> exp.Subquery:
-    """Return the query for the values of an open release as (code, s0..)."""
+    """Return the query for the sensitive values of an open release: (code, s0..)."""
     return exp.select(*roles.by_sa.select_columns("code"), *roles.sa_in()).from_(table("privsql_values")).subquery()
 
 
 def query_lists(roles: Roles) -> exp.Query:
-    """Return the query for ST of an open release as (bid, code, n)."""
+    """Return the query for ST of an open release with values as codes: (bid, code, n)."""
     holes: Holes = {
         "st": exp.select(*roles.by_sa.select_columns("bid", "count"), *roles.sa_in()).from_(table("st")).subquery(),
         "values": list_values(roles),
@@ -230,7 +232,11 @@ def query_lists(roles: Roles) -> exp.Query:
 
 
 def read_lists(db: Relations, roles: Roles, facts: BucketFacts) -> BucketRuns:
-    """Return what the buckets of an open release list; raise ``EngineError`` if ST does not fit the stated setting."""
+    """Return what the buckets of an open release list.
+
+    Raises:
+        EngineError: ST does not fit the stated bucket sizes.
+    """
     rows, buckets = db.arrow(query_lists(roles)), sum(number for _, number in facts.sizes)
     bids, codes, times = (rows[name].fill_null(-1).to_numpy() for name in ("bid", "code", "n"))
     try:
@@ -243,7 +249,7 @@ def read_lists(db: Relations, roles: Roles, facts: BucketFacts) -> BucketRuns:
 
 
 def read_release_arrays(db: Relations, roles: Roles, database: str) -> ReleaseArrays:
-    """Return QIT and ST of the release in ``database`` as arrays, with records in the order in which they are stored.
+    """Return QIT and ST of the release in ``database`` as arrays; records keep the order in which they are stored.
 
     Raises:
         EngineError: QIT and ST do not have the same buckets.
@@ -271,12 +277,10 @@ def read_release_arrays(db: Relations, roles: Roles, database: str) -> ReleaseAr
 
 
 # Baseline -------------------------------------------------------------------------------------------------------------
-# Answers from a bucketized release by the papers' formula, with bounds that hold with certainty.
-#
-# Baseline: est = sum_g c_QIT(g, cond) * c_ST(g, X) / |g|. It treats the condition and the sensitive value as
-# independent within a bucket, so it is biased towards independence and has no honest standard error. What is certain
-# are Frechet's bounds: of n matching rows and c matching values in a bucket of size |g|, at least n + c - |g| and at
-# most min(n, c) meet.
+# The papers' formula is est = sum_g c_QIT(g, cond) * c_ST(g, X) / |g|: matching rows times matching values of bucket g,
+# over its size. It treats the condition and the sensitive value as independent within a bucket, so it is biased towards
+# independence and has no honest standard error. Frechet's bounds are certain: if n of the |g| rows match, and c of the
+# listed values, then at least n + c - |g| and at most min(n, c) records match both.
 
 EXPECTED = "privsql_expected"
 BASELINE_FORMULA = (
@@ -285,7 +289,7 @@ BASELINE_FORMULA = (
 
 
 def baseline_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> exp.Query:
-    """Return the SQL statement that reads the release for an answer by the papers' formula."""
+    """Return the SQL statement for an answer by the papers' formula."""
     fakes = facts.fake_values
     holes: Holes = {
         "qit": query.join_lookups(table("qit")),
@@ -303,7 +307,7 @@ def baseline_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> e
 
 
 def _with_expected(roles: Roles) -> exp.Subquery:
-    """Return ST joined with relation ``expected``."""
+    """Return ST with a further column: the expected number of records that have the value (relation ``expected``)."""
     sa_names, names = roles.by_sa, [field.name for field in roles.sensitive]
     listed = exp.Column(this=exp.Star(), table=exp.to_identifier("l"))
     joined = exp.select(listed, alias_as(column("expected", "e"), EXPECTED)).from_(table("st").as_("l"))
@@ -315,7 +319,7 @@ def _with_expected(roles: Roles) -> exp.Subquery:
 
 
 # Sums over records ----------------------------------------------------------------------------------------------------
-# What a release tells of sets of records: e = sum over the matching records of count(g, .)/|g|, and from it the counts.
+# The linear estimator reads e = sum over the matching records of count(g, .)/|g|, where g is the record's bucket.
 
 LINEAR_FORMULA = (
     "estimate = sum over the values v asked for of (e W)_v, e = sum over the matching records of count(g, .)/|g|, W in "
@@ -324,7 +328,7 @@ LINEAR_FORMULA = (
 
 
 def channel_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> exp.Query:
-    """Return the SQL statement that sums what the buckets list over the matching records."""
+    """Return the SQL statement that sums up, over the matching records of each group, what their buckets list."""
     amount, sa_names = query.measure.amount, roles.by_sa
     listed = exp.Sum(this=exp.column("amounts", "q") * column("count", "s"))
     holes: Holes = observation_holes(query) | {
@@ -342,7 +346,11 @@ def channel_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> ex
 
 
 def observe_sets(question: ReleaseQuestion, roles: Roles, facts: BucketFacts, law: FakeValueChannel) -> RecordSets:
-    """Return e for every set of records: the sum of what their buckets list, scaled by the law of the fakes."""
+    """Sum up in SQL, for each set of records that a question selects, what their buckets list.
+
+    A value that a bucket lists counts ``law.scale`` of the bucket's size, which is 1 over the number of its listed
+    values.
+    """
     rows = question.db.arrow(channel_statement(question.query, roles, facts))
     by_size = np.zeros(max(law.scale) + 1)
     by_size[list(law.scale)] = list(law.scale.values())
@@ -350,9 +358,9 @@ def observe_sets(question: ReleaseQuestion, roles: Roles, facts: BucketFacts, la
 
 
 def sum_lists(question: ReleaseQuestion, roles: Roles, law: FakeValueChannel, lists: BucketRuns) -> RecordSets:
-    """Return e for every set of records, as ``observe_sets`` does, from lists that are kept in memory.
+    """Sum up what buckets list as ``observe_sets`` does, but from lists that are kept in memory.
 
-    It answers questions without amounts only.
+    It can't answer questions for sums or means.
     """
     query = question.query
     holes: Holes = {
@@ -366,7 +374,7 @@ def sum_lists(question: ReleaseQuestion, roles: Roles, law: FakeValueChannel, li
     bids = rows["bid"]
     bids = (bids.fill_null(-1) if bids.null_count else bids).to_numpy()
     buckets, times = sum(len(one.codes) for one in lists.classes), None
-    if len(keys) * (buckets + 1) <= len(bids):  # records of one set that share a bucket are counted first
+    if len(keys) * (buckets + 1) <= len(bids):  # count records of one set in one bucket together
         inside = np.where((bids >= 0) & (bids < buckets), bids, buckets)
         records = np.bincount(ranks * (buckets + 1) + inside)
         met = np.flatnonzero(records)
@@ -389,10 +397,10 @@ def sum_lists(question: ReleaseQuestion, roles: Roles, law: FakeValueChannel, li
 
 
 def number_sets(rows: pa.Table, names: list[str]) -> tuple[NDArray[np.int64], list[tuple[Any, ...]]]:
-    """Number the sets of rows that agree in all columns ``names``.
+    """Number the groups of rows that agree in all columns ``names``.
 
     Returns:
-        The set of each row (rows,), and the values of each set.
+        (the number of each row's group (rows,), the values of each group).
     """
     ranks = np.zeros(rows.num_rows, dtype=np.int64)
     keys: list[tuple[Any, ...]] = [()] if rows.num_rows else []
@@ -415,31 +423,31 @@ def number_sets(rows: pa.Table, names: list[str]) -> tuple[NDArray[np.int64], li
 
 
 # Model ----------------------------------------------------------------------------------------------------------------
-# Answers by a model of the release: sums of q_rv, the belief that record r has value v, over what a question selects.
+# The model gives q_rv, the belief that record r has value v. An answer sums it over the records and values selected.
 
 MODEL_FORMULA = (
     "estimate = sum over the matching records r and values v of q_rv, the probability by the release's model that r "
     "has v, given what its bucket lists; combined with the linear estimate where that is nearly as precise"
 )
-# Counts alone; all else is asked of the completed tables themselves (``answers.completed``). Each of these has a draw
-# of the parameters and a draw of the values within buckets. The variance of a count between them is what the release
-# leaves open, by the model. Nobody may have a rare value in any of the tables. So a count has at least the variance of
-# half a record, where beliefs leave that open.
+# Only counts are answered here; other questions are asked of the completed tables (``answers.completed``). Each
+# completed table has its own draw of the model's parameters and of the values within buckets. The variance of a count
+# between tables is the uncertainty that the release leaves, by the model. It can be 0 by chance, if no table has a rare
+# value. So a count has at least the variance of half a record, unless beliefs are more certain than that.
 #
-# The linear estimator assumes no model. Where many records are asked for, it may be as precise. Then the model's count
-# m and the linear one l, with errors s and t that have a correlation rho, are combined with the least variance:
+# The linear estimator assumes no model. For many records it may be as precise. So the model's count m and the linear
+# count l, with standard errors s and t of correlation rho, are combined with the least variance:
 #
 #     w m + (1 - w) l,   w = (t^2 - rho s t)/(s^2 + t^2 - 2 rho s t) from 0 to 1.
 #
-# The correlation was .4 to .7 on 20 releases of real and made tables, since both read the same lists.
+# Both read the same lists, so they are correlated: rho was 0.4 to 0.7 on 20 releases of real and made tables.
 
 LEAST_VARIANCE = 0.5
 CORRELATION = 0.6
-LEAST_APART = 1e-12  # no division by 0
+LEAST_APART = 1e-12  # prevents division by 0
 
 
 def model_statement(query: CountQuery, roles: Roles, model: AttachedModel) -> exp.Query:
-    """Return the SQL statement that reads the model for a count."""
+    """Return the SQL statement that sums up the model's beliefs for a count."""
     holes: Holes = {
         "records": query.join_lookups(temp_table(model.records)),
         "record": column(model.record),
@@ -462,7 +470,14 @@ def estimate_by_model(
 ) -> list[Estimate]:
     """Return the counts of each group by the model, combined with the linear ones and kept within certain bounds.
 
-    ``bounds`` has the counts with bounds that are certain, by group; ``linear`` has those by the linear estimator.
+    Args:
+        db: The engine in which the release is open.
+        query: The question.
+        roles: The columns by role.
+        model: The fitted model, whose tables are attached.
+        bounds: For each group a count with bounds that are certain.
+        linear: The counts by the linear estimator.
+        confidence: The confidence of the intervals, such as 0.95.
     """
     if not bounds:
         return []
@@ -470,7 +485,7 @@ def estimate_by_model(
     rows = db.arrow(model_statement(query, roles, model))
     keys = rows.select(names).to_pylist() if names else [{}] * rows.num_rows
     rank = {tuple(same_nan(key[name]) for name in names): at for at, key in enumerate(keys)}
-    order = np.array([rank.get(group, -1) for group in groups], dtype=np.intp)  # nothing is the last of all
+    order = np.array([rank.get(group, -1) for group in groups], dtype=np.intp)  # -1: the 0 that is appended below
     mean, within, *drawn = (np.append(as_doubles(rows[one], 0), 0.0)[order] for one in ("n", "nn", *DRAWN_COLUMNS))
     between = (1 + 1 / DRAWS) * np.var(drawn, axis=0, ddof=1)
     variance = np.maximum(between, np.minimum(within, LEAST_VARIANCE))
@@ -484,9 +499,18 @@ def estimate_by_model(
 def combine_counts(
     groups: list[tuple[Any, ...]], mean: Floats, variance: Floats, linear: list[Estimate]
 ) -> tuple[Floats, Floats]:
-    """Combine the counts and variances (groups,) of the model with those of the linear estimator, by precision.
+    """Combine counts by the model with counts by the linear estimator, the more precise one with the larger weight.
 
-    Groups without a linear standard error keep the model's count.
+    A group without a linear standard error keeps the model's count.
+
+    Args:
+        groups: The groups.
+        mean: The model's count of each group (groups,).
+        variance: The variance of the model's count (groups,).
+        linear: The counts by the linear estimator, in any order.
+
+    Returns:
+        (the combined counts, their variances) (groups,).
     """
     known = {tuple(map(same_nan, row.group)): row for row in linear if row.std_error}
     rows = [known.get(group) for group in groups]

@@ -1,4 +1,4 @@
-"""Attack bucketized releases: by what buckets list, by known values or persons, and by learning from the release."""
+"""Attack bucketized releases: by what buckets list, by known values or persons, and by models fitted to the release."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ if TYPE_CHECKING:
 
 # The adversaries' view ------------------------------------------------------------------------------------------------
 
-TINY = 1e-30  # no division by 0
-GOLDEN, TURN = 2654435769, 2**32  # number * GOLDEN mod TURN spreads any run of numbers evenly
+TINY = 1e-30  # prevents division by 0
+GOLDEN, TURN = 2654435769, 2**32  # number * GOLDEN mod TURN spreads consecutive numbers evenly
 
 
 @dataclass(frozen=True)
 class StoredLists:
-    """The rows of ST, as stored.
+    """The rows of ST as arrays, E rows over B buckets.
 
     Attributes:
-        buckets: The numbers of the buckets, rising (B,).
-        rank: The rank of each row's bucket among these (E,).
-        code: The value of each row (E,).
-        count: How often the bucket lists it (E,).
+        buckets: The numbers of the buckets in rising order (B,).
+        rank: The position in ``buckets`` of each row's bucket (E,).
+        code: The sensitive value of each row, as its rank among all values (E,).
+        count: How many times the bucket lists this value (E,).
     """
 
     buckets: Ints
@@ -61,18 +61,18 @@ class StoredLists:
 
 
 class BucketAttackView(AttackView):
-    """The tables QIT and ST of a release, as adversaries see them."""
+    """The tables QIT and ST of one release, as arrays for adversaries. m is the number of sensitive values."""
 
     records, part, independent = "qit", "bid", False
     stated = ("records", "numerator", "denominator")
 
     @property
     def fake_count(self) -> int:
-        """Return how many listed values of the buckets are fake (the papers' sigma)."""
+        """Return how many of the values that a bucket lists are fake (sigma in the papers)."""
         return int(self.given.manifest.parameters.get("fake_values", 0))
 
     def excess_share(self) -> float:
-        """Return the share of the records in buckets that break a bound."""
+        """Return the share of all records that lie in buckets which break a bound, from 0 to 1."""
         return float(np.isin(self.record_parts, self.broken_buckets).mean())
 
     @cached_property
@@ -81,11 +81,13 @@ class BucketAttackView(AttackView):
 
     @property
     def numbered_groups(self) -> list[Ints]:
-        """Return the records by bucket (buckets, size), for attacks on the numbering of buckets.
+        """Return groups of records whose bucket numbers must tell nothing, for attacks that look for a pattern in them.
 
-        It yields nothing where the layout runs along the numbers. With fakes, and in some layouts, buckets of one size
-        are numbered at random. In others each block of buckets draws its own order of values. Where values stand in
-        lumps, a block as a whole has a random number.
+        An array has one row for each bucket, or for each block of neighbouring buckets if the layout is ``lumps``. A
+        row holds the records of that bucket or block. All buckets of an array have the same size.
+
+        The list is empty where bucket numbers follow the order of the values by design (``round-robin`` without fakes),
+        and where a ``lumps`` release is only sampled.
         """
         if self._facts.layout == "lumps":
             whole = self._attacked_share >= 1
@@ -95,7 +97,7 @@ class BucketAttackView(AttackView):
 
     @property
     def is_paired(self) -> bool:
-        """Return whether each listed value belongs to a record, which is so without fakes."""
+        """Return whether each listed value belongs to a record, which holds exactly if no listed value is fake."""
         return not self.fake_count
 
     def _attacked_filter(self, bucket: str = "part") -> exp.Expr:
@@ -103,9 +105,9 @@ class BucketAttackView(AttackView):
         if share >= 1:
             return exp.true()
         layout = self._facts.layout
-        if layout == "round-robin":  # neighbours are alike: every k-th bucket
+        if layout == "round-robin":  # neighbouring buckets list similar values, so take every k-th one
             return exp.EQ(this=exp.Mod(this=part, expression=number(round(1 / share))), expression=number(0))
-        if layout != "largest-first":  # whose bucket numbers are exchangeable within a size
+        if layout != "largest-first":  # with largest-first, bucket numbers within a size have no order
             turned = exp.paren(exp.Mul(this=exp.cast(part, "BIGINT"), expression=number(GOLDEN)))
             return exp.LT(this=exp.Mod(this=turned, expression=number(TURN)), expression=number(ceil(share * TURN)))
         setting = [number for _, number in self._facts.sizes]
@@ -115,13 +117,13 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def _attacked_share(self) -> float:
-        """Return the share of the buckets that is attacked."""
+        """Return the share of the records that is to be attacked, from 0 to 1; 1 if no sample was asked for."""
         view = self.given
         return 1.0 if view.sample is None else view.sample / max(1, view.manifest.published_records)
 
     @cached_property
     def lists(self) -> StoredLists:
-        """Return the rows of ST."""
+        """Return the rows of ST for the attacked buckets."""
         listed = exp.select(*self.roles.by_sa.select_columns("bid", "count"), *self.roles.sa_in())
         self.db.create_view("a_st", listed.from_(table("st", self.given.database)))
         holes: Holes = {
@@ -142,36 +144,40 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def value_labels(self) -> list[str]:
-        """Return the texts of the values."""
+        """Return the sensitive values as text, by code (m,)."""
         columns = [exp.cast(item, "VARCHAR") for item in self.roles.sa_columns()]
         rows = self.db.rows(exp.select(*columns).from_(temp_table("a_values")).order_by("code"))
         return [label_value(row) for row in rows]
 
     @property
     def listed_times(self) -> Floats:
-        """Return how often each value is listed in the whole release (m,)."""
+        """Return how often each value is listed in the whole release, fakes included (m,)."""
         return np.asarray(self._stated_values["records"].to_numpy().astype(np.float64))
 
     @cached_property
     def thresholds(self) -> list[Fraction]:
-        """Return the thresholds f' of all values."""
+        """Return the threshold of every sensitive value as an exact fraction (m,)."""
         pairs = (self._stated_values[name].to_pylist() for name in ("numerator", "denominator"))
         return [Fraction(int(top), int(bottom)) for top, bottom in zip(*pairs, strict=True)]
 
     @cached_property
     def bounds(self) -> Floats:
-        """Return the thresholds as numbers (m,)."""
+        """Return the threshold of every sensitive value as a double (m,)."""
         return np.array([float(one) for one in self.thresholds])
 
     @cached_property
     def shares(self) -> Floats:
-        """Return the frequencies of the values (m,); estimates where listed values may be fake."""
+        """Return the share of the records that have each value (m,). With fakes the shares are estimates."""
         records = self.channel.records if self.fake_count else self.listed_times
         return np.asarray(records / records.sum())
 
     @cached_property
     def group_bounds(self) -> list[GroupBound]:
-        """Return the bounds on sets of values."""
+        """Return the bounds that the release states for sets of values.
+
+        Raises:
+            GuaranteeError: A bound names a value that the release does not list.
+        """
         stated = stated_bounds(self._facts)
         if max((max(one.members) for one in stated), default=0) >= len(self.bounds):
             raise GuaranteeError("a bound is on values that are not listed; verify the release")
@@ -179,13 +185,13 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def listed_counts(self) -> scipy.sparse.csr_array:
-        """Return how often each bucket lists each value (buckets, m)."""
+        """Return how often each attacked bucket lists each value, as a sparse matrix (buckets, m)."""
         entries, shape = (self.lists.rank, self.lists.code), (len(self.lists.buckets), len(self.bounds))
         return scipy.sparse.csr_array((self.lists.count, entries), shape=shape)
 
     @cached_property
     def broken_buckets(self) -> Ints:
-        """Return the buckets in which a value exceeds its threshold, or a group of values its bound."""
+        """Return the numbers of the buckets in which a value, or a set of values, exceeds its threshold."""
         stated = self.group_bounds
         together = self.listed_counts @ incidence_matrix(stated, len(self.bounds)).T
         held = scipy.sparse.hstack((self.listed_counts, together), format="coo")
@@ -196,7 +202,11 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def _record_buckets(self) -> tuple[Ints, Ints]:
-        """Return for every record the rank of its bucket in ST, and the size |g| of each bucket."""
+        """Return (the position of each record's bucket in ``lists.buckets``, the number of records of each bucket).
+
+        Raises:
+            GuaranteeError: QIT and ST disagree on the buckets or on their sizes.
+        """
         buckets, rows, sizes = np.unique(self.record_parts, return_inverse=True, return_counts=True)
         listed = self.listed_counts.sum(axis=1)
         if not np.array_equal(buckets, self.lists.buckets) or (listed != sizes + self.fake_count).any():
@@ -205,9 +215,10 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def size_classes(self) -> list[tuple[Ints, Ints]]:
-        """Return for each size the rows of the records (b, size) and the listed codes (b, size + sigma).
+        """Return (records, listed values) for each bucket size, smallest first, where b buckets have that size.
 
-        Both are in stored order.
+        ``records`` (b, size) holds row numbers of QIT. ``listed values`` (b, size + fakes) holds codes. Row k of both
+        is the same bucket. The position in a row says nothing about which record has which value.
         """
         sizes, order = self._record_buckets[1], np.argsort(self.lists.rank, kind="stable")
         members, slots = self.record_order, np.repeat(self.lists.code[order], self.lists.count[order])
@@ -220,9 +231,9 @@ class BucketAttackView(AttackView):
         return rows_and_codes
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the records and lists of buckets of one size, as many buckets at a time as memory allows.
+        """Yield the records and listed values of buckets of one size, as many buckets at a time as memory allows.
 
-        The prior of a listed value is proportional to ``real_ratio``.
+        In its ``prior``, the probability of a listed value is proportional to ``real_ratio``.
         """
         for rows, codes in self.size_classes:
             step = max(1, CHUNK // (codes.shape[1] ** 2))
@@ -244,16 +255,26 @@ class BucketAttackView(AttackView):
 
     @property
     def channel(self) -> Channel:
-        """Return the channel of what the buckets list."""
+        """Return the linear channel from the true counts of a set of records to the values that their buckets list."""
         return self._fake_value_channel.channel
 
     @property
     def real_ratio(self) -> Floats:
-        """Return how much more often than others a listed value is real (m,)."""
+        """Return for each value how probable it is that a listing of it is real, relative to the average value (m,).
+
+        All are 1 without fakes.
+        """
         return self._fake_value_channel.ratio if self.fake_count else np.ones(len(self.bounds))
 
     def observe_levels(self, level: Ints) -> Floats:
-        """Return the sums of what buckets list over the records with each level (levels, m)."""
+        """Add up, for each level of a quasi-identifier, what the buckets of its records list.
+
+        Args:
+            level: The level of each record, 0, 1, .. (n,).
+
+        Returns:
+            One row for each level (levels, m). A bucket's counts are scaled as ``channel`` expects for its size.
+        """
         rows, sizes = self._record_buckets
         scale = np.array([self._fake_value_channel.scale[size] for size in sizes.tolist()])
         shape = (int(level.max()) + 1, len(sizes))
@@ -262,7 +283,10 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def release_arrays(self) -> ReleaseArrays:
-        """Return QIT and ST as arrays for a model; record i is row ``record_order``[i]."""
+        """Return QIT and ST as arrays to which a model can be fitted.
+
+        Its record i is row ``record_order[i]`` of QIT.
+        """
         lists, fields = self.lists, zip(self.roles.quasi_identifiers, self.levels, strict=True)
         entries = np.lexsort((lists.code, lists.rank))
         columns = {
@@ -275,26 +299,25 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def record_order(self) -> Ints:
-        """Return the rows of the records, bucket by bucket (n,)."""
+        """Return the row numbers of QIT, sorted by bucket (n,)."""
         return np.argsort(self.record_parts, kind="stable")
 
 
 # Learning -------------------------------------------------------------------------------------------------------------
-# Learning by the model of the release (``answers.bucket_model``), the strongest attacker known here. Its beliefs are
-# means over what the release leaves open of the model. So they are about as often right as they say, and that follows
-# from QIT and ST alone.
+# The strongest attacker known here fits the model of ``answers.bucket_model`` to the release. Beliefs are averages over
+# the models that fit QIT and ST. So they are calibrated: of guesses believed to 30 %, about 30 % are right.
 #
-# No release keeps a learner from what the people in it show of others. So with the source, the same model is fitted to
-# the true values of other records in place of the release: the learner can hardly reach more.
+# No release can hide what other people's records show about a person. With the source, the same model is therefore
+# fitted to the true values of other records as well. An attacker can hardly learn more than this.
 
-LEARNING_SAMPLE = 30_000  # records to which the attacker's model is fitted, in whole buckets
-SEED = "0" * 64  # the digest of no release: models of attackers are the same again
+LEARNING_SAMPLE = 30_000  # the attacker's model is fitted to whole buckets with about so many records
+SEED = "0" * 64  # belongs to no release; a constant, so that attacks give the same result each time
 
 
 def attack_by_model(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
-    """Measure the beliefs of an attacker who fits a model to the release.
+    """Measure the beliefs of an attacker who fits a model of values given quasi-identifiers to the release.
 
-    If no model can be fitted, as with fake values, naive Bayes takes its place.
+    If no model can be fitted, as with fake values, the finding is that of naive Bayes.
     """
     view = learnt.view
     if min(view.manifest.published_records, view.sample or LEARNING_SAMPLE + 1) > LEARNING_SAMPLE:
@@ -307,7 +330,7 @@ def attack_by_model(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
 def find_learning(scene: BucketAttackView) -> Finding | None:
     """Return the finding of an attacker who fits a model to the release; None if no model can be fitted.
 
-    It is the same each time for the same release. The largest belief is not stated.
+    The same release always gives the same finding. Its largest belief (``highest``) is left out.
     """
     if scene.fake_count or find_obstacle(len(scene.record_parts), len(scene.bounds)):
         return None
@@ -320,7 +343,7 @@ def find_learning(scene: BucketAttackView) -> Finding | None:
 
 
 def tally_beliefs(scene: BucketAttackView, batches: Iterable[Batch]) -> dict[str, Any]:
-    """Sum up beliefs in the listed values, and return the fields of a finding."""
+    """Sum up an attacker's beliefs in the listed values of all records, and return them as fields of a ``Finding``."""
     tally = scene.make_tally()
     for batch in batches:
         rows, listed = scene.record_order[batch.of.records], batch.of.values.shape[1]
@@ -330,10 +353,10 @@ def tally_beliefs(scene: BucketAttackView, batches: Iterable[Batch]) -> dict[str
 
 
 def teach_truth(scene: BucketAttackView, truth: Truth) -> Iterator[Batch]:
-    """Yield beliefs in the listed values that are learnt from the true values of other records.
+    """Yield the beliefs of a model that is fitted to true values of other records in place of the release.
 
-    Combinations of quasi-identifiers are divided into two parts at random. The beliefs in each part are learnt from the
-    other part.
+    The combinations of quasi-identifiers are divided into two halves at random. The beliefs about each half come from a
+    model that is fitted to the other half.
     """
     arrays, keys = scene.release_arrays, truth.keys[scene.record_order]
     _, first = np.unique(keys, return_index=True)
@@ -344,7 +367,7 @@ def teach_truth(scene: BucketAttackView, truth: Truth) -> Iterator[Batch]:
     for part in (0, 1):
         taught = np.flatnonzero(side[key] != part)
         columns = {name: column[first[key[taught]]] for name, column in arrays.columns.items()}
-        alone = np.arange(len(taught))  # a bucket for each record says which value it has
+        alone = np.arange(len(taught))  # each record has its own bucket, which lists its value
         labelled = ReleaseArrays(columns, alone, alone, value[taught], np.ones_like(alone), arrays.values)
         model = fit_bucket_model(labelled, SEED)
         prepared = prepare_release(arrays, model.features)
@@ -358,10 +381,7 @@ def teach_truth(scene: BucketAttackView, truth: Truth) -> Iterator[Batch]:
 
 
 def measure_learning(view: ReleaseView) -> Finding | None:
-    """Return the finding of an attacker who learns from QIT and ST of a sample of buckets.
-
-    The result is None if no model can be fitted.
-    """
+    """Return the finding of an attacker who fits a model to a sample of the buckets; None if no model can be fitted."""
     scene = BucketAttackView(replace(view, sample=LEARNING_SAMPLE))
     finding = find_learning(scene)
     scene.close()
@@ -369,21 +389,21 @@ def measure_learning(view: ReleaseView) -> Finding | None:
 
 
 # Corruption -----------------------------------------------------------------------------------------------------------
-# Corruption: who already knows the values of q records in a bucket strikes them off its list.
+# An attacker who already knows the values of q records in a bucket g strikes them off the bucket's list.
 #
-# With distinct values and sigma fakes (Wang et al., section 6), |g| - q + sigma values remain of which sigma are fake:
-# the certainty that a given remaining record has a given remaining value is 1/(|g| - q + sigma), that a remaining value
-# is real (|g| - q)/(|g| - q + sigma). A value listed c times may keep all c: c/(|g| - q + sigma) is then the worst
-# case.
+# With distinct values and sigma fakes (Wang et al., section 6), |g| - q + sigma values remain, sigma of them fake. A
+# given remaining record has a given remaining value with probability 1/(|g| - q + sigma). A remaining value is real
+# with probability (|g| - q)/(|g| - q + sigma). A value listed c times may keep all c; the worst case is then c/(|g| - q
+# + sigma).
 
 
 def real(size: int, known: int, fakes: int) -> float:
-    """Return the probability that a value left on the list is real: (|g| - q)/(|g| - q + sigma).
+    """Return the probability that a listed value is real once the attacker has struck off the values of known records.
 
     Args:
-        size: The number of records of the bucket, |g|.
-        known: The number of records whose values the attacker has struck off, q.
-        fakes: The number of fake values, sigma.
+        size: The number of records of the bucket.
+        known: How many of these records the attacker knows.
+        fakes: The number of fake values that the bucket lists.
 
     >>> real(4, 3, 1)
     0.5
@@ -392,7 +412,10 @@ def real(size: int, known: int, fakes: int) -> float:
 
 
 def attack_by_corruption(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
-    """Measure how certain an attacker is who knows one other record, and the curve over all numbers known."""
+    """Measure how certain an attacker is who knows the value of one other record in the bucket.
+
+    The finding's curve gives the certainty for every number of known records.
+    """
     scene = learnt.scene
     most = max(rows.shape[1] for rows, _ in scene.size_classes)
     tops, above = _measure_corruption(scene, min(1, most - 1))
@@ -408,7 +431,7 @@ def attack_by_corruption(learnt: AttackContext[BucketAttackView]) -> list[Findin
         ]
     curve = []
     for known in range(most):
-        theory, records = 0.0, 0  # by the formula's worst case
+        theory, records = 0.0, 0  # theory: the worst case of the formula
         for rows, codes in scene.size_classes:
             left = max(0, rows.shape[1] - known)
             worst = _count_repeats(codes).max(axis=1) / max(1, left + scene.fake_count)
@@ -431,15 +454,14 @@ def attack_by_corruption(learnt: AttackContext[BucketAttackView]) -> list[Findin
 
 
 def _measure_corruption(scene: BucketAttackView, known: int | None) -> tuple[Floats, int]:
-    """Return the certainty of the best guess for every remaining record, and the number of records that exceed a bound.
+    """Return (the belief in the likeliest value of each unknown record, how many of these records exceed a bound).
 
-    The known records are drawn at random. Every assignment of records to slots is equally likely, so what they take off
-    the list is a uniformly random choice of its real values, and the truth is not needed. With fakes, a listed value is
-    real in proportion to ``real_ratio``.
+    The known records are drawn at random. Every assignment of records to listed values is equally likely. So known
+    records take a uniformly random choice of real values off the list, and the true values are not needed.
 
     Args:
         scene: The release.
-        known: The number q of known records in each bucket; None for all but one.
+        known: The number of known records in each bucket; None for all but one.
     """
     tops, above = [], 0
     for rows, codes in scene.size_classes:
@@ -457,10 +479,10 @@ def _measure_corruption(scene: BucketAttackView, known: int | None) -> tuple[Flo
 
 
 def _list_certainties(scene: BucketAttackView) -> tuple[dict[str, Any], ...]:
-    """Return for each listed value how probable it is that one of its listings is real, if no record is known.
+    """Return for each listed value how probable it is that a listing of it is real, if no record is known.
 
-    The tuple is empty without fakes. ``theory`` is |g|/(|g| + sigma). ``stated`` follows from the release, or is
-    estimated if the release states no law. ``source`` is the share by the source's records.
+    The tuple is empty without fakes. Each dict has ``theory``, the bucket size over the number of listed values, and
+    ``stated``, which follows from the release. With the source it has ``source``, which follows from true counts.
     """
     if not scene.fake_count:
         return ()
@@ -484,9 +506,10 @@ def _list_certainties(scene: BucketAttackView) -> tuple[dict[str, Any], ...]:
 
 
 def _count_repeats(codes: Ints) -> Ints:
-    """Return how often each slot's value stands in its row (b, t).
+    """Return for each listed value how often its bucket lists it (buckets, listed values).
 
-    Rows are sorted and runs are counted, so that large buckets stay cheap.
+    Args:
+        codes: The values that each bucket lists, in the same shape.
     """
     ordered = np.sort(codes, axis=1)
     new = np.ones(ordered.shape, dtype=bool)
@@ -507,25 +530,26 @@ CORRUPTION_ADVERSARY: Adversary[BucketAttackView] = Adversary(
 
 
 # Records of one person ------------------------------------------------------------------------------------------------
-# Who knows which records belong to one person multiplies what their buckets say, if they all have the same value.
+# An attacker who knows which r records belong to one person, and assumes that they all have the same value, multiplies
+# what their buckets say.
 #
-# Given that a record has value x of frequency f(x), it lies in bucket g with a probability in proportion to
-# c_g(x)/f(x), where g lists x c_g(x) times. A second record of x in the same bucket has c_g(x) - 1 places left. So,
-# with q_g of the r records of a person in bucket g,
+# Let bucket g list value x c_g(x) times, and let f(x) be the frequency of x. A record with value x lies in bucket g
+# with a probability proportional to c_g(x)/f(x). A second record with x in the same bucket has c_g(x) - 1 places left.
+# If q_g of the person's r records lie in bucket g, then
 #
 #     Pr(x | buckets) is proportional to f(x)^(1 - r) prod_g c_g(x) (c_g(x) - 1) .. (c_g(x) - q_g + 1).
 #
-# Where listed values may be fake, each factor c_g(x) counts in proportion to how often x is real (``real_ratio``). If
-# no value is possible, the records do not have the same value. Then each of them is believed what its bucket lists.
+# With fakes, each factor c_g(x) is multiplied by ``real_ratio`` of x. If no value is possible, the records do not have
+# the same value; then each record is believed to have what its own bucket lists.
 
 UNNAMED = "not measured: it needs the source, by a specification whose source.person names persons"
-SHOWN_NUMBERS = 4  # of records of a person, that a note tells apart
+SHOWN_NUMBERS = 4  # numbers of records of a person (2, 3, ..) that have a note of their own
 
 
 def attack_by_person(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
-    """Return beliefs about persons who have several records that are alone with their quasi-identifiers.
+    """Measure the beliefs about persons with several records, each the only record with its quasi-identifiers.
 
-    There is none where the release declares that a person has one record.
+    The list is empty if the release declares one record for each person.
     """
     persons = learnt.view.manifest.persons
     if persons is not None and not persons.several:
@@ -581,14 +605,16 @@ def attack_by_person(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
 def multiply_buckets(
     listed: scipy.sparse.csr_array, shares: Floats, real_ratio: Floats, person: Ints, bucket: Ints
 ) -> Floats:
-    """Return the beliefs (persons, m) of an attacker who takes all records of a person to have the same value.
+    """Return the beliefs (persons, m) of an attacker who assumes that all records of a person have the same value.
+
+    If a person's buckets have no value in common, the belief is the mean of what the buckets say one by one.
 
     Args:
         listed: How often each bucket lists each value (buckets, m).
-        shares: The frequencies of the values (m,).
-        real_ratio: How much more often than others a listed value is real (m,).
-        person: The person of every record (n,): 0, 1, .., in order.
-        bucket: The row of ``listed`` of every record (n,).
+        shares: The share of the records that have each value (m,).
+        real_ratio: How probable it is that a listing is real, relative to the average value (m,).
+        person: The number of each record's person: 0, 1, .., in rising order (n,).
+        bucket: The row of ``listed`` of each record's bucket (n,).
     """
     pairs, records = np.unique(np.stack([person, bucket]), axis=1, return_counts=True)
     counts = listed[pairs[1]].toarray().astype(np.float64)
@@ -617,15 +643,15 @@ PERSON_ADVERSARY: Adversary[BucketAttackView] = Adversary(
 
 
 # Homogeneity ----------------------------------------------------------------------------------------------------------
-# Homogeneity: a bucket whose listed values are all, or nearly all, the same tells the value of everyone in it.
-#
-# Machanavajjhala et al. 2006 (l-diversity). Looked for bucket by bucket and in integers; a bound f' < 1 rules it out.
+# A bucket whose listed values are all, or nearly all, the same reveals the value of everyone in it (Machanavajjhala et
+# al. 2006, l-diversity). Buckets are checked one by one, in integers; a threshold below 1 rules such buckets out.
 
 
 def attack_by_homogeneity(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
-    """Find the share of buckets in which the posterior of a value, or of a group of values, exceeds its bound.
+    """Measure the share of buckets in which a value, or a set of values, is more frequent than its bound allows.
 
-    The certainty is that of the protected values; if none is protected, it is that of all values.
+    The finding's certainty is the largest share of a protected value in a bucket. If no value is protected, it is that
+    of any value.
     """
     scene = learnt.scene
     protected = scene.protected_values
@@ -662,7 +688,10 @@ LEARNING_ADVERSARY: Adversary[BucketAttackView] = Adversary(
 
 
 def attack_by_absence(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
-    """Measure what an attacker learns of missing people: records that are left out have a most frequent value."""
+    """Measure what an attacker learns of people who are missing in the release.
+
+    If the publisher left out records, these had one of the most frequent values.
+    """
     if not learnt.view.manifest.facts.get("left_out"):
         return adversaries.list_absence(learnt.view, None)
     records = learnt.scene.channel.records.round().astype(np.int64)

@@ -1,4 +1,4 @@
-"""Measure how far beliefs go in a bucketized release, and refuse certain values."""
+"""Measure the highest beliefs that a bucketized release allows, and refuse releases that make values certain."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.mechanisms.bucketize.parameters import BucketFacts
 
-# A belief in a value v of a sensitive column goes as far as the largest share of a bucket that has it:
+# The highest belief in a value v of a sensitive column is the largest share of a bucket that has v:
 #
 #     max over buckets g of (sum of count(g, x) over the x with v in that column)/|g|,  in exact fractions.
 #
-# Of several sensitive columns the combination is what thresholds bound; a single one of them can go further. Where
-# listed values may be fake, these are upper bounds: whatever is fake, no more than |g| of the listed are real.
+# With several sensitive columns, thresholds bound the belief in the combination; a belief in one column can be higher.
+# With fakes these are upper bounds, because at most |g| of the listed values are real, whichever they are.
 
 SHOWN_VALUES = 5  # values that a message names
 
@@ -46,10 +46,10 @@ def state_beliefs(
 
     Args:
         overall: The highest belief in a whole sensitive value.
-        sure: How many records are known too well in some sensitive column.
-        highest: The highest belief in each value, as text, by sensitive column.
-        sure_by_column: How many records are known too well, by sensitive column.
-        bounded: The highest belief in each set of values that has a bound, by its name.
+        sure: How many records have a sensitive column whose value is certain, or believed with more than 1/2.
+        highest: The highest belief in each value of each sensitive column, by column and text of the value.
+        sure_by_column: The same numbers as ``sure``, by sensitive column.
+        bounded: The highest belief in each set of values that has a bound, by the name of the set.
     """
     return BeliefFacts(
         highest_belief=HighestBeliefFacts(
@@ -63,14 +63,14 @@ def state_beliefs(
 
 @dataclass(frozen=True)
 class SensitiveTable:
-    """The sensitive table of a release, from which beliefs are measured.
+    """The sensitive table of an open release, from which beliefs are measured.
 
     Attributes:
-        db: Where the release is open.
-        roles: The columns.
-        facts: The facts, which state the setting and the bounds.
+        db: The engine in which the release is open.
+        roles: The columns by role.
+        facts: The facts, which state the bucket setting and the bounds on sets of values.
         st: ST as a relation (bid, s0.., count).
-        values: The values as a relation (code, s0..).
+        values: All sensitive values as a relation (code, s0..).
     """
 
     db: Relations
@@ -80,22 +80,22 @@ class SensitiveTable:
     values: exp.Table
 
     def size_of(self, alias: str) -> exp.Expr:
-        """Return SQL for the size |g| of the bucket whose number is ``bid`` of relation ``alias``."""
+        """Return SQL for the number of records of a bucket, given by column ``bid`` of relation ``alias``."""
         return size_of_bucket(self.facts.sizes, column("bid", alias))
 
     def list_held(self) -> dict[str, exp.Query]:
-        """Return for each sensitive column the query (bid, s_k, held) for how many values of a bucket agree in it."""
+        """Return for each sensitive column s_k the query that counts its values in each bucket: (bid, s_k, held)."""
         if len(self.roles.sensitive) > 1:
             return {key: fill("bucketize/held", {"st": self.st, "sa": [column(key)]}) for key in self.roles.sa_keys}
         listed = exp.select("bid", *self.roles.sa_columns(), alias_as(column("count"), "held")).from_(self.st)
         return {self.roles.sa_keys[0]: listed}
 
     def measure_beliefs(self) -> BeliefFacts:
-        """Measure the highest beliefs in the values of each column and in bounded sets, and state them as facts."""
+        """Measure the highest belief in each value of each sensitive column, and in each bounded set of values."""
         highest, sure_by_column, parts = {}, {}, []
         for (key, query), field in zip(self.list_held().items(), self.roles.sensitive, strict=True):
             held: exp.Expr = query.subquery()
-            if len(self.roles.sensitive) > 1:  # what is grouped is read more than once
+            if len(self.roles.sensitive) > 1:  # the grouped rows are read more than once
                 self.db.create_table(f"held_{key}", query)
                 held = temp_table(f"held_{key}")
             peaks = self._read_peaks(held)
@@ -109,11 +109,11 @@ class SensitiveTable:
         self.db.drop(*(f"held_{key}" for key in self.roles.sa_keys))
         bounded: dict[str, Fraction] = {}
         for one, most in self.measure_bounds():
-            bounded[one.name] = max(bounded.get(one.name, most), most)  # NULL and a text may be called the same
+            bounded[one.name] = max(bounded.get(one.name, most), most)  # NULL and the text 'NULL' have the same name
         return state_beliefs(overall, sure, highest, sure_by_column, bounded)
 
     def measure_bounds(self) -> list[tuple[GroupBound, Fraction]]:
-        """Return every bounded set of values, with the highest belief in it."""
+        """Return (bound on a set of values, highest belief in the set) for every bounded set."""
         stated = stated_bounds(self.facts)
         if not stated:
             return []
@@ -127,11 +127,11 @@ class SensitiveTable:
         return [(one, highest.get(str(bound), Fraction(0))) for bound, one in enumerate(stated)]
 
     def find_highest(self, held: exp.Expr, key: exp.Expr) -> dict[str, Fraction]:
-        """Return the highest belief in every value, by the value's text.
+        """Return the highest belief in each value, by its text: the largest share of a bucket that has it.
 
         Args:
-            held: A relation of buckets, values and how often a bucket has them.
-            key: Its column of values.
+            held: A relation with one row for each bucket and value, and column ``held``, how often the bucket lists it.
+            key: The column of ``held`` with the values.
         """
         holes: Holes = {"held": held, "key": key, "label": exp.cast(key, "VARCHAR"), "size": self.size_of("h")}
         highest: dict[str, Fraction] = {}
@@ -141,9 +141,13 @@ class SensitiveTable:
         return highest
 
     def _read_peaks(self, held: exp.Expr) -> list[tuple[int, int, int]]:
-        """Return (size, most, buckets): in so many buckets of the size, a value stands at most so often.
+        """Count the buckets by size and by how often their most frequent value is listed.
 
-        The query finds the buckets in which a value stands several times; all others hold every value once.
+        Args:
+            held: A relation with one row for each bucket and value, and column ``held``, how often the bucket lists it.
+
+        Returns:
+            A list of (bucket size, how often the most frequent value is listed, number of such buckets).
         """
         rows = self.db.rows(fill("bucketize/peaks", {"held": held, "size": self.size_of("h")}))
         peaks = [(int(size), int(most), int(buckets)) for size, most, buckets in rows]
@@ -153,10 +157,15 @@ class SensitiveTable:
         return [*peaks, *((size, 1, buckets) for size, buckets in left.items() if buckets > 0)]
 
     def count_certain(self, excused: Sequence[int]) -> dict[str, int]:
-        """Return the values that are certain, with the number of records each is certain for.
+        """Find the values that are certain, and count the records for which they are.
 
-        Values whose codes are in ``excused`` are left out. With several sensitive columns, a value stands behind its
-        column's name.
+        A value is certain for the records of a bucket if all of them may have it.
+
+        Args:
+            excused: The codes of values that may be certain, and are left out.
+
+        Returns:
+            The number of records by value; with several sensitive columns, by ``column: value``.
         """
         self.db.register_arrow("c_excused", pa.table({"code": np.array(excused, dtype=np.int32)}))
         holes: Holes = {"st": self.st, "values": self.values, "excused": temp_table("c_excused")}
@@ -184,9 +193,10 @@ def _count_sure(peaks: Sequence[tuple[int, int, int]]) -> SureFacts:
 
 
 def refuse_certainty(certain: Mapping[str, int]) -> None:
-    """Raise ``InfeasibleError`` if values are certain.
+    """Raise ``InfeasibleError`` if a release makes values certain.
 
-    ``certain`` has the number of records for which each value is certain.
+    Args:
+        certain: For each value that is certain, the number of records for which it is.
     """
     if not certain:
         return

@@ -29,7 +29,7 @@ MAX_BITS = 126  # counts times denominators are compared as HUGEINT
 
 
 def compute_thresholds(db: Relations, domain: Records, spec: Threshold) -> tuple[Fraction, ...]:
-    """Return the threshold f'_i in (0, 1] of every sensitive value (m,).
+    """Return the threshold of every sensitive value as an exact fraction in (0, 1] (m,).
 
     Raises:
         UsageError: A threshold is missing or wrong; the message names its value.
@@ -47,7 +47,16 @@ def compute_thresholds(db: Relations, domain: Records, spec: Threshold) -> tuple
 
 
 def refuse_long(value: Fraction, records: int, what: str) -> None:
-    """Raise ``UsageError`` for a fraction that SQL can't compare with so many records."""
+    """Refuse a threshold that has too many digits to be compared exactly in SQL.
+
+    Args:
+        value: The threshold.
+        records: The largest number of records that it is multiplied with.
+        what: The beginning of the message.
+
+    Raises:
+        UsageError: The product may not fit into 128 bits.
+    """
     if value.denominator.bit_length() + records.bit_length() > MAX_BITS:
         raise UsageError(f"{what}; round the rule's numbers")
 
@@ -55,14 +64,14 @@ def refuse_long(value: Fraction, records: int, what: str) -> None:
 def query_thresholds(
     db: Relations, query: str, domain: exp.Expr, keys: Sequence[str], labels: Sequence[str]
 ) -> tuple[Fraction, ...]:
-    """Return the thresholds that the publisher's query yields for the values of a relation.
+    """Run a publisher's query for thresholds, and return the threshold of each value of a relation.
 
     Args:
-        db: Where the query runs.
+        db: The engine that runs the query.
         query: A SELECT that yields the columns of a value, and its threshold last.
-        domain: The relation (code, then a column for each of ``keys``); SQL matches it with what the query yields.
-        keys: The names of the columns of ``domain``.
-        labels: The texts of the values by code, for messages.
+        domain: The relation of values: a column ``code``, then one for each of ``keys``.
+        keys: The names of the columns of ``domain`` that hold the value.
+        labels: The values as text, by code, for messages.
 
     Raises:
         ValueError: The query yields other columns, or not one threshold in (0, 1] for each value.
@@ -91,12 +100,13 @@ def query_thresholds(
 
 
 def allowed_values(params: Bucketize, labels: Sequence[str], thresholds: Sequence[Fraction]) -> list[int] | None:
-    """Return the codes of the values that a release may make certain (belief 1).
+    """Return the codes of the values that may be certain: all records of some bucket may have them.
 
-    These are the values whose threshold the publisher wrote as 1, for the value or by a query. Other thresholds can let
-    a belief reach 1, too: ``2*f + 0.02`` is 1 for a value of half of the records, and a threshold below 1 on a compound
-    value lets one of its columns be the same in a whole bucket. The result is None where every value may be certain, or
-    where fake values leave none certain by itself.
+    These are the values whose threshold the publisher wrote as 1, for the value or by a query. A belief can reach 1
+    without that: the rule ``2*f + 0.02`` is 1 for a value that half of the records have. Such values are not allowed.
+
+    Returns:
+        The codes; None if every value may be certain, or if fake values leave none certain.
     """
     threshold = params.threshold
     if params.allow_certain or params.fake_values or (threshold.is_constant and str(threshold.default) == "1"):
@@ -106,15 +116,20 @@ def allowed_values(params: Bucketize, labels: Sequence[str], thresholds: Sequenc
 
 
 # Bounds on sets of values ---------------------------------------------------------------------------------------------
-# Columns of a compound sensitive attribute, and named groups of values, can have bounds beside those of single values.
-#
-# Both are sets of sensitive values with a threshold each: in every bucket g the values of a set G together have at most
-# floor(f'_G |g|) records. The set of ``disease = flu`` holds all combinations with that disease.
+# Besides single values, the values of one column of a compound sensitive attribute can have bounds, and named groups of
+# values. Both are sets G of sensitive values with a threshold f'_G: in every bucket g, at most floor(f'_G |g|) records
+# have a value in G. The set ``disease = flu`` holds all combinations with that disease.
 
 
 @dataclass(frozen=True)
 class GroupBound:
-    """A set of values, by their ranks in ascending order, that may have ``threshold`` of a bucket together."""
+    """A set of sensitive values that together may have at most the share ``threshold`` of a bucket.
+
+    Attributes:
+        name: The name of the set in messages.
+        members: The codes of its values, rising.
+        threshold: The largest share.
+    """
 
     name: str
     members: tuple[int, ...]
@@ -122,20 +137,22 @@ class GroupBound:
 
 
 def stated_bounds(facts: BucketFacts) -> list[GroupBound]:
-    """Return the bounds that facts state."""
+    """Return the bounds on sets of values that the facts of a plan or release state."""
     return [GroupBound(one.name, tuple(one.codes), Fraction(one.threshold)) for one in facts.bounds]
 
 
 @dataclass(frozen=True)
 class SensitiveColumn:
-    """One sensitive column, or all of them together.
+    """One column of a compound sensitive attribute; a part is a value of this column.
+
+    An object can also stand for all columns together; then a part is a whole sensitive value.
 
     Attributes:
         name: The name of the column; empty for all together.
         key: The column's name in relations, such as s0.
-        title: What messages call it.
-        ranks: The rank of its part in every value (m,).
-        labels: Its parts as text, by rank.
+        title: How messages call it.
+        ranks: For each sensitive value, the position of its part in ``labels`` (m,).
+        labels: The different parts as text.
     """
 
     name: str
@@ -146,20 +163,20 @@ class SensitiveColumn:
 
     @property
     def texts(self) -> list[str]:
-        """Return the text of its part in every value (m,)."""
+        """Return the part of each sensitive value as text (m,)."""
         return [self.labels[rank] for rank in self.ranks]
 
     def bound_part(self, rank: int, threshold: Fraction) -> GroupBound:
-        """Return the bound on the values with one of the parts."""
+        """Return a bound on the set of all sensitive values that have one part, given by its position in ``labels``."""
         return GroupBound(f"{self.name} = {self.labels[rank]}", self.find_members({rank}), threshold)
 
     def find_members(self, ranks: set[int]) -> tuple[int, ...]:
-        """Return the values with one of these parts."""
+        """Return the codes of the sensitive values that have one of these parts, given by positions in ``labels``."""
         return tuple(i for i, rank in enumerate(self.ranks) if rank in ranks)
 
 
 def read_columns(db: Relations, domain: exp.Table, roles: Roles) -> list[SensitiveColumn]:
-    """Return the sensitive columns of the values in relation ``domain`` (code, s0..), codes 0, 1, .."""
+    """Return the sensitive columns, from relation ``domain`` of all sensitive values (code, s0..), codes 0, 1, .."""
     columns = []
     for field, key in zip(roles.sensitive, roles.sa_keys, strict=True):
         rows = db.rows(fill("bucketize/parts", {"domain": domain, "key": column(key, "d")}))
@@ -170,7 +187,11 @@ def read_columns(db: Relations, domain: exp.Table, roles: Roles) -> list[Sensiti
 
 
 def compute_bounds(db: Relations, domain: Records, params: Bucketize) -> tuple[GroupBound, ...]:
-    """Return the bounds on sets of the source's values; ``UsageError`` names what is wrong with one."""
+    """Return the bounds on sets of values that the parameters ask for, with thresholds computed from the source.
+
+    Raises:
+        UsageError: A bound is wrong; the message says which.
+    """
     if not params.is_bounding:
         return ()
 
@@ -190,16 +211,16 @@ def compute_bounds(db: Relations, domain: Records, params: Bucketize) -> tuple[G
 def make_bounds(
     params: Bucketize, columns: Sequence[SensitiveColumn], counts: Sequence[int], query: PartQuery
 ) -> Iterator[GroupBound]:
-    """Yield one bound for every part of each named column, each named group, and each list inside a group.
+    """Yield one bound for every part of each named column, for each named group, and for each list inside a group.
 
     Args:
         params: The parameters that ask for bounds.
         columns: The sensitive columns.
         counts: The records of each value (m,).
-        query: Returns the thresholds that a publisher's query gives for the parts of a column.
+        query: Takes a column and a publisher's query, and returns the thresholds of the column's parts.
 
     Raises:
-        UsageError: A bound does not fit the values.
+        UsageError: A bound names a column or value that does not exist, or its threshold is not in (0, 1].
     """
 
     def find_column(name: str) -> SensitiveColumn:

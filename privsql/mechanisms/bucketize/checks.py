@@ -1,4 +1,4 @@
-"""Check a bucketized release, its fakes and its bounds on groups.
+"""Check a bucketized release, its fake values and its bounds on groups of values.
 
 The checks share nothing with the search: they read the published tables and the manifest, and recompute the rest.
 """
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 def group_checks(release: BucketRelease) -> list[Check]:
-    """Return the checks that every bucket keeps the bounds on groups, and that parameters ask for these, if any."""
+    """Return the checks of bounds on groups of values; empty if there are none and none were asked for."""
     if not release.facts.bounds and not release.params.is_bounding:
         return []
     queried = ", ".join(name for name, one in release.params.components.items() if one.query is not None)
@@ -67,12 +67,12 @@ def group_checks(release: BucketRelease) -> list[Check]:
 
 
 def list_sensitive(release: BucketRelease) -> SensitiveTable:
-    """Return ST and its values, as the checks see them."""
+    """Return ST and the table of values as an object that measures beliefs."""
     return SensitiveTable(release.db, release.roles, release.facts, release.view("st"), release.view("values"))
 
 
 def list_bounds(release: BucketRelease) -> list[VerifiedBound]:
-    """Return every group's bound, then every value's threshold, each with the largest share of a bucket that has it."""
+    """Return the bound of every group, then the threshold of every value, each with its largest share of a bucket."""
     listed = release.fill_query("verify/bucket_values", st=release.view("kinds"), same_value="st v").subquery()
     held = exp.select("bid", "code", alias_as(column("n"), "held")).from_(listed).subquery()
     most = list_sensitive(release).find_highest(held, column("code", "h"))
@@ -94,7 +94,7 @@ def list_bounds(release: BucketRelease) -> list[VerifiedBound]:
 
 
 def _bound_groups(release: BucketRelease) -> list[VerifiedBound]:
-    """Return every bound on a group, with the largest share of a bucket that the group's values have."""
+    """Return the bound of every group of values, each with its largest share of a bucket."""
     return [
         VerifiedBound(one.name, fraction_text(one.threshold), fraction_text(most), group=True)
         for one, most in list_sensitive(release).measure_bounds()
@@ -102,7 +102,7 @@ def _bound_groups(release: BucketRelease) -> list[VerifiedBound]:
 
 
 def _exceeded_bounds(release: BucketRelease) -> list[str]:
-    """Return the bounds that some bucket exceeds, compared in fractions."""
+    """Return the bounds on groups that some bucket exceeds, one line each; compared in exact fractions."""
     return [
         f"{one.value}: {one.found} of a bucket, at most {one.bound}"
         for one in _bound_groups(release)
@@ -111,10 +111,9 @@ def _exceeded_bounds(release: BucketRelease) -> list[str]:
 
 
 def _wrong_bounds(release: BucketRelease) -> list[str]:
-    """Recompute the bounded sets and their thresholds, and return what is stated otherwise.
+    """Recompute the bounds on groups from parameters and listed values, and return those that are stated otherwise.
 
-    They follow from the manifest's parameters and the listed values. The thresholds that a query gave for a column are
-    taken as stated, if they lie in (0, 1].
+    Thresholds that a publisher's query gave are taken as stated, because the query can't be run without the source.
     """
     counts = [number for _, number in _count_listed(release)]
     if not counts or min(counts) <= 0:
@@ -132,7 +131,7 @@ def _wrong_bounds(release: BucketRelease) -> list[str]:
 
 
 def _differing_bounds(stated: Sequence[GroupBound], wanted: Sequence[GroupBound]) -> list[str]:
-    """Return the bounds that are stated but not wanted, and those that are wanted but not stated, one line each."""
+    """Return the bounds that are stated but not wanted, or wanted but not stated, one line each."""
     lines = []
     for word, some, others in (("stated", stated, set(wanted)), ("not", wanted, set(stated))):
         for one in (bound for bound in some if bound not in others):
@@ -143,14 +142,11 @@ def _differing_bounds(stated: Sequence[GroupBound], wanted: Sequence[GroupBound]
 
 # Fakes ----------------------------------------------------------------------------------------------------------------
 
-CLOSE = 2e-4  # what is stated of single buckets is rounded up to 1e-4
+CLOSE = 2e-4  # the stated certainty of single buckets is rounded up to a multiple of 1e-4
 
 
 def fake_checks(release: BucketRelease) -> list[Check]:
-    """Return the checks of fake values: lists are distinct, and values are listed and certain as stated.
-
-    Without fake values, the only check is that no fact on them is stated.
-    """
+    """Return the checks of fake values; without fakes, the check that the release states nothing about any."""
     if not release.facts.fake_values:
         return release.list_checks({"a release without fakes states none": _unexpected_fake_facts})
     return release.list_checks(
@@ -171,19 +167,19 @@ def _wrong_sigma(release: BucketRelease) -> list[str]:
 
 
 def _unexpected_fake_facts(release: BucketRelease) -> list[str]:
-    """Return the facts that a release without fake values should not state, one line each."""
+    """Return the facts on fakes that a release without fakes states, one line each."""
     facts = release.facts
     names = [name for name in ("real", "certainty", "uneven", "excluded_real") if name in facts.model_fields_set]
     return [*_wrong_sigma(release), *(f"{name} is stated" for name in names if getattr(facts, name) is not None)]
 
 
 def _count_listed(release: BucketRelease) -> list[tuple[str, int]]:
-    """Return the text and the number of listed records of every value, by code."""
+    """Return (text, how often it is listed) of every value, by code."""
     return [(name, int(records or 0)) for name, records in release.list_values("records")]
 
 
 def _differ_from_law(release: BucketRelease) -> list[str]:
-    """Return values that are not listed as often as follows from how often they are real."""
+    """Return the values that are listed more or less often than their stated number of records requires."""
     facts, listed = release.facts, _count_listed(release)
     real, sizes = facts.real or [], sorted(facts.sizes)
     if len(real) != len(listed) or sum(real) != sum(size * number for size, number in sizes):
@@ -197,7 +193,7 @@ def _differ_from_law(release: BucketRelease) -> list[str]:
 
 
 def _wrong_certainty(release: BucketRelease) -> list[str]:
-    """Return the faults of what is stated of single values, by how often each is listed and real."""
+    """Recompute how certain each listed value is to be real, and return what is stated otherwise, one line each."""
     facts, listed = release.facts, _count_listed(release)
     real, stated = facts.real, facts.certainty
     if real is None or stated is None or len(real) != len(listed):
@@ -220,11 +216,11 @@ def _wrong_certainty(release: BucketRelease) -> list[str]:
 
 
 def _uneven_values(release: BucketRelease) -> list[str]:
-    """Return the values that are too frequent for fakes to hide, and were not stated to be uneven.
+    """Return the values that fakes can't hide as well as others, although the release does not state it.
 
-    Fakes hide all values evenly if for every k the k most frequent values have at most sum min(S + sigma, k) b S/(S +
-    sigma) records. Where evenness was not asked for, every value with more than sum b S/(S + sigma) records has to be
-    stated.
+    Let there be b buckets of each size S, with sigma fakes in each. Fakes hide all values evenly under one condition:
+    for every k, the k most frequent values have at most sum min(S + sigma, k) b S/(S + sigma) records. If the publisher
+    allowed uneven values, every value with more than sum b S/(S + sigma) records has to be stated.
     """
     facts = release.facts
     real, sigma = facts.real or [], facts.fake_values
@@ -242,7 +238,7 @@ def _uneven_values(release: BucketRelease) -> list[str]:
 
 
 def _wrong_highest_certainty(release: BucketRelease) -> list[str]:
-    """Compare the stated highest certainty with the one that the law of the fakes gives for the published lists."""
+    """Recompute the highest certainty of a value in a single bucket from the lists; return a line if it differs."""
     facts, real = release.facts, release.facts.real or []
     stated = facts.certainty.anywhere if facts.certainty else None
     if release.params.exclude_negative:
@@ -263,7 +259,10 @@ def _wrong_highest_certainty(release: BucketRelease) -> list[str]:
 
 
 def _real_differs_from_source(source: Records, params: Bucketize, release: BucketRelease) -> list[str]:
-    """Return the values that are not real as often as in the source; fewer are right if some are left out."""
+    """Return the values whose stated number of records is not that of the source, one line each.
+
+    If records may be left out, a smaller number is right, too.
+    """
     real = release.facts.real
     if real is None:
         return []
@@ -282,8 +281,8 @@ def _real_differs_from_source(source: Records, params: Bucketize, release: Bucke
 def make_checks(release: BucketRelease) -> list[Check]:
     """Return the checks that need the release alone.
 
-    They make relations that further checks read: the kinds of rows of ST (``v_kinds``), the sizes of buckets
-    (``v_sizes``) and the setting as the manifest claims it (``v_claimed``).
+    They make three relations that other checks read: ``v_kinds`` (the kinds of rows of ST), ``v_sizes`` (the size of
+    each bucket) and ``v_claimed`` (the bucket sizes that the manifest states).
     """
     facts, roles, query = release.facts, release.roles, release.fill_query
     sigma = exp.Literal.number(facts.fake_values)
@@ -296,7 +295,7 @@ def make_checks(release: BucketRelease) -> list[Check]:
 
     st, qit, values, channel, kinds = map(release.view, ("st", "qit", "values", "channel", "kinds"))
     listed = exp.select("bid", *roles.sa_columns(), alias_as(column("records"), "count"))
-    counted = listed.from_(kinds).subquery("counted")  # as if all records of a kind were in one bucket of its size
+    counted = listed.from_(kinds).subquery("counted")  # as if equal rows of equal buckets were one row
     is_queried = release.params.threshold.query is not None
     limit = "a query gave them, and only verify with the source compares them with it" if is_queried else ""
     hold = query(
@@ -345,14 +344,14 @@ def make_checks(release: BucketRelease) -> list[Check]:
 
 
 def _wrong_weighting(release: BucketRelease) -> list[str]:
-    """Return the stated weighting if it does not follow from the numbers of values and records; else nothing."""
+    """Check whether the weighted view weighs values in the right way for their number; return a line if not."""
     expected = choose_weighting(release.facts.sizes, len(release.list_values()))
     stated = release.facts.weighting
     return [] if stated == expected else [f"weighting {stated}, expected {expected}"]
 
 
 def _wrong_estimator(release: BucketRelease) -> list[str]:
-    """Return how the published estimator and its deviations differ from those that follow from the channel."""
+    """Recompute the linear estimator and its standard deviations from the channel; return the differences."""
     deviations = exp.select("deviation").from_(release.view("values")).order_by("code")
     channel = make_channel(release.read_view("channel"), release.facts).channel
     estimator = find_linear_estimator(channel, release.facts)
@@ -360,7 +359,10 @@ def _wrong_estimator(release: BucketRelease) -> list[str]:
 
 
 def _bucket_by_bucket(setting: Sequence[tuple[int, int]], qit: exp.Table) -> exp.Query:
-    """Return the query for rows of QIT that do not lie in the bucket in which the setting puts them."""
+    """Return the query for rows of QIT that lie in another bucket than their position says.
+
+    The rows of QIT lie bucket by bucket, by rising size, so the bucket sizes determine the bucket of every position.
+    """
 
     def number(value: int) -> exp.Expr:
         return exp.cast(exp.Literal.number(value), "BIGINT")
@@ -377,17 +379,18 @@ def _bucket_by_bucket(setting: Sequence[tuple[int, int]], qit: exp.Table) -> exp
 
 
 def long_checks(release: BucketRelease) -> list[Check]:
-    """Return the checks that ``verify`` makes beyond ``make_checks``: they take longer, and hold by construction."""
+    """Return the checks that only ``verify`` runs: they take longer, and hold for anything that privsql publishes."""
     return release.list_checks({"entries of the channel agree with ST": _wrong_entries})
 
 
-MOST_ENTRIES = 2**22  # of a matrix of values in which meetings are counted
+MOST_ENTRIES = 2**22  # pairs of values are counted in a matrix of at most so many entries
 
 
 def _wrong_entries(release: BucketRelease) -> list[str] | exp.Query:
-    """Compare the entries of the published channel with ST; return the sizes and pairs of values that differ.
+    """Recount how often each pair of values shares a bucket, and return where table ``privsql_channel`` differs.
 
-    They are counted as integers if ST has an order and few values. Otherwise a query that finds them is returned.
+    Pairs are counted in numpy if ST has an order and few values. Otherwise a query is returned that finds the
+    differences.
     """
     values = len(release.list_values())
     if not release.db.keeps_order or values**2 * len(release.facts.sizes) > MOST_ENTRIES:
@@ -427,7 +430,7 @@ def _wrong_entries(release: BucketRelease) -> list[str] | exp.Query:
 
 
 def source_checks(release: BucketRelease, source: Records, params: Bucketize) -> list[Check]:
-    """Return the checks against the source, relation ``records``."""
+    """Return the checks that compare the release with the source, which lies in relation ``records``."""
     roles, sigma = release.roles, params.fake_values
     fewer, suppressing = params.excess != "refuse", params.excess == "suppress"
     wanted = compute_thresholds(release.db, source, params.threshold)
@@ -459,7 +462,7 @@ def source_checks(release: BucketRelease, source: Records, params: Bucketize) ->
 
 
 def _differing_thresholds(wanted: Sequence[Fraction], release: BucketRelease) -> list[str]:
-    """Return the published thresholds that differ from the wanted ones."""
+    """Return the values whose published threshold is not the wanted one, one line each."""
     rows = release.list_values("numerator", "denominator")
     stated = [Fraction(int(top), int(bottom)) if top and bottom else None for _, top, bottom in rows]
     if len(stated) != len(wanted):
@@ -469,10 +472,10 @@ def _differing_thresholds(wanted: Sequence[Fraction], release: BucketRelease) ->
 
 
 def _differ_from_rule(release: BucketRelease) -> list[str]:
-    """Recompute every threshold in exact fractions from the manifest's rule, and return those that differ."""
+    """Recompute every threshold from the rule in the manifest, and return the values with another one."""
     rule, listed = release.params.threshold, _count_listed(release)
     if rule.query is not None:
-        return []  # given value by value; the table itself is the statement
+        return []  # a query gave the thresholds, so there is no rule
     if not listed or min(records for _, records in listed) <= 0:
         return ["a value has no records"]
     try:
@@ -483,7 +486,7 @@ def _differ_from_rule(release: BucketRelease) -> list[str]:
 
 
 def _unallowed_certain(release: BucketRelease) -> list[str]:
-    """Return the values that are certain, although their threshold was not written as 1 and nothing else allows it."""
+    """Return the values that are certain without permission: their threshold was not written as 1."""
     rows = release.list_values("numerator", "denominator")
     shares = [Fraction(int(top or 0), int(bottom or 1)) for _, top, bottom in rows]
     excused = allowed_values(release.params, [name for name, *_ in rows], shares)
@@ -494,7 +497,7 @@ def _unallowed_certain(release: BucketRelease) -> list[str]:
 
 
 def _wrong_claims(release: BucketRelease) -> list[str]:
-    """Return which of the manifest's claims on records, loss, bounds and sizes are wrong."""
+    """Return what the manifest states wrongly about records, loss, lower bound, bucket sizes and parameters."""
     manifest, facts, params = release.manifest, release.facts, release.params
     setting = dict(facts.sizes)
     records = sum(size * buckets for size, buckets in setting.items())

@@ -1,4 +1,4 @@
-"""Count through what buckets list: the channel of a release, also with fakes, and its linear estimator."""
+"""Estimate counts from what buckets list: the channel of a release, with or without fakes, and its linear estimator."""
 
 from __future__ import annotations
 
@@ -34,36 +34,37 @@ if TYPE_CHECKING:
     from privsql.mechanisms.bucketize.model import Ints
 
 # Lists with fakes -----------------------------------------------------------------------------------------------------
-# How records are seen through what their buckets list, by the law of the fakes.
+# The channel from the values of records to what their buckets list, if some listed values are fake.
 #
-# Fakes are balanced (``hide_values``): given all lists, a record of value i is in each of the L_i buckets that list i
-# with nearly the same probability, as each of these entries is real with r_i S/(S + sigma) and o_i of them are: an
-# entry that is fake is a slot that stays empty. So what a set of records sees needs no correction. With w_g(x) = 1/(S +
-# sigma) where g lists x, and e = sum of w over the records of Q, n of them by value,
+# Fakes are balanced (``hide_values``): each listing of value i in a bucket of size S is real with probability r_i S/(S
+# + sigma), and o_i listings are real. So given all lists, a record of value i is in each of the L_i buckets that list i
+# with nearly the same probability, and what a set of records sees needs no correction. Let w_g(x) = 1/(S + sigma) if g
+# lists x, else 0. Let e be the sum of w over the records of a set Q that has n_i records of value i. Then
 #
 #     E[e] = M^T n,   M_ix = A_ix / sum_y A_iy,   A = sum_j S_j/(S_j + sigma)^2 G_j,
 #
-#     G_j = how often two values are listed together in buckets of size S_j,
+#     G_j(x, y) = in how many buckets of size S_j values x and y are both listed,
 #
 #     sum_i o_i E[w w^T | i] = sum_g S_g w_g w_g^T = A   (each bucket has S real values),
 #
-# and the sum of e over all records is known, as in the release without fakes: Cov[e] has the weight |Q|/N (1 - |Q|/N).
-# With sigma = 0 this is that release. o_i is stated.
+# The sum of e over all records is known, as without fakes. So Cov[e] has the weight |Q|/N (1 - |Q|/N). The release
+# states o_i. With sigma = 0, this is the channel of a release without fakes.
 
-FEWEST = 1e-6  # records of a value that is listed and has none
+FEWEST = 1e-6  # a value that is listed but has no records counts as so many, to avoid division by 0
 ROUNDING = 1e-9
 UNSTATED = "the release is damaged: it does not state how often each of its values is real"
 
 
 @dataclass(frozen=True)
 class FakeValueChannel:
-    """The channel of a release whose buckets may list fake values.
+    """How the buckets of a release reflect the values of their records; some listed values may be fake.
 
     Attributes:
-        channel: The channel from the records' values to what their buckets list.
-        scale: By size of a bucket, what every listed value adds to e.
+        channel: The linear channel from the true counts of a set of records to what their buckets list.
+        scale: By bucket size, what each value that a bucket lists counts for a record in it: 1 over the number of
+            these.
         most: The largest number of records that can have each value (m,).
-        ratio: r, how much more often than others a listed value is real (m,).
+        ratio: How probable it is that a listing of each value is real, relative to the average value (m,).
     """
 
     channel: Channel
@@ -74,12 +75,13 @@ class FakeValueChannel:
 
 @dataclass(frozen=True)
 class ListedPairs:
-    """How often buckets list two values together, summed over buckets of some sizes.
+    """How often two values are listed by the same bucket, over the buckets of a release or of a sample.
 
     Attributes:
-        moment: A, the weighted sum over buckets (m, m).
-        listed: How often these buckets list each value, if each stands at most once in a bucket (m,).
-        sizes: The sizes of the buckets.
+        moment: How often each pair of values meets in buckets, where a bucket of size S counts S / (S + fakes)^2 (m,
+            m).
+        listed: How often these buckets list each value, if no value stands twice in a bucket (m,).
+        sizes: The bucket sizes.
         fakes: The number of fake values in every bucket.
     """
 
@@ -90,9 +92,12 @@ class ListedPairs:
 
     @staticmethod
     def read(parts: pa.Table, sizes: Sequence[int], fakes: int = 0) -> ListedPairs:
-        """Read the pairs from table ``privsql_channel``.
+        """Read the pairs from table ``privsql_channel`` of a release.
 
-        Every value is listed in some bucket, so the table has all codes.
+        Args:
+            parts: The table (size, first, second, pairs).
+            sizes: The bucket sizes that the release states.
+            fakes: The number of fake values in every bucket.
 
         Raises:
             EngineError: The table has other bucket sizes than stated.
@@ -107,11 +112,12 @@ class ListedPairs:
         return ListedPairs(reduce(add, weighted), np.sum([met.diagonal() for met in by_size], axis=0), sizes, fakes)
 
     def make_channel(self, real: Sequence[int] | None, everywhere: Floats | None = None) -> FakeValueChannel:
-        """Return the channel.
+        """Return the channel of buckets that list values as these pairs say.
 
         Args:
-            real: How often each listed value is real (m,); None if all listed values are.
-            everywhere: How often each value is listed in the whole release (m,); None if these are all of its buckets.
+            real: How often each listed value is real in the whole release (m,); None if no value is fake.
+            everywhere: How often each value is listed in the whole release (m,); None if the pairs count all its
+                buckets.
 
         Raises:
             EngineError: ``real`` does not have an entry for every value.
@@ -123,7 +129,7 @@ class ListedPairs:
                 raise EngineError(UNSTATED)
             everywhere = np.maximum(self.listed if everywhere is None else everywhere, 1)
             records = np.array(real, dtype=np.float64) * self.listed / everywhere
-        absent = (covered == 0).astype(np.float64)  # in no bucket of a sample
+        absent = (covered == 0).astype(np.float64)  # values that no bucket of a sample lists
         scale = 1 / (covered + absent)
         if isinstance(self.moment, np.ndarray):  # scipy takes long to import
             mean: Matrix = scale[:, None] * (self.moment + np.diag(absent))
@@ -138,7 +144,14 @@ class ListedPairs:
 
 
 def make_symmetric(values: int, first: Ints, second: Ints, pairs: Ints) -> Matrix:
-    """Make a symmetric matrix (m, m) from its upper triangle; it is sparse if there are very many values."""
+    """Make a symmetric matrix (m, m) from the entries of its upper triangle; it is sparse if m exceeds ``LARGE``.
+
+    Args:
+        values: The number of rows, m.
+        first: The row of each entry.
+        second: The column of each entry, not smaller than the row.
+        pairs: The entries.
+    """
     if values > LARGE:
         upper = scipy.sparse.coo_array((pairs.astype(np.float64), (first, second)), shape=(values, values)).tocsr()
         return (upper + scipy.sparse.triu(upper, 1).T).tocsr()
@@ -148,14 +161,14 @@ def make_symmetric(values: int, first: Ints, second: Ints, pairs: Ints) -> Matri
 
 
 def make_channel(parts: pa.Table, facts: BucketFacts) -> FakeValueChannel:
-    """Return the channel that table ``privsql_channel`` describes."""
+    """Return the channel that table ``privsql_channel`` (size, first, second, pairs) of a release describes."""
     return ListedPairs.read(parts, [size for size, _ in facts.sizes], facts.fake_values).make_channel(facts.real)
 
 
 def channel_facts(channel: Channel) -> BeliefFacts:
     """Return the mean belief of all records in their own value, and the singular values of the channel.
 
-    The belief in a listed value is its share of the list. More than ``LARGE`` values have no singular values.
+    With more than ``LARGE`` values, the singular values are left out.
     """
     mean = own_share(channel)
     if len(channel.records) > LARGE:
@@ -164,11 +177,11 @@ def channel_facts(channel: Channel) -> BeliefFacts:
 
 
 def find_even_shares(channel: Channel) -> Floats:
-    """Return for each value the share h that would make simple buckets as precise as these (m,).
+    """Return for each value the share of simple buckets that would be as precise as the buckets of this channel (m,).
 
-    In simple buckets a value either has share h or does not occur. A count of t then has the relative variance (1 - h)
-    (1 - f) / ((h - f) t); the one of these buckets is that of ``expect_errors``. For more than ``LARGE`` values the
-    result is the mean belief of the records that have each value.
+    In simple buckets a value either has the share h or does not occur. A count of t records then has the relative
+    variance (1 - h) (1 - f) / ((h - f) t), where f is the value's frequency. The result is the h for which this equals
+    the error of the channel. For more than ``LARGE`` values, the mean belief of each value's records takes its place.
     """
     if len(channel.records) > LARGE:
         return np.asarray(channel.mean.diagonal(), dtype=np.float64)
@@ -178,39 +191,43 @@ def find_even_shares(channel: Channel) -> Floats:
 
 
 # Linear estimator -----------------------------------------------------------------------------------------------------
-# Counts as sums over records, so that plain SQL can answer: the reconstruction of ``answers.channel`` with its gain
-# fixed at a typical question.
+# Plain SQL can answer if a count is a sum of weights over records. So the gain of the reconstruction of
+# ``answers.channel`` is fixed: it is computed for a typical question.
 #
-# With e the sum over the records of Q of w_g(x) = count(g, x)/|g| and e_all its mean over all records,
+# Let e be the sum over the records of Q of w_g(x) = count(g, x)/|g|, and e_all its mean over all records. Then
 #
 #     n = |Q| f + K (e - |Q| e_all),   K = P M A^-1,   A = M^T P M + B / T,
 #
-# for T = ``TYPICAL_SHARE`` N records that are associated with ``TYPICAL_STRENGTH``; P and B are those of the channel.
-# So a record whose bucket lists x adds w_g(x) W_xv to the count of v, W_xv = f_v + K_vx - sum_y e_all(y) K_vy: over v
-# these add up to 1, over all records to o_v. Only +, -, *, / and square roots in a fixed order make W. IEEE 754 rounds
-# them alike everywhere, so every machine finds the same numbers.
+# for a question that selects T = ``TYPICAL_SHARE`` N records, with association ``TYPICAL_STRENGTH``; P and B are those
+# of the channel. So a record whose bucket lists x adds w_g(x) W_xv to the count of v, W_xv = f_v + K_vx - sum_y
+# e_all(y) K_vy. Summed over v this is 1; summed over all records it is o_v. W is computed with +, -, *, / and square
+# roots in a fixed order. IEEE 754 rounds these alike everywhere, so every machine finds the same numbers.
 #
-# Let u_rv = w_g W_.v be what record r adds to the count of v, and [r has v] be what it should add. Over n of the N
-# records, drawn at random without replacement, a sum of any x_r has the variance n (1 - n/N) Var(x), but for a factor
-# N/(N - 1). So
+# Let u_rv = w_g W_.v be what record r adds to the count of v, and [r has v] be what it should add. If n of the N
+# records are drawn at random without replacement, a sum of any x_r over them has the variance n (1 - n/N) Var(x), up to
+# a factor N/(N - 1). So
 #
 #     Var(u_.v) = (W^T A W)_vv / N - f_v^2,   Var(u_.v - [. has v]) = (W^T A W)_vv / N - 2 f_v (M W)_vv + f_v
 #
-# are the variances of the estimate and of its error, per record; the second is that of ``answers.channel`` at drive 0.
-# Plain SQL gets the larger one. The first is larger where the release tells values apart, and leaves room for sets of
-# records that are no random ones. The second is larger where it does not: then every estimate is n f_v, and only the
-# truth varies.
+# are the variances of the estimate and of its error, per record; the second is that of ``answers.channel`` without
+# association. Plain SQL gets the larger one. The first is larger if the release tells values apart; it also allows for
+# sets of records that are not random. The second is larger if the release does not tell values apart: then every
+# estimate is n f_v, and only the truth varies.
 
 TYPICAL_SHARE, TYPICAL_STRENGTH = 0.05, 1.0
-APART = 1e-6  # relative to each other, so that no two values have the same deviation (sql/clients/left.sql)
-FEW_VALUES, RECORDS_PER_WEIGHT = 128, 8  # beyond so many values a release must have so many records for each weight
+APART = 1e-6  # relative difference between deviations: no two values may have the same one (sql/clients/left.sql)
+FEW_VALUES, RECORDS_PER_WEIGHT = 128, 8  # with more values, the estimator needs so many records for each weight
 
 
 def choose_weighting(sizes: Sequence[tuple[int, int]], values: int) -> Weighting:
-    """Return ``linear`` if a release with so many values can hold the estimator's matrix, else ``share``.
+    """Choose how the view ``weighted`` of a release weighs the values that a record may have.
+
+    ``linear`` takes the weights of the linear estimator, and ``share`` the value's share of the record's bucket. The
+    linear estimator has a weight for each pair of values. It is chosen if the release has enough records for so many
+    weights.
 
     Args:
-        sizes: (size, buckets) for each size of a bucket.
+        sizes: (size, number of buckets) for each bucket size.
         values: The number of sensitive values.
     """
     records = sum(size * buckets for size, buckets in sizes)
@@ -219,21 +236,21 @@ def choose_weighting(sizes: Sequence[tuple[int, int]], values: int) -> Weighting
 
 
 def find_linear_estimator(channel: Channel, facts: BucketFacts) -> LinearEstimator | None:
-    """Return the linear estimator of a release; None if the release weighs values by their shares of the bucket."""
+    """Return the linear estimator of a release; None if the release weighs values by their shares of buckets."""
     return make_linear_estimator(channel.moment, facts.real) if facts.weighting == "linear" else None
 
 
 def make_linear_estimator(moment: Floats, real: Sequence[int] | None = None) -> LinearEstimator:
-    """Return the linear estimator that belongs to the second moment A of the channel.
+    """Compute the linear estimator of a release, with the same rounding on every machine.
 
     Args:
-        moment: A (m, m).
-        real: How often each listed value is real (m,); None if all listed values are.
+        moment: The second moment of the channel (m, m).
+        real: How often each listed value is real (m,); None if no value is fake.
 
     Raises:
-        EngineError: The numbers do not fit together.
+        EngineError: ``real`` does not have an entry for every value, or all entries are 0.
     """
-    listed = moment.sum(axis=0)  # by rows, in their order
+    listed = moment.sum(axis=0)  # rows are added in a fixed order, so rounding is the same everywhere
     records = np.rint(listed) if real is None else np.array(real, dtype=np.float64)
     if len(records) != len(listed) or not records.any():
         raise EngineError(UNSTATED)
@@ -249,7 +266,7 @@ def make_linear_estimator(moment: Floats, real: Sequence[int] | None = None) -> 
 
 
 def _typical_gain(moment: Floats, mean: Floats, records: Floats) -> Floats:
-    """Return the gain matrix K^T (k, m) of the estimator for a typical question."""
+    """Return the transposed gain matrix of the estimator for a typical question, as defined above (m, m)."""
     total = fsum(records)
     shares = records / total
     shape = shares * np.sqrt(shares)
@@ -263,7 +280,7 @@ def _typical_gain(moment: Floats, mean: Floats, records: Floats) -> Floats:
 
 
 def _multiply(left: Floats, right: Floats) -> Floats:
-    """Return the product of two matrices, with terms added in order, so that it is the same on every machine."""
+    """Return the product of two matrices. Terms are added in a fixed order, so it is the same on every machine."""
     total = np.zeros((len(left), right.shape[1]))
     for column_, row in zip(left.T, right, strict=True):
         total += np.multiply.outer(column_, row)
@@ -271,7 +288,7 @@ def _multiply(left: Floats, right: Floats) -> Floats:
 
 
 def _solve(system: Floats, right: Floats) -> Floats:
-    """Solve system x = right for a positive definite system, by elimination in a fixed order."""
+    """Solve ``system x = right`` for a positive definite system, by elimination in a fixed order."""
     size = len(system)
     rows = np.hstack((system, right))
     for k in range(size - 1):
@@ -284,10 +301,10 @@ def _solve(system: Floats, right: Floats) -> Floats:
 
 
 def estimator_table(estimator: LinearEstimator | None) -> pa.Table:
-    """Return the table ``privsql_estimator`` (listed, value, weight) of the linear estimator.
+    """Return table ``privsql_estimator`` (listed, value, weight) of a release.
 
-    A record whose bucket lists value ``listed`` adds ``weight`` to the count of ``value``. The table is empty for None,
-    where a release weighs values by their shares of the bucket.
+    A record whose bucket lists value ``listed`` adds ``weight`` to the count of ``value``. The table is empty if there
+    is no estimator (None).
     """
     weights = estimator.weights if estimator else np.zeros((0, 0))
     listed, value = np.divmod(np.arange(weights.size, dtype=np.int32), np.int32(max(1, len(weights))))
@@ -295,7 +312,16 @@ def estimator_table(estimator: LinearEstimator | None) -> pa.Table:
 
 
 def differ_from_channel(stated: pa.Table, deviations: pa.Table, estimator: LinearEstimator | None) -> list[str]:
-    """Return how the published estimator and deviations differ from those that follow from the channel."""
+    """Compare the published estimator and standard deviations with those that follow from the channel.
+
+    Args:
+        stated: The published table (listed, value, weight).
+        deviations: The published column ``deviation``, by code of the value.
+        estimator: The estimator that follows from the channel; None if the release weighs values by shares.
+
+    Returns:
+        The faults, one line each; empty if there are none.
+    """
     if estimator is None:
         named = deviations.num_rows - deviations["deviation"].null_count
         more = stated.num_rows + named

@@ -18,31 +18,34 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 # Lists ----------------------------------------------------------------------------------------------------------------
-# How often each value is listed where buckets list values that nobody there has.
-#
-# A bucket of S records lists S + sigma different values, sigma of them fake. If a listed value is to be real with
-# probability S/(S + sigma) whichever value it is, value x with o_x records is listed
+# A bucket of S records lists S + sigma different values, sigma of them fake: no record of the bucket has them. Each
+# listed value shall be real with probability S/(S + sigma), whichever value it is. Then value x with o_x records is
+# listed
 #
 #     L_x = o_x (S + sigma)/S times in b buckets of size S,   at most b times, so  f_x <= 1/(S + sigma).
 #
-# With several sizes S_j of b_j buckets: sum_j L_xj S_j/(S_j + sigma) = o_x with L_xj <= b_j and sum_x L_xj = (S_j +
-# sigma) b_j. Where that can't be (``find_too_frequent``), a value is in every bucket and real more often: o_x of all.
+# With b_j buckets of size S_j: sum_j L_xj S_j/(S_j + sigma) = o_x with L_xj <= b_j and sum_x L_xj = (S_j + sigma) b_j.
+# A value that is too frequent for that (``find_too_frequent``) is listed in every bucket, and is real more often.
 #
-# L_x are integers, so what is real of a value, o_x/L_x, is not quite S/(S + sigma). Divisors are rounded up (Adams):
-# among all integers with the right sum these have the least largest o_x/L_x. With one size, p = S/(S + sigma) and m
-# values in n records it is at most p/(1 - p m/n), and o_x > p (L_x - 1).
+# L_x are integers, so the real share of a value's listings, o_x/L_x, is not exactly S/(S + sigma). Quotients are
+# rounded up (Adams): among all integers with the right sum, these have the smallest maximum of o_x/L_x. With one size,
+# p = S/(S + sigma) and m values in n records, it is at most p/(1 - p m/n), and o_x > p (L_x - 1).
 
 
 def times_listed(counts: Ints, sizes: Sequence[tuple[int, int]], sigma: int) -> Ints:
-    """Return how often each value is listed in buckets of each size, L (m, k).
+    """Decide how often each value is listed in the buckets of each size, fakes included.
 
-    The largest buckets come first, in proportion to the records that are not yet covered. An entry in a bucket of size
-    S covers S/(S + sigma) of a record, so the next size makes good what was rounded for this one.
+    A listed value in a bucket of S records is real with probability S/(S + sigma). So a value with o records should be
+    listed o (S + sigma)/S times. Sizes are treated from the largest down, and each size makes up for the rounding of
+    the sizes before.
 
     Args:
         counts: The records of each value (m,).
-        sizes: The setting, (size, number of buckets), by rising size.
+        sizes: (size, number of buckets), by rising size.
         sigma: The number of fake values in every bucket.
+
+    Returns:
+        The numbers of listings by value and size (m, k).
     """
     unit = lcm(*(size + sigma for size, _ in sizes))
     left = [int(count) * unit for count in counts]
@@ -51,7 +54,7 @@ def times_listed(counts: Ints, sizes: Sequence[tuple[int, int]], sigma: int) -> 
         total = (size + sigma) * buckets
         times = apportion_times([max(0, have) for have in left], total, buckets)
         missing = total - sum(times)
-        if missing:  # the rest is listed by counts, of values that are covered
+        if missing:  # the other listings go to values that have enough already, by their counts
             rest = [0 if have > 0 else int(count) for have, count in zip(left, counts, strict=True)]
             times = [a + b for a, b in zip(times, apportion_times(rest, missing, buckets), strict=True)]
         by_size[:, j] = times
@@ -60,9 +63,18 @@ def times_listed(counts: Ints, sizes: Sequence[tuple[int, int]], sigma: int) -> 
 
 
 def apportion_times(weights: list[int], total: int, most: int) -> list[int]:
-    """Return integers L_x <= ``most`` of the sum ``total`` with the least largest w_x/L_x (Adams' divisor method).
+    """Divide ``total`` listings among values in proportion to weights, by Adams' divisor method.
 
-    The sum is less than ``total`` if every positive weight has ``most`` already.
+    Among all such integers L_x <= ``most``, the largest w_x/L_x is as small as possible, w_x being the weight of value
+    x.
+
+    Args:
+        weights: The weight of each value, not negative.
+        total: The sum of the result.
+        most: The most listings of any value.
+
+    Returns:
+        The listings of each value. Their sum is below ``total`` if every value with a positive weight has ``most``.
     """
     times, open_ = [0] * len(weights), {x for x, weight in enumerate(weights) if weight > 0}
     while open_:
@@ -81,7 +93,7 @@ def apportion_times(weights: list[int], total: int, most: int) -> list[int]:
     def heap_entry(x: int) -> tuple[bool, Fraction, int]:
         return times[x] > 0, -Fraction(weights[x], max(1, times[x])), x
 
-    # One more for the value with the largest w_x/L_x, until the sum is right; values without any come first.
+    # Add 1 for the value with the largest w_x/L_x until the sum is right; values with L_x = 0 come first.
     heap = [heap_entry(x) for x in open_]
     heapq.heapify(heap)
     for _ in range(total - sum(times)):
@@ -95,25 +107,26 @@ def apportion_times(weights: list[int], total: int, most: int) -> list[int]:
 
 
 # Chances --------------------------------------------------------------------------------------------------------------
-# The chance of every listed value to be fake, given all lists. Fakes are drawn by these chances, and checked by them.
+# The chance of every listed value to be fake, given all lists. Fakes are drawn with these chances, and a release is
+# checked against them.
 #
-# A chance is near what the law of the fakes says of its value and its bucket's size. Chances sum to what is certain:
-# the fakes of every bucket, and how often each value is fake. Odds are multiplied by one factor for each bucket and one
-# for each value until both are right (iterative proportional fitting). Of all chances with these sums, these are the
-# nearest in entropy.
+# Two sums of chances are known: the number of fakes in every bucket, and how often each value is fake. Starting from
+# the chances that follow from value and bucket size, odds are multiplied by one factor for each bucket and one for each
+# value until both sums are right (iterative proportional fitting). Of all chances with these sums, the result has the
+# least relative entropy to the start.
 
-ROUNDS, NEAR = 500, 1e-7  # of the scaling of chances to their sums; how near is near enough
-LEAST, TINY = 1e-3, 1e-30  # no chance starts at 0 or 1; no division by 0
+ROUNDS, NEAR = 500, 1e-7  # rounds of scaling at most; the error of a sum that is allowed
+LEAST, TINY = 1e-3, 1e-30  # chances start at least so far from 0 and 1; prevents division by 0
 
 
 @dataclass(frozen=True)
 class Entries:
-    """Entries of rows (buckets), each of a kind (value); no kind stands twice in a row.
+    """E listed values as (bucket, value) pairs; no value stands twice in a bucket.
 
     Attributes:
-        rows: The row of each entry (E,), rising.
-        kinds: The kind of each entry (E,).
-        shape: The numbers of rows and of kinds.
+        rows: The bucket of each entry, rising (E,).
+        kinds: The value of each entry (E,).
+        shape: (number of buckets, number of values).
     """
 
     rows: Ints
@@ -121,23 +134,38 @@ class Entries:
     shape: tuple[int, int]
 
     def sum_amounts(self, amounts: NDArray[Any]) -> tuple[Floats, Floats]:
-        """Return the sums of ``amounts`` (E,) over rows and over kinds, in doubles: integers below 2^53 stay exact."""
+        """Return (the sum over the entries of each bucket, the sum over the entries of each value) as doubles.
+
+        Integers below 2^53 are summed exactly.
+
+        Args:
+            amounts: What is summed, by entry (E,).
+        """
         rows, kinds = self.shape
         of_rows, of_kinds = np.bincount(self.rows, amounts, rows), np.bincount(self.kinds, amounts, kinds)
         return of_rows.astype(float), of_kinds.astype(float)
 
     @property
     def lengths(self) -> tuple[Ints, Ints]:
-        """Return the numbers of entries of every row, and of every kind."""
+        """Return (the number of entries of each bucket, the number of entries of each value)."""
         rows, kinds = self.shape
         return np.bincount(self.rows, minlength=rows).astype(int), np.bincount(self.kinds, minlength=kinds).astype(int)
 
 
 def scale_chances(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Floats:
-    """Scale the odds of ``chances`` (E,) by a factor for each row and each kind, until sums are as given.
+    """Adjust chances until they sum to given numbers over every bucket and every value.
 
-    The chances lie near the result already. Kinds and rows are brought to their sums in turn, until all sums are within
-    ``NEAR``, or after ``ROUNDS``.
+    The odds of an entry are multiplied by a factor of its bucket and a factor of its value. Buckets and values are
+    adjusted in turn until all sums are within ``NEAR``, for ``ROUNDS`` rounds at most.
+
+    Args:
+        entries: The listed values.
+        chances: The chance of each entry (E,), near the result.
+        of_rows: The sum of chances in each bucket.
+        of_kinds: The sum of chances of each value.
+
+    Returns:
+        The adjusted chances (E,).
     """
     odds = chances.clip(LEAST, 1 - LEAST)
     odds /= 1 - odds

@@ -1,4 +1,4 @@
-"""Add fake values to buckets: how many of each, where, and how certain they leave the real ones."""
+"""Add fake values to buckets: decide what is listed, which of it is fake, and how certain the real values are."""
 
 from __future__ import annotations
 
@@ -30,24 +30,32 @@ if TYPE_CHECKING:
     Find = Callable[[BucketProblem], Plan]
 
 # Plans that hide values evenly ----------------------------------------------------------------------------------------
-# A plan lets fakes hide all values evenly if no value is too frequent.
+# Fakes hide all values evenly if every listed value is real with the same probability, so that none is more certain
+# than another. This is possible if no value is too frequent.
 #
-# L_x of ``times_listed`` exist in fractions if and only if the k most frequent values have, for every k, at most
-# sum_j min(S_j + sigma, k) b_j S_j/(S_j + sigma) records (Gale: all values have the same room, so the most frequent
+# ``times_listed`` says how often value x is to be listed, L_x. With b_j buckets of S_j records and sigma fakes each,
+# fractional L_x exist if and only if for every k the k most frequent values have at most
+# sum_j min(S_j + sigma, k) b_j S_j/(S_j + sigma) records (Gale; all values have the same room, so the most frequent
 # ones are the tightest).
 
 MOST_NAMED = 8  # values that a message names
-TRIED = 8  # sizes, or numbers of fakes, that are tried before nothing is offered
+TRIED = 8  # so many sizes and numbers of fakes are tried for an offer in an error message
 
 
 def list_names(names: Sequence[str]) -> str:
-    """Return the first few names of values as text, with the number of those that are left out."""
+    """Return the first ``MOST_NAMED`` names as text, and how many more there are."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
 
 
 def find_too_frequent(counts: Ints, setting: Setting, sigma: int) -> list[int]:
-    """Return the values that are too frequent for ``sigma`` fakes in every bucket to hide all values evenly."""
+    """Return the values that are too frequent to be hidden: fakes can't make all values equally uncertain.
+
+    Args:
+        counts: The number of records of each value (m,).
+        setting: The bucket sizes and the number of buckets of each.
+        sigma: The number of fake values in every bucket.
+    """
     order = np.argsort(-counts, kind="stable")
     room = [(size + sigma, Fraction(buckets * size, size + sigma)) for size, buckets in setting.items]
     each = sum(space for _, space in room)
@@ -63,10 +71,10 @@ def find_too_frequent(counts: Ints, setting: Setting, sigma: int) -> list[int]:
 
 
 def find_even_plan(problem: BucketProblem, sigma: int, find: Find) -> Plan:
-    """Return a plan that hides all values evenly among ``sigma`` fake values in every bucket.
+    """Return a plan in which fakes can hide all values evenly: each listed value is equally likely to be real.
 
-    Plans are tried by falling size of the largest bucket, because smaller buckets ask less: no value may have more than
-    1/(S + sigma) of the records.
+    Plans are tried with ever smaller largest buckets, because in a bucket of S records no value may have more than
+    1/(S + sigma) of all records.
 
     Args:
         problem: The counts and bounds.
@@ -74,8 +82,8 @@ def find_even_plan(problem: BucketProblem, sigma: int, find: Find) -> Plan:
         find: Returns a plan for a problem.
 
     Raises:
-        InfeasibleError: ``find`` finds no plan, or values are too frequent. The error names these, and the most fakes
-            and the largest buckets among those tried that hide all values.
+        InfeasibleError: No plan was found, or some values are too frequent. The error names these values, and settings
+            that would work.
     """
     plan, frequent = _try_sizes(problem, sigma, find)
     if not frequent:
@@ -113,9 +121,10 @@ def find_even_plan(problem: BucketProblem, sigma: int, find: Find) -> Plan:
 
 
 def _try_sizes(problem: BucketProblem, sigma: int, find: Find) -> tuple[Plan, list[int]]:
-    """Return the first plan that hides all values evenly, with an empty list.
+    """Search for a plan in which no value is too frequent for fakes to hide, with ever smaller largest buckets.
 
-    If there is none, return the last plan tried with the values that are too frequent for it.
+    Returns:
+        (the plan, an empty list). If there is none, (the last plan tried, the values that are too frequent for it).
     """
     plan = find(problem)
     while most := find_too_frequent(problem.counts, plan.setting, sigma):
@@ -130,31 +139,40 @@ def _try_sizes(problem: BucketProblem, sigma: int, find: Find) -> tuple[Plan, li
 
 
 # Rounding -------------------------------------------------------------------------------------------------------------
-# Dependent rounding: a random choice of entries with exact chances, exactly so many in every row and of every kind.
+# Dependent rounding: choose entries at random with exact chances, and a fixed number of them in every row and kind.
 #
-# An entry is a place in a row (bucket) with a kind (value). Each entry e has a chance w_e / 2^BITS, w_e an integer,
-# that sum to an integer over every row and over every kind. ``choose_entries`` takes some such that
+# An entry is a listed value: a place in a row (bucket) with a kind (value). Entry e has the chance w_e / 2^BITS, where
+# w_e is an integer. In every row and in every kind the chances sum to an integer. ``choose_entries`` guarantees
 #
-#     P(e is chosen) = w_e / 2^BITS exactly,  and every row and every kind has as many as its chances sum to, always.
+#     P(e is chosen) = w_e / 2^BITS exactly, and each row and each kind always has as many as its chances sum to.
 #
-# From the lowest bit up, the weights that are odd in that bit are moved by one bit, half of them up and half down in
-# every row and of every kind: there is an even number of them in each. They are paired within rows; two pairs of the
-# same two kinds move oppositely, by a fair coin; what is left, at most one pair of any two kinds, forms closed trails
-# through the kinds, each walked in the one or in the other direction by a fair coin. Up is as likely as down for every
-# entry at every bit, whatever happened before, so chances are kept. (Gandhi, Khuller, Parthasarathy, Srinivasan 2006
-# round along paths one after the other; halving is for arrays, as Alon 2003 halves regular bipartite graphs.)
+# Bits are made 0 one after the other, from the lowest up. Each row and each kind has an even number of weights that are
+# odd in the current bit. Half of these weights rise by this bit and half fall, in every row and in every kind. To this
+# end they are paired within rows. Two pairs of the same two kinds move in opposite directions, by a fair coin. At most
+# one pair of any two kinds is left. These pairs form closed walks through the kinds, and a fair coin decides in which
+# direction each is walked. Up is as likely as down for every entry at every bit, whatever happened before. So chances
+# are kept. (Gandhi, Khuller, Parthasarathy, Srinivasan 2006 round along one path after the other. Halving suits arrays;
+# Alon 2003 halves regular bipartite graphs in this way.)
 
 BITS = 24
 ONE = 1 << BITS
-ENOUGH = 1e-5  # how far off a sum may be that integers make good
-MARGIN = ONE >> 10  # from 0 and from 2^BITS, of entries that take what rounding leaves open
+ENOUGH = 1e-5  # sums of chances may be off by so much; rounding to integers then makes them exact
+MARGIN = ONE >> 10  # entries with weights this near to 0 or 2^BITS do not take what rounding leaves over
 
 
 def make_weights(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Ints | None:
-    """Round chances (E,) to integers w (E,) between 0 and 2^BITS, with exact sums.
+    """Turn the chances of listed values to be fake into integers w between 0 and 2^BITS, with exact sums.
 
-    Each w is near its chance times 2^BITS. The sums over rows and kinds are ``of_rows`` and ``of_kinds`` times 2^BITS.
-    Where all or none of a kind is chosen, its entries are fixed. The result is None if no such integers are nearby.
+    A chance is w / 2^BITS. If all or none of a value's entries are fake, their chances are exactly 1 or 0.
+
+    Args:
+        entries: The listed values, E entries of rows (buckets) and kinds (values).
+        chances: About the chance of each entry to be fake (E,).
+        of_rows: The number of fakes in each bucket; the chances in a bucket sum to it.
+        of_kinds: How often each value is fake; the chances of a value's entries sum to it.
+
+    Returns:
+        The integers (E,); None if no integers near the chances have these sums.
     """
     lengths = entries.lengths[1]
     integers = np.where((of_kinds == lengths)[entries.kinds], ONE, 0)
@@ -175,11 +193,11 @@ def make_weights(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Int
 
 
 def _round_exactly(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Ints:
-    """Return integers near ``chances`` times 2^BITS whose sums over rows and kinds are exact.
+    """Return integers near ``chances`` times 2^BITS whose sums over buckets and over values are exact.
 
-    What rounding leaves open in a row is spread over the row's entries. What it leaves open of a kind is moved to
-    another kind, along a tree of kinds that often share a row, and is spread over all shared rows. If one entry took
-    all of it, that entry would be less certain to be fake than any chance says.
+    What rounding leaves over in a bucket is spread over the bucket's entries. What it leaves over of a value is moved
+    to another value, and spread over all buckets that list both. If one entry took all of it, that entry would be more
+    certain to be real than the chances say.
     """
     integers = np.floor(chances * ONE).astype(np.int64)
     lengths = entries.lengths[0]
@@ -198,10 +216,10 @@ def _round_exactly(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: I
 
 
 def _spanning_tree(entries: Entries, integers: Ints) -> list[tuple[int, int, Ints, Ints]]:
-    """Return a tree of kinds as (kind, its parent, entries of the kind, entries of the parent), leaves first.
+    """Return a tree that joins values which often stand beside each other in a bucket, as a list of its edges.
 
-    The entries of the two stand beside each other in a row. Entries whose chance is nearly 0 or 1 are left out where
-    two kinds have others.
+    An edge is (value, its parent, entries of the value, entries of the parent); the k-th entries of both stand in the
+    same bucket. Edges at the leaves come first. Entries with a chance near 0 or 1 are used only if there are no others.
     """
     number, loose = entries.shape[1], (integers >= MARGIN) & (integers <= ONE - MARGIN)
     neighbours = np.flatnonzero(entries.rows[1:] == entries.rows[:-1])
@@ -228,9 +246,16 @@ def _spanning_tree(entries: Entries, integers: Ints) -> list[tuple[int, int, Int
 
 
 def choose_entries(entries: Entries, weights: Ints, noise: Shuffler) -> Flags:
-    """Choose entries (E,), each with its chance; each row and each kind gets as many as its chances sum to.
+    """Choose listed values at random, each with its exact chance; every bucket and every value gets its exact number.
 
-    The order of a row's entries, whatever it is, decides who is paired with whom: give them in random order.
+    Args:
+        entries: E listed values. Neighbours in a bucket are rounded together, so their order should be random.
+        weights: The chance of each entry times 2^BITS (E,). They sum to whole numbers of entries in each bucket and
+            value.
+        noise: The random numbers.
+
+    Returns:
+        Whether each entry is chosen (E,).
     """
     left, number = weights.copy(), entries.shape[1]
     for bit in range(BITS):
@@ -238,7 +263,7 @@ def choose_entries(entries: Entries, weights: Ints, noise: Shuffler) -> Flags:
         if not len(odd):
             continue
         one, two = entries.kinds[odd[0::2]], entries.kinds[odd[1::2]]
-        # Of each pair one rises, so that every kind rises as often as it falls.
+        # One entry of each pair rises and the other falls, so that every kind rises as often as it falls.
         turned = one > two
         keys = np.where(turned, two * number + one, one * number + two)
         order = noise.permutation(len(keys))
@@ -261,11 +286,19 @@ def choose_entries(entries: Entries, weights: Ints, noise: Shuffler) -> Flags:
 
 
 def _walk_trails(one: Ints, two: Ints, noise: Shuffler) -> Flags:
-    """Draw for each pair whether its first kind rises, by walking closed trails.
+    """Draw for pairs of entries which of the two gets a higher chance; the other one gets a lower chance.
 
-    Every kind has an even number of ends of pairs, and these are joined two by two at random. Going from an end to the
-    other end of its pair, and on to the end joined with that one, permutes the ends. The cycles of this permutation
-    come in twos: one of ends that rise, one of ends that fall.
+    Every value (kind) occurs in an even number of pairs, and gets as many higher as lower chances. To this end, its
+    pairs are joined two by two at random. That gives closed walks through the values, and a fair coin decides in which
+    direction each is walked.
+
+    Args:
+        one: The value of the first entry of each pair.
+        two: The value of the second entry of each pair.
+        noise: The random numbers.
+
+    Returns:
+        Whether the first entry of each pair gets the higher chance.
     """
     kinds = np.stack((one, two), axis=1).ravel()
     order = noise.permutation(len(kinds))
@@ -281,34 +314,34 @@ def _walk_trails(one: Ints, two: Ints, noise: Shuffler) -> Flags:
 
 
 # Law ------------------------------------------------------------------------------------------------------------------
-# Fake sensitive values against adversaries who know the values of others in a bucket (Wang et al., section 6).
+# Fake sensitive values protect against adversaries who know the values of others in a bucket (Wang et al., section 6).
 #
-# Each bucket's ST lists |g| + sigma distinct values, sigma of them fake. What is to be listed is laid out first, as
-# often as ``times_listed`` says, and only then is drawn which of it is fake, by dependent rounding, so that
+# In ST, bucket g lists |g| + sigma distinct values, sigma of them fake. First the lists are laid out, each value as
+# often as ``times_listed`` says. Only then it is drawn which listed values are fake, by dependent rounding. So
 #
-#   every bucket has exactly |g| real values and sigma fakes, and every value x exactly its o_x records, while
+#   every bucket has exactly |g| real values and sigma fakes, and every value x is real exactly o_x times, while
 #   each listed value is real with probability |g|/(|g| + sigma) times r_x,   r_x = o_x / sum_j L_xj S_j/(S_j + sigma),
 #
-# given all lists: r_x is 1 up to the rounding of L_x (and is stated where it can't be). So nothing that is seen of the
-# lists tells a fake from a real value, not which buckets list a value, nor whether neighbours list it, nor what else
-# they list. (Fakes drawn beside buckets that are laid out already are given away by that: a frequent value is nearly
-# always real, a rare one fake, and a value that runs through neighbouring buckets real.) Probabilities differ a little
-# between buckets where rounding left values of different r_x together, as the sums of a bucket are exact, too.
+# given all lists. L_xj is how often the b_j buckets of size S_j list x. The factor r_x is 1 up to the rounding of L_x;
+# where it can't be 1, it is stated. So nothing in the lists tells a fake from a real value: not which buckets list a
+# value, nor what else they or their neighbours list. (If fakes were added to buckets that are laid out already, the
+# lists would give them away: a frequent value would nearly always be real, and a rare one fake.) Probabilities differ
+# a little between buckets, because the sums of each bucket are exact, too.
 #
-# After q records of a bucket are known, |g| - q + sigma listed values remain, sigma of them fake.
+# Once q records of a bucket are known, |g| - q + sigma listed values remain, sigma of them fake.
 
-TRIES, LAYOUT_TRIES = 10, 2  # lists that leave no exact choice of fakes are laid out anew, at last as mixes best
+TRIES, LAYOUT_TRIES = 10, 2  # attempts to lay out lists and draw fakes; all but the first two use layout ``blocks``
 
 
 @dataclass(frozen=True)
 class HiddenValues:
-    """The values that buckets list, and which of them are fake.
+    """Which bucket lists which values, and which of these are fake. B is the number of buckets, sigma of fakes in each.
 
     Attributes:
-        bids: For each value in turn the buckets of its records, in uniformly random order (n,).
-        fake_bids: The buckets of the fakes (sigma B,).
-        fake_codes: The values of the fakes (sigma B,).
-        highest: The largest probability that a listed value is real, exactly.
+        bids: The bucket of every record, value by value; within a value in uniformly random order (n,).
+        fake_bids: The bucket of each fake (sigma B,).
+        fake_codes: The value of each fake (sigma B,).
+        highest: The largest probability of a listed value to be real, exactly.
     """
 
     bids: Bids
@@ -318,17 +351,27 @@ class HiddenValues:
 
 
 def plan_lists(plan: Plan, counts: Ints, sigma: int) -> Plan:
-    """Return the plan of the listed values: its buckets have |g| + sigma values, its allocation counts listings."""
+    """Return a plan for what buckets list, real and fake values alike, from the plan of the records.
+
+    Its bucket sizes include ``sigma`` fakes, and its allocation says how often each value is listed.
+    """
     setting = Setting.from_counts({size + sigma: buckets for size, buckets in plan.setting.items})
     return Plan(plan.algorithm, setting, times_listed(counts, plan.setting.items, sigma))
 
 
 def hide_values(plan: Plan, counts: Ints, sigma: int, layout: str, noise: Shuffler) -> HiddenValues:
-    """Draw lists of |g| + sigma values for the buckets of a plan, and which of the listed values are fake.
+    """Draw which bucket lists which values, and which of the listed values are fake.
+
+    Args:
+        plan: The plan of the records.
+        counts: The number of records of each value (m,).
+        sigma: The number of fake values in every bucket.
+        layout: The name of the layout.
+        noise: The random numbers.
 
     Raises:
-        InfeasibleError: No choice of fakes gives every bucket and every value its number of fakes (in tiny tables
-            only).
+        InfeasibleError: Every attempt failed to give each bucket and each value its number of fakes, as can happen in
+            tiny tables.
     """
     listed = plan_lists(plan, counts, sigma)
     codes = np.repeat(np.arange(len(counts)), listed.allocation.sum(axis=1))
@@ -357,14 +400,15 @@ def _draw_fakes(
 
     Args:
         bids: The bucket of each listed value (E,).
-        codes: The value (E,).
+        codes: The value itself (E,).
         counts: The records of each value (m,).
-        setting: The setting of the records.
+        setting: The bucket sizes, without fakes, and the number of buckets of each.
         sigma: The number of fake values in every bucket.
-        noise: What draws.
+        noise: The random numbers.
 
     Returns:
-        Whether each is fake (E,), and the largest probability that one is real. None if no choice has exact chances.
+        (whether each listed value is fake (E,), the largest probability of one to be real). None if no chances near the
+        wanted ones have exact sums.
     """
     order = noise.permutation(len(bids))
     order = order[np.argsort(bids[order], kind="stable")]
@@ -374,7 +418,7 @@ def _draw_fakes(
     of_rows = np.full(buckets, sigma, dtype=np.int64)
     of_kinds = np.bincount(codes, minlength=len(counts)) - counts
     ratio = counts / np.maximum(entries.sum_amounts(real)[1], np.finfo(float).tiny)
-    near = np.asarray((1 - real * ratio[entries.kinds]).clip(0, 1))  # 1 - r_x S/(S + sigma), before rows are right
+    near = np.asarray((1 - real * ratio[entries.kinds]).clip(0, 1))  # 1 - r_x S/(S + sigma), about
     chances = make_weights(entries, near, of_rows, of_kinds)
     if chances is None:
         return None
@@ -384,16 +428,17 @@ def _draw_fakes(
 
 
 # Certainty ------------------------------------------------------------------------------------------------------------
-# How certain it is that a listed value is real, as a release with fakes states it: exactly, value by value.
+# A release with fakes states exactly, value by value, how probable it is that a listed value is real (its certainty).
 #
-# ``real`` = o_x: with how often ST lists the value, L_x, its certainty o_x/L_x, whatever is fake. ``certainty``: the
-# ``mean`` over all that is listed, which is S/(S + sigma) where there is one size, the ``lowest`` and the ``highest``
-# of a value and, published, ``anywhere``: the highest of a value in a single bucket, rounded up.
-# ``uneven``: the certainty of the values that are too frequent for fakes to hide them as well as others.
+# ``real`` states how many records have each value, o_x. ST lists value x L_x times, so its certainty is o_x/L_x.
+# ``certainty`` states the ``mean`` over all listed values (S/(S + sigma) if there is one bucket size), and the
+# ``lowest`` and the ``highest`` certainty of a value. A published release adds ``anywhere``: the highest certainty of a
+# value in a single bucket, rounded up. ``uneven`` states the certainty of values that are too frequent for fakes to
+# hide them.
 
 
 def certainty_facts(problem: BucketProblem, setting: Setting, sigma: int) -> FakeFacts:
-    """Return the facts on how certain listed values are, for a plan with ``sigma`` fake values in every bucket."""
+    """Return the facts on how likely each listed value is to be real, for ``sigma`` fakes in every bucket."""
     counts = problem.counts
     listed = times_listed(counts, setting.items, sigma).sum(axis=1)
     each = {x: Fraction(int(counts[x]), int(listed[x])) for x in np.flatnonzero(listed).tolist()}
@@ -411,27 +456,28 @@ def certainty_facts(problem: BucketProblem, setting: Setting, sigma: int) -> Fak
 
 
 # Exclusion ------------------------------------------------------------------------------------------------------------
-# Fakes that associations exclude for nobody in the bucket (Wang et al., section 6).
+# Take only fakes that associations exclude for nobody in the bucket (Wang et al., section 6).
 #
-# Negative associations are learnt as an adversary would from the release without fakes: value x is excluded for z where
-# the reconstructed share of x among the records with z lies, with some standard errors to spare, far below the overall
-# share of x (``mark_excluded``). Who strikes such values off a person's list then strikes off no fakes.
+# Negative associations are learnt as an adversary would learn them from the release without fakes. Value x is excluded
+# for level z of a quasi-identifier if the reconstructed share of x among records with z is far below the overall share
+# of x, by several standard errors (``mark_excluded``). An attacker who strikes excluded values off a person's list then
+# strikes off no fakes.
 #
-# Fakes that are excluded are exchanged between buckets, which leaves how often each value is listed and real as it is.
-# But nothing is hidden twice: a listed value that is excluded for somebody in its bucket can then only be real,
-# somebody else's, for who knows that fakes were chosen so; and the other listed values are fake the more often.
+# Fakes that are excluded are exchanged between buckets. This does not change how often each value is listed and real.
+# But it has a price: an attacker who knows of the exchange concludes that a value which is excluded for somebody in its
+# bucket is real, and belongs to somebody else. The other listed values are then fake more often.
 
-SWEEPS, PATIENCE = 2000, 200  # exchanges between all buckets, two by two: at most, and in vain
+SWEEPS, PATIENCE = 2000, 200  # rounds of exchanges: at most, and in a row without fewer excluded fakes
 
 
 @dataclass(frozen=True)
 class ExchangedFakes:
-    """The fake values after all exchanges.
+    """The fake values after exchanges between buckets.
 
     Attributes:
-        codes: The value of each fake (N,); its bucket has not changed.
-        weak: The number of fakes that are still excluded.
-        certain: The number of real listed values that are excluded for some record of their bucket.
+        codes: The new value of each fake; its bucket is as before.
+        weak: The number of fakes that associations still exclude for some record of their bucket.
+        certain: The number of real listed values that associations exclude for some record of their bucket.
     """
 
     codes: Ints
@@ -440,17 +486,17 @@ class ExchangedFakes:
 
 
 def avoid_excluded(real: BucketRuns, bids: Ints, codes: Ints, excluded: Ints, noise: Shuffler) -> ExchangedFakes:
-    """Exchange fake values between buckets until none of them is excluded, or no exchange helps.
+    """Exchange fake values between buckets until associations exclude none of them, or no exchange helps any more.
 
-    In every sweep, buckets are matched two by two at random. A fake of each is exchanged, an excluded one if there is
-    any. This is done if neither bucket lists the other's fake, and if no more fakes are excluded after than before.
+    In each round, buckets are matched two by two at random, and each gives the other one of its fakes, if possible an
+    excluded one. The exchange is made if no bucket would list a value twice, and no more fakes would be excluded.
 
     Args:
-        real: The lists of real values.
-        bids: The bucket of each fake (N,).
-        codes: The value of each fake (N,).
-        excluded: The pairs of a bucket and a value that are excluded (e, 2).
-        noise: What draws.
+        real: The real values that buckets list.
+        bids: The bucket of each fake.
+        codes: The value of each fake.
+        excluded: The pairs (bucket, value) that associations exclude for some record of the bucket, as rows.
+        noise: The random numbers.
     """
     order = np.argsort(bids, kind="stable")
     held, barred = (_BucketValues(real.values, *pairs) for pairs in (real.listed_pairs, excluded.T))
@@ -482,19 +528,19 @@ def avoid_excluded(real: BucketRuns, bids: Ints, codes: Ints, excluded: Ints, no
 
 
 def _pick_columns(weak: Flags, noise: Shuffler) -> Ints:
-    """Draw a column of each row, a marked one if the row has any."""
+    """Draw one column of each row at random, among those marked in ``weak`` if the row has any."""
     order = noise.integers(0, 2**30, weak.size).reshape(weak.shape)
     return np.asarray((order + weak * 2**30).argmax(axis=1))
 
 
 class _BucketValues:
-    """A set of pairs of a bucket and a value, for quick look-up."""
+    """A set of (bucket, value) pairs, for quick look-up."""
 
     def __init__(self, values: int, bids: Ints, codes: Ints) -> None:
         self._values, self._keys = values, np.unique(bids * values + codes)
 
     def has_pairs(self, bids: Ints, codes: Ints) -> Flags:
-        """Return which of the pairs are in the set."""
+        """Return for each pair of a bucket and a value whether it is in the set."""
         wanted = bids * self._values + codes
         if not len(self._keys):
             return np.zeros(len(wanted), dtype=bool)
@@ -502,7 +548,15 @@ class _BucketValues:
 
 
 def refuse_weak(weak: int, policy: str) -> None:
-    """Raise ``InfeasibleError`` if some fakes can be excluded and the policy is to refuse them."""
+    """Refuse fake values that associations exclude, unless the publisher's policy allows them.
+
+    Args:
+        weak: The number of such fake values.
+        policy: The parameter ``no_admissible_fake``.
+
+    Raises:
+        InfeasibleError: There are such values, and the policy is ``refuse``.
+    """
     if weak and policy == "refuse":
         raise InfeasibleError(
             f"{weak} fake values would be excluded by negative associations: their buckets have too few others; "
@@ -512,13 +566,21 @@ def refuse_weak(weak: int, policy: str) -> None:
 
 
 def find_excluded(db: Relations, roles: Roles, real: BucketRuns, channel: Channel) -> Ints:
-    """Return the pairs of a bucket and a value that negative associations exclude for some record of the bucket (e, 2).
+    """Find the values that an attacker can exclude for some record of a bucket.
+
+    The attacker learns from the release which values are rare among records with a level of a quasi-identifier.
 
     Args:
-        db: Where ``qit`` of database ``release`` is.
-        roles: The columns.
-        real: The lists of the buckets without fakes.
-        channel: The channel of the buckets without fakes.
+        db: The engine that holds table ``qit`` of the release.
+        roles: The columns by role.
+        real: What buckets list without fakes.
+        channel: The channel of the release without fakes.
+
+    Returns:
+        The pairs (bucket, value), as rows of an array.
+
+    Raises:
+        UsageError: There are too many sensitive values.
     """
     from privsql.attacks.adversaries import mark_excluded
     from privsql.attacks.suite import Association

@@ -15,23 +15,31 @@ if TYPE_CHECKING:
     from privsql.mechanisms.bucketize.model import BucketProblem, GroupTree, Ints, Setting
 
 # Flow -----------------------------------------------------------------------------------------------------------------
-# Maximum flow in exact integers, on scipy's solver: that one counts in 32 bits and cuts longer numbers off silently.
+# Maximum flow in exact integers. scipy's solver counts in 32 bits and silently cuts off longer numbers. So the leading
+# bits of all capacities are sent first, and then, round by round, what is left of them.
 #
-# Long numbers are sent by their leading bits first, and then, as often as it takes, what is left of them.
-#
-# ``send_records`` says which records go to which bucket size where sets of values that are nested or disjoint are
-# bounded. The records of every value flow through a copy of the tree for each size: a set G takes at most F_GS b_S
-# records to the buckets of size S. Integers come for free, and a smallest cut names values X with
+# ``send_records`` divides records among bucket sizes where sets of one tree are bounded. The records of every value
+# flow through a copy of the tree for each size: a set G takes at most F_GS b_S records to the b_S buckets of size S.
+# Flows are integers. If records are left over, a smallest cut names values X with
 #     sum_{i in X} o_i  >  sum_S rho_S(X) b_S,
-# rho_S(X) the most records of values in X that the bounds allow in one bucket of size S (``GroupTree.rank``).
+# where o_i counts the records of value i, and rho_S(X) is the most records of values in X that the bounds allow in one
+# bucket of size S (``GroupTree.rank``).
 
 Flags = NDArray[np.bool_]
-BITS = 30  # of the numbers that the solver is given, which fit its 32
+BITS = 30  # bits of a number that the solver is given at a time; it fails beyond 31
 
 
 @dataclass(frozen=True)
 class FlowNetwork:
-    """A network with E arcs between nodes 0 .. ``nodes`` - 1, at most one arc between two nodes."""
+    """A directed network with E arcs, at most one between any two nodes.
+
+    Attributes:
+        tails: The node where each arc begins (E,).
+        heads: The node where each arc ends (E,).
+        nodes: The number of nodes; they are numbered from 0.
+        source: The node from which flow starts.
+        sink: The node where flow ends.
+    """
 
     tails: Ints
     heads: Ints
@@ -40,10 +48,18 @@ class FlowNetwork:
     sink: int
 
     def find_maximum_flow(self, capacity: Ints, bits: int = BITS) -> tuple[Ints, Flags]:
-        """Return the flow on every arc (E,), and the nodes on the source's side of a smallest cut."""
+        """Find a maximum flow in exact integers of up to 63 bits.
+
+        Args:
+            capacity: The capacity of every arc (E,).
+            bits: How many bits of a number the solver is given at a time.
+
+        Returns:
+            (the flow on every arc (E,), whether each node is on the source's side of a smallest cut).
+        """
         flow = np.zeros_like(capacity)
         ends = (capacity[self.tails == self.source].sum(), capacity[self.heads == self.sink].sum())
-        left = int(min(ends))  # no more than that can still be sent
+        left = int(min(ends))  # an upper bound of what can still be sent
         while True:
             shift = max(0, left.bit_length() - bits)
             room, back = (np.minimum(part >> shift, 1 << bits) for part in (capacity - flow, flow))
@@ -51,13 +67,13 @@ class FlowNetwork:
             flow += np.asarray(solution.flow[self.tails, self.heads]).astype(np.int64) << shift
             if not shift:
                 break
-            left = 2 * len(capacity) << shift  # each arc of the smallest cut so far has less than 2^shift left
+            left = 2 * len(capacity) << shift  # less than 2^shift is left on each arc of the smallest cut so far
         graph = self._residual_graph(np.minimum(capacity - flow, 1), np.minimum(flow, 1))
         reached = scipy.sparse.csgraph.breadth_first_order(graph, self.source, return_predecessors=False)
         return flow, np.isin(np.arange(self.nodes), reached)
 
     def _residual_graph(self, forward: Ints, backward: Ints) -> scipy.sparse.csr_array:
-        """Return the residual graph: what may still be sent forward, and be sent back, along the arcs."""
+        """Return a sparse graph of what may still be sent forward along each arc, and be sent back."""
         rows, columns = np.concatenate((self.tails, self.heads)), np.concatenate((self.heads, self.tails))
         amounts = np.concatenate((forward, backward))
         some = amounts > 0
@@ -66,25 +82,27 @@ class FlowNetwork:
 
 
 # Hall -----------------------------------------------------------------------------------------------------------------
-# Which records go to which bucket size: a transportation problem, solved in exact integers.
+# Dividing records among bucket sizes is a transportation problem, which is solved in exact integers.
 #
-# A setting b is valid iff records can be sent to sizes with at most F_iS * b_S of value i to size S (Gale 1957; a
-# refinement of Theorem 4.17 of the paper, which is right for two sizes only). When they can't, the residual graph names
-# a Hall set X of values with sum_{i in X} o_i > sum_S min(S, sum_{i in X} F_iS) * b_S.
+# A setting with b_S buckets of size S is valid if and only if all records can be sent to sizes, with at most F_iS * b_S
+# of value i to size S (Gale 1957; it refines Theorem 4.17 of the paper, which is right for two sizes only). If they
+# can't, the residual graph names a Hall set X of values with sum_{i in X} o_i > sum_S min(S, sum_{i in X} F_iS) * b_S.
 #
-# There are few sizes and many values, so paths are searched on the graph of sizes alone: the arc S -> T has capacity
-# sum_i min(y_iS, U_iT - y_iT), the records that may move from S to T whatever their value.
+# There are few sizes and many values, so paths are searched in the graph of sizes alone. Let y_iS be the records of
+# value i in size S, and U_iS their limit. Arc S -> T has capacity sum_i min(y_iS, U_iT - y_iT): the records, of any
+# value, that may move from S to T.
 
 
 @dataclass(frozen=True)
 class Flow:
-    """An allocation of records to sizes; if records are left over, it also says why.
+    """How many records of each value go to the buckets of each size; if records are left over, also why.
 
     Attributes:
-        allocation: The records of each value in each size, y (m, k).
+        allocation: The number of records by value and size (m, k).
         unplaced: The number of records that fit nowhere.
-        blocked: Which values make up a violated Hall set (m,); none if everything was placed.
-        cut: The condition that is violated, where two trees bound sets; None otherwise.
+        blocked: Whether each value belongs to a set of values with too little room (m,); all False if every record
+            fits.
+        cut: A violated condition on the numbers of buckets, if two trees of sets are bounded; otherwise None.
     """
 
     allocation: Ints
@@ -94,7 +112,10 @@ class Flow:
 
 
 def allocate_values(problem: BucketProblem, setting: Setting) -> Flow:
-    """Send the records of ``problem`` to the buckets of ``setting``; with two trees, to at most two sizes."""
+    """Divide the records of a problem among the bucket sizes of a setting, within thresholds and bounds on sets.
+
+    With two trees of bounded sets, the setting may have at most two sizes; else ``ValueError`` is raised.
+    """
     if len(problem.trees) > 1:
         return allocate_crossing(problem, setting)
     sizes, buckets = np.array(setting.sizes, dtype=np.int64), np.array(setting.buckets, dtype=np.int64)
@@ -106,17 +127,17 @@ def allocate_values(problem: BucketProblem, setting: Setting) -> Flow:
 
 
 def send_records(tree: GroupTree, supply: Ints, limits: Ints, set_limits: Ints, demand: Ints) -> Flow:
-    """Send records to sizes if a tree of sets is bounded.
+    """Divide records among bucket sizes, where one tree of sets is bounded.
 
     Args:
-        tree: The bounded sets.
-        supply: The records of each value (m,).
+        tree: The bounded sets, N of them.
+        supply: The number of records of each value (m,).
         limits: The most records of each value in all buckets of each size (m, k).
         set_limits: The most records of each set in all buckets of each size (N, k).
-        demand: The records that each size takes (k,).
+        demand: The number of records that all buckets of each size take (k,).
     """
     (values, sizes), nodes = limits.shape, len(tree.bounds)
-    first = 1 + values + np.arange(sizes) * (nodes + 1)  # of each size: its sets, and then the whole
+    first = 1 + values + np.arange(sizes) * (nodes + 1)  # the nodes of a size: its sets, then all values
     source, sink = 0, 1 + values + sizes * (nodes + 1)
     up = np.where(tree.parent < 0, nodes, tree.parent)
     owner = np.where(tree.owner < 0, nodes, tree.owner)
@@ -133,14 +154,14 @@ def send_records(tree: GroupTree, supply: Ints, limits: Ints, set_limits: Ints, 
 
 
 def transport_records(supply: Ints, limits: Ints, demand: Ints) -> Flow:
-    """Send records to sizes if no sets are bounded.
+    """Divide records among bucket sizes, where no sets are bounded.
 
     Args:
-        supply: The records of each value (m,).
+        supply: The number of records of each value (m,).
         limits: The most records of each value in all buckets of each size (m, k).
-        demand: The records that each size takes (k,).
+        demand: The number of records that all buckets of each size take (k,).
     """
-    # A greedy start, tight values first: each fills the sizes left to right, first up to the demand, then beyond.
+    # A greedy start, values with the least room first. Each fills the sizes up to their demand, and then beyond.
     allocation, left = np.zeros_like(limits), supply.copy()
     order = np.argsort(limits.sum(axis=1), kind="stable")
     for j in range(len(demand)):
@@ -170,7 +191,16 @@ def transport_records(supply: Ints, limits: Ints, demand: Ints) -> Flow:
 
 
 def _find_path(allocation: Ints, limits: Ints, excess: Ints) -> list[int] | Flags:
-    """Return the shortest path of sizes from too many records to too few; if there is none, the sizes reached."""
+    """Find the shortest path along which records can move from a size with too many to a size with too few.
+
+    Args:
+        allocation: The records by value and size (m, k).
+        limits: The most records by value and size (m, k).
+        excess: By how many records each size has too many (k,); negative if too few.
+
+    Returns:
+        The sizes on the path, by position; if there is no path, whether each size can be reached (k,).
+    """
     parent = {int(size): -1 for size in np.flatnonzero(excess > 0)}
     queue = deque(parent)
     while queue:
@@ -189,24 +219,28 @@ def _find_path(allocation: Ints, limits: Ints, excess: Ints) -> list[int] | Flag
 
 
 # Crossing -------------------------------------------------------------------------------------------------------------
-# Two families of bounded sets that cross each other, such as the values of two columns.
+# Two trees of bounded sets that overlap each other, such as the values of two columns.
 #
-# How many records y_i of each value go to one part of the buckets is a circulation: from the whole down the first tree
-# to the values, and up the second tree to the whole. Every set has a lower and an upper bound; if a real solution
-# exists, so does an integral one, and if there is none, a cut shows it (Hoffman 1960). That settles
+# Let y_i be the records of value i that go to one part of the buckets. They form a circulation: from a root down the
+# first tree to the values, and up the second tree back to the root. Every set has a lower and an upper bound. If a real
+# solution exists, so does an integral one; if none exists, a cut shows it (Hoffman 1960). This solves two problems:
 #
-# * one size or two: y are the records in the buckets of the first size, o - y those in the second;
-# * how to part buckets: every set gets the floor or the ceiling of its share (``share_records``).
+# * one size or two: y_i records go to the first size, the others to the second;
+# * dividing buckets into two parts: every set gets its share, rounded down or up (``share_records``).
 #
-# With three sizes the same question is no flow any more.
+# With three sizes, the problem is no flow any more.
 
 
 @dataclass(frozen=True)
 class HallCut:
-    """A violated condition on numbers of buckets, which shows that the bounds of some sets contradict each other.
+    """A condition on the numbers of buckets that every valid setting meets, and the setting at hand violates.
 
-    The condition is ``first`` . b1 + ``second`` . b2 >= ``need``. The coefficients (K,) belong to the sizes of both
-    parts.
+    With b1 buckets of size S1 and b2 of size S2, it says first[S1] b1 + second[S2] b2 >= need.
+
+    Attributes:
+        first: The coefficient of b1, for each usable size that S1 can be (K,).
+        second: The coefficient of b2, for each usable size that S2 can be (K,).
+        need: The least value of the sum.
     """
 
     first: Ints
@@ -216,26 +250,34 @@ class HallCut:
 
 @dataclass(frozen=True)
 class TreePair:
-    """Two trees of sets over the same values.
+    """Two trees of bounded sets over the same m values.
 
-    Together they have M sets: the single values, the first tree's sets, the second tree's, and all values.
+    They have M sets in this order: each single value, the first tree's sets, the second tree's sets, and all values.
     """
 
     first: GroupTree
     second: GroupTree
 
     def sum_sets(self, amounts: Ints) -> Ints:
-        """Return the sums over each set (M, ..) of amounts by value (m, ..)."""
+        """Return for each of the M sets the sum over its values (M, ..).
+
+        Args:
+            amounts: What is summed, by value (m, ..).
+        """
         return np.concatenate(
             (amounts, self.first.sum_sets(amounts), self.second.sum_sets(amounts), amounts.sum(axis=0, keepdims=True))
         )
 
     def find_circulation(self, lower: Ints, upper: Ints) -> tuple[Ints | None, Flags, Flags]:
-        """Find amounts of the values (m,) whose sums over all sets lie within bounds (M,).
+        """Find amounts of the values whose sums over all M sets lie within bounds.
+
+        Args:
+            lower: The least sum of each set (M,).
+            upper: The greatest sum of each set (M,).
 
         Returns:
-            The amounts, or None if there are none. Then the sets with too large a lower bound (M,), and those with too
-            small an upper bound (M,). If there are no amounts, these bounds contradict each other.
+            (the amounts (m,), flags of sets (M,), flags of sets (M,)). If there are no such amounts, the first is None.
+            Then the lower bounds of the first flagged sets contradict the upper bounds of the second ones.
         """
         # One arc for every set, and one more for every value.
         one, two, values, sets = len(self.first.bounds), len(self.second.bounds), len(self.first.owner), len(lower)
@@ -267,9 +309,9 @@ class TreePair:
         return (flow[:values] + lower[:values] if (sent == excess[giving]).all() else None), into, out
 
     def share_records(self, records: Ints, part: int, buckets: int) -> Ints:
-        """Choose the records (m,) that go to ``part`` of ``buckets``.
+        """Choose how many records of each value (m,) go to ``part`` of ``buckets`` buckets.
 
-        Each set of both trees gets the floor or the ceiling of its share.
+        Each set of both trees gets its proportional share, rounded down or up.
         """
         exact = self.sum_sets(records) * part
         shared, _, _ = self.find_circulation(exact // buckets, -(-exact // buckets))
@@ -279,7 +321,10 @@ class TreePair:
 
 
 def compute_limits(problem: BucketProblem, pair: TreePair, sizes: Ints) -> Ints:
-    """Return the most records of each set in one bucket of each size (M, K)."""
+    """Return the most records of each set of both trees in one bucket of each size (sets, sizes).
+
+    The sets are those of ``TreePair``, in the same order.
+    """
     bounds = (*pair.first.bounds, *pair.second.bounds)
     return np.concatenate((problem.capacity_for(sizes.tolist()), problem.bound_floors(bounds, sizes), sizes[None, :]))
 
@@ -287,8 +332,10 @@ def compute_limits(problem: BucketProblem, pair: TreePair, sizes: Ints) -> Ints:
 def allocate_crossing(problem: BucketProblem, setting: Setting) -> Flow:
     """Divide the records of each value between at most two sizes, where two trees of sets are bounded.
 
-    Returns:
-        The flow. If there is none, it has the violated condition.
+    If that is impossible, the result has all records unplaced, and names the violated condition (``cut``).
+
+    Raises:
+        ValueError: The setting has more than two sizes.
     """
     pair = TreePair(*problem.trees)
     sizes, buckets = (np.array(part, dtype=np.int64) for part in (setting.sizes, setting.buckets))
@@ -299,7 +346,7 @@ def allocate_crossing(problem: BucketProblem, setting: Setting) -> Flow:
     lower, upper = np.maximum(0, records - others), np.minimum(records, room[:, 0])
     every = compute_limits(problem, pair, problem.sizes)
     none, no_values = np.zeros((len(problem.counts), len(sizes)), dtype=np.int64), problem.counts < 0
-    if (lower > upper).any():  # one set alone is too large
+    if (lower > upper).any():  # a single set is too large
         worst = int(np.argmax(lower - upper))
         return Flow(none, problem.records, no_values, HallCut(every[worst], every[worst], int(records[worst])))
     amounts, into, out = pair.find_circulation(lower, upper)

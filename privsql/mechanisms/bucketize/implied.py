@@ -1,9 +1,9 @@
-"""Bound the beliefs that a plan implies, from counts alone, before anything is published.
+"""Compute from counts alone which beliefs a plan can lead to, before anything is published.
 
-Most layouts deal a size class of b buckets evenly: of y records of a value, floor(y/b) or ceil(y/b) go to each. So the
-highest belief in a single value is known, and how many buckets reach it; the same holds for values that are bounded
-together. Anatomy's layout and lumps go as far as thresholds let them, whatever the mean. Which other values meet that
-agree in one column is not known, and what is stated is the most that they could.
+Most layouts deal records evenly: of y records of a value, each of b buckets of one size gets y/b, rounded down or up.
+So the highest belief in a single value is known, and in how many buckets it is reached. The same holds for sets of
+values that are bounded together. Layouts of Anatomy and ``lumps`` may fill a bucket with a value up to its threshold.
+It is not known which values that agree in one column share a bucket, so an upper bound is stated for single columns.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlannedAssignment:
-    """How a layout deals the records of a plan to buckets.
+    """How a layout will deal the records of a plan to buckets.
 
     Attributes:
         plan: The plan.
         problem: The problem that it solves.
-        even: Whether single values are dealt evenly; else a bucket may hold as many as thresholds allow.
-        fakes: Whether buckets list fake values, so that no value stands twice in one.
+        even: Whether each value is dealt evenly; else a bucket may hold as many records of it as thresholds allow.
+        fakes: Whether buckets list fake values; then no value stands twice in a bucket.
     """
 
     plan: Plan
@@ -43,9 +43,9 @@ class PlannedAssignment:
 
     @cached_property
     def records(self) -> Ints:
-        """Return the most records of each value in all buckets of each size (m, k).
+        """Return the most records of each value in all buckets of each size together (m, k).
 
-        Anatomy's own order keeps to the plan's buckets, not to its allocation: any size may get a value's records.
+        For Anatomy's layout these are all records of a value, because it does not follow the plan's allocation.
         """
         if self.even or self.plan.algorithm != "anatomy":
             return self.plan.allocation
@@ -63,14 +63,19 @@ class PlannedAssignment:
 
     @cached_property
     def even_sets(self) -> set[tuple[int, ...]]:
-        """Return the sets of several values that are dealt evenly together."""
+        """Return the sets of several values, as tuples of codes, that are spread evenly over buckets as a whole."""
         return {one.members for tree in self.problem.trees for one in tree.bounds}
 
     def imply_belief(self, members: Sequence[int]) -> tuple[Fraction, Ints]:
-        """Return the highest belief in a set of values, and the numbers of buckets of each size (2, k) that reach it.
+        """Compute the highest belief in a set of values, and in how many buckets it is high.
 
-        The first row counts the buckets in which all records may have one of the values, the second those in which more
-        than half may. The numbers are exact where the values are dealt evenly together.
+        Args:
+            members: The codes of the values.
+
+        Returns:
+            (the highest belief, numbers of buckets of each size (2, k)). The first row counts the buckets in which all
+            records may have one of the values, the second row those in which more than half may. The numbers are exact
+            if the set is dealt evenly, else upper bounds.
         """
         setting, chosen = self.plan.setting, list(members)
         sizes, buckets = np.array(setting.sizes), np.array(setting.buckets)
@@ -86,7 +91,12 @@ class PlannedAssignment:
 
 
 def imply_beliefs(assignment: PlannedAssignment, columns: Mapping[str, Sequence[str]]) -> BeliefFacts:
-    """Return what a plan makes anybody believe; ``columns``: the texts of the values (m,) by sensitive column."""
+    """Return the facts on the beliefs that a plan can lead to.
+
+    Args:
+        assignment: The plan, and how a layout deals its records.
+        columns: For each sensitive column, its text in each sensitive value (m,).
+    """
     problem, setting = assignment.problem, assignment.plan.setting
     sizes, buckets = np.array(setting.sizes), np.array(setting.buckets)
     highest, sure = {}, {}

@@ -1,4 +1,4 @@
-"""Explain why a problem has no plan: which values, which bound, and what would work."""
+"""Explain why a problem has no plan: which values and which bound prevent it, and what would work."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
     PlanTest = Callable[[BucketProblem], bool]
 
-STEP = 10**4  # nearest thresholds are sought on a grid of 1/STEP
+STEP = 10**4  # feasible thresholds are searched in steps of 1/STEP
 
 
 def explain_infeasible(
     problem: BucketProblem, algorithm: str, exists: PlanTest, unplaced: int | None = None
 ) -> InfeasibleError:
-    """Return the error for a problem without a plan.
+    """Return the error for a problem without a plan; it names the cause, and changes of parameters that work.
 
     Args:
         problem: The counts and bounds.
         algorithm: The algorithm that found no plan.
-        exists: Whether it finds a plan for another problem.
-        unplaced: The number of records that it finds no place for.
+        exists: Takes a problem, and returns whether the algorithm finds a plan for it.
+        unplaced: How many records fit into no bucket; None if unknown.
     """
     if problem.records == 0:
         return InfeasibleError("the source has no records to publish")
@@ -43,7 +43,7 @@ def explain_infeasible(
     frequent = _find_too_frequent(problem, problem.single_bounds)
     worst = frequent or _find_too_frequent(problem, problem.bounds)
     tightest = Relaxation(problem).find_tightest() if worst is None and len(problem.sizes) else None
-    if worst is not None:  # f'_i < f_i: no bucketization at all (Lemma 3.7)
+    if worst is not None:  # a frequency above its bound: no bucketization exists (Lemma 3.7)
         details |= {"hall_set": [worst.name]} if frequent else {"group": worst.name}
         details |= {"records": problem.count_records(worst), "room": int(problem.records * worst.threshold)}
         name, limit = (f"value {worst.name}", "threshold") if frequent else (repr(worst.name), "bound")
@@ -58,7 +58,7 @@ def explain_infeasible(
     else:
         sizes = f"{int(problem.sizes[0])}..{int(problem.sizes[-1])}"
         reason = f"no {algorithm} setting of sizes {sizes} fits {problem.records} records"
-        if tightest is not None:  # a set of values with more records than any setting of these sizes has room for
+        if tightest is not None:  # no setting of these sizes has room for all records of a set of values
             values, room = tightest
             records, names = int(problem.counts[values].sum()), [problem.label(int(i)) for i in values]
             shares = map(Fraction, problem.room_for(values).tolist(), problem.sizes.tolist())
@@ -101,16 +101,18 @@ def explain_infeasible(
 
 
 def _find_too_frequent(problem: BucketProblem, bounds: Sequence[GroupBound]) -> GroupBound | None:
-    """Return the set of values whose frequency is most above its bound; None where there is none."""
+    """Return the set whose frequency exceeds its bound by the largest factor; None if all keep their bounds."""
     worst = max(bounds, key=lambda one: problem.find_frequency(one) / one.threshold, default=None)
     return worst if worst is not None and problem.find_frequency(worst) > worst.threshold else None
 
 
 def _offer_limits(problem: BucketProblem, exists: PlanTest) -> tuple[str, dict[str, object]] | None:
-    """Return the nearest bound of one set of values that works, else of all sets, else of all values and sets.
+    """Search for the smallest increase of bounds that makes a plan possible.
+
+    First the bound of one set of values is raised alone, then all bounds on sets, then all thresholds as well.
 
     Returns:
-        The offer, and its details for an error; None if no bounds work.
+        (the offer in words, its details for an error); None if nothing helps.
     """
 
     def exists_with(bound: GroupBound, threshold: Fraction) -> bool:
@@ -140,7 +142,7 @@ def _offer_limits(problem: BucketProblem, exists: PlanTest) -> tuple[str, dict[s
 
 
 def _nearest_feasible(feasible: Callable[[Fraction], bool], start: Fraction) -> Fraction | None:
-    """Return the smallest threshold on the grid above ``start`` that is feasible; larger ones are feasible, too."""
+    """Return the smallest feasible multiple of 1/``STEP`` above ``start``, by bisection; None if 1 is infeasible."""
     low, high = int(start * STEP), STEP
     if not feasible(Fraction(1)):
         return None

@@ -1,4 +1,4 @@
-"""Lay records out in buckets: runs of values, blocks, clusters, pieces of the plan, and Anatomy's assignment."""
+"""Lay records out in buckets: decide which bucket each record goes to, and list the values of each bucket."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     from privsql.mechanisms.bucketize.model import Bids, GroupTree, Ints, Plan, Setting
 
 # Runs -----------------------------------------------------------------------------------------------------------------
-# What the buckets of a release list, as runs: neighbouring buckets that list the same values are stored once.
-#
-# ST, the channel, how often values are listed and the peaks of beliefs follow from it, whatever the number of records.
+# Neighbouring buckets that list the same values are stored once, as a run. ST, the channel and the largest beliefs are
+# computed from runs, in a time that does not depend on the number of records.
 
 COMPOSITION = pa.schema([("bid", pa.int32()), ("code", pa.int32()), ("records", pa.int32())])
 Codes = NDArray[np.int32]
 
 
-FEW = 2**22  # steps of a product that are counted without a sparse matrix
+FEW = 2**22  # up to so many multiplications, a dense product is quicker than importing scipy
 
 
 @dataclass(frozen=True)
 class SizeClass:
-    """The buckets of one size, in R runs.
+    """All buckets of one size, as R runs; a run is a range of neighbouring buckets that list the same values.
 
     Attributes:
-        size: The records of a bucket.
-        first: The first bucket of each run (R,).
+        size: The number of records in each bucket.
+        first: The number of the first bucket of each run (R,).
         length: The number of buckets of each run (R,).
-        codes: The values that each bucket of a run lists, sorted (R, t); t is above ``size`` where some are fake.
+        codes: The values that each bucket of a run lists, sorted (R, t); t is ``size`` plus the fake values of a
+            bucket.
     """
 
     size: int
@@ -53,7 +53,10 @@ class SizeClass:
 
     @cached_property
     def entries(self) -> tuple[Ints, Codes, NDArray[np.int32]]:
-        """Return the run, the value and its count, of every different value of every run, in that order."""
+        """Return (run, value, how often a bucket of the run lists it), one entry for each different value of each run.
+
+        Entries are sorted by run, then by value.
+        """
         runs, listed = self.codes.shape
         new = np.ones((runs, listed), dtype=bool)
         np.not_equal(self.codes[:, 1:], self.codes[:, :-1], out=new[:, 1:])
@@ -63,18 +66,23 @@ class SizeClass:
 
     @property
     def numbers(self) -> Ints:
-        """Return the numbers of the buckets, run by run."""
+        """Return the numbers of all buckets of this size, run by run."""
         ends = np.cumsum(self.length)
         return np.arange(int(self.length.sum())) + np.repeat(self.first - ends + self.length, self.length)
 
     def count_pairs(self, values: int) -> tuple[Ints, Ints, Ints]:
-        """Count how often values meet in buckets: C^T diag(length) C, where C are the counts of the runs.
+        """Count for each pair of values how often they stand in the same bucket.
+
+        In a bucket that lists one value c times and another d times, they meet c d times.
+
+        Args:
+            values: The number of sensitive values.
 
         Returns:
-            The first value, the second one, which is no smaller, and the count, if that is above 0; sorted.
+            (first value, second value, meetings) for the pairs that meet, with first <= second; sorted.
         """
         run, code, times = self.entries
-        if len(self.first) * values**2 <= FEW:  # scipy takes longer to import
+        if len(self.first) * values**2 <= FEW:
             dense = np.zeros((len(self.first), values), dtype=np.int64)
             dense[run, code] = times
             square = np.triu(dense.T @ (dense * self.length[:, None]))
@@ -90,9 +98,11 @@ class SizeClass:
 
 @dataclass(frozen=True)
 class BucketRuns:
-    """The lists of all buckets, as runs of neighbouring buckets that list the same, by rising size.
+    """What all buckets of a release list. Neighbouring buckets that list the same values are stored once, as a run.
 
-    ``values`` is the number of sensitive values, m.
+    Attributes:
+        values: The number of sensitive values, m.
+        classes: The buckets of each size, smallest size first.
     """
 
     values: int
@@ -109,13 +119,13 @@ class BucketRuns:
 
     @property
     def listed_pairs(self) -> tuple[Ints, Ints]:
-        """Return the bucket and the value of every listed value."""
+        """Return (bucket, value) as two arrays, with one entry for each place of each list."""
         bids = [np.repeat(one.numbers, one.codes.shape[1]) for one in self.classes]
         codes = [np.repeat(one.codes, one.length, axis=0).ravel() for one in self.classes]
         return np.concatenate(bids), np.concatenate(codes).astype(np.int64)
 
     def as_stream(self) -> pa.RecordBatchReader:
-        """Return a stream of (bid, code, records), in that order: how often each value stands in each bucket."""
+        """Return a stream of rows (bid, code, records): how often each bucket lists each value, by bucket and value."""
 
         def make_batches() -> Iterator[pa.RecordBatch]:
             for one in self.classes:
@@ -138,19 +148,21 @@ class BucketRuns:
 
     @property
     def most_meetings(self) -> int:
-        """Return an upper bound of the rows of ``count_meetings``: pairs of values in runs, or pairs of all values."""
+        """Return an upper bound of the number of rows of ``count_meetings``, which is much quicker to compute."""
         kinds = [np.bincount(one.entries[0]) for one in self.classes]
         return sum(min(int((k * (k + 1)).sum()), self.values * (self.values + 1)) // 2 for k in kinds)
 
     def count_meetings(self, fakes: int = 0) -> pa.Table:
-        """Count how often values meet in buckets; this is the channel of a release, and follows from ST alone.
+        """Count how often each pair of values meets in buckets of each size.
+
+        Estimators need these counts to solve for true counts, and they follow from ST alone.
 
         Args:
-            fakes: The number of listed values per bucket that are fake; sizes here count them.
+            fakes: The number of fake values in each bucket; the sizes here include them, those of the table do not.
 
         Returns:
-            The table (size, first, second, pairs): the sum over buckets of one size of count(g, first) * count(g,
-            second). It has first <= second and pairs > 0 only; codes are ranks of values.
+            The table (size, first, second, pairs) for pairs of values with first <= second that meet. A bucket that
+            lists one value c times and another d times adds c d to ``pairs``.
         """
         parts = []
         for one in self.classes:
@@ -162,12 +174,17 @@ class BucketRuns:
 
 
 def runs_from_intervals(begin: Ints, end: Ints, code: Ints, values: int, setting: Setting) -> BucketRuns:
-    """Make runs from intervals of buckets that list a value.
+    """Make runs from intervals: the buckets from ``begin`` up to, but not including, ``end`` list ``code`` once more.
 
-    Each of the neighbouring buckets ``begin`` to ``end``, exclusive, lists ``code`` once more (I,).
+    Args:
+        begin: The first bucket of each interval (I,).
+        end: The bucket after the last one of each interval (I,).
+        code: The value of each interval (I,).
+        values: The number of sensitive values.
+        setting: The bucket sizes and the number of buckets of each.
 
     Raises:
-        GuaranteeError: Some bucket does not have its size.
+        GuaranteeError: Some bucket gets another number of values than its size.
     """
     buckets = np.cumsum([0, *setting.buckets])
     ends = np.unique(np.concatenate((begin, end, buckets)))
@@ -181,14 +198,17 @@ def runs_from_intervals(begin: Ints, end: Ints, code: Ints, values: int, setting
 def runs_from_entries(
     bids: Bids | Ints, codes: Codes | Ints, values: int, setting: Sequence[tuple[int, int]], fakes: int = 0
 ) -> BucketRuns:
-    """Return a run for every bucket.
+    """Make runs from single entries (bucket, value); each bucket is a run of its own.
 
     Args:
-        bids: The bucket of every entry (E,).
+        bids: The bucket of each entry (E,).
         codes: The value that the entry lists (E,).
-        values: The number of sensitive values, m.
-        setting: The size and the number of buckets, by rising size.
-        fakes: The number of values that a bucket lists beyond its size.
+        values: The number of sensitive values.
+        setting: (size, number of buckets), by rising size.
+        fakes: How many values a bucket lists beyond its size.
+
+    Raises:
+        GuaranteeError: Some bucket gets another number of values than its size and fakes.
     """
     buckets, bits = sum(number for _, number in setting), _code_bits(values)
     keys: NDArray[np.signedinteger] = bids.astype(np.int32 if buckets.bit_length() + bits < 32 else np.int64)
@@ -200,7 +220,6 @@ def runs_from_entries(
 
 
 def _code_bits(values: int) -> int:
-    """Return the number of bits that a code needs."""
     return max(1, (values - 1).bit_length())
 
 
@@ -212,7 +231,19 @@ def _make_runs(
     setting: Sequence[tuple[int, int]],
     fakes: int = 0,
 ) -> BucketRuns:
-    """Return the runs by their first buckets and lengths (R,); a key is the rank of a run, then a code, sorted."""
+    """Return runs by their first buckets and lengths (R,).
+
+    Args:
+        first: The first bucket of each run (R,).
+        length: The number of buckets of each run (R,).
+        keys: What the runs list, sorted: the position of the run in the high bits, the value in the low bits.
+        values: The number of sensitive values.
+        setting: (size, number of buckets), by rising size.
+        fakes: How many values a bucket lists beyond its size.
+
+    Raises:
+        GuaranteeError: Some bucket gets another number of values than its size and fakes.
+    """
     bits = _code_bits(values)
     held = np.bincount(keys >> bits, minlength=len(first))
     bounds = np.searchsorted(first, np.cumsum([0, *(number for _, number in setting)])).tolist()
@@ -230,26 +261,39 @@ def _make_runs(
 
 
 # Pieces ---------------------------------------------------------------------------------------------------------------
-# Where the records of every value go: a small table, from which a release's composition follows without the data.
+# A small table says where the records of every value go. What buckets list follows from it without the data.
 #
 #     pieces(code, lo, hi, start, width, shift):
 #     rank r in [lo, hi) of value ``code`` lies in bucket  start + (shift + r - lo) mod width
 #
-# Buckets are numbered by size, smallest first. The ranks of a value are given to its records in uniformly random order,
-# so every order of a value's records over its places is equally likely given the pieces: the posterior of an adversary
-# who knows the algorithm is count(g, x)/|g| exactly, and that is all the privacy argument needs of a layout.
+# Buckets are numbered by size, smallest first. A value's ranks are given to its records in uniformly random order. So
+# given the pieces, every assignment of a value's records to its places is equally likely. The posterior belief of an
+# adversary who knows the algorithm is therefore count(g, x)/|g| exactly. The privacy argument needs no more of a
+# layout.
 #
-# Layouts without such a form (Anatomy's own, or values in two families of bounded sets) have a piece for each record.
+# Layouts without such a form (Anatomy's, or with two families of bounded sets) have a piece for each record.
 
-AT_ONCE = 2**17  # places that are written at a time, few enough for a cache
+AT_ONCE = 2**17  # records that are placed at a time, few enough for the processor's cache
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """A layout, as P pieces of consecutive ranks of a value that go round a range of buckets.
+    """A table of P rows that says in which bucket each record of each value goes.
 
-    The arrays are columns of a table (P,), sorted by ``code`` and ``lo``. The ranks of each of the ``values`` values
-    have no gaps.
+    The records of a value are numbered by ranks 0, 1, .. in random order. A row (a piece) places consecutive ranks
+    ``lo`` to ``hi - 1`` of value ``code`` in consecutive buckets: rank r goes to bucket ``start + (shift + r - lo) %
+    width``.
+
+    All arrays have shape (P,) and are sorted by ``code`` and ``lo``. Every rank of each value has exactly one row.
+
+    Attributes:
+        values: The number of sensitive values, m.
+        code: The value of each row.
+        lo: The first rank.
+        hi: The rank after the last one.
+        start: The first of the buckets that the ranks go round.
+        width: The number of these buckets.
+        shift: Where in these buckets the first rank goes.
     """
 
     values: int
@@ -262,11 +306,11 @@ class Pieces:
 
     @property
     def counts(self) -> Ints:
-        """Return the records of each value (m,)."""
+        """Return the number of records of each value (m,)."""
         return np.bincount(self.code, self.hi - self.lo, self.values).astype(np.int64)
 
     def draw_places(self, noise: Shuffler) -> Bids:
-        """Return for each value in turn the buckets of its records, in uniformly random order (n,)."""
+        """Return the bucket of every record, value by value; within a value in uniformly random order (n,)."""
         bids = self.rank_places()
         start = 0
         for records in self.counts.tolist():
@@ -275,7 +319,7 @@ class Pieces:
         return bids
 
     def rank_places(self) -> Bids:
-        """Return for each value in turn the bucket of each of its ranks (n,)."""
+        """Return the bucket of every rank, value by value (n,)."""
         ends = np.cumsum(self.hi - self.lo)
         bids = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.int32)
         at = 0
@@ -294,9 +338,10 @@ class Pieces:
         return bids
 
     def make_segments(self) -> Segments:
-        """Return the bucket of every rank of each value, for records that are put in uniformly random order elsewhere.
+        """Return the same layout in the form that engines need which shuffle the records of a value themselves.
 
-        Pieces are cut where they begin again at their first bucket.
+        In a row of this form, the bucket rises by one from rank to rank. So a piece is cut where it begins again at its
+        first bucket.
         """
         length, first = self.hi - self.lo, self.shift % self.width
         times = (first + length - 1) // self.width + 1
@@ -308,9 +353,10 @@ class Pieces:
         return Segments(self.code[piece], lo, np.minimum(ends, self.hi[piece]), number, step=1)
 
     def list_runs(self, setting: Setting) -> BucketRuns:
-        """Return what the buckets list, as runs.
+        """Return which values each bucket lists.
 
-        A piece fills each of its buckets as often as it goes round, and the buckets of the remaining arc once more.
+        Raises:
+            GuaranteeError: Some bucket gets another number of values than its size.
         """
         if len(self.code) == self.counts.sum():  # a piece for each record
             return runs_from_entries(self.start + self.shift % self.width, self.code, self.values, setting.items)
@@ -330,11 +376,11 @@ class Pieces:
 
 
 def place_singly(bids: Bids | Ints, counts: Ints) -> Pieces:
-    """Return a piece for each record.
+    """Make a layout from the bucket of each single record.
 
     Args:
-        bids: The buckets of each value's records, value by value (n,).
-        counts: The records of each value (m,).
+        bids: The bucket of every record, value by value (n,).
+        counts: The number of records of each value (m,).
     """
     code = np.repeat(np.arange(len(counts)), counts)
     rank = np.arange(len(bids)) - (np.cumsum(counts) - counts)[code]
@@ -342,11 +388,11 @@ def place_singly(bids: Bids | Ints, counts: Ints) -> Pieces:
 
 
 def join_pieces(values: int, columns: Sequence[tuple[Ints, Ints, Ints, Ints, Ints]]) -> Pieces:
-    """Join pieces into a layout, where each value's ranks follow the order of its pieces.
+    """Join tables of pieces into one layout; the ranks of a value follow the order of its pieces.
 
     Args:
-        values: The number of values.
-        columns: The arrays code, records, start, width and shift of each part.
+        values: The number of sensitive values.
+        columns: One tuple for each table: the arrays (code, number of records, start, width, shift).
     """
     code, records, start, width, shift = (np.concatenate(parts) for parts in zip(*columns, strict=True))
     order = np.argsort(code, kind="stable")
@@ -362,10 +408,12 @@ def join_pieces(values: int, columns: Sequence[tuple[Ints, Ints, Ints, Ints, Int
 
 
 def lay_out_largest_first(plan: Plan, noise: Shuffler) -> Pieces | None:
-    """Let each bucket draw one record from each of the values with most records left, as Anatomy does, in O(n log m).
+    """Let each bucket take one record from each of the values with most records left, as Anatomy does, in O(n log m).
 
-    What is left over at the end goes, one record at a time, to random smallest buckets that lack the value. The result
-    is None if there is no such bucket (in tiny tables); the caller then takes another layout.
+    Each record that is left over at the end goes to a random bucket of the smallest size that lacks its value.
+
+    Returns:
+        The layout; None if a left-over record fits nowhere, as can happen in tiny tables.
     """
     counts = plan.allocation.sum(axis=1).tolist()
     buckets, size = sum(plan.setting.buckets), plan.setting.sizes[0]
@@ -394,30 +442,29 @@ def lay_out_largest_first(plan: Plan, noise: Shuffler) -> Pieces | None:
 
 
 # Blocks ---------------------------------------------------------------------------------------------------------------
-# Even layouts in blocks: in every bucket each value, and each bounded set of values, has the floor or the ceiling of
-# its mean.
+# In every bucket each value, and each bounded set of values, has its mean number of records, rounded down or up.
 #
-# A size class of b buckets is cut into blocks of neighbouring buckets. Inside a block of w buckets the values lie one
-# after the other, in a random order of the block's own, on a line of S w places; place s is bucket s mod w. Values that
-# follow each other on one line for all buckets partition these, so that what is seen of their sum is the same in every
-# bucket, and the channel is singular there (round robin is this layout in one block). With many blocks any two values
-# meet about as often as chance has it.
+# The b buckets of one size S are cut into blocks of neighbouring buckets. In a block of w buckets, the values lie one
+# after the other on a line of S w places, in a random order that each block draws; place s is bucket s mod w. With one
+# line for all buckets (round robin), neighbours on the line would always fill the same buckets together. Their sum
+# would be the same in every bucket, and the channel would be singular. With many blocks, any two values meet about as
+# often as by chance.
 #
-# Blocks share a value's records by rounding along the line (systematic sampling): of y left for B buckets a block of w
-# gets the floor or the ceiling of y w/B, and so does every set of values that stand together. As that leaves the mean
-# per bucket between the same two integers, a count per bucket is the floor or the ceiling of its mean in the whole
-# class.
+# Blocks share a value's records by rounding along the line (systematic sampling). If y records are left for B buckets,
+# a block of w buckets gets y w/B records, rounded down or up. The same holds for every set of values that are
+# neighbours on the line. This leaves the mean per bucket between the same two integers, so every bucket gets one of
+# these two.
 
-BLOCKS, WIDEST = 1024, 1200  # blocks of a size class, more where they would be wider
+BLOCKS, WIDEST = 1024, 1200  # number of blocks of one size; more if a block would have over WIDEST buckets
 
 
 def lay_out_evenly(plan: Plan, classes: list[list[int]], noise: Shuffler, line: Callable[[], Ints]) -> Pieces:
-    """Lay values out in blocks of buckets, each value spread evenly over the buckets of a block.
+    """Lay values out in blocks of neighbouring buckets, and spread each value evenly over the buckets of a block.
 
     Args:
         plan: The plan.
-        classes: The widths of the blocks of every size.
-        noise: What draws where a block's share begins.
+        classes: For each bucket size, the number of buckets in each block.
+        noise: The random numbers, which decide how a value's records are rounded to whole numbers per block.
         line: Draws the order of the values in a block.
     """
     columns, start = [], 0
@@ -427,7 +474,7 @@ def lay_out_evenly(plan: Plan, classes: list[list[int]], noise: Shuffler, line: 
             order = line()
             order = order[left[order] > 0]
             offset = int(noise.integers(0, rest)) if width < rest else 0
-            # Their sums over neighbours are the floor or the ceiling of what is due.
+            # Differences of rounded running sums: the share of neighbours together is rounded by less than 1, too.
             share = np.diff((np.cumsum(left[order] * width) + offset) // rest, prepend=0)
             left[order] -= share
             columns.append(make_block_pieces(order, share, start, width))
@@ -436,12 +483,12 @@ def lay_out_evenly(plan: Plan, classes: list[list[int]], noise: Shuffler, line: 
 
 
 def make_block_pieces(order: Ints, share: Ints, start: int, width: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """Deal a block's records to its buckets: place s on the line of records goes to bucket s mod width.
+    """Deal a block's records to its buckets in turn: the s-th record goes to bucket s mod width.
 
     Args:
-        order: The codes of the values in their order on the line.
+        order: The values in the order in which their records are dealt.
         share: How many records of each of these values the block gets.
-        start: The index of the block's first bucket.
+        start: The number of the block's first bucket.
         width: The number of buckets in the block.
 
     Returns:
@@ -454,43 +501,50 @@ def make_block_pieces(order: Ints, share: Ints, start: int, width: int) -> tuple
 
 
 def block_widths(buckets: int, least: int | None = None) -> list[int]:
-    """Return the widths of at least ``least`` blocks of a size class, as equal as can be, wider ones first."""
+    """Divide the buckets of one size into blocks, and return the number of buckets in each.
+
+    Widths differ by at most 1, wider blocks first. There are ``least`` blocks, or more if blocks would be too wide.
+
+    Args:
+        buckets: The number of buckets.
+        least: The least number of blocks; None for ``BLOCKS``.
+    """
     blocks = min(buckets, max(BLOCKS if least is None else least, -(-buckets // WIDEST)))
     each, over = divmod(buckets, blocks)
     return [each + (k < over) for k in range(blocks)]
 
 
 # Clustered buckets ----------------------------------------------------------------------------------------------------
-# The informative layout: in each block of buckets some values stand as often as they may, and the others hardly.
+# The informative layout: in each block of buckets some values stand as often as they may, and the others hardly ever.
 #
-# A size class of b buckets of S is cut into blocks of w neighbouring buckets. Of rem_i records that are left for B
-# buckets a block gets a_i, sum_i a_i = S w, with
+# The buckets of one size S are cut into blocks of w neighbouring buckets. Value i may stand F_i times in a bucket. If
+# rem_i records of it are left for B buckets, a block gets a_i of them, with sum_i a_i = S w and
 #
 #     L_i = max(0, rem_i - F_i (B - w))  <=  a_i  <=  U_i = min(rem_i, F_i w),
 #
-# starting from L_i and filling one value after the other up to U_i until the block is full, in random order: each next
-# one with a probability proportional to pi_i/(1 - pi_i), pi_i = rem_i/(F_i B), so that a value is in a block about as
-# often as it must be to come out even. All but one of the values that are drawn are at F_i in each of the w buckets.
+# Each a_i starts at L_i. Then values are drawn one after the other and filled up to U_i until the block is full. The
+# next value is drawn with a probability proportional to pi_i/(1 - pi_i), where pi_i = rem_i/(F_i B); so a value's
+# records last about until the last block. All but one of the drawn values stand F_i times in each of the w buckets.
 #
 # *It never gets stuck.* Let rem_i <= F_i B and sum rem = S B, as in a valid plan. The even share rem_i w/B lies between
 # L_i and U_i, as rem_i - F_i (B - w) <= rem_i - (rem_i/B)(B - w), and these shares sum to S w: so sum L <= S w <= sum
 # U, and filling ends at S w. By a_i >= L_i what is left has rem_i <= F_i (B - w), and its sum is S (B - w).
 #
 # *Sizes and thresholds are kept.* Inside a block values lie one after the other on a line of S w places, and place s is
-# bucket s mod w, as in ``blocks``: each bucket has S of them, and floor or ceil of a_i/w <= F_i of value i.
+# bucket s mod w, as in even layouts. So each bucket has S records, and a_i/w <= F_i of value i, rounded down or up.
 #
-# A block that is drawn late is only about as those that are drawn early, so their places are drawn at random among
-# blocks that are as wide: which number a block has means nothing (``split_by_block``).
+# Blocks that are drawn late may differ from those drawn early. So blocks of one width are put in random order, and the
+# number of a block tells nothing (``split_by_block``).
 
-LUMPS = 4096  # blocks of a size class: more than of even layouts, as each cuts a value
-FINE, MOST = 2**16, 2**40  # of weights: their unit, and the largest
+LUMPS = 4096  # number of blocks of one size; more than in even layouts, as each block fills one value only partly
+FINE, MOST = 2**16, 2**40  # weights are integers: the unit, and the largest weight
 
 
 def lay_out_clustered(plan: Plan, noise: Shuffler) -> Pieces:
-    """Lay out a plan that says how often a value may stand in a bucket of each size.
+    """Lay out a plan so that each block of buckets holds some values as often as allowed, and others hardly ever.
 
     Raises:
-        GuaranteeError: The plan does not say so.
+        GuaranteeError: The plan does not say how often a value may stand in a bucket of each size.
     """
     if plan.most is None:
         raise GuaranteeError(f"a plan by {plan.algorithm!r} does not say how often values may stand in a bucket")
@@ -504,7 +558,7 @@ def lay_out_clustered(plan: Plan, noise: Shuffler) -> Pieces:
             held = np.flatnonzero(share)
             shares.append((held, share[held]))
             left, rest = left - share, rest - width
-        # Blocks as wide as each other change places at random; wider ones come first.
+        # Blocks of the same width are put in random order; wider ones come first.
         wider = int((wide == wide[0]).sum())
         places = np.concatenate((noise.permutation(wider), wider + noise.permutation(len(wide) - wider)))
         for place, drawn in enumerate(np.argsort(places).tolist()):
@@ -517,7 +571,14 @@ def lay_out_clustered(plan: Plan, noise: Shuffler) -> Pieces:
 
 
 def split_by_block(rows: Ints) -> list[Ints]:
-    """Group the rows (b, S) of all buckets of a size by block, as arrays (blocks, w S) of blocks with one width w."""
+    """Group the records of all buckets of one size by the block in which ``lay_out_clustered`` placed them.
+
+    Args:
+        rows: The records of each bucket (buckets, size).
+
+    Returns:
+        One array for each width of blocks (at most two): a row holds all records of a block (blocks, width * size).
+    """
     buckets, size = rows.shape
     wide = np.array(block_widths(buckets, LUMPS))
     first = int((wide == wide[0]).sum())
@@ -526,15 +587,15 @@ def split_by_block(rows: Ints) -> list[Ints]:
 
 
 def _fill_block(left: Ints, most: Ints, size: int, width: int, rest: int, noise: Shuffler) -> Ints:
-    """Choose how many records of each value (m,) a block gets.
+    """Draw how many records of each value a block gets (m,).
 
     Args:
-        left: The records of each value that are left (m,).
+        left: The records of each value that are not placed yet (m,).
         most: The most records of each value in one bucket (m,).
-        size: The size of the buckets.
+        size: The number of records in each bucket.
         width: The number of buckets of the block.
-        rest: The number of buckets that are left, with those of the block.
-        noise: What draws values.
+        rest: The number of buckets that are not filled yet, those of the block included.
+        noise: The random numbers.
     """
     share = (left - most * (rest - width)).clip(0)
     free = np.minimum(left, most * width) - share
@@ -544,7 +605,7 @@ def _fill_block(left: Ints, most: Ints, size: int, width: int, rest: int, noise:
     ends = np.cumsum(weights)
     while short:
         value = int(ends.searchsorted(noise.integers(0, int(ends[-1])), side="right"))
-        if not weights[value]:  # it was drawn before: another draw, among those that are left
+        if not weights[value]:  # drawn before, so draw again among those that are left
             ends = np.cumsum(weights)
             continue
         more = min(short, int(free[value]))
@@ -555,21 +616,31 @@ def _fill_block(left: Ints, most: Ints, size: int, width: int, rest: int, noise:
 
 
 # Crossing groups ------------------------------------------------------------------------------------------------------
-# Layouts that keep bounds on two families of sets that cross: in every bucket each set has the floor or the ceiling of
-# its mean. (One family of nested or disjoint sets lies along lines, as in ``lay_out_evenly``.)
+# Layouts that keep bounds on two families of sets, where sets of different families overlap. In every bucket each set
+# has its mean number of records, rounded down or up. (``lay_out_evenly`` serves a single family of nested or disjoint
+# sets.)
 #
-# Blocks of 2^k buckets are halved k times. What is odd in number is paired, within the smallest set of each family in
-# which two are left over; partners go to different halves. Every record has at most one partner in each family, so they
-# form paths and cycles that alternate between the families and can be told in two; every set is halved to within one.
-# (A balanced edge colouring of a bipartite multigraph, de Werra 1971, of which buckets are the colours, by Euler
-# splits.) Buckets beyond a power of two are parted by a circulation (``TreePair.share_records``).
+# Blocks of 2^k buckets are halved k times. A value with an odd number of records leaves one over. Left-over records are
+# paired in each family, within the smallest set that has two of them, and partners go to different halves. A record has
+# at most one partner in each family. So partners form paths and cycles that alternate between the families and can be
+# coloured with two colours, and every set is halved to within one record. (This is a balanced edge colouring of a
+# bipartite multigraph by Euler splits, de Werra 1971; buckets are the colours.) If the number of buckets is not a power
+# of two, a circulation divides the records among blocks (``TreePair.share_records``).
 
 
 def assign_across(records: Ints, buckets: int, pair: TreePair, noise: Shuffler) -> tuple[Ints, Ints]:
-    """Deal ``records`` (m,) evenly to ``buckets``, so that every set of both trees is spread evenly, too.
+    """Deal records to buckets so that each value, and each set of both trees, is spread evenly over the buckets.
+
+    Evenly means that numbers in two buckets differ by at most one.
+
+    Args:
+        records: The number of records of each value (m,).
+        buckets: The number of buckets, all of one size.
+        pair: The two trees of bounded sets of values.
+        noise: The random numbers.
 
     Returns:
-        The value and the bucket of each record (n,), in an order without meaning.
+        (value of each record, bucket of each record), in no particular order (n,).
     """
     left, values, bids, start = records.copy(), [], [], 0
     while start < buckets:
@@ -593,10 +664,22 @@ def assign_across(records: Ints, buckets: int, pair: TreePair, noise: Shuffler) 
 
 
 def _split_partners(parts: Ints, values: Ints, pair: TreePair, noise: Shuffler) -> Ints:
-    """Assign 0 or 1 to each of e records, so that partners get different numbers."""
+    """Divide records into two halves at random, so that every set of both trees is divided evenly.
+
+    Records are paired within the smallest sets of each tree, and the records of a pair get different halves.
+
+    Args:
+        parts: The part of each record; records of different parts are not paired.
+        values: The value of each record.
+        pair: The two trees of sets.
+        noise: The random numbers.
+
+    Returns:
+        The half of each record, 0 or 1.
+    """
     number = len(parts)
     pairs = np.concatenate([_pair_partners(parts, values, tree, noise) for tree in (pair.first, pair.second)], axis=1)
-    # Each record stands for two nodes, itself and its opposite; partners are tied to each other's opposites.
+    # Each record has two nodes, itself and its opposite. An edge joins a record to the opposite of its partner.
     rows, columns = np.concatenate((pairs[0], pairs[0] + number)), np.concatenate((pairs[1] + number, pairs[1]))
     graph = scipy.sparse.coo_array((np.ones(len(rows), dtype=np.int8), (rows, columns)), shape=(2 * number, 2 * number))
     label = scipy.sparse.csgraph.connected_components(graph, directed=False)[1].astype(np.int64)
@@ -606,9 +689,12 @@ def _split_partners(parts: Ints, values: Ints, pair: TreePair, noise: Shuffler) 
 
 
 def _pair_partners(parts: Ints, values: Ints, tree: GroupTree, noise: Shuffler) -> Ints:
-    """Pair records of the same part (2, p), within the smallest set of the tree first, then within larger ones.
+    """Pair records of the same part at random: within the smallest set of the tree first, then within larger ones.
 
-    In each set at most one record of a part is left without a partner in the set.
+    In each set at most one record of a part has no partner from the set.
+
+    Returns:
+        The positions of both records of each of the p pairs (2, p).
     """
     left = np.arange(len(parts))
     pairs: list[NDArray[np.int64]] = []
@@ -629,7 +715,7 @@ def _pair_partners(parts: Ints, values: Ints, tree: GroupTree, noise: Shuffler) 
 
 
 def lay_out_across(plan: Plan, pair: TreePair, noise: Shuffler) -> Pieces:
-    """Lay out a plan whose bounded sets cross each other."""
+    """Lay out a plan with two trees of bounded sets that overlap, so that every set is spread evenly."""
     values, bids, base = [], [], 0
     for j, buckets in enumerate(plan.setting.buckets):
         dealt, places = assign_across(plan.allocation[:, j], buckets, pair, noise)
@@ -644,13 +730,14 @@ def lay_out_across(plan: Plan, pair: TreePair, noise: Shuffler) -> Pieces:
 
 
 def make_layout(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupTree] = ()) -> Pieces:
-    """Lay out a plan, so that a bucket of size S gets at most F_iS records of x_i.
+    """Lay out a plan: decide which bucket each record goes to, within the plan's limits on values per bucket.
 
     Args:
         plan: The plan.
-        layout: The name of the layout.
-        noise: What draws.
-        trees: The bounded sets of values; every bucket gets the floor or the ceiling of a set's mean.
+        layout: The name of the layout, such as ``blocks``.
+        noise: The random numbers.
+        trees: The bounded sets of values, as at most two trees. In every bucket the number of a set's records is its
+            mean, rounded down or up.
     """
     anatomy_layout = lay_out_largest_first(plan, noise) if layout == "largest-first" else None
     if anatomy_layout is not None:
@@ -659,7 +746,7 @@ def make_layout(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupT
         return lay_out_across(plan, TreePair(*trees), noise)
     if layout == "lumps":
         return lay_out_clustered(plan, noise)
-    in_one = layout == "round-robin"  # the paper's RRA: place s of a class is bucket s mod b
+    in_one = layout == "round-robin"  # the paper's RRA: all buckets of a size are one block
     values = len(plan.allocation)
 
     def draw_line() -> Ints:

@@ -1,4 +1,4 @@
-"""Bucketization, the class that ties its parts together."""
+"""The class of bucketization, which ties its modules together."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
-    """Bucketization: records lie in buckets whose sensitive values are listed separately.
+    """Bucketization: records lie in buckets, and each bucket lists its sensitive values apart from the records.
 
-    No belief in a value, given a record's bucket, exceeds the value's bound.
+    An attacker who finds a record's bucket believes in a value at most as much as the value's threshold says.
     """
 
     kind = "bucketize"
@@ -47,60 +47,60 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
     )
 
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
-        """Propose a threshold, and the algorithm whose answers to it are best."""
+        """Propose a threshold for each value that keeps counts useful, or else a rule in the frequency of values."""
         from privsql.mechanisms.bucketize import proposal
 
         return proposal.propose_parameters(db, source)
 
     def plan(self, db: Relations, source: Records, params: Bucketize) -> BucketizePlan:
-        """Return the sizes of the buckets that the search finds, and what the release is predicted to give."""
+        """Search for bucket sizes, and return the facts and predictions that ``privsql plan`` shows."""
         from privsql.mechanisms.bucketize import preview
 
         return preview.make_plan_facts(db, source, params)
 
     def compare_algorithms(self, db: Relations, source: Records, params: Bucketize) -> Alternatives:
-        """Return what each algorithm's buckets cost, and what is predicted to be learnt from them."""
+        """Compare the predicted releases of all algorithms by loss, beliefs and errors of counts."""
         from privsql.mechanisms.bucketize import preview
 
         return preview.compare_algorithms(db, source, params)
 
     def predict_curve(self, db: Relations, source: Records, params: Bucketize) -> Curve:
-        """Predict releases for multiples of the stated threshold."""
+        """Predict beliefs and errors for multiples of the stated threshold."""
         from privsql.mechanisms.bucketize import preview
 
         return preview.predict_curve(db, source, params)
 
     def foresee_precision(self, params: Bucketize, bounds: Sequence[VerifiedBound], columns: int) -> Precision | None:
-        """Return the errors of counts of the worst protected value, as the linear estimator has them."""
+        """Predict the errors of counts of the least precise protected value; None if no formula applies."""
         from privsql.mechanisms.bucketize import precision
 
         return precision.foresee_precision(params, bounds)
 
     def publish(self, db: Relations, source: Records, params: Bucketize, key: Key) -> BucketizeFacts:
-        """Assign the records to buckets, and publish records (QIT) and listed values (ST) by bucket."""
+        """Assign records to buckets, write QIT (records by bucket) and ST (values by bucket), and return the facts."""
         from privsql.mechanisms.bucketize import publish
 
         return publish.publish(db, source, params, key)
 
     def require_columns(self, manifest: Manifest, params: Bucketize) -> None:
-        """Accept the columns: values of any type can lie in buckets."""
+        """Accept all columns, because values of any type can lie in buckets."""
 
     def views(self, manifest: Manifest) -> Views:
-        """Return the views over QIT and ST: by the linear estimator, where there is one, and pair by pair."""
+        """Return the views over QIT and ST: ``weighted``, from which counts are estimated, and ``pairs``."""
         return tables.make_views(manifest)
 
     def functions(self, manifest: Manifest) -> IntervalFunctions | None:
-        """Return the functions that count rows of the weighted view; None where its weights are biased shares."""
+        """Return the SQL functions for counts with intervals; None if the weights of the view are biased."""
         return tables.make_functions(manifest)
 
     def checks(self, release: CheckedRelease[Bucketize, BucketizeFacts]) -> list[Check]:
-        """Return the checks of buckets, bounds, fake values and facts."""
+        """Return the checks of buckets, thresholds, bounds, fake values and facts that need the release alone."""
         from privsql.mechanisms.bucketize import checks
 
         return checks.make_checks(release)
 
     def long_checks(self, release: CheckedRelease[Bucketize, BucketizeFacts]) -> list[Check]:
-        """Return the check that the published channel agrees with ST, entry by entry."""
+        """Return the check that every entry of the published channel agrees with ST."""
         from privsql.mechanisms.bucketize import checks
 
         return checks.long_checks(release)
@@ -108,13 +108,13 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
     def source_checks(
         self, release: CheckedRelease[Bucketize, BucketizeFacts], source: Records, params: Bucketize
     ) -> list[Check]:
-        """Return the checks that thresholds, values and records are those of the source."""
+        """Return the checks that thresholds, sensitive values and records are those of the source."""
         from privsql.mechanisms.bucketize import checks
 
         return checks.source_checks(release, source, params)
 
     def measured(self, release: CheckedRelease[Bucketize, BucketizeFacts]) -> BeliefFacts:
-        """Return the highest beliefs that ST allows, and how much of the counts the channel reveals."""
+        """Measure the highest beliefs, the mean belief and the channel's singular values in the published tables."""
         from privsql.mechanisms.bucketize import checks
         from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
 
@@ -122,31 +122,31 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
         return BeliefFacts.join_parts(checks.list_sensitive(release).measure_beliefs(), channel_facts(channel))
 
     def bounds(self, release: CheckedRelease[Bucketize, BucketizeFacts]) -> list[VerifiedBound]:
-        """Return the bound of each group of values, then each value's threshold, with the largest share of a bucket."""
+        """Return the bounds of groups of values, then those of values, each with the highest belief in the release."""
         from privsql.mechanisms.bucketize import checks
 
         return checks.list_bounds(release)
 
     def answers(self, db: Relations, manifest: Manifest) -> BucketizedAnswers:
-        """Return the open release, which reconstructs counts from buckets, or answers by the model fitted to them."""
+        """Return the object that answers questions on an open release."""
         from privsql.mechanisms.bucketize.answers import BucketizedAnswers
 
         return BucketizedAnswers(db, manifest)
 
     def evaluate(self, context: EvaluationContext) -> Evaluated:
-        """Return errors of a workload of questions, and the quality of the channel."""
+        """Compare answers with the source over a workload of questions."""
         from privsql.answers.accuracy import by_questions
 
         return by_questions(context)
 
     def attack_view(self) -> type[BucketAttackView]:
-        """Return the groups of a release, as adversaries see them."""
+        """Return the class that reads a release's buckets for adversaries."""
         from privsql.mechanisms.bucketize.attacks import BucketAttackView
 
         return BucketAttackView
 
     def adversaries(self) -> tuple[Adversary[BucketAttackView], ...]:
-        """Return attackers who read the published buckets, and attackers who know or learn more than these say."""
+        """Return the adversaries: those who read the buckets only, and those who know or learn more."""
         from privsql.attacks import adversaries
         from privsql.mechanisms.bucketize import attacks
 
@@ -170,13 +170,13 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
         return (adversaries.attack_by_intersection,)
 
     def measure_learning(self, view: ReleaseView) -> Finding | None:
-        """Return how often a model that is fitted to the buckets guesses a record's value."""
+        """Return the finding of an attacker who fits a model to the buckets; None if no model can be fitted."""
         from privsql.mechanisms.bucketize import attacks
 
         return attacks.measure_learning(view)
 
     def promise(self, params: Bucketize) -> str:
-        """Return the threshold, how many values have another one, and the bounds of groups, in a few words."""
+        """Return the threshold, the number of exceptions and the bounds of groups in a few words."""
         threshold = params.threshold
         number = len(threshold.values)
         exceptions = f", {number} value{'s have' if number > 1 else ' has'} another bound" if number else ""
@@ -186,7 +186,7 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
         return f"<= {threshold.default or 'as queried'}{exceptions}{''.join(set_bounds)}{absent}"
 
     def words(self, params: Bucketize) -> ReleasePromises:
-        """Return what F'-privacy promises and what it does not, in sentences."""
+        """Return in sentences what the release promises, and what it does not."""
         promised = [
             "Records lie in buckets. The release shows which records and which sensitive values a bucket has, but not "
             "which record has which value: every order within the bucket is equally likely.",
@@ -209,7 +209,7 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
         return ReleasePromises(tuple(promised), (known, LINKED, LEARNT, SEVERAL, sums, present))
 
     def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
-        """Return the buckets by size, as ``checks`` compared them with the tables."""
+        """Return a table of bucket sizes for the report: how many buckets and records have each size."""
         setting = sorted(BucketizeFacts.model_validate(manifest.facts).sizes)
         rows: list[tuple[Any, ...]] = [(f"{size:,} records", number, size * number) for size, number in setting]
         buckets, records = sum(number for _, number in setting), sum(size * number for size, number in setting)

@@ -1,4 +1,4 @@
-"""The problem that the search solves and the plan that it finds, with the tree of the groups of values."""
+"""The problem that bucketization solves, the plan that solves it, and trees of bounded sets of values."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from privsql.keyed_random import Shuffler
 
 # Families -------------------------------------------------------------------------------------------------------------
-# Families of bounded sets of values: one or two trees of sets that are nested or disjoint.
+# Bounded sets of values form one or two trees, in which sets are nested or disjoint.
 #
-# A bound on a set G of values is sum over x in G of count(g, x) <= floor(f'_G |g|) in every bucket g. It can be kept
-# exactly, with counts per bucket that are the floor or the ceiling of their mean, if the sets are nested or disjoint (a
-# laminar family), or if they are two such families, as are the values of two columns of a compound attribute. Three
-# families that cross each other can't: then even the existence of a rounding is not assured.
+# A bound on a set G of values says: sum over x in G of count(g, x) <= floor(f'_G |g|) in every bucket g. In a tree (a
+# laminar family) all bounds can be kept exactly, with counts per bucket that are the mean, rounded down or up. The same
+# holds for two trees, such as the values of two columns of a compound attribute. With three trees whose sets overlap,
+# such a rounding need not exist.
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class GroupTree:
-    """A laminar family of N sets over m values: two sets are disjoint, or one holds the other.
+    """A tree of N bounded sets over m values: any two sets are disjoint, or one holds the other.
 
     Attributes:
         bounds: The sets with their bounds, larger sets before the smaller ones inside them.
-        parent: The smallest set that holds each set (N,), -1 if there is none.
-        owner: The smallest set that holds each value (m,), -1 if there is none.
+        parent: The smallest set that holds each set (N,); -1 if there is none.
+        owner: The smallest set that holds each value (m,); -1 if there is none.
     """
 
     bounds: tuple[GroupBound, ...]
@@ -48,34 +48,40 @@ class GroupTree:
 
     @cached_property
     def incidence(self) -> scipy.sparse.csr_array:
-        """Return a matrix that is 1 where a set (row) holds a value (column), else 0 (N, m)."""
+        """Return a matrix with 1 where a set (row) holds a value (column), and 0 elsewhere (N, m)."""
         return incidence_matrix(self.bounds, len(self.owner))
 
     def sum_sets(self, amounts: Ints) -> Ints:
-        """Return the sums over each set (N, ..) of amounts by value (m, ..)."""
+        """Return for each set the sum over its values (N, ..).
+
+        Args:
+            amounts: What is summed, by value (m, ..).
+        """
         return np.asarray(self.incidence @ amounts)
 
     def rank(self, amounts: Ints, limits: Ints) -> Ints:
-        """Return the largest total that can be taken from ``amounts`` while no set exceeds its limit (K,).
+        """Return the largest total that can be taken from ``amounts`` while no set exceeds its limit.
 
-        It is the rank function of the laminar matroid, computed for K cases at once.
+        This is the rank function of a laminar matroid, computed for K cases at once.
 
         Args:
             amounts: The most that can be taken of each value (m, K).
             limits: The most that can be taken of each set (N, K).
+
+        Returns:
+            The total of each case (K,).
         """
         total = np.zeros((len(self.bounds) + 1, amounts.shape[1]), dtype=np.int64)
-        np.add.at(total, self.owner, amounts)  # -1, the last row: whatever is in no set
+        np.add.at(total, self.owner, amounts)  # values in no set have owner -1, which is the last row
         for i in range(len(self.bounds) - 1, -1, -1):
             total[self.parent[i]] += np.minimum(total[i], limits[i])
         return np.asarray(total[-1])
 
     @cached_property
     def chains(self) -> Ints:
-        """Return the sets around each value as a path, in rows (depth + 1, m).
+        """Return for each value the sets that hold it, larger sets first, as a column of a matrix (depth + 1, m).
 
-        The column of value i lists its sets, larger ones first, and then N + i, which is repeated where the path is
-        short.
+        Sets are given by their positions. The column of value i ends with N + i, repeated until it is full.
         """
         sets = len(self.bounds)
         above: list[list[int]] = []
@@ -86,23 +92,25 @@ class GroupTree:
         return np.array([[*path, *[sets + i] * (depth - len(path))] for i, path in enumerate(paths)], np.int64).T
 
     def draw_line(self, noise: Shuffler) -> Ints:
-        """Draw an order of all values (m,) at random in which the values of every set stand side by side."""
+        """Draw a random order of all values (m,) in which the values of every set are neighbours."""
         rank = noise.permutation(len(self.bounds) + len(self.owner))
         return np.lexsort(rank[self.chains][::-1]).astype(np.int64)
 
 
 def incidence_matrix(bounds: Sequence[GroupBound], values: int) -> scipy.sparse.csr_array:
-    """Return a matrix of integers that is 1 where a set (row) holds a value (column), else 0 (N, m)."""
+    """Return a matrix of integers with 1 where a set (row) holds a value (column), and 0 elsewhere."""
     rows = np.repeat(np.arange(len(bounds)), [len(one.members) for one in bounds])
     columns = np.array([i for one in bounds for i in one.members], dtype=np.int64)
     return scipy.sparse.csr_array((np.ones(len(rows), dtype=np.int64), (rows, columns)), shape=(len(bounds), values))
 
 
 def make_families(bounds: Sequence[GroupBound], values: int) -> tuple[GroupTree, ...]:
-    """Return one tree or two that hold all bounded sets; none if nothing is bounded.
+    """Arrange bounded sets into one or two trees, in which two sets are disjoint or one holds the other.
+
+    Sets with a bound of 1 are left out. The result is empty if no set is left.
 
     Raises:
-        UsageError: Some sets would need a third tree; the message names them.
+        UsageError: Two trees can't hold all sets; the message names sets that overlap.
     """
     binding = sorted((one for one in bounds if one.threshold < 1), key=lambda one: -len(one.members))
     if not binding:
@@ -113,7 +121,7 @@ def make_families(bounds: Sequence[GroupBound], values: int) -> tuple[GroupTree,
 
 
 def _find_crossings(bounds: Sequence[GroupBound], values: int) -> list[list[int]]:
-    """Return for each set the others that cross it: they share values with it, and neither holds the other."""
+    """Return for each set the positions of the sets that overlap it, where neither holds the other."""
     holds = incidence_matrix(bounds, values)
     shared = (holds @ holds.T).tocoo()
     sizes = np.array([len(one.members) for one in bounds], dtype=np.int64)
@@ -126,7 +134,11 @@ def _find_crossings(bounds: Sequence[GroupBound], values: int) -> list[list[int]
 
 
 def _assign_sides(bounds: Sequence[GroupBound], crossing: list[list[int]]) -> list[int]:
-    """Return 0 or 1 for each set, so that no two sets with the same number cross."""
+    """Assign tree 0 or 1 to each set, so that no two sets of one tree overlap.
+
+    Raises:
+        UsageError: This is impossible; the message names an odd number of sets, each of which overlaps the next.
+    """
     side, before = [-1] * len(bounds), [-1] * len(bounds)
     for start in range(len(bounds)):
         if side[start] >= 0:
@@ -149,7 +161,13 @@ def _assign_sides(bounds: Sequence[GroupBound], crossing: list[list[int]]) -> li
 
 
 def _odd_cycle(before: list[int], i: int, j: int) -> list[int]:
-    """Return an odd number of sets, each of which crosses the next; it joins the ways back from i and from j."""
+    """Return an odd number of sets, each of which overlaps the next, and the last one the first.
+
+    Args:
+        before: For each set, an overlapping set from which a search reached it; -1 where the search started.
+        i: A set.
+        j: A set that overlaps it, and that the search reached in a number of steps of the same parity.
+    """
     paths = []
     for at in (i, j):
         path = [at]
@@ -170,60 +188,62 @@ def _make_tree(bounds: Sequence[GroupBound], values: int) -> GroupTree:
 
 
 # Model ----------------------------------------------------------------------------------------------------------------
-# The problem that all bucketization searches solve, and the form of their answers.
-#
-# Notation (Wang et al., *Inferential or Differential*, section 3): ``counts[i]`` = o_i records with the sensitive value
-# x_i, ``thresholds[i]`` = f'_i, F_iS = floor(f'_i * S) the most records of x_i that a bucket of size S may hold.
+# Notation (Wang et al., *Inferential or Differential*, section 3): o_i = ``counts[i]`` records have the sensitive value
+# x_i, whose threshold is f'_i = ``thresholds[i]``. A bucket of size S may hold F_iS = floor(f'_i * S) records of x_i.
 
 Bids = np.ndarray[tuple[int, ...], np.dtype[np.int32]]  # the buckets of records
 
 
 @dataclass(frozen=True)
 class BucketProblem:
-    """The counts and thresholds of the sensitive values, and the bucket sizes that may be used.
+    """What a search has to solve: the counts and thresholds of sensitive values, and the bucket sizes that may be used.
+
+    In the methods, m is the number of values, K of usable sizes, and F_iS the most records of value i in a bucket of S.
 
     Attributes:
-        counts: The records of each value (m,).
-        thresholds: The threshold f'_i of each value (m,).
-        smallest: The publisher's smallest bucket size M.
-        largest: The publisher's largest bucket size M'; ``sizes`` has those of this range that can be used.
-        labels: The text of each value, for messages (m,); empty for x1, x2, ..
+        counts: The number of records of each value (m,).
+        thresholds: The threshold of each value (m,).
+        smallest: The smallest bucket size that the publisher allows.
+        largest: The largest bucket size that the publisher allows.
+        labels: The values as text, for messages (m,); if empty, they are called x1, x2, ..
         bounds: The bounds on sets of values.
     """
 
-    counts: Ints  # (m,)
-    thresholds: tuple[Fraction, ...]  # (m,)
+    counts: Ints
+    thresholds: tuple[Fraction, ...]
     smallest: int = 2
     largest: int = 50
-    labels: tuple[str, ...] = ()  # (m,), for messages
+    labels: tuple[str, ...] = ()
     bounds: tuple[GroupBound, ...] = ()
 
     def label(self, value: int) -> str:
-        """Return the text of a sensitive value for messages."""
+        """Return a sensitive value, given by its code, as text for messages."""
         return self.labels[value] if self.labels else f"x{value + 1}"
 
     @cached_property
     def records(self) -> int:
-        """Return n, the number of records."""
+        """Return the number of records."""
         return int(self.counts.sum())
 
     @property
     def single_bounds(self) -> list[GroupBound]:
-        """Return the thresholds as bounds on sets of one value."""
+        """Return the threshold of each value as a bound on the set of this one value."""
         return [GroupBound(self.label(i), (i,), threshold) for i, threshold in enumerate(self.thresholds)]
 
     def count_records(self, bound: GroupBound) -> int:
-        """Return the number of records whose value is in the bounded set."""
+        """Return the number of records whose value is in a bounded set."""
         return int(self.counts[list(bound.members)].sum())
 
     def find_frequency(self, bound: GroupBound) -> Fraction:
-        """Return the share of the records whose value is in the bounded set."""
+        """Return the share of all records whose value is in a bounded set."""
         return Fraction(self.count_records(bound), self.records)
 
     def raise_limits(self, shift: Fraction, *, values: bool = True) -> BucketProblem:
-        """Return the problem with every bound on a set raised to min(1, f' + shift).
+        """Return the problem with every bound on a set raised by ``shift``, but to 1 at most.
 
-        With ``values``, the thresholds of single values are raised in the same way.
+        Args:
+            shift: By how much bounds are raised.
+            values: Whether the thresholds of single values are raised, too.
         """
         wider = tuple(replace(one, threshold=min(Fraction(1), one.threshold + shift)) for one in self.bounds)
         raised = tuple(min(Fraction(1), one + shift) if values else one for one in self.thresholds)
@@ -231,9 +251,9 @@ class BucketProblem:
 
     @cached_property
     def sizes(self) -> Ints:
-        """Return the usable bucket sizes (K,), which are those with M <= S <= min(M', n) that can be filled.
+        """Return the usable bucket sizes, rising (K,): those that are allowed, and for which a bucket can be filled.
 
-        A bucket of size S can be filled if sum_i min(F_iS, o_i) >= S.
+        A bucket can be filled if the records that thresholds and bounds allow in it are at least its size.
         """
         if not self.records:
             return np.zeros(0, dtype=np.int64)
@@ -247,22 +267,22 @@ class BucketProblem:
 
     @cached_property
     def capacity(self) -> Ints:
-        """Return F (m, K), which is F_iS for the usable sizes."""
+        """Return the most records of each value in one bucket of each usable size, F_iS (m, K)."""
         return floor_thresholds(self.thresholds, self.sizes)
 
     @cached_property
     def trees(self) -> tuple[GroupTree, ...]:
-        """Return no, one or two trees that hold all bounded sets; raise ``UsageError`` if more are needed."""
+        """Return the bounded sets as no, one or two trees; raise ``UsageError`` if they need more trees."""
         return make_families(self.bounds, len(self.counts))
 
     def room_for(self, values: NDArray[Any]) -> Ints:
-        """Return the most records with some of the values that one bucket of each usable size can hold (K,).
+        """Return how many records with any of the given values fit into one bucket of each of the K usable sizes (K,).
 
-        It is min(S, sum F_iS), and less where sets are bounded. With two trees it is the smaller of what each allows,
-        which is an upper bound (Hall's condition).
+        A bucket holds no more than its size, and than the thresholds and bounds allow. With two trees of bounded sets,
+        the result is an upper bound.
 
         Args:
-            values: The values, as flags (m,) or as indices.
+            values: The values, as flags (m,) or as codes.
         """
         if not self.trees:
             return np.asarray(np.minimum(self.sizes, self.capacity[values].sum(axis=0)))
@@ -271,32 +291,32 @@ class BucketProblem:
         return self.let_through(held, self.sizes)
 
     def let_through(self, held: Ints, sizes: Ints) -> Ints:
-        """Return how many of ``held`` records the bounds on sets allow in one bucket of each size (K,).
+        """Return how many of the offered records the bounds on sets allow in one bucket of each size (K,).
 
         Args:
-            held: The records of each value that are offered to a bucket (m, K).
+            held: The number of records of each value that are offered to a bucket (m, K).
             sizes: The sizes (K,).
         """
         each = [tree.rank(held, self.bound_floors(tree.bounds, sizes)) for tree in self.trees] or [held.sum(axis=0)]
         return np.asarray(np.minimum(sizes, np.min(each, axis=0)))
 
     def bound_floors(self, bounds: Sequence[GroupBound], sizes: Ints) -> Ints:
-        """Return floor(f'_G * S) for every bound and size (N, K)."""
+        """Return the most records of each of N bounded sets in one bucket of each size (N, K)."""
         return floor_thresholds([one.threshold for one in bounds], sizes)
 
     @cached_property
     def by_threshold(self) -> NDArray[np.intp]:
-        """Return the values by rising threshold f'_i, the most sensitive first; ties are ordered by falling count."""
+        """Return the codes of the values by rising threshold; values with equal thresholds by falling count (m,)."""
         keys = sorted(range(len(self.counts)), key=lambda i: (self.thresholds[i], -int(self.counts[i])))
         return np.array(keys, dtype=np.intp)
 
     def capacity_for(self, sizes: Sequence[int]) -> Ints:
-        """Return how many records of each value a bucket of each size may hold, F (m, len(sizes))."""
+        """Return the most records of each value in one bucket of each of the given sizes (m, len(sizes))."""
         return floor_thresholds(self.thresholds, np.array(sizes, dtype=np.int64))
 
 
 def floor_thresholds(thresholds: Sequence[Fraction], sizes: Ints) -> Ints:
-    """Return floor(f'_i * S) for every value and size (m, K), computed in integers only."""
+    """Return floor(threshold * size) for every threshold and size (thresholds, sizes), computed in integers only."""
     largest = int(sizes.max(initial=0))
     numerators = [f.numerator for f in thresholds]
     exact = np.int64 if max(numerators, default=0) * largest < 2**63 else np.object_
@@ -309,83 +329,86 @@ def floor_thresholds(thresholds: Sequence[Fraction], sizes: Ints) -> Ints:
 
 @dataclass(frozen=True, order=True)
 class Setting:
-    """A bucket setting: how many buckets there are of each size.
+    """How many buckets there are of each size.
 
-    ``items`` has pairs (S, b_S) by ascending size; no b_S is 0.
+    Attributes:
+        items: (size, number of buckets), by rising size; each number is at least 1.
     """
 
     items: tuple[tuple[int, int], ...]
 
     @staticmethod
     def from_counts(buckets: Mapping[int, int]) -> Setting:
-        """Make a setting from a mapping of sizes to numbers of buckets; entries of 0 are dropped."""
+        """Make a setting from numbers of buckets by size; sizes with 0 buckets are dropped."""
         return Setting(tuple((int(s), int(b)) for s, b in sorted(buckets.items()) if b))
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Return the sizes in use, ascending."""
+        """Return the different bucket sizes, rising."""
         return tuple(size for size, _ in self.items)
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        """Return the number of buckets of each size in use."""
+        """Return the number of buckets of each size, in the order of ``sizes``."""
         return tuple(number for _, number in self.items)
 
     @property
     def records(self) -> int:
-        """Return the number of records in all buckets, the sum of S * b_S."""
+        """Return the number of records in all buckets together."""
         return sum(size * number for size, number in self.items)
 
     @property
     def loss(self) -> int:
-        """Return the Loss, the sum over buckets of (|g| - 1)^2 (paper, eq. 6)."""
+        """Return the Loss, the sum of (size - 1)^2 over all buckets (paper, eq. 6)."""
         return sum(number * (size - 1) ** 2 for size, number in self.items)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A valid setting with the records of each value that go to each size.
+    """A valid setting, and how many records of each value go to the buckets of each of its k sizes.
 
     Attributes:
-        algorithm: The algorithm that found it.
-        setting: The setting.
-        allocation: The records of value x_i in buckets of the j-th size (m, k). Rows sum to o_i, columns to S_j * b_j,
-            and no entry exceeds F_iSj * b_j.
-        lower_bound: A certified lower bound of the Loss of every valid setting.
-        most: The most records of each value that a clustered layout puts into one bucket, up to F_iSj (m, k); None if
+        algorithm: The name of the algorithm that found it.
+        setting: The bucket sizes and the number of buckets of each.
+        allocation: The number of records of each value in all buckets of each size (m, k).
+        lower_bound: A certified lower bound for the Loss of every valid setting; 0 if none is known.
+        most: The most records of each value that a clustered layout puts into one bucket of each size (m, k); None if
             the algorithm sets no such limit.
         seconds: The processor seconds that the search took.
     """
 
     algorithm: str
     setting: Setting
-    allocation: Ints  # (m, k)
+    allocation: Ints
     lower_bound: int = 0
     most: Ints | None = None
     seconds: float = 0.0
 
     @property
     def loss(self) -> int:
-        """Return the Loss of the setting."""
+        """Return the Loss of the setting, the sum of (size - 1)^2 over all buckets."""
         return self.setting.loss
 
     @property
     def mse(self) -> float:
-        """Return MSE = Loss / (n - 1); 0 for a single record."""
+        """Return the mean squared error of the papers, Loss / (n - 1) for n records; 0 for a single record."""
         return self.loss / max(1, self.setting.records - 1)
 
     @property
     def gap(self) -> float:
-        """Return (loss - lower bound) / lower bound; 0 if they are equal."""
+        """Return by how much the Loss may exceed the least possible one, as a share of the lower bound."""
         if self.loss == self.lower_bound:
             return 0.0
         return float(Fraction(self.loss - self.lower_bound, max(1, self.lower_bound)))
 
 
 class StoredPlan(BaseModel):
-    """A plan as the ledger keeps it.
+    """A plan as the publisher's ledger stores it.
 
-    ``allocation`` is stored only where a solver divided the records; else it is None and is computed again.
+    Attributes:
+        buckets: (size, number of buckets), by rising size.
+        lower_bound: The certified lower bound for the Loss.
+        allocation: The records by value and size. It is None if they can be divided again in the same way.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -396,9 +419,10 @@ class StoredPlan(BaseModel):
 
     @staticmethod
     def from_plan(plan: Plan, problem: BucketProblem) -> StoredPlan:
-        """Return what has to be stored of a plan.
+        """Return what the ledger stores of a plan.
 
-        Without bounds on sets, records are divided in integers, alike on every machine, so no allocation is stored.
+        The allocation is left out unless sets of values are bounded: without them, records are divided in integers,
+        alike on every machine.
         """
         allocation = tuple(map(tuple, plan.allocation.tolist())) if problem.trees else None
         return StoredPlan(buckets=plan.setting.items, lower_bound=plan.lower_bound, allocation=allocation)

@@ -1,4 +1,4 @@
-"""Search for the setting of least loss among all bucket sizes, with a certified lower bound."""
+"""Search for the bucket setting with the least loss among all bucket sizes, with a certified lower bound."""
 
 from __future__ import annotations
 
@@ -14,13 +14,20 @@ from privsql.mechanisms.bucketize.group_flows import Flags, allocate_values, sen
 from privsql.mechanisms.bucketize.model import BucketProblem, Ints, Setting
 
 # Programs -------------------------------------------------------------------------------------------------------------
-# Linear programs by HiGHS itself: scipy.optimize has it too, and takes longer to import than to solve.
+# HiGHS is called directly: scipy.optimize has it too, but takes longer to import than HiGHS takes to solve.
 
 Floats = NDArray[np.float64]
 
 
 def load_program(cost: Floats, rows: Floats, low: Floats, high: Floats) -> highspy.Highs:
-    """Return HiGHS, loaded with the program to minimize ``cost x`` under ``low <= rows x <= high`` (R, K), x >= 0."""
+    """Load a linear program into HiGHS: minimize ``cost x`` under ``low <= rows x <= high`` and x >= 0.
+
+    Args:
+        cost: The cost of each of K variables (K,).
+        rows: The coefficients of R conditions (R, K).
+        low: The lower bound of each condition (R,).
+        high: The upper bound of each condition (R,).
+    """
     program = highspy.HighsLp()
     program.num_row_, program.num_col_ = rows.shape
     program.col_cost_, program.col_lower_, program.col_upper_ = cost, np.zeros_like(cost), np.full_like(cost, np.inf)
@@ -37,7 +44,7 @@ def load_program(cost: Floats, rows: Floats, low: Floats, high: Floats) -> highs
 
 
 def solve_program(solver: highspy.Highs) -> tuple[Floats, Floats] | None:
-    """Return the best x (K,) and the duals of the rows (R,); None if HiGHS finds no optimum."""
+    """Return (the best solution, the dual multipliers of the conditions); None if HiGHS finds no optimum."""
     solver.run()
     if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None
@@ -46,27 +53,39 @@ def solve_program(solver: highspy.Highs) -> tuple[Floats, Floats] | None:
 
 
 # Relaxation -----------------------------------------------------------------------------------------------------------
-# The linear program over the numbers of buckets: Hall's cuts as they are needed, and a bound that is exact.
-#
-# Validity is linear in the numbers of buckets b (Hall/Gale): for every set X of values
-#     sum_S rho_S(X) b_S >= sum_{i in X} o_i,       sum_S S b_S = n,
-# rho_S(X) = min(S, sum_{i in X} F_iS), or less where sets of values are bounded (``BucketProblem.room_for``).
-# So the program has at most M'-M+1 variables whatever n and m are. Cuts X are found by max flow
-# (``send_records``); of two trees by one after the other, which is necessary for both together, so enough for a bound.
+# A setting with b_S buckets of each size S is valid if and only if (Hall/Gale) for every set X of values
+#     sum_S rho_S(X) b_S >= sum_{i in X} o_i,       sum_S S b_S = n.
+# Here n is the number of records, o_i of them have value i, and rho_S(X) is the most records with values in X in a
+# bucket of size S: min(S, sum_{i in X} F_iS), or less if sets of values are bounded (``BucketProblem.room_for``). These
+# conditions are linear in b, so the linear program has one variable for each size, however many records and values
+# there are. Violated sets X (cuts) are found by maximum flow (``send_records``). With two trees of bounded sets, each
+# tree is treated alone. That gives necessary conditions only, which is enough for a lower bound.
 #
 # The bound needs no trust in a solver: for any multipliers lambda_k >= 0, any mu and l_S <= b_S <= u_S
 #     LB = sum_k lambda_k o_k + mu n + sum_S min(r_S l_S, r_S u_S),     r_S = (S-1)^2 - sum_k lambda_k a_kS - mu S
-# is a lower bound of every valid Loss, and is evaluated in integers.
+# is a lower bound of every valid Loss, and is evaluated in integers. Cut k has a_kS = rho_S(X_k), and o_k records.
 
-SCALE = 2**40  # fixed point in which fractional settings are separated
-WHOLE = 1e-6  # a number as near to a whole one is whole
-TOLERANCE = 1e-9  # violations below this share of n are the linear solver's
+SCALE = 2**40  # fractional settings are written as integers times 1/SCALE
+WHOLE = 1e-6  # a number so near to an integer is taken for it
+TOLERANCE = 1e-9  # smaller violations, as a share of n, are rounding errors of the linear solver
 PRECISION = 2**40  # dual multipliers are rounded to 1/PRECISION
 
 
 @dataclass
 class Relaxation:
-    """The linear program over b / n, the number of buckets of each size per record, with the Hall cuts found so far."""
+    """A linear program for the best setting in fractions: its K variables are numbers of buckets by size, per record.
+
+    Its conditions are Hall cuts: for a set X of values, the buckets must have room for all records of X. Cuts are added
+    as they turn out to be needed.
+
+    Attributes:
+        problem: The counts and bounds.
+        rows: For each cut, how many records of its set fit into one bucket of each usable size (K,).
+        needs: For each cut, the number of records of its set.
+        sets: For each cut, the codes of the values in its set.
+        solution: The number of buckets of each size per record, once the program is solved (K,).
+        lower_bound: The certified lower bound for the Loss of every valid setting, as far as it is known.
+    """
 
     problem: BucketProblem
     rows: list[Ints] = field(default_factory=list)  # a_kS = rho_S(X_k), shape (K,)
@@ -76,7 +95,11 @@ class Relaxation:
     lower_bound: int = 0
 
     def add_cut(self, values: Flags | NDArray[np.intp]) -> bool:
-        """Add the Hall cut of a set of values; return False if the program has it already."""
+        """Add the condition that buckets have room for a set of values; return False if it follows from a known one.
+
+        Args:
+            values: The set, as flags (m,) or as codes.
+        """
         row = self.problem.room_for(values)
         need = int(self.problem.counts[values].sum())
         if any(need <= old and (row >= known).all() for known, old in zip(self.rows, self.needs, strict=True)):
@@ -87,9 +110,9 @@ class Relaxation:
         return True
 
     def __post_init__(self) -> None:
-        """Start with the cuts of single values and of prefixes in the order of thresholds.
+        """Add cuts of single values, of the values with the lowest thresholds, and of bounded sets.
 
-        Of single values with equal staircases the largest one is enough.
+        Among single values with the same thresholds in all sizes, the most frequent one is enough.
         """
         order = self.problem.by_threshold
         staircases: set[bytes] = set()
@@ -107,7 +130,7 @@ class Relaxation:
                 self.add_cut(np.array(one.members))
 
     def solve(self) -> bool:
-        """Solve with cuts until no set of values is violated; False if there is no solution at all."""
+        """Solve the program, adding cuts until none is violated; return False if it has no solution."""
         sizes, none = self.problem.sizes.astype(float), np.zeros_like(self.problem.sizes)
         while True:
             result = self._solve_cuts((sizes - 1) ** 2, np.array(self.rows, dtype=float), sizes)
@@ -121,23 +144,30 @@ class Relaxation:
                 return True
 
     def _solve_cuts(self, cost: Floats, rows: Floats, sizes: Floats) -> tuple[Floats, Floats] | None:
-        """Return the solution x and the duals of a program under the cuts found so far; None if it has no optimum.
+        """Minimize a linear cost under the cuts found so far, and under the condition that buckets hold all records.
 
-        The last row of the program is the sum of sizes, which is not a cut.
+        Args:
+            cost: The cost of each variable.
+            rows: The coefficients of the cuts.
+            sizes: The coefficients of the last condition.
+
+        Returns:
+            (the solution, the dual multipliers); None if there is no optimum.
         """
         needs = np.append(np.array(self.needs, dtype=float) / self.problem.records, 1.0)
         high = np.append(np.full(len(rows), np.inf), 1.0)
         return solve_program(load_program(cost, np.vstack([rows, sizes]), needs, high))
 
     def find_tightest(self) -> tuple[NDArray[np.intp], int] | None:
-        """Return a set of values (indices) that no fractional setting has room for, and the room of the best one.
+        """Find a set of values for which even fractional numbers of buckets have too little room.
 
-        The best setting is the one that minimises the largest shortage over all sets. The result is None if some
-        setting has no shortage.
+        Returns:
+            (the codes of the values, how many of their records have room). The setting is the one in which the largest
+            shortage of any set is as small as possible. None if some setting has room for all records.
         """
         sizes, n = self.problem.sizes.astype(float), self.problem.records
         while True:
-            rows = np.hstack([np.array(self.rows, dtype=float), np.ones((len(self.rows), 1))])  # and the shortage
+            rows = np.hstack([np.array(self.rows, dtype=float), np.ones((len(self.rows), 1))])  # last: the shortage
             result = self._solve_cuts(np.append(np.zeros_like(sizes), 1.0), rows, np.append(sizes, 0.0))
             if result is None:
                 return None
@@ -151,14 +181,19 @@ class Relaxation:
         return self.sets[worst], int(float(self.rows[worst] @ share) * n + 1e-6)
 
     def _separate_cut(self, share: Floats, tolerance: float = TOLERANCE) -> Flags | None:
-        """Return a set of values that lacks room for more than ``tolerance`` * n records in a fractional setting.
+        """Find a set of values for which a fractional setting has too little room.
 
-        The setting is ``share`` = b / n. The result is None if no Hall cut is violated by so much.
+        Args:
+            share: The setting: the number of buckets of each size per record (K,).
+            tolerance: The shortage, as a share of all records, that is ignored.
+
+        Returns:
+            The set as flags (m,); None if no set has a larger shortage.
         """
         problem, used = self.problem, share > 1e-12
         sizes, fixed = problem.sizes[used], np.floor(share[used] * SCALE).astype(np.int64)
         supply, demand = (problem.counts.astype(object) * SCALE // problem.records).astype(np.int64), sizes * fixed
-        # Limits are rounded up: a tight value that misses its place by rounding would hide a true violation.
+        # Limits are rounded up: a value that missed its place by rounding would hide a true violation.
         limits = problem.capacity[:, used] * (fixed + 1)
         flows = (
             send_records(tree, supply, limits, problem.bound_floors(tree.bounds, sizes) * (fixed + 1), demand)
@@ -171,13 +206,16 @@ class Relaxation:
         return None
 
     def certify_bound(self, multipliers: Floats, price: float, low: Ints, high: Ints) -> tuple[int, list[int]]:
-        """Return an exact lower bound of the Loss and the reduced costs (K,), both as integers times ``PRECISION``.
+        """Compute an exact lower bound for the Loss from dual multipliers, which need not be exact themselves.
 
         Args:
-            multipliers: lambda (k,), the duals of the cuts, which are rounded.
-            price: mu, the dual of the number of records.
+            multipliers: The dual multiplier of each cut.
+            price: The dual multiplier of the condition on the number of records.
             low: The least number of buckets of each size (K,).
             high: The greatest number of buckets of each size (K,).
+
+        Returns:
+            (the lower bound, the reduced cost of each size (K,)), both as integers times ``PRECISION``.
         """
         weights = [round(max(0.0, v) * PRECISION) for v in multipliers]
         mu, sizes = round(price * PRECISION), self.problem.sizes.tolist()
@@ -191,10 +229,11 @@ class Relaxation:
 
 
 def bound_by_size(problem: BucketProblem) -> int:
-    """Return a lower bound of the Loss that follows from sizes alone: the Loss of as many equal buckets as sizes allow.
+    """Return a lower bound for the Loss that follows from the usable bucket sizes alone.
 
-    It holds because (S - 1)^2 is convex: a given number of buckets has the least sum if they are equal, and more
-    buckets have a smaller sum.
+    The Loss is the sum of (size - 1)^2 over buckets. The bound is that of as many buckets as possible, of sizes as
+    equal as possible. No setting has less: the square is convex, so equal buckets have the least sum, and more buckets
+    have a smaller one.
     """
     buckets = problem.records // int(problem.sizes[0])
     size, larger = divmod(problem.records, buckets)
@@ -202,11 +241,12 @@ def bound_by_size(problem: BucketProblem) -> int:
 
 
 def lower_bound(problem: BucketProblem, loss: int | None = None) -> int:
-    """Return a certified lower bound of the Loss of every valid setting; 0 if the relaxation can't be solved.
+    """Return a certified lower bound for the Loss of every valid setting; 0 if the linear program can't be solved.
 
     Args:
         problem: The counts and bounds.
-        loss: The Loss of a known valid setting. If that is the least that sizes allow, no relaxation is solved.
+        loss: The Loss of a known valid setting, or None. If no setting can have less by its size alone, no linear
+            program is solved.
     """
     if loss == bound_by_size(problem):
         return loss
@@ -216,15 +256,15 @@ def lower_bound(problem: BucketProblem, loss: int | None = None) -> int:
 
 
 # Optimal --------------------------------------------------------------------------------------------------------------
-# Any number of sizes: an integer program with an exact certificate.
+# The best setting of any number of sizes, with an exact certificate.
 #
-# The linear program (``Relaxation``) is rounded. Branch and bound then splits ranges of the numbers of buckets, with
-# further cuts where a setting in whole numbers turns out not to be valid. Every range gets the exact bound of above. So
-# if the search ends, the optimum is proved in integers.
+# The solution of the linear program (``Relaxation``) is rounded. Branch and bound then splits ranges of the numbers of
+# buckets, and adds a cut if a setting in whole numbers turns out to be invalid. Every range gets the exact lower bound
+# described above. So if the search ends, the optimum is proved in integers.
 
-MOST_NODES = 4_000  # of branch and bound
-ROUNDED = 100  # one in so many nodes is rounded to a setting, and so are the first ten
-TINY = 3000  # records below which branch and bound always runs: rounding can be far off there
+MOST_NODES = 4_000  # nodes of branch and bound at most
+ROUNDED = 100  # the first ten nodes and then every 100th are rounded to a setting
+TINY = 3000  # with fewer records, branch and bound always runs, because rounding can be far off
 
 
 @dataclass(frozen=True)
@@ -236,15 +276,14 @@ class Optimum:
 
 
 def search_optimum(problem: BucketProblem, start: Setting | None, *, proving: bool = True) -> Optimum | None:
-    """Return the setting of least Loss over all usable sizes, with a lower bound; None if no valid setting was found.
+    """Search for the valid setting with the least Loss over all usable sizes; None if no valid setting was found.
 
-    The search is limited by a number of nodes, never by seconds. So the same problem has the same setting on any
-    machine and at any load.
+    The search is limited by steps, never by seconds, so it gives the same setting on every machine.
 
     Args:
         problem: The counts and bounds.
         start: A valid setting to improve on, such as the best one of two sizes; None if none is known.
-        proving: If False and there are many records, a rounded solution of the relaxation may take the optimum's place.
+        proving: If False and there are many records, the search stops at the first good setting.
     """
     if not len(problem.sizes):
         return None
@@ -261,10 +300,15 @@ def search_optimum(problem: BucketProblem, start: Setting | None, *, proving: bo
 
 
 def _branch_and_bound(relaxation: Relaxation, best: Setting | None) -> Setting | None:
-    """Return the best setting found, starting from ``best``, and raise the relaxation's lower bound to what is proved.
+    """Return the best setting found by branch and bound, and raise the relaxation's lower bound to what is proved.
 
-    Ranges with the least bound come first. The program of a range may miss or exceed its rows at a price, so it always
-    has a solution. If a range holds no valid setting, the duals give it a bound above the Loss of ``best``.
+    The search splits ranges of numbers of buckets, and continues with the range that has the least lower bound. A
+    linear program gives the lower bound of a range. It may violate conditions at a high cost, so it always has a
+    solution. A range without a valid setting therefore gets a bound above the Loss of ``best``, and is dropped.
+
+    Args:
+        relaxation: The solved relaxation.
+        best: The best valid setting known; None if none is known.
     """
     problem, records, sizes = relaxation.problem, relaxation.problem.records, relaxation.problem.sizes
     columns, price = np.arange(len(sizes) + 2, dtype=np.int32), 10.0 * float(sizes[-1]) ** 2
@@ -283,10 +327,10 @@ def _branch_and_bound(relaxation: Relaxation, best: Setting | None) -> Setting |
         nodes += 1
         solver.changeColsBounds(len(sizes), columns[:-2], low.astype(float), high.astype(float))
         result = solve_program(solver)
-        if result is None:  # large numbers may lead a warm start astray
+        if result is None:  # a warm start can fail with large numbers
             solver.clearSolver()
             result = solve_program(solver)
-        if result is None:  # no duals, and so nothing is known
+        if result is None:  # without duals nothing is proved, so the range stays open
             heapq.heappush(ranges, (bound, pushed - 1, low, high))
             break
         buckets = result[0][:-2]
@@ -304,7 +348,7 @@ def _branch_and_bound(relaxation: Relaxation, best: Setting | None) -> Setting |
             solver.addRow(float(relaxation.needs[-1]), np.inf, len(columns), columns, row)
             parts = [(low, high)]
         else:
-            if best is not None:  # a better setting lies where reduced costs leave room
+            if best is not None:  # reduced costs limit where a better setting can lie
                 room = [(best.loss * PRECISION - scaled - 1) // abs(r) if r else records for r in reduced]
                 sign = np.sign(np.array(reduced, dtype=object).astype(float))
                 width = np.minimum(room, high - low).astype(np.int64)
@@ -319,9 +363,15 @@ def _branch_and_bound(relaxation: Relaxation, best: Setting | None) -> Setting |
 
 
 def _split_range(buckets: Floats, low: Ints, high: Ints) -> list[tuple[Ints, Ints]]:
-    """Return the two parts of a range, split at the size whose number of buckets is furthest from whole.
+    """Split a range of numbers of buckets in two, at the size whose number is furthest from an integer.
 
-    The list is empty if the range is a single point.
+    Args:
+        buckets: A fractional solution in the range, the number of buckets of each size (K,).
+        low: The least numbers (K,).
+        high: The greatest numbers (K,).
+
+    Returns:
+        Both parts as (low, high); empty if the range is a single point.
     """
     if not (low < high).any():
         return []
@@ -333,11 +383,14 @@ def _split_range(buckets: Floats, low: Ints, high: Ints) -> list[tuple[Ints, Int
 
 
 def round_relaxation(relaxation: Relaxation, share: Floats) -> Setting | None:
-    """Return a valid setting near ``share`` = b / n (K,), in a few steps; None if none of those tried is valid.
+    """Round a fractional setting to a valid one; None if none of those tried is valid.
 
-    Let C_j be the number of buckets of size S_j or larger. Hall's conditions are sum_j (a_j - a_(j-1)) C_j >= o with
-    increments >= 0, so rounding every C_j up keeps them all. Then the buckets hold sum_j (S_j - S_(j-1)) C_j records,
-    which are too many; the excess is taken off where the conditions allow it.
+    For each size, the number of buckets of this size or larger is rounded up. That keeps all cuts, as each of them
+    grows with these numbers. Then buckets hold too many records, and some numbers are lowered where the cuts allow it.
+
+    Args:
+        relaxation: The relaxation with its cuts.
+        share: The number of buckets of each usable size per record (sizes,).
     """
     problem = relaxation.problem
     gaps = np.diff(problem.sizes, prepend=0)
@@ -356,14 +409,23 @@ def round_relaxation(relaxation: Relaxation, share: Floats) -> Setting | None:
 
 
 def _lower_tails(above: Ints, gaps: Ints, records: int, rows: Ints, needs: Ints, first: int) -> Ints | None:
-    """Lower the C_j one by one, cyclically from ``first``, as the known cuts allow, until the buckets hold n records.
+    """Take buckets away, size by size, until all buckets together hold n records.
 
-    The result is the number of buckets of each size (K,); None if n is not met.
+    Args:
+        above: The number of buckets of each size or larger (K,).
+        gaps: The difference of each size to the next smaller one (K,).
+        records: The number of records, n.
+        rows: How many records of each cut's values fit into a bucket of each size.
+        needs: The number of records of each cut's values.
+        first: The position of the size to start with.
+
+    Returns:
+        The number of buckets of each size (K,); None if n can't be reached within the cuts.
     """
     buckets = above - np.append(above[1:], 0)
     excess = int(gaps @ above) - records
     slack = rows @ buckets - needs
-    steps = np.diff(rows, axis=1, prepend=0)  # what one tail less takes from each cut
+    steps = np.diff(rows, axis=1, prepend=0)  # the room that each cut loses if a tail is lowered by one
     order = np.roll(np.arange(len(gaps)), -first)
     moved = True
     while excess > 0 and moved:

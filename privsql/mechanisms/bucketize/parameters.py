@@ -1,4 +1,4 @@
-"""State what a publisher may ask of bucketization, and the facts of its plans and releases."""
+"""The parameters of bucketization that a publisher sets, and the facts that its plans and releases state."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Threshold(BaseModel):
-    """f' for every sensitive value: a rule in the frequency f, exceptions by value, or a query.
+    """The threshold of every sensitive value: a rule in the frequency f, exceptions by value, or a query.
 
-    In TOML a plain number or string is the rule; a table has ``default`` and exceptions, or ``query``, a SELECT
-    that yields the sensitive column(s) and a last column with the threshold (exact: decimal, integer or text).
+    In TOML, a plain number or string is the rule. A table has ``default`` (the rule) and exceptions by value, or it has
+    ``query``: a SELECT that yields the sensitive columns and, last, the threshold as a decimal, an integer or a text.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -57,11 +57,19 @@ class Threshold(BaseModel):
 
     @property
     def is_constant(self) -> bool:
-        """Return whether all values have the same threshold whatever their frequency."""
+        """Return whether all values have the same threshold, whatever their frequency is."""
         return self.query is None and not self.values and self.default is not None and self.default.slope == 0
 
     def thresholds_for(self, labels: Sequence[str], counts: Sequence[int]) -> tuple[Fraction, ...]:
-        """Return f'_i for every value by its label and its number of records; ``ValueError`` if it is not above 0."""
+        """Return the threshold of every value, by the rule and its exceptions.
+
+        Args:
+            labels: The values as text.
+            counts: The number of records of each value.
+
+        Raises:
+            ValueError: A threshold is not above 0, or an exception is for a value that does not exist.
+        """
         rule = self.default or Linear(Fraction(0), Fraction(1))
         unknown = sorted(set(self.values) - set(labels))
         if unknown:
@@ -77,7 +85,7 @@ class Threshold(BaseModel):
 
 
 class Members(RootModel[tuple["Members | StrictInt | str", ...]]):
-    """Values as text or whole numbers, and lists of such: a list inside a list is a group inside a group."""
+    """Sensitive values as texts or whole numbers; a list inside the list is a group inside the group."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -92,11 +100,14 @@ class Members(RootModel[tuple["Members | StrictInt | str", ...]]):
         return source
 
     def as_texts(self) -> list[str]:
-        """Return all values, as text."""
+        """Return all values as text, those of inner lists included."""
         return [v for item in self.root for v in (item.as_texts() if isinstance(item, Members) else [str(item)])]
 
     def list_inner(self, name: str) -> Iterator[tuple[str, Members]]:
-        """Yield the lists inside, at any depth: the first of group ``g`` is ``g.1``, the second in that ``g.1.2``."""
+        """Yield (name, values) for the lists inside, at any depth.
+
+        The first list in group ``g`` is named ``g.1``; the second list inside that is ``g.1.2``.
+        """
         lists = (item for item in self.root if isinstance(item, Members))
         for number, item in enumerate(lists, 1):
             yield f"{name}.{number}", item
@@ -104,10 +115,11 @@ class Members(RootModel[tuple["Members | StrictInt | str", ...]]):
 
 
 class ValueGroup(BaseModel):
-    """Sensitive values that are bounded together: in every bucket, their records are at most threshold * size.
+    """Sensitive values with a common bound: their records are at most threshold * size of every bucket.
 
-    ``column``: of a compound sensitive attribute, the column that has these values; without it they are combinations,
-    written ``[flu, mild]``. A list inside the list is a group of its own, with the same rule in its own frequency.
+    ``column`` names the column of a compound sensitive attribute that has these values. Without it, values are
+    combinations of all columns, written ``[flu, mild]``. A list inside the list of values is a group of its own, with
+    the same rule applied to its own frequency.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -129,12 +141,16 @@ class ValueGroup(BaseModel):
         return self
 
     def list_sets(self, name: str) -> Iterator[tuple[str, list[str]]]:
-        """Yield the group of that name and all groups inside it, each with its values as text."""
+        """Yield (name, values as text) of the group and of all groups inside it; ``name`` is the name of the group."""
         yield name, self.values.as_texts()
         yield from ((inner_name, members.as_texts()) for inner_name, members in self.values.list_inner(name))
 
     def threshold_at(self, records: int, total: int) -> Fraction:
-        """Return the threshold of a set with so many of all records; ``ValueError`` if it is not above 0."""
+        """Return the threshold of a set of values that ``records`` of ``total`` records have.
+
+        Raises:
+            ValueError: The threshold is not above 0.
+        """
         value = self.threshold.threshold_at(Fraction(records, total))
         if value <= 0:
             raise ValueError(f"threshold {self.threshold} is {float(value):g}; it must be above 0")
@@ -148,7 +164,7 @@ PAIR = re.compile(r"([\d,]+)\s*x\s*(\d+)")
 
 
 def parse_setting(value: object) -> str:
-    """Return a bucket setting in its short form; ``ValueError`` where it is none.
+    """Return a bucket setting in its short form; raise ``ValueError`` for a text that is none.
 
     >>> parse_setting("1,200 x 4, 1 x 14")
     '1200x4, 1x14'
@@ -167,39 +183,40 @@ Layout = Literal["blocks", "round-robin", "largest-first", "lumps"]
 
 
 class Bucketize(Parameters):
-    """F'-private bucketization: count(g, x)/|g| <= f'_x for every bucket g and sensitive value x.
+    """Bucketization: in every bucket, a sensitive value has at most its threshold's share of the records.
 
-    ``algorithm``: all but ``informative`` minimise the loss, exactly or nearly, as the papers do. ``informative`` lets
-    most through where thresholds vary with f: nearly one size, as large as may be, in which values stand as often as
-    they may (layout ``lumps``). Beliefs are then as high as thresholds let them for most records, not for a few.
+    ``algorithm``: all but ``informative`` minimise the loss, exactly or nearly, as the papers do. ``informative`` suits
+    thresholds that vary with the frequency f. Its buckets have nearly one size, as large as possible, and list a value
+    as often as its threshold allows (layout ``lumps``). Answers are then more precise, and beliefs reach their
+    thresholds for most records.
 
-    ``excess``: what happens if a value is too frequent for a constant threshold: ``refuse`` the request, or
-    ``suppress`` as many of its records as must be left out, at random, and count them. Someone who sees who is missing
-    learns their value, so that needs ``absence = "unobservable"``: the publisher states that adversaries do not know
-    who is in the table.
+    ``excess`` says what happens if a value is too frequent for a constant threshold: ``refuse`` the request, or
+    ``suppress`` some of its records, drawn at random. Whoever sees that a record is missing then learns its value. So
+    ``suppress`` needs ``absence = "unobservable"``: the publisher states that attackers do not know who is in the
+    table.
 
-    ``components``: a threshold, written as ``threshold`` is, for each of some columns of a compound sensitive
-    attribute; ``groups``: named sets of values with a threshold each. In every bucket the records with one part, or
-    with a value of the group, are at most threshold * size.
+    ``components`` has a threshold, written as ``threshold`` is, for single columns of a compound sensitive attribute.
+    ``groups`` has named sets of values with a threshold each. In every bucket, the records with one value of the
+    column, or with any value of the group, are at most threshold * size.
 
-    ``fake_values``: sigma values that no record of the bucket has are listed in every bucket, so each value stands at
-    most once in a bucket. A listed value is real with probability |g|/(|g| + sigma), whichever it is. For a value
-    with more than 1/(|g| + sigma) of the records it can't be: ``uneven_fakes`` says to ``refuse`` the request, or to
-    ``state`` exactly how certain each value is.
+    ``fake_values`` is the number of values listed in every bucket that no record of the bucket has. Each value then
+    stands at most once in a bucket, and a listed value is real with probability size/(size + fakes), whichever value it
+    is. This is impossible for a value with more than 1/(size + fakes) of the records. ``uneven_fakes`` says what
+    happens then: ``refuse`` the request, or ``state`` exactly how certain each value is.
 
-    ``exclude_negative``: only fakes that negative associations learnt from the release exclude for no record of the
-    bucket; where there are too few, ``no_admissible_fake`` says what happens. A listed value that is excluded for
-    somebody in its bucket is then certainly real, to who knows how fakes were chosen.
+    ``exclude_negative`` takes only fakes that an attacker can't exclude for any record of the bucket by negative
+    associations in the release. ``no_admissible_fake`` says what happens if there are too few. A listed value that can
+    be excluded for some record of its bucket is then certainly real, for an attacker who knows how fakes were chosen.
 
-    ``setting``: the buckets themselves, in place of a search (algorithm ``setting``). The setting is refused with the
-    values that it has no room for unless it is valid: Theorem 4.17 for two sizes, Hall's condition for more.
+    ``setting`` states the buckets themselves, in place of a search (algorithm ``setting``). A setting without room for
+    all records is refused, and the message names the values with too little room.
 
-    ``allow_certain``: a value that all records of some bucket have is refused unless its threshold was written as 1,
-    as a constant, for the value or by the query; this publishes it anyway.
+    ``allow_certain`` permits values to be certain. Without it, a release in which all records of some bucket have one
+    value is refused, unless that value's threshold was written as 1.
 
-    ``max_learning``: thresholds do not bound what somebody learns from the release itself. This refuses a release to
-    which the strongest learning attacker that is known fits a model whose mean belief in its best guesses is higher.
-    The figure follows from QIT and ST alone.
+    ``max_learning`` limits what thresholds do not bound: what an attacker learns from the release as a whole. The
+    strongest known learning attacker fits a model to the release. If its mean belief in its best guesses is higher, the
+    release is refused. The figure follows from QIT and ST alone.
     """
 
     kind: Literal["bucketize"] = "bucketize"
@@ -246,7 +263,7 @@ class Bucketize(Parameters):
 
     @property
     def learning_limit(self) -> float | None:
-        """Return ``max_learning``."""
+        """Return the highest allowed mean belief of the learning attacker; None if it is not limited."""
         return self.max_learning
 
     @model_validator(mode="before")
@@ -259,7 +276,7 @@ class Bucketize(Parameters):
         threshold = source.get("threshold")
         rule = threshold.get("default") if isinstance(threshold, dict) else threshold
         others = ("fake_values", "layout", "components", "groups")
-        # Where thresholds vary with f, the loss rewards the wrong thing, unless something else is wanted.
+        # If thresholds vary with f, the loss rewards small buckets, which make answers less precise.
         varies = isinstance(rule, str) and "f" in rule and not any(source.get(name) for name in others)
         return {"algorithm": "informative", **source} if varies else source
 
@@ -295,25 +312,28 @@ class Bucketize(Parameters):
 
     @property
     def is_bounding(self) -> bool:
-        """Return whether sets of values are bounded."""
+        """Return whether sets of values have bounds: by ``components`` or by ``groups``."""
         return bool(self.components or self.groups)
 
     @property
     def stated_buckets(self) -> dict[int, int]:
-        """Return the number of buckets of each size that ``setting`` states."""
+        """Return the stated number of buckets by bucket size; empty if no setting is stated."""
         return {int(size): int(number) for number, size in PAIR.findall(self.setting or "")}
 
     @property
     def effective_layout(self) -> str:
-        """Return the layout that is used."""
+        """Return the layout that is used: the stated one, or the algorithm's default."""
         defaults = {"anatomy": "largest-first", "informative": "lumps"}
         return self.layout or defaults.get(self.algorithm, "blocks")
 
 
 class HighestBeliefFacts(Facts):
-    """The highest beliefs in a whole sensitive value, in the values of each column, and in each bounded set of values.
+    """The highest beliefs that a release allows, as exact texts such as ``1/4``.
 
-    Beliefs are exact texts.
+    Attributes:
+        overall: The highest belief in a whole sensitive value.
+        components: The highest belief in each value of each sensitive column, by column and text of the value.
+        bounded: The highest belief in each set of values that has a bound, by its name.
     """
 
     overall: str
@@ -322,20 +342,28 @@ class HighestBeliefFacts(Facts):
 
 
 class SureFacts(Facts):
-    """How many records have a value that is certain, or believed with more than 1/2."""
+    """How many records are known too well.
+
+    Attributes:
+        certain: The number of records in buckets where all records have the same value.
+        above_half: The number of records in buckets where more than half of the records have the same value.
+    """
 
     certain: int = Field(ge=0)
     above_half: int = Field(ge=0)
 
 
 class SureFactsByColumn(SureFacts):
-    """Such records in any single sensitive column, and by column."""
+    """How many records are known too well in any sensitive column, and in each column (``components``)."""
 
     components: dict[str, SureFacts]
 
 
 class ChannelFacts(Facts):
-    """How much of a direction gets through the release: singular values of its channel, of which the first is 1."""
+    """Singular values of the channel: how much of the differences between groups of records the release preserves.
+
+    The first singular value is 1; the second, the median and the smallest are stated.
+    """
 
     second: float = Field(ge=0)
     median: float = Field(ge=0)
@@ -343,7 +371,14 @@ class ChannelFacts(Facts):
 
 
 class CertaintyFacts(Facts):
-    """The probabilities that a listed value is real, as exact texts; the highest in one bucket is rounded up."""
+    """The probabilities that a listed value is real, as exact texts, if buckets list fake values.
+
+    Attributes:
+        mean: The mean over all listed values.
+        lowest: The lowest of any value.
+        highest: The highest of any value.
+        anywhere: The highest of any value in a single bucket, rounded up; None if it is not stated.
+    """
 
     mean: str
     lowest: str
@@ -352,7 +387,13 @@ class CertaintyFacts(Facts):
 
 
 class GroupBoundFacts(Facts):
-    """A set of values, by their ranks, and its threshold as an exact fraction."""
+    """A bound on a set of values.
+
+    Attributes:
+        name: The name of the set.
+        codes: The codes of its values.
+        threshold: The largest share of a bucket, as an exact fraction.
+    """
 
     name: str
     codes: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(min_length=1)
@@ -364,7 +405,19 @@ SHOWN_COLUMNS = 4  # sensitive columns whose highest belief a person is shown
 
 
 class SearchFacts(Facts):
-    """Decisions of the search and the layout."""
+    """What the search and the layout decided.
+
+    Attributes:
+        loss: The sum of (size - 1)^2 over all buckets.
+        mse: The loss over the number of records minus 1.
+        lower_bound: A certified lower bound for the loss of every valid setting.
+        gap: By how much the loss exceeds this bound, as a share of the bound.
+        setting: The number of buckets by bucket size.
+        weighting: How the weighted view weighs values: by the linear estimator, or by shares of buckets.
+        left_out: The number of records that are left out.
+        bounds: The bounds on sets of values.
+        layout: The layout; None in a plan.
+    """
 
     loss: int = Field(ge=0)
     mse: float = Field(ge=0)
@@ -378,7 +431,16 @@ class SearchFacts(Facts):
 
 
 class FakeFacts(Facts):
-    """The facts on fakes."""
+    """Facts on fake values; a release without fakes has the defaults.
+
+    Attributes:
+        fake_values: The number of fake values in every bucket.
+        real: How many records have each value, by code.
+        certainty: The probabilities that listed values are real.
+        uneven: The probability that a listing is real, for values that are too frequent to be hidden, by text.
+        weak_fakes: The number of fakes that associations exclude for some record of their bucket.
+        excluded_real: The number of real listed values that associations exclude for some record of their bucket.
+    """
 
     fake_values: int = Field(default=0, ge=0)
     real: list[Annotated[int, Field(ge=0, le=2**53)]] | None = None
@@ -389,7 +451,14 @@ class FakeFacts(Facts):
 
 
 class BeliefFacts(Facts):
-    """Those facts that the tables of a release tell: how far beliefs go, and what gets through."""
+    """What the tables of a release reveal. A part that is not measured is None.
+
+    Attributes:
+        mean_belief: The mean belief in the true value, over all records.
+        channel: Singular values of the channel.
+        highest_belief: The highest beliefs.
+        certain: How many records are known too well.
+    """
 
     mean_belief: float | None = Field(default=None, ge=0, le=1 + 1e-9)
     channel: ChannelFacts | None = None
@@ -398,28 +467,28 @@ class BeliefFacts(Facts):
 
 
 class BucketFacts(BeliefFacts, FakeFacts, SearchFacts):
-    """Facts that a plan and a release have in common; what one without fakes or bounds lacks has a default."""
+    """The facts that a plan and a release have in common."""
 
     title: ClassVar = "plan"
     details: ClassVar = frozenset({"loss", "least loss", "layout", "highest belief", "certain", "mean belief"})
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
-        """Return the setting: sizes of buckets, and how many have each."""
+        """Return (bucket size, number of buckets) for each size."""
         return [(int(size), number) for size, number in self.setting.items()]
 
     @property
     def reaches_certainty(self) -> bool:
-        """Return True where a belief is 1."""
+        """Return whether some value of a sensitive column is certain: its highest belief is 1."""
         columns = self.highest_belief.components if self.highest_belief else {}
         return any("1" in of.values() for of in columns.values())
 
     def count_left_out(self) -> int:
-        """Return the number of records that no bucket has room for."""
+        """Return the number of records that are left out, because their value is too frequent."""
         return self.left_out
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return buckets, loss and its bound, beliefs and fakes."""
+        """Return (title, text) of the lines that are shown: buckets, loss and its bound, beliefs and fake values."""
         error, above = sqrt(self.loss), "this one is best"
         if self.gap:
             above = f"the error is at most {format_figure(error - sqrt(self.lower_bound))} records above the least"
@@ -440,7 +509,7 @@ class BucketFacts(BeliefFacts, FakeFacts, SearchFacts):
         return []
 
     def _describe_beliefs(self) -> list[tuple[str, str]]:
-        """Return the highest belief, the bounds of sets that are nearly reached, and whose value is known too well."""
+        """Return (title, text) of the lines on highest beliefs, bounded sets and values that are known too well."""
         highest, certain, mean = self.highest_belief, self.certain, self.mean_belief
         if highest is None or certain is None:
             return []
@@ -461,7 +530,7 @@ class BucketFacts(BeliefFacts, FakeFacts, SearchFacts):
         return lines
 
     def _describe_fakes(self) -> list[tuple[str, str]]:
-        """Return the fakes, and what they leave certain."""
+        """Return (title, text) of the lines on fake values and on how certain the real ones are."""
         lines = [("fake values", f"{self.fake_values} in every bucket")]
         if self.certainty:
             mean, low, high = (float(Fraction(getattr(self.certainty, name))) for name in ("mean", "lowest", "highest"))
@@ -478,21 +547,21 @@ class BucketFacts(BeliefFacts, FakeFacts, SearchFacts):
 
 
 class BucketizeFacts(BucketFacts):
-    """The facts of a release."""
+    """The facts that a bucketized release states in its manifest."""
 
     layout: Layout
 
 
 class BucketizePlan(BucketFacts):
-    """The facts of a plan, with what is foreseen of its release.
+    """The facts of a plan, with predictions about its release.
 
     Attributes:
-        search_seconds: The seconds of a processor that the search took.
-        foreseen: Of every whole sensitive value the threshold and the highest belief as exact texts, the records, and
-            what ``find_even_shares`` tells.
-        not_allowed: The values that publishing would refuse, as they would be certain.
+        search_seconds: The processor seconds that the search took.
+        foreseen: For every sensitive value (text, threshold, highest belief, number of records, even share). Threshold
+            and belief are exact texts; for the even share see ``find_even_shares``.
+        not_allowed: The values for which publishing would be refused, because they would be certain.
         remarks: Notes for the publisher.
-        learning_belief: The belief of the learning attacker, measured on a part of the release.
+        learning_belief: The mean belief of the learning attacker, measured on a part of the release; None if not known.
         guessing: The frequency of the most frequent value.
     """
 
@@ -505,12 +574,12 @@ class BucketizePlan(BucketFacts):
 
     @property
     def peak(self) -> float:
-        """Return the highest belief in a whole sensitive value that is protected; 1 if none is."""
+        """Return the highest belief in a protected sensitive value; 1 if no value is protected."""
         beliefs = (Fraction(found) for _, bound, found, *_ in self.foreseen if Fraction(bound) < 1)
         return float(max(beliefs, default=Fraction(1)))
 
     def list_bounds(self) -> list[tuple[Any, ...]]:
-        """Return the bounds of values, and of sets of values."""
+        """Return the fields of a ``VerifiedBound`` for every bounded set of values, and then for every value."""
         reached = self.highest_belief.bounded if self.highest_belief else {}
         sets = [
             (one.name, one.threshold, reached[one.name], None, None, True) for one in self.bounds if one.name in reached
@@ -527,7 +596,7 @@ class BucketizePlan(BucketFacts):
         return [*lines, *(("note", remark) for remark in self.remarks), *refused]
 
     def count_search_seconds(self) -> float:
-        """Return the seconds of a processor that the search took."""
+        """Return the processor seconds that the search took."""
         return self.search_seconds
 
 

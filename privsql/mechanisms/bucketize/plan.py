@@ -1,4 +1,4 @@
-"""Plan a bucketization: run the algorithm that is named, validate a stated setting, leave records out where allowed."""
+"""Plan a bucketization: search by the named algorithm, or validate a stated setting; leave records out if allowed."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def plan_buckets(
     """Return the plan of the release that parameters ask for, and the problem that it solves.
 
     Args:
-        db: Where the source's values lie.
+        db: The engine that holds the source's values.
         domain: The source.
         params: The parameters.
-        stored: A ``StoredPlan`` of an earlier release by the same request, which takes the place of a search.
+        stored: The ``StoredPlan`` of an earlier release by the same request, which saves the search; None to search.
         proving: See ``find_plan``.
 
     Raises:
@@ -61,7 +61,7 @@ def plan_buckets(
     if params.absence == "observable" and (left != counts).any():
         refuse_observed(counts, left, domain.labels, thresholds[0])
     largest = params.max_bucket_size
-    if sigma and params.threshold.default is not None:  # each value at most once in a bucket
+    if sigma and params.threshold.default is not None:  # a bucket lists each value once at most
         constant = params.threshold.default.intercept
         largest = min(largest, ceil(2 / constant) - 1, len(counts) - sigma)
         smallest = max(params.min_bucket_size, ceil(1 / constant))
@@ -105,9 +105,13 @@ def plan_buckets(
 
 
 def plan_facts(plan: Plan, problem: BucketProblem, params: Bucketize, records: int) -> BucketFacts:
-    """Return the facts of a plan, with those of its fake values before they are drawn.
+    """Return the facts that a release by this plan states before fake values are drawn.
 
-    ``records`` is the number of the source's records.
+    Args:
+        plan: The plan.
+        problem: The problem that it solves.
+        params: The parameters.
+        records: The number of the source's records, including those that are left out.
     """
     bounds = [GroupBoundFacts(name=b.name, codes=list(b.members), threshold=str(b.threshold)) for b in problem.bounds]
     facts = BucketFacts(
@@ -133,25 +137,26 @@ SOLVERS: dict[str, Callable[[BucketProblem], Setting | None]] = {
     "one-size": search.best_one_size,
     "two-size": search.best_two_size,
     "multi-size": search.multi_size,
-    "optimal": search.best_two_size,  # where the search for the optimum starts
+    "optimal": search.best_two_size,  # the start of the search for the optimum
     "informative": search.find_informative,
-    "setting": search.best_two_size,  # to explain what would work
+    "setting": search.best_two_size,  # used only to explain what would work
 }
 
 
 def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None = None, proving: bool = True) -> Plan:
-    """Return the plan of an algorithm, with a certified lower bound of the loss of every plan.
+    """Search for a plan with an algorithm, and certify a lower bound for the loss of every plan.
 
     Args:
         problem: The counts and bounds.
         algorithm: One of ``ALGORITHMS``, or ``setting``.
-        stated: The setting itself, of ``setting``.
-        proving: If False, ``optimal`` does not close the gap to its bound, and other algorithms have no bound.
+        stated: The publisher's own setting, for ``setting``; None for other algorithms.
+        proving: If False, ``optimal`` stops before its result is proved best, and other algorithms certify no bound.
 
     Raises:
-        InfeasibleError: There is none; the error has the violated Hall set and the nearest feasible threshold.
-        UsageError: The algorithm does not keep the bounds on groups.
-        GuaranteeError: The independent check rejects what a search found.
+        InfeasibleError: There is no plan; the error names values with too little room, and the nearest feasible
+            threshold.
+        UsageError: The algorithm can't keep the bounds on groups.
+        GuaranteeError: The plan that was found fails its independent check.
     """
     keeping = {0: (*ALGORITHMS, "setting"), 1: (*ALGORITHMS[1:5], "setting"), 2: ("one-size", "two-size")}
     crossing = len(problem.trees) > 1
@@ -182,17 +187,17 @@ def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None 
                 return True
             return algorithm == "optimal" and search_optimum(other, None, proving=False) is not None
 
-        informed = algorithm == "informative" and problem.records  # this algorithm has to place all records
+        informed = algorithm == "informative" and problem.records
         raise explain_infeasible(problem, algorithm, has_plan, search.count_unplaced(problem) if informed else None)
     allocation, most = _divide_records(problem, algorithm, setting)
     return require_valid_plan(problem, Plan(algorithm, setting, allocation, bound, most, lasted))
 
 
 def restore_plan(problem: BucketProblem, algorithm: str, stored: Mapping[str, object]) -> Plan:
-    """Return the plan that an earlier search by the same request found, whichever solver found it.
+    """Return the plan that the ledger stores for an earlier release by the same request.
 
     Raises:
-        GuaranteeError: It fails the checks of a stated setting or of a search.
+        GuaranteeError: The stored plan does not fit the problem, or fails the independent check.
     """
     try:
         known = StoredPlan.model_validate(stored)
@@ -209,10 +214,11 @@ def restore_plan(problem: BucketProblem, algorithm: str, stored: Mapping[str, ob
 
 
 def _divide_records(problem: BucketProblem, algorithm: str, setting: Setting) -> tuple[Ints, Ints | None]:
-    """Divide the records of a valid setting.
+    """Divide the records of each value among the bucket sizes of a valid setting.
 
     Returns:
-        The records by value and size (m, k), and the most of each value in a bucket (None without such a limit).
+        (the records by value and size (m, k), the most records of each value in one bucket (m, k)). The second is None
+        for algorithms that set no such limit.
     """
     if algorithm == "informative":
         return search.divide_informative(problem, setting)
@@ -223,7 +229,7 @@ def _divide_records(problem: BucketProblem, algorithm: str, setting: Setting) ->
 
 
 def require_valid_plan(problem: BucketProblem, plan: Plan) -> Plan:
-    """Return the plan if it passes the independent check in exact integers; else raise ``GuaranteeError``."""
+    """Return the plan if it passes an independent check in exact integers; else raise ``GuaranteeError``."""
     wrong = find_violation(problem, plan)
     if wrong:
         raise GuaranteeError(f"the {plan.algorithm} search found a plan that fails its check: {wrong}")
@@ -231,9 +237,9 @@ def require_valid_plan(problem: BucketProblem, plan: Plan) -> Plan:
 
 
 def find_violation(problem: BucketProblem, plan: Plan) -> str | None:
-    """Return the first fault of a plan; None if it has none.
+    """Return the first fault of a plan in words; None if it has none.
 
-    The check recomputes floors from the rational thresholds and trusts nothing that a search has cached.
+    The check starts from the exact thresholds, and uses nothing that a search has computed.
     """
     setting, allocation = plan.setting, plan.allocation
     if allocation.shape != (len(problem.counts), len(setting.items)) or (allocation < 0).any():
@@ -260,13 +266,20 @@ def find_violation(problem: BucketProblem, plan: Plan) -> str | None:
 
 
 def require_valid_setting(problem: BucketProblem, setting: Setting) -> Setting:
-    """Return a publisher's own setting if it is valid (Theorem 4.17 for two sizes, Hall's condition for more).
+    """Return the publisher's own setting if the records fit into its buckets within all thresholds.
 
-    With a_ij = min(F_ij b_j, o_i): sum_j S_j b_j = n (CC), sum_j a_ij >= o_i for every value (PC), and for every size
-    sum_i a_ij >= S_j b_j (FC). Two sizes need no more; for others, and for bounds on groups, all sets are checked.
+    Let bucket size S_j have b_j buckets, F_ij be the most records of value i in one of them, and o_i the records of
+    value i. With a_ij = min(F_ij b_j, o_i), Theorem 4.17 requires
+
+    * CC: sum_j S_j b_j is the number of records,
+    * PC: sum_j a_ij >= o_i for every value,
+    * FC: sum_i a_ij >= S_j b_j for every size.
+
+    This suffices for two sizes. For more sizes, and for bounds on groups, Hall's condition is checked for all sets of
+    values.
 
     Raises:
-        InfeasibleError: It breaks one of these; the error names the condition, and the values that break it.
+        InfeasibleError: One of these conditions fails; the error names the condition, and the values that break it.
     """
 
     def refuse(reason: str, condition: str, **details: object) -> InfeasibleError:
@@ -299,16 +312,18 @@ def require_valid_setting(problem: BucketProblem, setting: Setting) -> Setting:
 
 
 # Records that are left out --------------------------------------------------------------------------------------------
-# Leaving out records of values that are too frequent for l-diversity, as Chaytor and Wang do to run Anatomy (6.3).
+# Records of values that are too frequent for l-diversity can be left out, as Chaytor and Wang do for Anatomy (6.3).
 
 LEFT_OUT = -1  # the bucket of a record that is left out
 
 
 def counts_after_suppression(counts: Ints, threshold: Fraction) -> Ints:
-    """Return the most records (m,) of which each value has at most 1/l, where l = ceil(1/threshold).
+    """Reduce the counts until no value has more than 1/l of the records that are left, where l = ceil(1/threshold).
 
-    This is the largest fixed point of c = min(o, floor(sum c / l)). If there are fewer than l values nothing would be
-    left, and ``counts`` are returned.
+    As few records as possible are left out. The result c is the largest solution of c = min(counts, floor(sum c / l)).
+
+    Returns:
+        The records of each value that are kept (m,). With fewer than l values nothing could be kept; then ``counts``.
     """
     l_diversity, left = ceil(1 / threshold), counts
     while True:
@@ -322,7 +337,13 @@ def counts_after_suppression(counts: Ints, threshold: Fraction) -> Ints:
 
 
 def refuse_observed(counts: Ints, left: Ints, labels: Sequence[str], threshold: Fraction) -> None:
-    """Refuse to leave out records, because whoever sees that records are missing would learn their value.
+    """Refuse to leave out records, because anybody who sees that a record is missing would learn its value.
+
+    Args:
+        counts: The number of records of each value (m,).
+        left: How many of them would be kept (m,).
+        labels: The values as text.
+        threshold: The threshold of all values.
 
     Raises:
         InfeasibleError: Always. It names the most frequent value, and the threshold that leaves nobody out.
@@ -340,13 +361,16 @@ def refuse_observed(counts: Ints, left: Ints, labels: Sequence[str], threshold: 
 
 
 def spread_left_out(bids: Bids, left: Ints, counts: Ints, noise: Shuffler) -> Bids:
-    """Return the buckets of all records, value by value; the records that are left out are drawn at random.
+    """Draw at random which records are left out, and return the buckets of all records, value by value.
 
     Args:
         bids: The buckets of the kept records, value by value.
         left: How many records of each value are kept (m,).
         counts: How many records each value has (m,).
-        noise: What draws the records that are left out.
+        noise: The random numbers.
+
+    Returns:
+        The bucket of each record (n,), ``LEFT_OUT`` for those without one.
     """
     if (left == counts).all():
         return bids

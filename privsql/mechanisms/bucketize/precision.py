@@ -1,9 +1,9 @@
 """Predict the errors of counts from buckets in closed form.
 
-Where buckets either hold a value with the share h or not at all, the linear estimator counts t records of a value of
-frequency f with the variance N (1 - h) f / (h - f), where N = t / f records are asked. Of 23 cells that were measured
-the error was .56 to 1.42 times the predicted one. For other buckets ``find_even_shares`` returns the h
-with which such buckets would be as precise.
+Assume that each bucket has a value of frequency f either with the share h, or not at all. Then the linear estimator
+counts t records of this value, among N = t / f records that are asked about, with the variance N (1 - h) f / (h - f).
+In 23 measured cases the error was 0.56 to 1.42 times the predicted one. For other buckets, ``find_even_shares`` returns
+the h with which such simple buckets would be as precise.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from privsql.model.checks import VerifiedBound
 
 TABLES = "'privsql init --promise tables' proposes them"
-HALF = 0.5  # the highest threshold that promises something
+HALF = 0.5  # a higher threshold promises little
 
 
 def predict_count_error(frequency: float, threshold: float, records: int = ASKED) -> float:
-    """Return the relative standard error of a count of so many records that have a value.
+    """Return the relative standard error of a count of records that have a given value.
 
-    The formula is sqrt((1 - h) (1 - f) / ((h - f) t)). It holds for questions that select few of all records, about
-    as often with the value as without.
+    The formula is sqrt((1 - h) (1 - f) / ((h - f) t)). It holds for questions that select a small part of all records,
+    in which the value is about as frequent as elsewhere.
 
     Args:
         frequency: The share f of the value in the whole table.
-        threshold: The highest belief h in it, above f.
+        threshold: The highest belief h in the value; the error is infinite unless it is above f.
         records: The true count t.
     """
     if threshold >= 1:
@@ -44,9 +44,14 @@ def predict_count_error(frequency: float, threshold: float, records: int = ASKED
 
 
 def predict_share_error(frequency: float, threshold: float, records: int = GROUP) -> float:
-    """Return the half-width of the 95 % interval of a value's share in a group: 1.96 sqrt(p (1 - p) / (N (o - 1))).
+    """Return the half-width of the 95 % interval of a value's share in a group that has it as often as the table.
 
-    Here o = odds(h) / odds(f), and the group has the value as often as the table.
+    The formula is 1.96 sqrt(f (1 - f) / (N (o - 1))) with o = odds(h) / odds(f).
+
+    Args:
+        frequency: The share f of the value in the table.
+        threshold: The highest belief h in the value; the result is infinite unless it is above f.
+        records: The number of records N of the group.
     """
     if threshold >= 1:
         return 0.0
@@ -55,15 +60,25 @@ def predict_share_error(frequency: float, threshold: float, records: int = GROUP
 
 
 def find_useful_threshold(frequency: Fraction) -> Fraction:
-    """Return the lowest threshold at which a count of 500 has a relative error of 10 %: (1 + 4 f) / (6 - f)."""
+    """Return the lowest threshold at which a count of 500 records has a relative error of 10 %.
+
+    For a value of frequency f this is (1 + 4 f) / (6 - f).
+    """
     return (1 + 4 * frequency) / (6 - frequency)
 
 
 def foresee_value(value: str, frequency: float, share: float, bound: float) -> Precision:
-    """Return the errors of counts of one value that has this share of the buckets that hold it, and this bound."""
+    """Predict the errors of counts of one value.
+
+    Args:
+        value: The value as text.
+        frequency: Its share of all records.
+        share: Its share of the buckets that have it (see ``find_even_shares``).
+        bound: Its threshold.
+    """
     needed = ceil(100 * find_useful_threshold(Fraction(frequency))) / 100
     would_do = f"a threshold of {needed:g} for {value!r} would do"
-    if needed <= bound:  # what other values share its buckets is the reason, not the bound
+    if needed <= bound:  # the bound is high enough; the other values in its buckets cause the error
         remedy = f"Noisy tables would do ({TABLES})"
     elif needed > HALF:
         remedy = f"Noisy tables would do ({TABLES}); {would_do}, but promises little"
@@ -80,17 +95,18 @@ def foresee_value(value: str, frequency: float, share: float, bound: float) -> P
 
 
 def foresee_precision(params: Bucketize, bounds: Sequence[VerifiedBound]) -> Precision | None:
-    """Return the errors of counts of the worst protected value; None where the closed form does not hold.
+    """Predict the errors of counts of the protected value with the largest errors.
 
-    Whether the release is useless depends on the most frequent one: a rule such as ``8*f + 0.02`` asks for poor counts
-    of rare values.
-
-    It does not hold beside fake values. Values that fewer records have than are asked for are passed over,
-    unless all are so rare.
+    Values with fewer than 500 records are skipped, unless all values are so rare. ``Precision.usual`` is the error of
+    the most frequent value, which decides whether the release is useless: a rule such as ``8*f + 0.02`` intentionally
+    makes counts of rare values poor.
 
     Args:
         params: The parameters.
-        bounds: The bounds of values, with the highest belief in each, its records and its even share.
+        bounds: The bounds of values, each with its highest belief, its number of records and its even share.
+
+    Returns:
+        The errors; None if no value is protected, or with fake values, for which there is no formula.
     """
     total = sum(one.records or 0 for one in bounds)
     known = [one for one in bounds if one.protects and one.records]

@@ -1,4 +1,4 @@
-"""Foresee releases from their plans: facts, beliefs, models, other algorithms, other thresholds."""
+"""Predict releases from plans without publishing: facts, beliefs and errors, also for other parameters."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
 
 # Plans ----------------------------------------------------------------------------------------------------------------
-# Loss and beliefs follow from counts, what gets through from a trial layout.
+# Loss and beliefs follow from the counts of values. The channel, and so the errors of answers, need a trial layout.
 
-MOST = 1_000_000  # records of which a plan draws a layout bucket by bucket
+MOST = 1_000_000  # with more records, no trial layout is drawn if that means bucket by bucket
 
 
 class ReleasePreview(NamedTuple):
-    """What is known of a release before it is published.
+    """What can be said of a release before it is published.
 
     Attributes:
         facts: The facts of the plan.
         problem: The problem that the plan solves.
-        runs: The lists of a trial layout; None if drawing one takes too long.
+        runs: What buckets list in a trial layout; None if drawing one takes too long.
         channel: The channel of the trial layout; None without one, or if there are very many values.
     """
 
@@ -67,9 +67,9 @@ class ReleasePreview(NamedTuple):
 
 
 def make_plan_facts(db: Relations, source: Records, params: Bucketize) -> BucketizePlan:
-    """Return the facts of a plan, with remarks and the learning attacker's belief.
+    """Return what ``privsql plan`` shows: the facts of the plan, remarks, and what an attacker can learn.
 
-    The errors are those of ``plan_buckets``.
+    It raises the errors of ``plan_buckets``.
     """
     preview, previews = preview_release(db, source, params, stored=source.history.setting), ReleasePreviews(db, source)
     remarks, guessing = _list_remarks(preview, params, previews), max(source.counts) / sum(source.counts)
@@ -86,9 +86,18 @@ def preview_release(
     *,
     proving: bool = True,
 ) -> ReleasePreview:
-    """Preview a release from the counts of values and a trial layout.
+    """Plan a release, draw a trial layout, and return what follows from both.
 
-    The arguments ``stored`` and ``proving``, and the errors, are those of ``plan_buckets``.
+    Args:
+        db: The engine that holds the source's values.
+        source: The source.
+        params: The parameters.
+        stored: The stored plan of an earlier release by the same request, which saves the search; None to search.
+        proving: See ``find_plan``.
+
+    Raises:
+        InfeasibleError: There is no plan.
+        UsageError: A threshold or a bound is wrong.
     """
     plan, problem = plan_buckets(db, source, params, stored, proving=proving)
     facts = plan_facts(plan, problem, params, sum(source.counts))
@@ -121,21 +130,21 @@ def preview_release(
 
 @dataclass(frozen=True)
 class ReleasePreviews:
-    """Previews of releases of one source under different parameters; each is computed once and kept."""
+    """Previews of releases of one source under different parameters. Each preview is computed once and kept."""
 
     db: Relations
     source: Records
     _known: dict[str, ReleasePreview] = field(default_factory=dict)
 
     def try_parameters(self, keywords: dict[str, Any]) -> ReleasePreview | str:
-        """Predict the release that these parameters would make.
+        """Preview the release that some parameters would make.
 
         Args:
             keywords: The parameters of ``Bucketize``, by name.
 
         Returns:
-            The preview, from the counts of values and a trial layout; or a sentence that says why the parameters are
-            refused: they are invalid, infeasible, or make values certain.
+            The preview; or a sentence that says why the parameters are refused: they are invalid, infeasible, or make
+            values certain.
         """
         try:
             params = Bucketize.model_validate(keywords)
@@ -150,9 +159,10 @@ class ReleasePreviews:
         return f"makes values certain: {certain}" if certain else self._known[key]
 
     def measure_learning(self, preview: ReleasePreview) -> float | None:
-        """Return the learning attacker's mean belief in its best guess, measured on a part of a planned release.
+        """Return the mean belief in its best guess of an attacker who fits a model to the planned release.
 
-        It is None if no model can be fitted, or if there is no trial layout.
+        The model is fitted to a part of the release. The result is None if no model can be fitted, or without trial
+        layout.
         """
         roles = self.source.roles
         fitted = not preview.facts.fake_values and len(roles.sensitive) == 1 and bool(roles.quasi_identifiers)
@@ -169,7 +179,7 @@ class ReleasePreviews:
 
 
 def _draw_runs(plan: Plan, problem: BucketProblem, params: Bucketize) -> BucketRuns | None:
-    """Draw a trial layout of the plan, and return what its buckets list; None if drawing one takes too long."""
+    """Return what buckets list in a trial layout of the plan; None if drawing one takes too long."""
     if problem.records > MOST and (params.effective_layout == "largest-first" or len(problem.trees) > 1):
         return None
     laid = plan_lists(plan, problem.counts, params.fake_values) if params.fake_values else plan
@@ -178,7 +188,7 @@ def _draw_runs(plan: Plan, problem: BucketProblem, params: Bucketize) -> BucketR
 
 
 def _list_remarks(preview: ReleasePreview, params: Bucketize, previews: ReleasePreviews) -> list[str]:
-    """Return remarks that a publisher should read before publishing by ``informative``; none for other algorithms."""
+    """Return remarks for the publisher on the algorithm ``informative``; none for other algorithms."""
     if params.algorithm != "informative":
         return []
     if len(set(preview.problem.thresholds)) == 1:
@@ -191,7 +201,7 @@ def _list_remarks(preview: ReleasePreview, params: Bucketize, previews: ReleaseP
 
 
 def _not_allowed(facts: BucketizePlan, problem: BucketProblem, params: Bucketize) -> list[str]:
-    """Return the values for which publishing would be refused, because the release would make them certain."""
+    """Return the values that the release would make certain without permission, so that publishing would be refused."""
     allowed = bounds.allowed_values(params, problem.labels, problem.thresholds)
     if allowed is None or facts.highest_belief is None:
         return []
@@ -205,21 +215,22 @@ def _not_allowed(facts: BucketizePlan, problem: BucketProblem, params: Bucketize
 
 
 # Learning -------------------------------------------------------------------------------------------------------------
-# What somebody learns from the planned release is measured on a part of it: records of the source are dealt to buckets
-# of the plan as a release would deal them, and the attacker's model is fitted to these. A part teaches less than all.
+# What an attacker learns from the planned release is measured on a part of it. Records of the source are dealt to some
+# buckets of the plan, as a release would deal them, and the attacker's model is fitted to these. A part teaches less
+# than the whole release would.
 
-DIGEST = "0" * 64  # no release has it: the model of a part is seeded by it
-READ = 40_000  # records that are read, at most
-DEALT = 8_000  # of them that are dealt to whole buckets
+DIGEST = "0" * 64  # belongs to no release; it seeds the model
+READ = 40_000  # records that are read at most
+DEALT = 8_000  # about how many of these are dealt to buckets
 
 
 @dataclass(frozen=True)
 class LabelledRecords:
-    """Every k-th record of a source.
+    """A sample of r records of the source, with their sensitive values.
 
     Attributes:
-        columns: The quasi-identifiers, by name (r,).
-        labels: The code of the sensitive value of each record (r,).
+        columns: The quasi-identifiers of each record, by name (r,).
+        labels: The code of each record's sensitive value (r,).
     """
 
     columns: dict[str, NDArray[Any]]
@@ -229,7 +240,7 @@ class LabelledRecords:
     def read(db: Relations, source: Records) -> LabelledRecords:
         """Read at most ``READ`` records, spread evenly over the source.
 
-        They are the same each time if the records are kept as integers.
+        If the source is kept as integers in canonical order, it is the same sample each time.
         """
         roles = source.roles
         if source.packed is not None:
@@ -246,7 +257,14 @@ class LabelledRecords:
         return LabelledRecords(columns, rows["code"].to_numpy().astype(np.int64))
 
     def deal(self, runs: BucketRuns) -> ReleaseArrays:
-        """Deal records to whole buckets that list ``runs``, and return this part of the release as arrays."""
+        """Fill some whole buckets of a planned release with records of the sample.
+
+        Args:
+            runs: What the buckets of the planned release list.
+
+        Returns:
+            These buckets as the arrays of a release, to which a model can be fitted.
+        """
         bucket, slots = _choose_lists(runs, min(DEALT, len(self.labels)))
         chosen = _choose_records(self.labels, slots, seed_key(1).random_generator("dealt"))
         entries, count = np.unique(bucket * runs.values + slots, return_counts=True)
@@ -256,10 +274,10 @@ class LabelledRecords:
 
 
 def _choose_lists(runs: BucketRuns, records: int) -> tuple[Ints, Ints]:
-    """Choose whole buckets with about so many records, spread evenly over the buckets of each size.
+    """Choose whole buckets that hold about ``records`` records, spread evenly over the buckets of each size.
 
     Returns:
-        The bucket and the value of each slot, as two arrays (s,).
+        (bucket, value), one entry for each listed value of the chosen buckets (s,).
     """
     share = records / int(runs.listed_counts.sum())
     parts: list[tuple[Ints, Ints]] = []
@@ -276,7 +294,16 @@ def _choose_lists(runs: BucketRuns, records: int) -> tuple[Ints, Ints]:
 
 
 def _choose_records(labels: Ints, slots: Ints, noise: np.random.Generator) -> NDArray[np.intp]:
-    """Choose for each slot a record with the slot's value (s,); if there are too few such records, repeat some."""
+    """Choose for each listed value a random record that has it; if too few records have it, use some twice.
+
+    Args:
+        labels: The value of each record (r,).
+        slots: The listed values (s,).
+        noise: The random numbers.
+
+    Returns:
+        The position of the chosen record for each listed value (s,).
+    """
     shuffled = noise.permutation(len(labels))
     by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
     order = np.argsort(slots, kind="stable")
@@ -299,10 +326,10 @@ CURVE = (
 
 
 def predict_curve(db: Relations, source: Records, params: Bucketize) -> Curve:
-    """Predict releases whose threshold is the stated one times each of ``FACTORS``.
+    """Preview releases whose threshold is the stated one times 1/2, 3/4, 1, 3/2, 2 and 3.
 
     Raises:
-        UsageError: The threshold comes from a query, or the buckets themselves are stated.
+        UsageError: The threshold comes from a query, or the publisher states the bucket setting.
     """
     rule = params.threshold.default
     if rule is None or params.setting is not None:
@@ -345,11 +372,11 @@ MEASURES = (
 
 
 def compare_algorithms(db: Relations, source: Records, params: Bucketize) -> Alternatives:
-    """Compare the releases that all algorithms would make of one specification.
+    """Preview the releases that all algorithms would make of one specification.
 
-    The layout and the search that ``params`` state hold for its own algorithm only. ``information`` is tr M / sum f',
-    the part of the allowed beliefs that is used (see ``find_informative``). The errors are those that
-    ``relative_error`` expects of a question that selects a share of the records.
+    The layout and the setting in ``params`` are used for the algorithm in ``params`` only. The measure ``information``
+    is the sum of the mean beliefs in values over the sum of thresholds, so at most 1. Errors are predicted for
+    questions that select a share of the records.
     """
     names = (*ALGORITHMS, *(["setting"] if params.setting is not None else []))
     previews = ReleasePreviews(db, source)
@@ -376,7 +403,7 @@ def _preview_alternative(previews: ReleasePreviews, params: Bucketize, name: str
 
 
 def _advise_algorithm(rows: list[Alternative], chosen: str) -> str:
-    """Return a sentence that names the algorithm with the least mean error, and compares it with the chosen one."""
+    """Return a sentence that names the algorithm with the smallest mean error, and compares it with the chosen one."""
     errors = {row.algorithm: error for row in rows if (error := _mean_error(row.figures)) is not None}
     if not errors:
         return "errors are not predicted here"
@@ -393,7 +420,7 @@ def _advise_algorithm(rows: list[Alternative], chosen: str) -> str:
 def _mean_error(figures: dict[str, Figure]) -> float | None:
     """Return the geometric mean of the predicted errors; None if none is predicted.
 
-    Which errors are predicted depends on the values' frequencies alone, so it is the same for all algorithms.
+    Which errors are predicted depends on the frequencies of values alone, so means of algorithms can be compared.
     """
     known = [error for key, *_ in QUESTIONS if (error := figures.get(key))]
     return float(np.exp(np.mean(np.log(known)))) if known else None

@@ -1,4 +1,4 @@
-"""Propose thresholds for the values of a column, by the precision that they leave."""
+"""Propose thresholds for the values of a sensitive column, as low as useful counts allow."""
 
 from __future__ import annotations
 
@@ -25,15 +25,20 @@ if TYPE_CHECKING:
 # Thresholds -----------------------------------------------------------------------------------------------------------
 
 STEPS = (Fraction(1, 4), Fraction(1, 3), Fraction(1, 2))
-MOST_FREE = Fraction(1, 4)  # frequency above which a harmless value is not protected
+MOST_FREE = Fraction(1, 4)  # a more frequent harmless value is not protected
 HOPELESS = "no threshold up to 1/2 keeps counts of {} useful, which {} of the records have"
-RULES = ("2*f + 0.02", "4*f + 0.02", "1.5*f + 0.05", "f + 0.1", "f + 0.05", "f + 0.02")  # where no step will do
+RULES = ("2*f + 0.02", "4*f + 0.02", "1.5*f + 0.05", "f + 0.1", "f + 0.05", "f + 0.02")  # if no step is useful
 MOST_SHOWN = 4
 
 
 @dataclass(frozen=True)
 class Protection:
-    """Thresholds by value (exact; 1: not protected), and the bound on all protected values together."""
+    """The proposed thresholds.
+
+    Attributes:
+        thresholds: The threshold of each value, by its text; 1 if the value is not protected.
+        union: The bound on all protected values together; None if there is none.
+    """
 
     thresholds: dict[str, Fraction]
     union: Fraction | None
@@ -42,20 +47,20 @@ class Protection:
 def choose_protection(
     labels: Sequence[str], counts: Sequence[int], harmless: Sequence[str] = (), protect: Sequence[str] = ()
 ) -> Protection:
-    """Return the threshold of each value, by the precision that it leaves.
+    """Choose the threshold of each value: the lowest of 1/4, 1/3 and 1/2 at which a count of 500 is within 10 %.
 
-    The most frequent value is not protected if it is harmless and has more than a quarter of the records. Each other
-    value has the lowest of 1/4, 1/3 and 1/2 at which a count of 500 is within 10 %. What is free may stand in each
-    bucket as often as it likes, so the protected values are bounded together as well.
+    The most frequent value is not protected if it is harmless and more than a quarter of the records have it. If some
+    values are not protected, those that are protected get a bound on all of them together as well.
 
     Args:
-        labels: The texts of the values.
-        counts: The records of each.
-        harmless: The values that harm nobody.
-        protect: The values to protect where the publisher names them; all others are free.
+        labels: The values as text.
+        counts: The number of records of each value.
+        harmless: The values that harm nobody if they become known.
+        protect: The values to protect, if the publisher names them; then all others are not protected.
 
     Raises:
-        InfeasibleError: No step is useful for a protected value, or for all of them together.
+        InfeasibleError: No threshold up to 1/2 keeps counts useful for a protected value, or for all together.
+        UsageError: ``protect`` names a value that does not exist.
     """
     if strange := [label for label in protect if label not in labels]:
         raise UsageError(
@@ -92,10 +97,10 @@ def _lowest_step(label: str, share: Fraction) -> Fraction:
 
 
 def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
-    """Propose a threshold for each value; where no step will do, the first rule in the frequency that can be met.
+    """Propose a threshold for each value. If none is useful, propose the best rule in the frequency that has a plan.
 
     Raises:
-        InfeasibleError: No threshold below certainty can be met.
+        InfeasibleError: No threshold below certainty has a plan; or no useful one has, if rules are not allowed.
     """
     records = source.records()
     try:
@@ -122,7 +127,7 @@ def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
 
 
 def _as_parameters(labels: Sequence[str], chosen: Protection) -> dict[str, Any]:
-    """Return the table ``[mechanism]``: the commonest threshold as the default, the others by value."""
+    """Return thresholds as the table ``[mechanism]`` of a specification; the most common threshold is the default."""
     limits = chosen.thresholds
     bound = [limits[label] for label in labels if limits[label] < 1]
     default = max(set(bound), key=bound.count)
@@ -145,7 +150,7 @@ def _can_be_met(db: Relations, records: Records, parameters: dict[str, Any]) -> 
 
 
 def _describe(db: Relations, records: Records, parameters: dict[str, Any], chosen: Protection, of_a: str) -> Proposal:
-    """Return the proposal with its promise and precision in words for a privacy officer."""
+    """Return the proposal, with its promise in sentences for a privacy officer and its predicted errors."""
     total = sum(records.counts)
     shares = {label: count / total for label, count in zip(records.labels, records.counts, strict=True)}
     protected = [label for label, limit in chosen.thresholds.items() if limit < 1]

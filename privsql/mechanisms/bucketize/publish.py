@@ -1,4 +1,4 @@
-"""Assign records to buckets and publish the tables of a bucketized release."""
+"""Assign records to buckets, and write the tables of a bucketized release."""
 
 from __future__ import annotations
 
@@ -47,27 +47,27 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
 
 # Assignment -----------------------------------------------------------------------------------------------------------
-# Records and values are written as streams, in which every record gets its bucket, and every bucket its list.
+# Records and listed values are written as streams.
 #
-# The places of a layout are in uniformly random order within each value, whatever the records are. So the j-th record
-# of a value takes the j-th of its places, and the order in which records come can't matter; but with a key that may
-# serve again it must be the same order whenever the table is (``coded_records``): two releases of one table by one key
-# that differ by the order of rows would tell more together than each of them.
+# A layout gives the places of each value in uniformly random order, whatever the records are. The j-th record of a
+# value takes the j-th of these places, so the order of records does not matter within one release. But a key may be
+# used again. Then records must come in the same order (``coded_records``): two releases of one table with one key that
+# differed only by the order of rows would tell more together than each of them.
 
 BID = pa.field("bid", pa.int32())
 
 
 def write_records(db: Relations, source: Records, bids: Bids, *, ordered: bool) -> None:
-    """Write QIT from the buckets of the records.
+    """Write QIT, given the bucket of every record.
 
     Args:
-        db: Where the source and the release lie.
+        db: The engine that holds the source and the release.
         source: The source.
-        bids: For each value in turn, the buckets of its records, negative for those that are left out (n,).
-        ordered: Whether records come in canonical order.
+        bids: The buckets of the records, value by value (n,); negative for records that are left out.
+        ordered: Whether the records of a value take its buckets in canonical order; else in any order.
 
     Raises:
-        GuaranteeError: The records are not those that were counted.
+        GuaranteeError: The source has changed since its records were counted.
     """
     source.history.groups = bids
     if source.packed is not None:
@@ -86,9 +86,9 @@ def write_records(db: Relations, source: Records, bids: Bids, *, ordered: bool) 
 
 
 def write_ranked(db: Relations, source: Records, layout: Pieces, key: Key) -> None:
-    """Write QIT in the portable order: the records' ranks take the places of a layout (``RankAssignment``).
+    """Write QIT in the portable order: records are ranked by keyed hashes, and ranks take the places of a layout.
 
-    An engine in which rows have no order keeps relation ``assigned``(q0.., code, bid), for ``write_counted``.
+    An engine whose rows have no order keeps relation ``assigned`` (q0.., code, bid), which ``write_counted`` reads.
     """
     roles = source.roles
     assignment = RankAssignment(db, source, key, RecordParts(np.array(source.counts, dtype=np.int64)))
@@ -106,7 +106,14 @@ def write_ranked(db: Relations, source: Records, layout: Pieces, key: Key) -> No
 
 
 def write_counted(db: Relations, roles: Roles, fake_bids: Ints, fake_codes: Ints) -> None:
-    """Write ST by counting relation ``assigned`` and the buckets and values of fakes."""
+    """Write ST in the engine, by counting the values of each bucket in relation ``assigned`` and among its fakes.
+
+    Args:
+        db: The engine that holds ``assigned``.
+        roles: The columns by role.
+        fake_bids: The bucket of each fake value.
+        fake_codes: The code of each fake value.
+    """
     db.register_arrow("fakes", pa.table({"bid": fake_bids.astype(np.int32), "code": fake_codes.astype(np.int32)}))
     composed = fill("bucketize/composed", {"assigned": temp_table("assigned"), "fakes": temp_table("fakes")})
     holes: Holes = {"composition": composed.subquery(), "domain": temp_table("domain"), "sa": roles.sa_typed("d")}
@@ -125,9 +132,13 @@ def _write_qit(db: Relations, roles: Roles, assigned: exp.Expr, *, is_sorted: bo
 
 
 def write_values(db: Relations, roles: Roles, runs: BucketRuns, values: pa.Table) -> None:
-    """Write ST in its order, in a session of its own, so that records can be written at once.
+    """Write ST in its order, in a second session of the engine, while QIT is being written.
 
-    The columns of ``values`` (s0..) are by code.
+    Args:
+        db: The engine.
+        roles: The columns by role.
+        runs: What each bucket lists.
+        values: The columns of the sensitive values (s0..), by code.
     """
     with db.open_sibling() as writer:
         writer.register_arrow("listed", stream_listed(runs, values))
@@ -137,15 +148,18 @@ def write_values(db: Relations, roles: Roles, runs: BucketRuns, values: pa.Table
 
 
 class AssignedRecords:
-    """The records of a stream (q0.., code), with the bucket of each in place of its value."""
+    """A stream of records (q0.., code) in which each record's sensitive value is replaced by its bucket.
+
+    The j-th record of a value takes the j-th bucket that is given for this value.
+    """
 
     def __init__(self, coded: pa.RecordBatchReader, bids: Bids, counts: Ints) -> None:
         self._coded, self._bids = coded, bids
         self._ends = np.cumsum(counts)
-        self._next = self._ends - counts  # of each value, the first of the places that are free
+        self._next = self._ends - counts  # the first free place of each value
 
     def as_stream(self) -> pa.RecordBatchReader:
-        """Return a stream (q0.., bid), in the order of the records."""
+        """Return the stream (q0.., bid), in the order of the records."""
         schema = pa.schema([*list(self._coded.schema)[:-1], BID])
         batches = (
             pa.RecordBatch.from_arrays([*columns, pa.array(self._take_places(codes.to_numpy()))], schema=schema)
@@ -154,16 +168,20 @@ class AssignedRecords:
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def require_all_placed(self) -> None:
-        """Raise ``GuaranteeError`` unless every place is taken."""
+        """Raise ``GuaranteeError`` if the stream had fewer records of a value than were counted."""
         if (self._next != self._ends).any():
             raise source_changed_error()
 
     def _take_places(self, codes: NDArray[np.int32]) -> Bids:
-        """Return the next places of these values."""
+        """Return the buckets of the next records, given their values by code.
+
+        Raises:
+            GuaranteeError: There are more records of a value than were counted.
+        """
         number = np.bincount(codes, minlength=len(self._ends))
         if (self._next + number > self._ends).any():
             raise source_changed_error()
-        small = codes.astype(np.uint16) if len(self._ends) <= 2**16 else codes  # of which numpy sorts digits
+        small = codes.astype(np.uint16) if len(self._ends) <= 2**16 else codes  # numpy uses a radix sort for 16 bits
         order = np.argsort(small, kind="stable")
         ahead = self._next - np.cumsum(number) + number
         places = np.empty(len(codes), dtype=np.int32)
@@ -173,7 +191,12 @@ class AssignedRecords:
 
 
 def stream_listed(runs: BucketRuns, values: pa.Table) -> pa.RecordBatchReader:
-    """Return a stream (bid, s0.., records), in that order; ``values`` (s0..) are by code."""
+    """Return the rows of ST as a stream (bid, s0.., records), by bucket and value.
+
+    Args:
+        runs: What each bucket lists.
+        values: The columns of the sensitive values (s0..), by code.
+    """
     words = {name: values[name].combine_chunks() for name in values.column_names}
     fields = [pa.field(name, pa.dictionary(pa.int32(), texts.type)) for name, texts in words.items()]
     schema = pa.schema([BID, *fields, pa.field("records", pa.int32())])
@@ -189,12 +212,12 @@ def stream_listed(runs: BucketRuns, values: pa.Table) -> pa.RecordBatchReader:
 
 # Publishing -----------------------------------------------------------------------------------------------------------
 
-PAIR, RECORD, LISTED, VALUE = 150, 13, 24, 1000  # bytes that are taken beside the engine for each of them
-DIGITS = 10**4  # to which the probability that a listed value is real is rounded up
+PAIR, RECORD, LISTED, VALUE = 150, 13, 24, 1000  # bytes outside the engine for each of these
+DIGITS = 10**4  # the stated probability that a listed value is real is rounded up to a multiple of 1/DIGITS
 
 
 def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> BucketizeFacts:
-    """Make the tables of a release in database ``release``, and return its facts."""
+    """Write the tables of a release into database ``release``, and return its facts."""
     from privsql.mechanisms.bucketize import fakes
 
     plan, problem = plan_buckets(db, source, params, source.history.setting)
@@ -204,7 +227,7 @@ def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> Buck
     roles, setting = source.roles, plan.setting.items
     facts = plan_facts(plan, problem, params, sum(source.counts))
 
-    # Which bucket lists what: a layout, whose fakes are drawn of what is listed.
+    # Lay out the listed values. With fakes, draw which of them are fake.
     hidden: fakes.HiddenValues | None = None
     if params.fake_values:
         hidden = fakes.hide_values(plan, problem.counts, params.fake_values, params.effective_layout, noise)
@@ -216,7 +239,7 @@ def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> Buck
     values = db.arrow(all_rows(temp_table("domain")).order_by("code")).select(list(roles.sa_keys))  # (s0..) by code
 
     def write_lists(listed: BucketRuns, *, whole: bool) -> pa.Table:
-        """Write ST if the runs are the ``whole`` of it; return how values meet."""
+        """Return how often values meet in the listed buckets; write ST, too, if these are the ``whole`` lists."""
         if whole and db.keeps_order:
             write_values(db, roles, listed, values)
         return listed.count_meetings()
@@ -242,7 +265,7 @@ def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> Buck
     if not db.keeps_order:
         write_counted(db, roles, fake_bids, fake_codes)
 
-    # What follows from ST: the channel, beliefs, and whether these may be certain.
+    # Write what follows from ST, and refuse values that are certain without permission.
     through = _write_channel(db, roles, runs, meetings, problem, facts)
     listed_columns = [*roles.sa_in(), *roles.by_sa.select_columns("bid", "count")]
     db.create_view("published", exp.select(*listed_columns).from_(table("st", "release")))
@@ -255,9 +278,13 @@ def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> Buck
 
 
 def reserve_memory(db: Relations, runs: BucketRuns) -> None:
-    """Leave memory to what is done beside the engine; ``EngineError`` if the limit is less than that takes."""
+    """Limit the engine's memory so that enough is left for the arrays that publishing makes in Python.
+
+    Raises:
+        EngineError: The engine's memory limit is below what these arrays need.
+    """
     pairs, records = runs.most_meetings, int(runs.listed_counts.sum())
-    run_values = sum(one.codes.size for one in runs.classes)  # of runs; as many as records where each bucket is its own
+    run_values = sum(one.codes.size for one in runs.classes)
     size = PAIR * pairs + RECORD * records + LISTED * run_values + VALUE * runs.values
     db.reserve_memory(size, f"a release of {runs.values:,} values, of which up to {pairs:,} pairs meet,")
 
@@ -265,9 +292,9 @@ def reserve_memory(db: Relations, runs: BucketRuns) -> None:
 def _write_channel(
     db: Relations, roles: Roles, runs: BucketRuns, meetings: pa.Table, problem: BucketProblem, facts: BucketFacts
 ) -> BeliefFacts:
-    """Write the values, the channel and the linear estimator; return the facts on what gets through.
+    """Write the tables of values, of the channel and of the linear estimator; return the facts on the channel.
 
-    The estimator is empty where weights are shares.
+    The table of the estimator is empty if the release weighs values by their shares of buckets.
     """
     channel, given, thresholds = make_channel(meetings, facts).channel, temp_table("given"), problem.thresholds
     estimator = find_linear_estimator(channel, facts)
@@ -297,10 +324,10 @@ def _admit_fakes(
     meetings: pa.Table,
     noise: Shuffler,
 ) -> tuple[Ints, FakeFacts]:
-    """Exchange fakes where negative associations exclude them; return their values, and what is stated of them."""
+    """Exchange fakes that negative associations exclude, if asked for; return (the fakes' values, facts on them)."""
     from privsql.mechanisms.bucketize import fakes
 
-    if not params.exclude_negative and facts.certainty is not None:  # the law holds for the drawn fakes
+    if not params.exclude_negative and facts.certainty is not None:  # fakes are as they were drawn
         certainty = CertaintyFacts.join_parts(facts.certainty, anywhere=ceil(hidden.highest * DIGITS) / DIGITS)
         return hidden.fake_codes, FakeFacts(weak_fakes=0, certainty=certainty)
     plainly = ListedPairs.read(meetings, [size for size, _ in facts.sizes]).make_channel(None)

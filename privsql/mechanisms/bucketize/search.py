@@ -1,4 +1,4 @@
-"""Find settings in closed form: Anatomy, one and two bucket sizes, splits of these, and the most informative one."""
+"""Find bucket settings in closed form: of one or two sizes, of splits of these, Anatomy's, and an informative one."""
 
 from __future__ import annotations
 
@@ -19,24 +19,28 @@ if TYPE_CHECKING:
 
 
 # Two sizes ------------------------------------------------------------------------------------------------------------
-# One and two bucket sizes: the best setting in closed form (paper, sections 4.1, 4.2 and 5.1).
+# The best setting with one or two bucket sizes has a closed form (paper, sections 4.1, 4.2 and 5.1).
 #
-# For sizes S1 < S2 the list Gamma(S1, S2) of all (b1, b2) with S1 b1 + S2 b2 = n is (b1 - t d1, b2 + t d2), t = 0, 1,
-# .. (Lemma 5.21), and Loss rises with t (Lemma 5.24). Theorem 4.17 becomes bounds on t:
+# Let there be n records, o_i of them with value i, of which a bucket of size S may hold F_iS. For sizes S1 < S2 the
+# list Gamma(S1, S2) has all (b1, b2) with S1 b1 + S2 b2 = n: (b1 - t d1, b2 + t d2) for t = 0, 1, .. (Lemma 5.21). The
+# Loss rises with t (Lemma 5.24). Theorem 4.17 becomes bounds on t:
 #
 # * PC for value i, F_i1 b1 + F_i2 b2 >= o_i, is linear in t: a lower bound, an upper bound or a constant;
 # * FC for size S, sum_i min(F_iS b, o_i) >= S b, is a cap on b that depends on S alone, because the difference of the
 #   two sides is concave in b and 0 at b = 0.
 #
-# So the first valid pair has a closed form: O(pairs * m) integer operations, whatever n is. Where sets of values are
-# bounded, further conditions of the same form are found as they are broken (``best_two_size``).
+# So the first valid pair has a closed form, and takes O(pairs * m) integer operations, whatever n is. If sets of values
+# are bounded, further conditions of the same form are added when they are broken (``best_two_size``).
 
 FAR = np.int64(2**62)
 
 
 @dataclass(frozen=True)
 class Gammas:
-    """The lists Gamma of P pairs of sizes, each as an arithmetic progression; all arrays are (P,).
+    """All ways to put n records into buckets of two sizes S1 < S2, for P pairs of sizes.
+
+    For each pair, the numbers of buckets (b1, b2) with S1 b1 + S2 b2 = n form a list. Its entry t is (b1 - t d1, b2 + t
+    d2). All arrays have shape (P,).
 
     Attributes:
         first: The position of S1 in the problem's sizes.
@@ -58,9 +62,9 @@ class Gammas:
 
 
 def make_gammas(problem: BucketProblem) -> Gammas:
-    """Return all non-empty lists Gamma of the problem's usable sizes (paper, eq. 7-10).
+    """List for each pair of usable sizes S1 < S2 all ways to put all n records into buckets of these sizes (eq. 7-10).
 
-    Eq. 7 has no solution when gcd(S1, S2) does not divide n or when S2 b2 > n; those pairs are left out.
+    Pairs of sizes without a solution are left out.
     """
     sizes, n = problem.sizes, problem.records
     first, second = np.triu_indices(len(sizes), 1)
@@ -78,10 +82,13 @@ def make_gammas(problem: BucketProblem) -> Gammas:
 
 
 def find_frontier(problem: BucketProblem) -> tuple[Ints, Ints]:
-    """Return counts (r,) and staircases (r, K) of the values whose privacy constraints imply all others.
+    """Select the values whose privacy constraints imply those of all other values.
 
-    Staircases are ordered like the thresholds; a value with a lower threshold and more records implies one with
-    a higher threshold and fewer.
+    A value with a lower threshold and more records implies one with a higher threshold and fewer.
+
+    Returns:
+        (the number of records of each of these values, their most records in one bucket of each usable size (values,
+        sizes)).
     """
     order = problem.by_threshold
     counts = problem.counts[order]
@@ -91,9 +98,11 @@ def find_frontier(problem: BucketProblem) -> tuple[Ints, Ints]:
 
 
 def fill_caps(problem: BucketProblem) -> Ints:
-    """Return for each size (K,) the largest b with sum_i min(F_iS b, o_i) >= S b (the fill constraint FC).
+    """Return for each usable size the largest number of buckets that can be filled within the thresholds (sizes,).
 
-    Newton's method from the right on a concave, piecewise linear function: exact, monotone, few steps.
+    Let F_iS be the most records of value i in a bucket of size S, and o_i its records. The result for S is the largest
+    b with sum_i min(F_iS b, o_i) >= S b. Newton's method from the right finds it exactly in few steps, as the
+    difference is concave in b.
     """
     caps, counts = np.zeros_like(problem.sizes), problem.counts
     for j, size in enumerate(problem.sizes.tolist()):
@@ -109,9 +118,10 @@ def fill_caps(problem: BucketProblem) -> Ints:
 
 
 def best_one_size(problem: BucketProblem) -> Setting | None:
-    """Return the setting with the smallest valid size S; None if no size is valid.
+    """Return the setting with the smallest size that all buckets can have; None if there is none.
 
-    A size is valid if S divides n and o_i <= F_iS n/S for all i (Lemma 4.13), and likewise for bounded sets.
+    Let n be the number of records, and F_iS the most records of value i in a bucket of size S. S is valid if it divides
+    n, and no value has more than F_iS n/S records (Lemma 4.13). Bounded sets of values have the same condition.
     """
     divisors = (size for size in problem.sizes.tolist() if problem.records % size == 0)
     settings = (Setting.from_counts({size: problem.records // size}) for size in divisors)
@@ -121,9 +131,9 @@ def best_one_size(problem: BucketProblem) -> Setting | None:
 def best_two_size(problem: BucketProblem) -> Setting | None:
     """Return the valid setting of at most two sizes with the least Loss; None if there is none.
 
-    Where sets of values are bounded, a setting that turns out invalid names a condition that it violates. Each
-    condition holds for all pairs of sizes and is linear in t. So the cheapest setting that meets the conditions found
-    so far is a lower bound, and the first valid one is the best.
+    If sets of values are bounded, the search adds conditions as it goes. It takes the cheapest setting under the
+    conditions found so far. If that is invalid, it breaks a further condition, which is added for all pairs of sizes.
+    So every setting tried is a lower bound, and the first valid one is the best.
     """
     if len(problem.sizes) == 1:
         return best_one_size(problem)
@@ -158,10 +168,18 @@ def best_two_size(problem: BucketProblem) -> Setting | None:
 
 
 def _bound_positions(first: Ints, second: Ints, needs: Ints, lists: Gammas) -> Iterator[tuple[Ints, Ints]]:
-    """Yield bounds on t from conditions first . b1 + second . b2 >= need, with coefficients (r, K).
+    """Translate conditions on numbers of buckets into bounds on the position t in each list of ``lists``.
 
-    The condition PC of a value has this form. Conditions are taken in slices, because the product is conditions x
-    pairs.
+    A condition is first[S1] b1 + second[S2] b2 >= need; the privacy constraint of a value has this form.
+
+    Args:
+        first: The coefficients of b1, by condition and size (r, K).
+        second: The coefficients of b2 (r, K).
+        needs: The right-hand sides (r,).
+        lists: The pairs of sizes.
+
+    Yields:
+        (lower bound of t, upper bound of t) for each pair (P,), from 64 conditions at a time to save memory.
     """
     for start in range(0, len(needs), 64):
         part = slice(start, start + 64)
@@ -179,14 +197,15 @@ def _bound_positions(first: Ints, second: Ints, needs: Ints, lists: Gammas) -> I
 
 
 def smallest_diversity(problem: BucketProblem) -> int:
-    """Return the smallest l such that l-diversity implies F'-privacy: max_i ceil(1/f'_i), at least M."""
+    """Return the smallest l, at least the smallest bucket size, such that l-diversity keeps every value's threshold."""
     return max(problem.smallest, *(-(-f.denominator // f.numerator) for f in problem.thresholds))
 
 
 def anatomy_setting(problem: BucketProblem) -> Setting | None:
-    """Return the setting of Anatomy (Xiao & Tao, VLDB 2006): floor(n/l) buckets of l or l+1 distinct values.
+    """Return the setting of Anatomy (Xiao & Tao, VLDB 2006): floor(n/l) buckets of l or l + 1 of the n records.
 
-    The result is None if some value has more than n/l records (eligibility), or a size exceeds M'.
+    Here l is the smallest diversity that keeps all thresholds. The result is None if some value has more than n/l
+    records, or a bucket would exceed the largest size.
     """
     l_diversity, n = smallest_diversity(problem), problem.records
     buckets = n // l_diversity
@@ -199,10 +218,14 @@ def anatomy_setting(problem: BucketProblem) -> Setting | None:
 
 
 def partition_records(problem: BucketProblem, setting: Setting) -> Ints:
-    """Divide the records between two sizes (paper, section 4.3), shape (m, 2).
+    """Divide the records of each value between the two sizes of a setting (paper, section 4.3).
 
-    T1 first gets a_i1 = min(u_i1, o_i). The excess moves to T2, the most sensitive values first; the paper leaves this
-    order open. Where sets of values are bounded, the result is any partition that keeps the bounds.
+    The smaller size first gets as many records of each value as fit. The excess moves to the larger size, values with
+    the lowest thresholds first; the paper leaves this order open. If sets of values are bounded, the result is any
+    division that keeps the bounds.
+
+    Returns:
+        The records by value and size (m, 2).
     """
     if problem.trees:
         return allocate_values(problem, setting).allocation
@@ -220,8 +243,8 @@ def partition_records(problem: BucketProblem, setting: Setting) -> Ints:
 def multi_size(problem: BucketProblem) -> Setting | None:
     """Split records by the best two-size setting, and split each part again while the Loss falls (Algorithm 2).
 
-    The first B has infinite loss. A part without a valid split keeps its B. Equal sizes are merged. Thresholds stay
-    those of the whole table.
+    A part without a better split keeps its buckets. Parts with equal sizes are merged. Thresholds stay those of the
+    whole table. The result is None if there is no two-size setting.
     """
     first_split = best_two_size(problem)
     if first_split is None:
@@ -242,35 +265,37 @@ def multi_size(problem: BucketProblem) -> Setting | None:
 
 
 # Informative ----------------------------------------------------------------------------------------------------------
-# The setting that lets most through: nearly one size, as large as may be, for thresholds that vary with f.
+# The setting that tells analysts most if thresholds vary with the frequency f: nearly one size, as large as possible.
 #
-# A layout can give a record of value i at most the belief F_iS/S in its own value, and the trace of the channel M is
-# the sum of these beliefs:
+# In a bucket of size S the belief in value i is at most F_iS/S. The trace of the channel M sums these beliefs:
 #
 #     tr M = sum_i E[count(g, i)/|g| | record of i]  <=  sum_i max_S F_iS/S.
 #
-# The loss of the papers, sum (|g| - 1)^2, rewards small buckets instead, which leaves each value to sizes that its
-# threshold allows just so: few values per size, and an M that is nearly singular. Here the n records lie in B buckets
-# as equal as can be, of sizes S = floor(n/B) and S + 1, where B = ceil(n/T) for the largest T that may be used for
-# which sum_S b_S sum_i F_iS is within a fiftieth of the best. Layout ``lumps`` then reaches the bound, but for what is
-# cut at the ends of blocks. Where thresholds are constants, floor(f'S)/S is as large for small S, and nothing is
-# gained.
+# The loss of the papers, sum (|g| - 1)^2, rewards small buckets instead. Then only few values fit into each size, and M
+# is nearly singular. Here the n records lie in B buckets of sizes S = floor(n/B) and S + 1. B is ceil(n/T) for the
+# largest usable size T for which sum_S b_S sum_i F_iS is within a fiftieth of the best. Layout ``lumps`` then reaches
+# the bound, except for values that are cut at the ends of blocks. If thresholds are constants, floor(f'S)/S is as large
+# for small S, and nothing is gained.
 #
-# A threshold near 1 would fill whole buckets with one value, and tell hardly more than half of that does: it is used up
-# to 3/4, or half way from the value's frequency to 1 where that is more, unless nothing less than all of it will do.
+# With a threshold near 1, whole buckets would hold one value, which tells hardly more than if half of them did. So a
+# threshold is used up to 3/4, or up to half way from the value's frequency to 1 if that is more. It is used in full if
+# no setting is valid otherwise.
 #
-# With two sizes a setting is valid iff there are y_i records of each value for the b_1 buckets of the first with
+# With two sizes a setting is valid if and only if there are y_i records of each value for the b_1 buckets of the first:
 #
 #     max(0, o_i - F_i2 b_2) <= y_i <= min(o_i, F_i1 b_1),   sum_i y_i = S_1 b_1,
 #
-# so iff the lower ends sum to no more, the upper ends to no less, and no lower end exceeds its upper end.
+# This holds if no lower end exceeds its upper end, the lower ends sum to S_1 b_1 at most, and the upper ends at least.
 
-ENOUGH = Fraction(3, 4)  # of a threshold that is used
-NEARLY = 50  # the bound of the size that is taken may lack so much of the best
+ENOUGH = Fraction(3, 4)  # higher thresholds are used up to this value
+NEARLY = 50  # sizes within a fiftieth of the best count as equally good
 
 
 def find_informative(problem: BucketProblem) -> Setting | None:
-    """Return a valid setting whose channel reveals about the most, with the largest buckets; None if none is valid."""
+    """Return a valid setting for layout ``lumps``, with buckets as large as possible; None if none is valid.
+
+    Of all settings it lets beliefs come nearest to the thresholds, so that answers are most precise.
+    """
     for wanted in (_restrain_thresholds(problem), problem):
         valid = next((one for one in _list_candidates(wanted) if _first_size_ranges(wanted, one) is not None), None)
         if valid is not None:
@@ -279,18 +304,17 @@ def find_informative(problem: BucketProblem) -> Setting | None:
 
 
 def count_unplaced(problem: BucketProblem) -> int | None:
-    """Return how many records find no place in the closest setting; None if no bucket can be filled."""
+    """Return how many records find no place in the best setting with sizes S, or S and S + 1; None if there is none."""
     return min((allocate_values(problem, one).unplaced for one in _list_candidates(problem)), default=None)
 
 
 def divide_informative(problem: BucketProblem, setting: Setting) -> tuple[Ints, Ints]:
-    """Divide the records of a valid setting between its sizes, so that values are spread in proportion.
+    """Divide the records of a valid setting between its sizes, each value in proportion to its records.
 
-    The first size gets y_i = o_i t/n records of each value, within the bounds above and rounded down, for the largest
-    integer t that does not give it too many. What it lacks comes from values that have one more for t + 1.
+    The first size gets about the same share of every value's records, within what thresholds allow.
 
     Returns:
-        The records by value and size, and the most records of each value in one bucket; both (m, k).
+        (the records by value and size, the most records of each value in one bucket of each size), both (m, k).
     """
     wanted = _restrain_thresholds(problem)
     ranges = _first_size_ranges(wanted, setting)
@@ -315,14 +339,17 @@ def divide_informative(problem: BucketProblem, setting: Setting) -> tuple[Ints, 
 
 
 def _restrain_thresholds(problem: BucketProblem) -> BucketProblem:
-    """Return the problem with every threshold lowered to at most max(``ENOUGH``, (1 + f)/2), f a value's share."""
+    """Lower high thresholds, because buckets full of one value hardly tell more than buckets that are half full of it.
+
+    A threshold becomes at most max(``ENOUGH``, (1 + f)/2), where f is the frequency of the value.
+    """
     frequencies = (Fraction(int(records), max(1, problem.records)) for records in problem.counts)
     enough = (max(ENOUGH, (1 + share) / 2) for share in frequencies)
     return replace(problem, thresholds=tuple(map(min, problem.thresholds, enough)))
 
 
 def _list_candidates(problem: BucketProblem) -> list[Setting]:
-    """Return fillable settings with bucket sizes as equal as can be, the most promising first."""
+    """Return the settings with sizes S, or S and S + 1, that can be filled; the most informative ones come first."""
     n, usable = problem.records, problem.sizes
     held = dict(zip(usable.tolist(), problem.capacity.sum(axis=0).tolist(), strict=True))
     each = (
@@ -336,7 +363,7 @@ def _list_candidates(problem: BucketProblem) -> list[Setting]:
 
 
 def _first_size_ranges(problem: BucketProblem, setting: Setting) -> tuple[Ints, Ints] | None:
-    """Return the least and the most records of each value that the first size can get (m,).
+    """Return (the least, the most) records of each value that the buckets of the first size can get (m,).
 
     The result is None if no division between the sizes is valid.
     """

@@ -1,4 +1,4 @@
-"""Say what a bucketized release holds: its tables, and the views over them."""
+"""The tables of a bucketized release, and the views over them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,11 @@ TABLES = {
 
 
 def make_views(manifest: Manifest) -> Views:
-    """Return the views over QIT and ST: by the linear estimator if the release has one, and pair by pair."""
+    """Return the views ``weighted`` and ``pairs`` over QIT and ST.
+
+    In ``pairs``, a record stands beside every value of its bucket, weighted by the value's share of the bucket. In
+    ``weighted``, weights are those of the linear estimator; without one it is the same as ``pairs``.
+    """
     roles, facts = manifest.roles, BucketizeFacts.model_validate(manifest.facts)
     by_st = roles.by_sa
     size = size_of_bucket(facts.sizes, by_st.as_column("bid", "st"))
@@ -64,17 +68,20 @@ def make_views(manifest: Manifest) -> Views:
 
 
 def make_functions(manifest: Manifest) -> IntervalFunctions | None:
-    """Return the functions that count rows of the weighted view; None where weights are shares, which are biased."""
+    """Return the SQL functions that give counts with intervals over the weighted view.
+
+    The result is None if the view's weights are shares of buckets, because counts by shares are biased.
+    """
     is_linear = BucketizeFacts.model_validate(manifest.facts).weighting == "linear"
     return IntervalFunctions(manifest.published_records) if is_linear else None
 
 
 def size_of_bucket(sizes: Sequence[tuple[int, int]], bid: exp.Expr) -> exp.Expr:
-    """Return |g| by the number of a bucket, as a CASE that replaces a join: buckets are numbered by size.
+    """Return SQL for the number of records of a bucket, as a CASE over its number: buckets are numbered by size.
 
     Args:
-        sizes: The setting, (size, number of buckets).
-        bid: The number of the bucket.
+        sizes: (size, number of buckets), by rising size.
+        bid: SQL for the number of the bucket.
     """
     last = exp.Literal.number(sizes[-1][0])
     if len(sizes) == 1:

@@ -1,4 +1,4 @@
-"""Answer questions by the weights of noisy tables, with intervals from the law of the noise or from draws."""
+"""Answer questions by the weights fitted to noisy tables, with intervals from the noise or from draws of the model."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
 # The noise of a sum of n counts of one table is a sum of n independent discrete Laplace variables. Its characteristic
 # function is ((1 - p)^2/(1 - 2 p cos t + p^2))^n with p = e^(-1/scale).
 
-FEW_CELLS = 20  # the interval of a sum of more counts does not follow from the noise alone
-ROUNDING = 1e-4  # counts may be rounded by so much
-FINEST, FARTHEST_NOISE = 2_000.0, 26  # steps of the lattice in a scale; standard deviations on the lattice
+FEW_CELLS = 20  # sums of more counts get their intervals from the draws of the model
+ROUNDING = 1e-4  # largest rounding error of a count
+FINEST, FARTHEST_NOISE = 2_000.0, 26  # lattice of the noise: steps in one scale, and its width in standard deviations
 
 
 @cache
 def noise_reach(budgets: tuple[Fraction, ...], cells: int, confidence: float) -> float:
-    """Return the least q for which the noise of a sum of counts lies in -q .. q with probability ``confidence``.
+    """Return the smallest q such that the noise of a sum of counts lies in -q .. q with probability ``confidence``.
 
     Args:
-        budgets: The budgets of one or two measurements of the table; its counts are their mean, weighted by precision.
+        budgets: The epsilon of one or two measurements of the table. Two are averaged, weighted by precision.
         cells: The number of counts that are summed.
         confidence: The confidence of the interval.
     """
@@ -88,10 +88,10 @@ class MeasuredCount:
 
     Attributes:
         count: The noisy count.
-        records: The number of records that it counts among, its largest possible value.
+        records: The number of records among which it counts, which is its largest possible value.
         cells: The number of cells that are summed.
         variance: The variance of the noise of each cell.
-        budgets: The budgets of the table's measurements.
+        budgets: The epsilon of each measurement of the table.
     """
 
     count: float
@@ -106,10 +106,10 @@ class MeasuredCount:
         return float(np.sqrt(self.cells * self.variance))
 
     def set_interval(self, one: Estimate, confidence: float) -> Estimate:
-        """Give an estimate the interval that follows from the exact law of the noise.
+        """Give an estimate of the same count an interval that follows from the exact law of the noise.
 
-        The distance of the estimate from the noisy count adds to its standard error. An estimate that sums more than
-        ``FEW_CELLS`` cells is returned unchanged.
+        Its standard error also includes the distance from the noisy count. If more than ``FEW_CELLS`` cells are summed,
+        the estimate is returned unchanged.
         """
         if one.estimate is None or not one.std_error or not 1 <= self.cells <= FEW_CELLS:
             return one
@@ -122,13 +122,13 @@ class MeasuredCount:
 
 
 # Answers --------------------------------------------------------------------------------------------------------------
-# An answer is a sum of weights. Its variance has two parts: how the sum varies between draws of the effects, which the
-# release has, and how records vary by chance around their weights. Intervals of sums and means are wider by a factor,
-# which was measured: few effects tell a mean, and real tables have shapes that the model has not.
+# An answer is a sum of weights. Its variance has two parts: how the sum varies between the published draws of the
+# model's parameters, and how records vary by chance around their weights. Intervals of sums and means are widened by a
+# measured factor, because real tables deviate from the model.
 
 MISFIT_OF_AMOUNTS = 1.5
-COMPLETED, NUMBERED = "completed_codes", "numbered_people"  # relations
-MOST_NUMBERS = 2**29  # weights by draws, at once; large releases have fewer draws
+COMPLETED, NUMBERED = "completed_codes", "numbered_people"  # names of relations
+MOST_NUMBERS = 2**29  # most weights of all draws in memory; of large releases fewer draws are used
 FEWEST_DRAWS = 5
 
 FORMULA = (
@@ -138,7 +138,7 @@ FORMULA = (
 
 
 def _selects_listed(condition: exp.Expr, values: Sequence[str]) -> bool:
-    """Return whether a condition requires the column to have one of some listed values."""
+    """Return whether a condition restricts its column to some of ``values``, such as ``column IN ('a', 'b')``."""
     part = condition.unnest()
     wanted = part.expressions if isinstance(part, exp.In) else [part.args.get("expression")]
     plain = isinstance(part, exp.In | exp.EQ) and isinstance(part.this, exp.Column)
@@ -146,7 +146,10 @@ def _selects_listed(condition: exp.Expr, values: Sequence[str]) -> bool:
 
 
 class TablesAnswers(ListedAnswers):
-    """An open release that answers by the weights of values, and exactly if only quasi-identifiers are asked about."""
+    """An open release of noisy tables.
+
+    It answers by weights; questions on quasi-identifiers alone are answered exactly.
+    """
 
     records, formulas = PEOPLE, {"reconstructed": FORMULA}
     estimators: ClassVar[tuple[str, ...]] = ("reconstructed",)
@@ -159,7 +162,7 @@ class TablesAnswers(ListedAnswers):
 
     @cached_property
     def unlisted(self) -> list[UnlistedColumn]:
-        """Return the sensitive column if it can have values outside the list; the list is empty if it can't."""
+        """Return the sensitive column if its type has values outside the public list; else an empty list."""
         rule, tables = self._published
         params, (field,) = Randomize.model_validate(self._manifest.parameters), self._roles.sensitive
         stand_in, other = find_unlisted(field.type, params.values), len(params.values)
@@ -181,11 +184,11 @@ class TablesAnswers(ListedAnswers):
 
     @property
     def can_complete(self) -> bool:
-        """Return whether tables can be completed, which needs that all values that occur are listed."""
+        """Return whether completed tables can be drawn, which is so if no record has an unlisted value."""
         return not self._has_unlisted
 
     def complete_tables(self) -> AttachedModel:
-        """Draw completed tables from the draws of the effects; they are the same each time.
+        """Draw completed tables by the draws of the model; a release gives the same tables each time.
 
         Raises:
             UsageError: Some records have unlisted values, or the release is damaged.
@@ -203,7 +206,7 @@ class TablesAnswers(ListedAnswers):
         records = np.arange(rule.codes.sizes.sum(), dtype=np.int32)
         self._db.register_arrow(COMPLETED, pa.table({"record": records, **codes}))
         number = unused_name("record", [field.name for field in self._db.list_fields(table(PEOPLE))])
-        # Records are numbered by their combinations. Those of one combination are alike.
+        # Number the records combination by combination. Records of one combination are interchangeable.
         order = exp.Order(expressions=[self._roles.by_qi.as_column("combination", "r")])
         place = exp.Window(this=exp.RowNumber(), order=order) - exp.Literal.number(1)
         star = exp.Column(this=exp.Star(), table=exp.to_identifier("r"))
@@ -212,7 +215,7 @@ class TablesAnswers(ListedAnswers):
 
     @cached_property
     def _has_unlisted(self) -> bool:
-        """Return whether the noisy tables show that some records have unlisted values."""
+        """Return whether the noisy tables show with near certainty that some records have unlisted values."""
         rule, tables = self._published
         other, columns = len(Randomize.model_validate(self._manifest.parameters).values), range(rule.columns)
         measured = [one for k, one in combine_tables(tables, rule.values).items() if k in columns]
@@ -222,7 +225,7 @@ class TablesAnswers(ListedAnswers):
 
     @property
     def _values(self) -> exp.Expr:
-        """Return ``privsql_values`` with a stand-in for unlisted values."""
+        """Return the relation of values, with a value of the column's type in place of unlisted values."""
         if not self.unlisted or self.unlisted[0].is_text:
             return table(VALUES)
         (one,), code = self.unlisted, self._roles.by_sa.column_name("code")
@@ -230,7 +233,7 @@ class TablesAnswers(ListedAnswers):
         return exp.select(column(code), alias_as(held, one.field.name)).from_(table(VALUES)).subquery("listed")
 
     def answer_reading(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """Return the estimates, one for each group."""
+        """Return the estimate of each group of an answer."""
         rows = self._db.arrow(self._sums_query(query, temp_table("drawn"), self._draws))
         names = [f"g_{i}" for i in range(len(query.groups))]
         keys = rows.select(names).to_pylist() if names else [{}] * len(rows)
@@ -254,7 +257,11 @@ class TablesAnswers(ListedAnswers):
 
     @cached_property
     def _draws(self) -> list[str]:
-        """Create relation ``drawn`` with the fitted weights and those by each draw; return the columns of the draws."""
+        """Create relation ``drawn`` (combination, code, weight, one column for each draw of the model).
+
+        Returns:
+            The names of the columns with the weights by each draw.
+        """
         rule, tables = self._published
         with refuse_damaged():
             measured = MeasuredDesign.from_tables(tables, rule)
@@ -273,11 +280,7 @@ class TablesAnswers(ListedAnswers):
         return list(named)
 
     def _add_spread(self, sums: WeightedSums, rows: pa.Table) -> WeightedSums:
-        """Add to the variances of sums how far the sums vary between draws.
-
-        Rounded weights of a certain value may exceed 1, which makes a variance slightly negative; such a variance
-        becomes 0.
-        """
+        """Add to the variances of sums how much the sums differ between draws of the model."""
         share = (1 + 1 / len(self._draws)) / (len(self._draws) - 1)
         drawn = [np.stack([as_sums(rows[f"{part}_{name}"]) for name in self._draws]) for part in ("n", "a")]
         count, amount = (one - one.mean(axis=0) for one in drawn)
@@ -294,9 +297,9 @@ class TablesAnswers(ListedAnswers):
             return read_published(self._db, self._manifest, self._database)
 
     def _measured_counts(self, query: CountQuery) -> dict[tuple[Any, ...], MeasuredCount]:
-        """Return for each group of an answer the least noisy sum of measured cells that equals its count.
+        """Return for each group of an answer the least noisy sum of measured cells that estimates its count.
 
-        A group that is no such sum is missing.
+        Groups whose count is no sum of whole cells of one table are missing.
         """
         if query.predicate is not None or query.lookups:
             return {}
@@ -306,7 +309,7 @@ class TablesAnswers(ListedAnswers):
         listed, group, code = self._read_side(query, "sa", self._values, roles.by_sa.as_column("code"))
         wanted, found = np.zeros((len(listed), rule.values)), dict[tuple[Any, ...], MeasuredCount]()
         wanted[group, code] = 1
-        more = 2 * wanted.sum(axis=1, keepdims=True) > rule.values  # then all others are counted, and taken off
+        more = 2 * wanted.sum(axis=1, keepdims=True) > rule.values  # then count the other values, and subtract
         few = np.where(more, 1 - wanted, wanted)
         for k, (counts, variance) in combine_tables(tables, rule.values).items():
             budgets = tuple(one.budget for one in tables if one.columns == (k,))
@@ -325,10 +328,17 @@ class TablesAnswers(ListedAnswers):
     def _read_side(
         self, query: CountQuery, side: Side, relation: exp.Expr, code: exp.Expr
     ) -> tuple[list[tuple[Any, ...]], Ints, Ints]:
-        """Read which codes on one side (quasi-identifiers or sensitive values) the question selects, by group.
+        """Read what a question selects on one side: combinations of quasi-identifiers, or sensitive values.
+
+        Args:
+            query: The question.
+            side: The side, ``qi`` or ``sa``.
+            relation: The relation of that side.
+            code: SQL for the number of a row's combination or value.
 
         Returns:
-            The groups; then the group and the code of every selected pair, as two arrays.
+            (the values of each group, and two arrays with an entry for each number that a group selects: the group, the
+            number).
         """
         names = [name for name, _ in group_terms(query, side)]
         chosen = exp.select(*select_terms(query, side), alias_as(code, "code")).distinct().from_(relation)
@@ -339,7 +349,7 @@ class TablesAnswers(ListedAnswers):
         return list(places), at, rows["code"].to_numpy().astype(np.int64)
 
     def _sums_query(self, query: CountQuery, weights: exp.Table | None = None, drawn: Sequence[str] = ()) -> exp.Query:
-        """Return the query that sums over records by their weights.
+        """Return the query that sums weights over the records that a question selects.
 
         Args:
             query: The question.

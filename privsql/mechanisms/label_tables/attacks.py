@@ -1,4 +1,4 @@
-"""The adversaries of noisy tables: one who knows everything else, and one who learns from the weights."""
+"""Attack noisy tables: as someone who knows all other values, and as someone who learns from the weights."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ INFORMED, TOGETHER, WITHOUT = "informed", "two releases", "learning from others"
 INFORMED_KNOWS = "the quasi-identifiers of all records, and the values of all others; even odds before"
 TOGETHER_KNOWS = "the same, and both releases"
 WITHOUT_KNOWS = "as above, but from tables without the record's own value"
-HELD_OUT = 0.1  # share of the records that are predicted from all others
+HELD_OUT = 0.1  # share of the records whose values are predicted from the other records
 
 
 def spent_exponent(db: Relations, manifest: Manifest, database: str | None) -> float:
-    """Return by how much a release can move the log-odds of a value.
+    """Return by how much a release can change the log-odds of a record's value.
 
-    Each table adds 2/scale, and the private choices add their epsilon.
+    Each table adds 2/scale of its noise, and the private choices add their epsilon.
     """
     rows = db.rows(fill("attack/tables", {"cliques": table(CLIQUES, database)}))
     params = Randomize.model_validate(manifest.parameters)
     measured = sum((SUBSTITUTION.moved / Fraction(width) for width, _ in rows), start=Fraction(0))
-    pairs = len(manifest.quasi_identifiers) > 1  # then all choices are made, whatever they choose
+    pairs = len(manifest.quasi_identifiers) > 1  # with pairs, every release spends the budget of all choices
     return float(measured + (CHOOSING * params.spent_epsilon if pairs else 0))
 
 
 def attack_informed(learnt: AttackContext[Any]) -> list[Finding]:
-    """Find the belief that the informed attacker reaches from even odds, if all noise points the same way.
+    """Compute the belief that an attacker who knows all other values can reach from even odds, in the worst case.
 
-    The promise bounds this belief by e^epsilon/(1 + e^epsilon).
+    The promise bounds it by e^epsilon/(1 + e^epsilon).
     """
     view = learnt.view
     exponent = spent_exponent(view.db, view.manifest, view.database)
@@ -70,10 +70,10 @@ def attack_informed(learnt: AttackContext[Any]) -> list[Finding]:
 
 
 def attack_by_weights(learnt: AttackContext[Any]) -> list[Finding]:
-    """Find how sure the fitted weights are of each record's value.
+    """Measure how sure the fitted weights are of each record's value.
 
-    With the source at hand, it also measures how often the likeliest value is right. It repeats this for a random part
-    of the records, with weights that were fitted without them, which shows how much other records reveal.
+    With the source, it is also measured how often the likeliest value is right. For a random part of the records, this
+    is repeated with weights that are fitted to the other records, which shows how much others reveal.
     """
     view = learnt.view
     with refuse_damaged():
@@ -105,10 +105,10 @@ def attack_by_weights(learnt: AttackContext[Any]) -> list[Finding]:
 
 
 def learn_from_others(rule: TablesRule, tables: Sequence[NoisyTable], combination: Any, truth: Any) -> Any:
-    """Remove some records from the noisy tables, keep the noise, and return the weights (rows, K) fitted to the rest.
+    """Remove some records from the noisy tables, keep the noise, and return the weights fitted to the rest (rows, K).
 
     Args:
-        rule: The rule of the release.
+        rule: The public rule of the release.
         tables: The noisy tables.
         combination: The combination of each removed record.
         truth: The value of each removed record.
@@ -122,13 +122,13 @@ def learn_from_others(rule: TablesRule, tables: Sequence[NoisyTable], combinatio
 
 
 def _compare_beliefs(weights: Any, combination: Any, truth: Any) -> dict[str, Any]:
-    """Return how often the likeliest value is the true one, and the mean belief in the true value."""
+    """Return how often the likeliest value is the true one (``right``), and the mean belief in the true one."""
     right = float((weights.argmax(axis=1)[combination] == truth).mean())
     return {"right": right, "true_mean": float(weights[combination, truth].mean())}
 
 
 def read_truth(view: ReleaseView) -> tuple[Any, Any]:
-    """Return the combination of quasi-identifiers and the value code of every record of the source (n,)."""
+    """Return (the combination of quasi-identifiers (n,), the code of the value (n,)) of every record of the source."""
     keys = [exp.Ordered(this=one, nulls_first=False) for one in view.roles.qi_columns("r")]
     rows = view.db.arrow(fill("attack/valued", {"records": temp_table("records").as_("r"), "order": keys}))
     listed = Randomize.model_validate(view.manifest.parameters).listed
@@ -137,10 +137,7 @@ def read_truth(view: ReleaseView) -> tuple[Any, Any]:
 
 
 def attack_together(series: ReleaseSeries) -> list[Finding]:
-    """Find the belief that the informed attacker reaches from several releases of the same people.
-
-    The exponents of the releases add up.
-    """
+    """Compute the belief that an attacker who knows all other values can reach from several releases."""
     pairs = zip(series.manifests, series.databases, strict=True)
     reached = reach_of(0.5, sum(spent_exponent(series.db, manifest, place) for manifest, place in pairs))
     records = min(one.published_records for one in series.manifests)

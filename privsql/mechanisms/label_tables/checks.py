@@ -1,4 +1,4 @@
-"""Check noisy tables of sensitive values: in exact fractions and integers, and by fitting the weights anew."""
+"""Check noisy tables of sensitive values in exact numbers, and by fitting the weights again."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     TablesRelease = CheckedRelease[Randomize, TablesFacts]
 
 ORDERS = {"weights": ["combination", "code"], "effects": ["draw", "feature", "code"], "values": ["code"]}
-NEAR = 0.02  # refitted weights lie at most so far from published ones, on average
-CLOSE = 1e-4  # sums of weights lie at most so far from 1
+NEAR = 0.02  # largest mean distance of refitted weights from published ones
+CLOSE = 1e-4  # largest distance of a sum of weights from 1
 
 
 def check_tables(release: TablesRelease) -> list[Check]:
-    """Return the checks that need the release alone."""
+    """Return the checks that need the release alone, except for the slow one of ``refit_checks``."""
     named: dict[str, Callable[..., list[str] | exp.Query]] = {
         "tables and choices spend epsilon together": _wrong_budget,
         "tables are those of the public rule": (
@@ -59,7 +59,7 @@ def check_tables(release: TablesRelease) -> list[Check]:
 
 
 def refit_checks(release: TablesRelease) -> list[Check]:
-    """Return the check that the weights and draws follow from the tables; it takes as long as publishing."""
+    """Return the check that weights and draws follow from the tables. It takes as long as publishing."""
     return _check_published(release, {"weights and draws are fitted to the tables": _wrong_fit})
 
 
@@ -75,7 +75,7 @@ def _wrong_budget(release: TablesRelease, rule: TablesRule, tables: Sequence[Noi
 
 
 def _wrong_values(release: TablesRelease, *_: object) -> list[str]:
-    """Compare the listed values with the public list of the specification; return the fault, if there is one."""
+    """Return a line if the listed values are not the public list of the specification; else an empty list."""
     listed = exp.select(column("code"), exp.cast(column("s0"), "VARCHAR")).from_(release.view("values"))
     due = release.params.listed.list_texts(release.roles.sensitive[0].type)
     right = release.db.rows(listed.order_by("code")) == [*enumerate(due)]

@@ -1,4 +1,4 @@
-"""Noisy tables of sensitive values by one or two quasi-identifiers, which are published as they are."""
+"""The class of noisy tables: values are counted with noise by quasi-identifiers, which are published unchanged."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ NOT = (
 
 
 class ListedShape(TableShape):
-    """A table whose sensitive values are a public list that the parameters state."""
+    """A source that is a table whose sensitive values are limited to a public list in the parameters."""
 
     def listed(self, params: Randomize) -> ListedValues:
-        """Return the public list of values, with the code that stands for any other value."""
+        """Return the public list of values, with the value that stands for all others."""
         return params.listed
 
 
 class ValueBudget(BudgetComposition[Randomize]):
-    """The budget of one value of a record, with pure noise. Who is in the table is published."""
+    """The differential-privacy budget for the sensitive value of one record; who is in the table is published."""
 
     unit = "value"
 
@@ -65,15 +65,15 @@ class ValueBudget(BudgetComposition[Randomize]):
         return params.spent_epsilon
 
     def delta(self, params: Randomize) -> Fraction:
-        """Return 0: the noise is pure."""
+        """Return 0, because the promise is pure epsilon-differential privacy."""
         return Fraction(0)
 
     def rho(self, params: Randomize) -> None:
-        """Return None: the noise is pure."""
+        """Return None, because the promise is not zero-concentrated differential privacy."""
 
 
 class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
-    """Noisy tables of the sensitive values; quasi-identifiers are published unchanged."""
+    """Noisy tables of sensitive values by quasi-identifiers, which are published unchanged."""
 
     kind = "randomize"
     algorithms = ("tables",)
@@ -85,92 +85,89 @@ class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
     advice = ("a smaller epsilon", "fewer or coarser quasi-identifiers")
 
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
-        """Propose an epsilon of ln 4, and the values that occur, which the publisher has to confirm."""
+        """Propose an epsilon of ln 4, and a list of values that the publisher has to confirm."""
         from privsql.mechanisms.label_tables import proposal
 
         return proposal.propose_tables(db, source)
 
     def plan(self, db: Relations, source: Records, params: Randomize) -> TablesPlan:
-        """Return the tables, their cells and their noise.
-
-        They follow from the quasi-identifiers; no sensitive value is read.
-        """
+        """Return the tables, counts and noise of the release. No sensitive value is read."""
         from privsql.mechanisms.label_tables import plan
 
         return plan.plan_tables(db, source, params)
 
     def foresee_precision(self, params: Randomize, bounds: Sequence[VerifiedBound], columns: int) -> Precision | None:
-        """Return the noise of a value's count from tables by a single column, which exist for every value."""
+        """Predict the errors of counts by one column; None if there are no quasi-identifiers."""
         from privsql.mechanisms.label_tables import rule
 
         return rule.foresee_precision(params.spent_epsilon, columns)
 
     def publish(self, db: Relations, source: Records, params: Randomize, key: Key) -> TablesFacts:
-        """Publish the quasi-identifiers, the noisy tables, and weights of values that fit the tables."""
+        """Write quasi-identifiers, noisy tables and the weights fitted to them, and return the facts."""
         from privsql.mechanisms.label_tables import publish
 
         return publish.publish_tables(db, source, params, key)
 
     def require_columns(self, manifest: Manifest, params: Randomize) -> None:
-        """Accept any columns: types do not matter, and ``checks`` compares the values with the list."""
+        """Accept all columns, because any type can be counted."""
 
     def views(self, manifest: Manifest) -> Views:
-        """Return the view that has a row for each record and value, with a weight."""
+        """Return the view that has a row with a weight for each record and value."""
         return {WEIGHTED: tables.weighted_view(manifest)}
 
     def checks(self, release: TablesRelease) -> list[Check]:
-        """Return the checks of the tables: their budgets, rule and scales, values, weights and facts."""
+        """Return the checks of budgets, tables, noise, values, weights and facts that need the release alone."""
         from privsql.mechanisms.label_tables import checks
 
         return checks.check_tables(release)
 
     def long_checks(self, release: TablesRelease) -> list[Check]:
-        """Return the check that the weights are those that a fit to the tables gives."""
+        """Return the check that fits the weights to the tables again and compares them."""
         from privsql.mechanisms.label_tables import checks
 
         return checks.refit_checks(release)
 
     def source_checks(self, release: TablesRelease, source: Records, params: Randomize) -> list[Check]:
-        """Return the check that quasi-identifiers are the source's; its sensitive values can't be checked."""
+        """Return the check that quasi-identifiers are the source's; sensitive values can't be compared with it."""
         return release.list_checks(
             {"quasi-identifiers are those of the source": release.compare_people(source, tables.PEOPLE)}
         )
 
     def bounds(self, release: TablesRelease) -> list[VerifiedBound]:
-        """Return epsilon, which bounds what a change of one record's value can show; all of the budget is spent."""
+        """Return epsilon as bound and as reached value, because a release spends all of it."""
         epsilon = fraction_text(release.params.spent_epsilon)
         return [VerifiedBound("one value, substituted: epsilon", epsilon, epsilon, belief=False)]
 
     def answers(self, db: Relations, manifest: Manifest) -> Answers:
-        """Return the release as one that answers by the weights."""
+        """Return the object that answers questions on an open release."""
         from privsql.mechanisms.label_tables import answers
 
         return answers.TablesAnswers(db, manifest)
 
     def evaluate(self, context: EvaluationContext) -> Evaluated:
-        """Return errors of a workload of questions."""
+        """Compare answers with the source over a workload of questions."""
         from privsql.answers.accuracy import by_questions
 
         return by_questions(context)
 
     def adversaries(self) -> tuple[Adversary[AttackView], ...]:
-        """Return the attacker who knows everything but one value, and the attacker who learns from the weights."""
+        """Return the attacker who knows all values but one, and the attacker who learns from the weights."""
         from privsql.mechanisms.label_tables import attacks
 
         return attacks.ADVERSARIES
 
     def joint_attacks(self) -> tuple[JointAttack, ...]:
-        """Return the informed attacker with two releases: their epsilons add up."""
+        """Return the attack of someone who knows all values but one, and has two releases."""
         from privsql.mechanisms.label_tables import attacks
 
         return (attacks.attack_together,)
 
     def promise(self, params: Randomize) -> str:
-        """Return the factor by which the odds of a value can move."""
+        """Return in a few words the factor by which the odds of a value can change."""
         return f"odds of a value times at most e^{fraction_text(params.spent_epsilon)}"
 
     def words(self, params: Randomize) -> ReleasePromises:
-        """Return how far epsilon lets beliefs move from the declared priors, and what is not promised, in sentences."""
+        """Return in sentences how far beliefs can move from declared frequencies, and what is not promised."""
         epsilon = params.spent_epsilon
         priors = [*params.declared_shares.values()] or TYPICAL
         ends = dict.fromkeys((min(priors), max(priors)))
@@ -183,5 +180,5 @@ class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
         return ReleasePromises((MADE, bound), NOT)
 
     def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
-        """Return the noisy tables: by which columns, how many counts, and their noise."""
+        """Return a list of the noisy tables for the report: columns, number of counts and noise."""
         return describe_noisy_tables(db, concentrated=False)

@@ -1,4 +1,4 @@
-"""Fit one model of a value, given quasi-identifiers, to noisy tables, and draw what its effects may be."""
+"""Fit a model of sensitive values given quasi-identifiers to noisy tables, and draw its parameters."""
 
 from __future__ import annotations
 
@@ -27,30 +27,32 @@ if TYPE_CHECKING:
     from privsql.mechanisms.label_tables.rule import PublicCodes, TablesRule
 
 # Model ----------------------------------------------------------------------------------------------------------------
-# p(v | x) is the softmax of ``answers.softmax`` over combinations x of quasi-identifiers: effects of levels, bins and
-# one slope of columns of numbers, and effects of the cells of measured pairs. A slope is the normal score of a level.
-# Without it a mean by a value would lie too near to that of all records: a trend would be as unlikely as one sign of
-# independent effects of all bins.
+# The probability p(v | x) of value v for combination x of quasi-identifiers is the softmax of ``answers.softmax``. Its
+# parameters (effects) belong to levels and bins of columns, to a slope of each column of numbers, and to the cells of
+# measured pairs. The feature of a slope is the normal score of a level. Without slopes, a trend would need effects of
+# one sign in all bins, which is improbable if they are independent; so means by a value would be pulled too far towards
+# the mean of all records.
 #
-# A count of T records with a share f of the value is taken for normal around the sum mu of p in its cell, with variance
-# s^2 + T f (1 - f)/10, s^2 that of its noise. So effects describe the records at hand, and their prior has what records
-# vary by chance. The second part bounds how sharp the mode is where there is little noise.
+# A noisy count of a cell with T records, of which a share f has the value, is taken for normal. Its mean is the sum of
+# p over the cell. Its variance is s^2 + T f (1 - f)/10, where s^2 is that of its noise. So the effects describe the
+# records at hand, and the chance variation of records is left to their prior. The second term keeps the mode from being
+# too sharp where noise is small.
 
-FEWEST, CHANCE = 30, 0.1  # records of a level; of the variance of a sample
-TINY = 1e-9  # records
-MOST_ROWS = 20_000  # combinations by which information is measured
-NEWTON, GUIDED, ENOUGH = 8, 0.1, 1.0  # steps to a mode, residuals of each, and the gain of the last one
-SHORTER, SHORTENED = 0.4, 6  # a step that gains nothing, and times
+FEWEST, CHANCE = 30, 0.1  # fewest records of a level with an effect; share of the sampling variance that is added
+TINY = 1e-9  # records; prevents division by 0
+MOST_ROWS = 20_000  # the information matrix is computed from at most so many combinations
+NEWTON, GUIDED, ENOUGH = 8, 0.1, 1.0  # most steps to a mode, residual of each system, smallest gain of a further step
+SHORTER, SHORTENED = 0.4, 6  # a step without gain is shortened by this factor, so many times
 
 
 @dataclass(frozen=True)
 class TablesLikelihood:
-    """The normal likelihood of noisy counts.
+    """The normal likelihood of noisy counts: C cells of quasi-identifiers by K sensitive values.
 
     Attributes:
-        design: Which combinations of quasi-identifiers each of the C cells holds.
-        observed: The noisy count of each of the K values in each cell (C, K).
-        precision: 1/variance of each count, 0 where nothing was measured (C, K).
+        design: Which combinations of quasi-identifiers lie in each cell.
+        observed: The noisy count of each value in each cell (C, K).
+        precision: One over the variance of each count; 0 where nothing was measured (C, K).
     """
 
     design: Design
@@ -58,7 +60,11 @@ class TablesLikelihood:
     precision: Floats
 
     def evaluate(self, probabilities: Floats) -> tuple[float, Floats]:
-        """Return the log-likelihood of probabilities (rows, K), and its derivative by the log-odds (rows, K)."""
+        """Return (the log-likelihood of probabilities of values, its derivative by their log-odds (rows, K)).
+
+        Args:
+            probabilities: The probability of each value in each combination of quasi-identifiers (rows, K).
+        """
         expected = sum_cells(self.design, probabilities)
         pull = self.precision * (self.observed - expected)
         score, slope = pull.astype(probabilities.dtype), np.empty_like(probabilities)
@@ -70,7 +76,12 @@ class TablesLikelihood:
 
 
 def sum_cells(design: Design, probabilities: Floats) -> Floats:
-    """Return the expected counts (C, K) of all cells, given the probabilities of values in each row (rows, K)."""
+    """Return the expected count of each value in each cell (C, K).
+
+    Args:
+        design: Which combinations lie in each cell, and how many records each has.
+        probabilities: The probability of each value in each combination (rows, K).
+    """
     sums = np.zeros((design.cells.shape[1], probabilities.shape[1]))
     sizes = design.sizes[:, None].astype(probabilities.dtype)
     for rows, cells in design.parts:
@@ -79,9 +90,10 @@ def sum_cells(design: Design, probabilities: Floats) -> Floats:
 
 
 class TablesInformation:
-    """The information matrix H of the effects theta (J, K), at certain probabilities (rows, K).
+    """The Fisher information matrix H of the model's parameters (J features by K values) at given probabilities.
 
-    If there are very many rows, a sample of them stands for all.
+    H is never stored; the class computes products with it. If there are very many combinations, a sample stands for
+    all.
     """
 
     def __init__(self, likelihood: TablesLikelihood, probabilities: Floats) -> None:
@@ -95,21 +107,18 @@ class TablesInformation:
         self.shape = self._precision.shape
 
     def multiply(self, theta: Floats) -> Floats:
-        """Return the product H theta (J, K)."""
+        """Return H times parameters ``theta`` (J, K)."""
         return self._sum_features(self._precision * self._move_counts(self._features @ theta))
 
     def draw_score(self, noise: Floats) -> Floats:
-        """Turn independent standard normal ``noise`` (of shape ``shape``) into a score (J, K) with covariance H."""
+        """Turn independent standard normal numbers (C, K) into a random vector with covariance H (J, K)."""
         return self._sum_features(self._root * noise)
 
     def _sum_features(self, pull: Floats) -> Floats:
         return np.asarray(self._features.T @ self._move_counts(pull))
 
     def _move_counts(self, effects: Floats) -> Floats:
-        """Return the first-order change of the expected counts (C, K) under effects (C, K) on the cells' log-odds.
-
-        This linear map is symmetric.
-        """
+        """Return the first-order change of expected counts if log-odds in cells change by ``effects`` (C, K)."""
         effects, moved = effects.astype(np.float32), np.zeros(self.shape)
         for rows, cells in self._parts:
             each = cells @ effects
@@ -120,9 +129,10 @@ class TablesInformation:
 
 
 class TablesFit(EffectSearch):
-    """The search for the posterior mode of the effects, given noisy tables.
+    """The search for the most probable parameters (the posterior mode), given noisy tables.
 
-    Much that the noise leaves open is known from the prior alone. So the systems of the draws are solved closely.
+    If noise is large, the prior alone determines much of the posterior. So linear systems for draws are solved with
+    high accuracy.
     """
 
     start: ClassVar[float] = 100.0
@@ -132,15 +142,22 @@ class TablesFit(EffectSearch):
     longest: ClassVar[int] = 100
 
     def __init__(self, likelihood: TablesLikelihood, offset: Floats) -> None:
-        """Prepare a fit; ``offset`` has the log-odds of a record without features (K,)."""
+        """Prepare a fit.
+
+        Args:
+            likelihood: The likelihood of the noisy tables.
+            offset: The log-odds of each value over all records (K,).
+        """
         super().__init__(likelihood.design, likelihood, offset, fixed_draw("tables of values"))
         self._tables = likelihood
 
     def _climb(self, theta: Floats, prior: EffectPrior, steps: int, report: Callable[[], None]) -> tuple[Floats, float]:
-        """Move theta towards the mode by Gauss-Newton steps; with little noise, other methods would need many steps.
+        """Move parameters ``theta`` (J, K) towards the mode by Gauss-Newton steps.
+
+        If noise is small, other methods would need many more steps.
 
         Returns:
-            The new theta, and the scaled length of the gradient before the last step.
+            (the new parameters, the scaled length of the gradient before the last step).
         """
         (value, slope), length = self._score(theta, prior), np.inf
         for _ in range(min(steps, NEWTON)):
@@ -161,7 +178,11 @@ class TablesFit(EffectSearch):
         return theta, length
 
     def _score(self, theta: Floats, prior: EffectPrior) -> tuple[float, Floats]:
-        """Return the log of the posterior density up to a constant, and the derivative of the log-likelihood (J, K)."""
+        """Evaluate parameters ``theta`` under their prior.
+
+        Returns:
+            (the log posterior density up to a constant, the gradient of the log-likelihood (J, K)).
+        """
         value, slope = self._evaluate(theta)
         return value - float((prior.whiten(theta) ** 2).sum()) / 2, slope
 
@@ -171,13 +192,13 @@ class TablesFit(EffectSearch):
 
 @dataclass(frozen=True)
 class MeasuredDesign:
-    """The design of the measured tables.
+    """The features of the model, and the cells of the measured tables.
 
     Attributes:
         design: The features and cells of every combination of quasi-identifiers.
-        places: For each measured table, the index of its first cell.
-        offset: The log-odds of the values over all records (K,).
-        columns: The number of columns, whose tables come first.
+        places: The position of the first cell of each measured table, by the number of the table.
+        offset: The log-odds of each of K values over all records (K,).
+        columns: The number of quasi-identifiers; tables over one column come first.
     """
 
     design: Design
@@ -187,7 +208,7 @@ class MeasuredDesign:
 
     @staticmethod
     def from_tables(tables: Sequence[NoisyTable], rule: TablesRule) -> MeasuredDesign:
-        """Make the design from the rule, from which tables were measured, and from their noisy totals."""
+        """Make the design for the tables that were measured; log-odds come from their noisy totals."""
         combined = combine_tables(tables, rule.values)
         design, places = make_design(rule.codes, [k for k in combined if k >= rule.columns])
         total = sum(counts.sum(axis=0) for k, (counts, _) in combined.items() if k < rule.columns) / rule.columns
@@ -195,7 +216,7 @@ class MeasuredDesign:
         return MeasuredDesign(design, places, np.log(total / total.sum()), rule.columns)
 
     def make_likelihood(self, tables: Sequence[NoisyTable], values: int) -> TablesLikelihood:
-        """Return the likelihood of noisy tables; ``values`` is the number K of sensitive values."""
+        """Return the likelihood of noisy tables with ``values`` sensitive values."""
         observed, precision = np.zeros((2, self.design.cells.shape[1], values))
         shares = np.exp(self.offset)
         records = np.asarray(self.design.cells.T @ self.design.sizes)
@@ -206,7 +227,11 @@ class MeasuredDesign:
         return TablesLikelihood(self.design, observed, precision)
 
     def list_weights(self, effects: NDArray[np.float32]) -> Iterator[Floats]:
-        """Yield the weights of values (rows, K) that each draw of the effects (D, J, K) gives."""
+        """Yield the probability of each value in each combination (rows, K), for each of D draws of the parameters.
+
+        Args:
+            effects: The draws (D, J, K).
+        """
         for theta in effects:
             yield self.design.probabilities(theta.astype(np.float64), self.offset)
 
@@ -216,9 +241,9 @@ class TablesModel:
     """A model that is fitted to noisy tables.
 
     Attributes:
-        rule: The rule of the release.
-        weights: The probability of each of K values in each combination; a row adds up to 1 (rows, K).
-        effects: D draws of the effects theta from their posterior (D, J, K).
+        rule: The public rule of the release.
+        weights: The probability of each of K values in each combination of quasi-identifiers (rows, K).
+        effects: D draws of the model's parameters from their posterior, for J features (D, J, K).
     """
 
     rule: TablesRule
@@ -226,11 +251,11 @@ class TablesModel:
     effects: NDArray[np.float32]
 
     def expect_table(self, k: int) -> Floats:
-        """Return the expected counts of table ``k`` under the weights (size * K,)."""
+        """Return the counts of table ``k`` that the weights lead to expect, by cell and value (size * K,)."""
         return self.rule.codes.sum_cells(k, self.weights, self.rule.codes.sizes).ravel()
 
     def stream_weights(self) -> pa.RecordBatchReader:
-        """Return the weights as rows (combination, code, weight), sorted by combination and code."""
+        """Return the weights as a stream of rows (combination, code, weight), by combination and code."""
         kind = pa.from_numpy_dtype(self.weights.dtype)
         schema = pa.schema({"combination": pa.int32(), "code": pa.int32(), "weight": kind})
         rows, codes = (np.arange(number, dtype=np.int32) for number in self.weights.shape)
@@ -242,16 +267,20 @@ class TablesModel:
         return pa.RecordBatchReader.from_batches(schema, map(make_batch, split_range(len(rows))))
 
     def list_effects(self) -> pa.Table:
-        """Return the draws as rows (draw, feature, code, effect), sorted by the first three."""
+        """Return the draws of the parameters as a table (draw, feature, code, effect), by draw, feature and code."""
         names = ("draw", "feature", "code")
         places = (one.ravel().astype(np.int32) for one in np.indices(self.effects.shape))
         return pa.table({**dict(zip(names, places, strict=True)), "effect": self.effects.ravel()})
 
 
 def combine_tables(tables: Sequence[NoisyTable], values: int) -> dict[int, tuple[Floats, float]]:
-    """Return for each measured table its counts (size, K) and the variance of their noise.
+    """Return (counts (size, K), variance of their noise) of each measured table, by the number of the table.
 
-    If a table was measured twice, the counts are the mean weighted by precision.
+    If a table was measured twice, its counts are the mean, weighted by precision.
+
+    Args:
+        tables: The noisy tables.
+        values: The number of sensitive values, K.
     """
     combined: dict[int, tuple[Floats, float]] = {}
     for one in tables:
@@ -265,13 +294,13 @@ def combine_tables(tables: Sequence[NoisyTable], values: int) -> dict[int, tuple
 
 
 def fit_tables(tables: Sequence[NoisyTable], rule: TablesRule, rounds: int = ROUNDS, draws: int = DRAWS) -> TablesModel:
-    """Fit the model of noisy tables, and draw its effects.
+    """Fit the model to noisy tables, and draw its parameters from their posterior.
 
     Args:
         tables: The noisy tables.
-        rule: The rule of the release.
-        rounds: How often the prior is estimated anew; 0 keeps it as it is.
-        draws: The number of draws of the effects.
+        rule: The public rule of the release.
+        rounds: How often the prior is estimated anew; with 0 the initial prior is kept.
+        draws: The number of draws.
     """
     measured = MeasuredDesign.from_tables(tables, rule)
     search = TablesFit(measured.make_likelihood(tables, rule.values), measured.offset)
@@ -282,7 +311,12 @@ def fit_tables(tables: Sequence[NoisyTable], rule: TablesRule, rounds: int = ROU
 
 
 def make_design(codes: PublicCodes, pairs: Sequence[int]) -> tuple[Design, dict[int, int]]:
-    """Return the design for all columns and the given pairs, with the index of each table's first cell."""
+    """Return (the features and cells of all single columns and of some pairs, the position of each table's first cell).
+
+    Args:
+        codes: The combinations of quasi-identifiers.
+        pairs: The numbers of the tables over two columns that are included.
+    """
     nothing = np.zeros(len(codes.sizes), dtype=np.int32)
     blocks: list[tuple[list[Term], list[Any]]] = [
         ([Term("intercept", np.zeros(1, dtype=np.int32), 1, (nothing,))], [nothing])
@@ -307,26 +341,27 @@ def make_design(codes: PublicCodes, pairs: Sequence[int]) -> tuple[Design, dict[
 
 
 # Completed tables -----------------------------------------------------------------------------------------------------
-# Draws of effects lie far apart where tables are noisy, and the softmax is not linear. So on average their totals of
-# values lie nearer to each other than those of the weights. The weights of a draw are multiplied by value and
-# combination until its totals are those of the weights, moved as far as the noise of all columns leaves open.
+# Where tables are noisy, draws of effects lie far apart. As the softmax is not linear, the totals of values in a draw
+# are biased: they are nearer to each other than the fitted totals. So each draw gets the fitted totals plus a random
+# deviation as large as the noise of all columns. Its weights are multiplied by factors of values and combinations until
+# they have these totals.
 
-MULTIPLIED = 5  # times
-SPREAD = 1.5  # of the deviations of effects
+MULTIPLIED = 5  # rounds of multiplication
+SPREAD = 1.5  # factor by which deviations of effects from their mean are widened
 
 
 def complete_records(
     measured: MeasuredDesign, tables: Sequence[NoisyTable], weights: Floats, effects: NDArray[np.float32]
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield for each draw of the effects a random completed table: the code of a value for every record (n,).
+    """Yield for each draw of the parameters a random completed table: the code of a value for every record (n,).
 
-    The records are in the order of their combinations.
+    Records are sorted by their combinations of quasi-identifiers.
 
     Args:
         measured: The design of the measured tables.
-        tables: The noisy tables, whose noise decides how far totals vary.
-        weights: The fitted weights (rows, K).
-        effects: The draws (D, J, K).
+        tables: The noisy tables, whose noise decides by how much totals vary.
+        weights: The fitted probability of each value in each combination (rows, K).
+        effects: The draws of the parameters (D, J, K).
     """
     draw, sizes, values = fixed_draw("completed tables"), measured.design.sizes, weights.shape[1]
     single = {k: one for k, one in combine_tables(tables, values).items() if k < measured.columns}

@@ -1,4 +1,4 @@
-"""Facts of noisy tables of sensitive values. The parameters are those of the kind, which ``perturb`` has."""
+"""The facts of noisy tables of sensitive values; their parameters are in ``perturb.parameters``."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pydantic import Field
 from privsql.model.parameters import Facts, NoiseOrigin, Version, describe_noise
 from privsql.model.universes import OTHER
 
-WEAK = Fraction(1, 5)  # a smaller epsilon leaves next to nothing of counts of hundreds
-TYPICAL = (Fraction(1, 100), Fraction(1, 10))  # frequencies whose reach is shown where none is declared
+WEAK = Fraction(1, 5)  # with a smaller epsilon, counts of hundreds drown in noise
+TYPICAL = (Fraction(1, 100), Fraction(1, 10))  # frequencies for which the promise is shown if none is declared
 
 
 def reach_of(prior: Fraction | float, epsilon: Fraction | float) -> float:
-    """Return the belief e^epsilon f/(1 - f + e^epsilon f): that of a prior f whose odds grow by e^epsilon.
+    """Return the belief to which a prior f grows if its odds grow by e^epsilon: e^epsilon f/(1 - f + e^epsilon f).
 
     >>> round(reach_of(0.134, 0.77), 2)
     0.25
@@ -26,10 +26,19 @@ def reach_of(prior: Fraction | float, epsilon: Fraction | float) -> float:
 
 
 class TablesPlan(Facts):
-    """The facts of noisy tables that follow from the specification and the quasi-identifiers.
+    """The facts of a plan, which follow from the specification and the quasi-identifiers.
 
-    ``scale`` is that of the noise on a column's counts. ``reached`` has by value the declared frequency, and the belief
-    that nobody exceeds.
+    Attributes:
+        epsilon: The budget, as an exact text.
+        values: The number of listed values.
+        null_is_value: Whether NULL is one more value.
+        columns: The number of tables over single columns.
+        cells: The number of counts in these tables.
+        pairs: The number of tables over pairs of columns that may be chosen.
+        rounds: The number of private choices among them.
+        scale: The scale of the noise on a count of a single column.
+        reached: For each value, (its declared frequency, the highest belief that anybody can reach).
+        threshold: The threshold from which epsilon follows; None if it does not.
     """
 
     epsilon: str
@@ -42,10 +51,10 @@ class TablesPlan(Facts):
     scale: float
     reached: dict[str, tuple[float, float]]
     threshold: str | None = None
-    details: ClassVar = frozenset({"promise"})  # the summary states it
+    details: ClassVar = frozenset({"promise"})  # shown with --verbose only, because the summary states it
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return tables, noise, and both directions of the promise."""
+        """Return (title, text) of the lines on values, tables, noise and promise."""
         cells = f"{self.columns:,} of {self.cells:,} counts, and {self.rounds} choices among {self.pairs:,} pairs"
         ends = sorted(self.reached.values())
         moves = [f"from {prior:.3g} to more than {most:.3g}" for prior, most in dict.fromkeys((ends[0], ends[-1]))]
@@ -57,11 +66,11 @@ class TablesPlan(Facts):
         ]
 
     def list_warnings(self) -> list[str]:
-        """Warn of a threshold that lies too near to the largest declared frequency."""
+        """Return a warning if the threshold is so near to the largest declared frequency that epsilon is useless."""
         return [self.explain_weakness()] if self.threshold and Fraction(self.epsilon) < WEAK else []
 
     def explain_weakness(self) -> str:
-        """Explain why epsilon is useless, and what another mechanism would do."""
+        """Return a sentence that says why epsilon is useless, and which other mechanism can keep the threshold."""
         name, (prior, most) = max(self.reached.items(), key=lambda one: one[1][0])
         return (
             f"epsilon {self.epsilon} is too small to be of use: threshold {self.threshold} lets belief in {name!r} "
@@ -71,7 +80,17 @@ class TablesPlan(Facts):
 
 
 class TablesFacts(Facts):
-    """The facts of noisy tables; all of them follow from the published tables."""
+    """The facts of a release; all of them follow from its published tables.
+
+    Attributes:
+        epsilon: The budget, as an exact text.
+        combinations: The number of different combinations of quasi-identifiers.
+        tables: The number of noisy tables.
+        chosen: How many of them are over chosen pairs of columns.
+        cells: The number of counts in all tables.
+        noise: Where the random numbers of the noise came from.
+        opendp: The version of OpenDP that drew the noise.
+    """
 
     title: ClassVar = "noisy tables"
 
@@ -84,7 +103,7 @@ class TablesFacts(Facts):
     opendp: Version
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return tables and noise."""
+        """Return (title, text) of the lines on tables, combinations and noise."""
         pairs = f"{self.chosen} pairs of columns chosen" if self.chosen else "no pair of columns is worth its noise"
         return [
             ("tables", f"{self.tables:,} of {self.cells:,} counts; {pairs}"),

@@ -1,4 +1,4 @@
-"""Plan noisy tables: what follows from the specification and the public quasi-identifiers."""
+"""Plan noisy tables from the specification and the quasi-identifiers, which are public."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def require_values(db: Relations, roles: Roles, params: Randomize) -> None:
-    """Raise ``UsageError`` if a listed value is not written as SQL prints it in the column's type."""
+    """Raise ``UsageError`` if a listed value is not written as SQL prints it in the type of the sensitive column."""
     kind = exp.DataType.build(roles.sensitive[0].type, dialect=DIALECT)
     db.register_arrow("given", tabulate_values(roles, params))
     printed = exp.cast(canonical_value(exp.cast(column("s0"), kind), roles.sensitive[0].type), "VARCHAR")
@@ -39,7 +39,7 @@ def require_values(db: Relations, roles: Roles, params: Randomize) -> None:
 
 
 def combine_records(db: Relations, source: Records) -> None:
-    """Create relation ``combined``, the records with the numbers of their combinations of quasi-identifiers.
+    """Create relation ``combined``: all records, with numbered combinations of quasi-identifiers.
 
     Raises:
         InfeasibleError: There are no records.
@@ -54,7 +54,7 @@ def combine_records(db: Relations, source: Records) -> None:
 
 
 def plan_tables(db: Relations, source: Records, params: Randomize) -> TablesPlan:
-    """Plan tables, cells and noise from the specification and the quasi-identifiers; no sensitive value is read."""
+    """Return the facts of a plan. No sensitive value is read."""
     require_values(db, source.roles, params)
     combine_records(db, source)
     rule = make_rule(params, read_codes(db, source.roles, people_query(source.roles).subquery("p")))

@@ -1,4 +1,4 @@
-"""Propose noisy tables of a column's values, whose list the publisher has to confirm."""
+"""Propose noisy tables of a column's values, with a list of values that the publisher has to confirm."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ if TYPE_CHECKING:
     from privsql.mechanisms.base import ProfiledSource
 
 MOST_VALUES = 60
-FEWEST_RECORDS = 10  # of a value that is proposed for the public list; rarer ones count as 'other'
+FEWEST_RECORDS = 10  # rarer values are not proposed for the public list, and count as 'other'
 EPSILON = "1.386294"  # ln 4, rounded down
 FACTOR = round(exp(float(EPSILON)))
 
 
 def propose_tables(db: Relations, source: ProfiledSource) -> Proposal:
-    """Propose noisy tables with which nobody changes the odds of a value by more than a factor of 4.
+    """Propose noisy tables by which nobody can change the odds of a value by more than a factor of 4.
 
-    The values are listed under ``decide``, because the list would publish a value that only one person has. The stated
-    error of a count by one column is the standard deviation of its noise.
+    The values are left for the publisher to decide, because a public list would reveal that a rare value occurs.
 
     Raises:
-        InfeasibleError: There are too many values, or persons have several records, or records have survey weights,
-            which would multiply the noise.
+        InfeasibleError: There are too many values; or it depends on values which record of a person is taken; or
+            records have survey weights, which would multiply the noise.
     """
     if source.weights:
         raise InfeasibleError("noisy tables know no survey weights")

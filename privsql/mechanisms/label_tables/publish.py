@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from privsql.mechanisms.perturb.parameters import Randomize
     from privsql.model.records import Records
 
-WORTH = 0.25  # share of its noise that a pair has to show: a model takes what it can from noisy counts
+WORTH = 0.25  # a pair is worth measuring if it differs by this share of its noise, as the model averages noise out
 
 # Measuring ------------------------------------------------------------------------------------------------------------
 
@@ -48,18 +48,18 @@ WORTH = 0.25  # share of its noise that a pair has to show: a model takes what i
 def measure_tables(
     combination: Ints, value: Ints, rule: TablesRule, noise: SelectionNoise
 ) -> tuple[list[NoisyTable], TablesModel]:
-    """Measure all tables of a source, and fit their model.
+    """Measure the noisy tables that the rule requires, and fit the model to them.
 
-    This is epsilon-differentially private for one record whose value is substituted.
+    This is epsilon-differentially private if the value of one record is substituted.
 
     Args:
         combination: The combination of quasi-identifiers of every record (n,).
-        value: The sensitive value of every record (n,). Nothing else looks at it.
-        rule: The rule that decides which tables are measured, and with which budget.
-        noise: What draws the noise and the private choices.
+        value: The sensitive value of every record (n,). It is used only for exact counts, to which noise is added.
+        rule: The public rule.
+        noise: The source of noise and of private choices.
 
     Returns:
-        The noisy tables, and the fitted model.
+        (the noisy tables, the fitted model).
     """
 
     def count_exactly(k: int) -> Ints:
@@ -77,15 +77,18 @@ def measure_tables(
 
 
 def choose_pairs(pairs: Mapping[int, Ints], rule: TablesRule, model: TablesModel, noise: SelectionNoise) -> list[int]:
-    """Choose the pairs that are worth their noise, by one private choice in each round.
+    """Choose the pairs of columns whose tables are worth their noise, by one private choice in each round.
 
-    A round may also choose none of them.
+    A round may also choose no pair.
 
     Args:
-        pairs: The true counts of each pair's table.
-        rule: The rule of the release.
+        pairs: The true counts of each pair's table, by the number of the table.
+        rule: The public rule.
         model: The model that is fitted to the tables of single columns.
-        noise: What draws the choices.
+        noise: The source of private choices.
+
+    Returns:
+        The numbers of the chosen tables.
     """
     if not rule.rounds:
         return []
@@ -101,16 +104,21 @@ def choose_pairs(pairs: Mapping[int, Ints], rule: TablesRule, model: TablesModel
 
 
 def score_pair(counts: Ints, expected: Floats, cell_noise: float) -> int:
-    """Return the distance of true counts from expected ones, less what sampling and noise would give.
+    """Return the distance of true counts from expected counts, less what sampling and noise would cause.
 
-    A substituted value changes the score by at most 2.
+    If one value is substituted, the score changes by at most 2.
+
+    Args:
+        counts: The true counts.
+        expected: The counts that the tables of single columns lead to expect.
+        cell_noise: The mean absolute noise of a count, if the table were measured.
     """
     cost = floor(float(np.minimum(np.sqrt(2 / pi * expected) + WORTH * cell_noise, 2 * expected + cell_noise).sum()))
     return int(np.abs(counts - np.rint(expected).astype(np.int64)).sum()) - cost
 
 
 def publish_tables(db: Relations, source: Records, params: Randomize, key: Key) -> TablesFacts:
-    """Make the tables of a release in database ``release``, and return its facts."""
+    """Measure noisy tables, write all tables of a release into database ``release``, and return the facts."""
     roles, noise = source.roles, noise_for(key)
     require_values(db, roles, params)
     combine_records(db, source)
@@ -119,7 +127,7 @@ def publish_tables(db: Relations, source: Records, params: Randomize, key: Key) 
     text = exp.cast(column("s0"), "VARCHAR")
     known = db.rows(exp.select(text).from_(temp_table("domain")).order_by("code"))
     place = np.array([params.listed.find_code(value) for (value,) in known], dtype=np.int64)
-    # As many entries as there are records: no time or size shows a value.
+    # One entry for each record, so that neither time nor memory depends on sensitive values.
     rows = db.arrow(exp.select(column("combination"), column("code")).from_(temp_table("combined")))
     combination, code = (rows[name].to_numpy().astype(np.int64) for name in rows.column_names)
     tables, model = measure_tables(combination, place[code], rule, noise)

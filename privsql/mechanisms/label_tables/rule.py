@@ -1,4 +1,4 @@
-"""The public rule of noisy tables: the cells of quasi-identifiers, and which tables are measured with which budget."""
+"""The public rule of noisy tables: over which columns and cells they are measured, and with which budget."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from privsql.mechanisms.perturb.parameters import Randomize
 
 # Public codes ---------------------------------------------------------------------------------------------------------
-# Quasi-identifiers are public. So are levels, bins and cells, which follow from them.
+# Quasi-identifiers are published unchanged. So levels, bins and cells, which follow from them, are public, too.
 
 Ints = NDArray[np.int64]
-MOST_LEVELS, MOST_COARSE = 256, 11  # codes of a column in its own table, and in pairs
-TINY = 1e-9  # of a score
+MOST_LEVELS, MOST_COARSE = 256, 11  # most levels of a column in its own table, and most bins in pairs
+TINY = 1e-9  # prevents division by 0
 
 
 @dataclass(frozen=True)
 class PublicTable:
-    """A table over one or two quasi-identifiers, which is measured by sensitive values.
+    """A table over one or two quasi-identifiers, whose sensitive values are counted in each of its cells.
 
     Attributes:
-        columns: The positions of its quasi-identifiers.
-        cells: The cell of each combination of quasi-identifiers (rows,).
+        columns: The positions of the quasi-identifiers.
+        cells: The cell of each combination of all quasi-identifiers (rows,).
         size: The number of cells.
     """
 
@@ -48,12 +48,17 @@ class PublicTable:
     size: int
 
     def find_unions(self, sizes: Ints, group: Ints, combination: Ints) -> dict[int, Ints]:
-        """Find the groups of combinations that consist of whole cells, and return the cells of each of them.
+        """Find the groups of records that consist of whole cells of this table.
+
+        A group is a set of combinations, given as pairs: ``group[i]`` contains all records of ``combination[i]``.
 
         Args:
-            sizes: The records of each combination (rows,).
-            group: The group of each pair of a group and a combination (pairs,).
+            sizes: The number of records of each combination (rows,).
+            group: The group of each pair (pairs,).
             combination: The combination of each pair (pairs,).
+
+        Returns:
+            The cells of each such group, by the number of the group.
         """
         inside: Any = scipy.sparse.csr_array((sizes[combination], (group, self.cells[combination])))
         whole = np.bincount(self.cells, sizes)
@@ -64,14 +69,14 @@ class PublicTable:
 
 @dataclass(frozen=True)
 class PublicCodes:
-    """The distinct combinations of quasi-identifiers as codes, with the number of records of each.
+    """The different combinations of quasi-identifiers, as integer codes.
 
     Attributes:
-        names: The names of the columns.
-        sizes: The records of each combination (rows,).
-        levels: For each column the code of each combination: 0, 1, .. in the order of its values (rows,).
-        bins: For each column fewer codes, each of which unites some levels (rows,).
-        scores: For each column a number for each level: normal scores of numbers, 0 for NULL and for categories.
+        names: The names of the quasi-identifiers.
+        sizes: The number of records of each combination (rows,).
+        levels: For each column, the level of each combination: 0, 1, .. in the order of values (rows,).
+        bins: For each column, the bin of each combination; a bin unites some levels (rows,).
+        scores: For each column, a number for each level: a normal score for numbers, 0 for NULL and for categories.
     """
 
     names: tuple[str, ...]
@@ -82,13 +87,12 @@ class PublicCodes:
 
     @staticmethod
     def from_columns(columns: Mapping[str, NDArray[Any]], sizes: Ints) -> PublicCodes:
-        """Make the codes of the combinations.
-
-        A column of floats holds numbers, with NaN for NULL. Any other column holds categories.
+        """Make the codes of combinations.
 
         Args:
-            columns: The value of each combination, by column (rows,).
-            sizes: The records of each combination (rows,).
+            columns: For each column, the value of each combination (rows,). Floats are numbers, with NaN for NULL; any
+                other type holds categories.
+            sizes: The number of records of each combination (rows,).
         """
         levels, bins, scores = [], [], []
         for column in columns.values():
@@ -111,12 +115,12 @@ class PublicCodes:
         return [*alone, *pairs]
 
     def sum_cells(self, k: int, each: Floats, sizes: Ints) -> Floats:
-        """Sum numbers per record (rows, K) over the records in each cell of table ``k`` (size, K).
+        """Sum K numbers per record over the records in each cell of a table (size, K).
 
         Args:
-            k: The index of the table.
-            each: The numbers of one record of each combination (rows, K).
-            sizes: The records of each combination (rows,).
+            k: The number of the table.
+            each: The numbers for one record of each combination (rows, K).
+            sizes: The number of records of each combination (rows,).
         """
         table, sums = self.tables[k], np.zeros((self.tables[k].size, each.shape[1]))
         for rows in split_range(len(sizes)):
@@ -127,20 +131,24 @@ class PublicCodes:
 
     @property
     def table_names(self) -> tuple[str, ...]:
-        """Return the names under which the tables are published."""
+        """Return the names under which the tables are published, such as the names of both columns of a pair."""
         return tuple(" \u00d7 ".join(self.names[j] for j in one.columns) for one in self.tables)
 
 
 def reduce_levels(codes: Ints, sizes: Ints, most: int, *, numeric: bool) -> Ints:
-    """Merge codes until at most ``most`` are left; their order is kept.
+    """Merge levels until at most ``most`` are left, without changing their order.
 
-    Numbers are put into quantile bins. Of categories the most frequent ones stay, and all others share the last code.
+    Numbers are put into bins with about equally many records. Of categories, the most frequent ones are kept, and all
+    others share the last level.
 
     Args:
-        codes: The code of each combination (rows,).
-        sizes: The records of each combination (rows,).
-        most: The most codes of the result.
-        numeric: Whether the codes stand for numbers.
+        codes: The level of each combination (rows,).
+        sizes: The number of records of each combination (rows,).
+        most: The most levels of the result.
+        numeric: Whether the levels stand for numbers.
+
+    Returns:
+        The new level of each combination (rows,).
     """
     records = np.bincount(codes, sizes)
     if len(records) <= most:
@@ -155,9 +163,10 @@ def reduce_levels(codes: Ints, sizes: Ints, most: int, *, numeric: bool) -> Ints
 
 
 def score_levels(records: NDArray[Any]) -> Floats:
-    """Return the normal scores of ordered levels, given their ``records``; over the records, mean 0 and variance 1.
+    """Return the normal scores of ordered levels, with mean 0 and variance 1 over all records.
 
-    Levels without records have the score 0.
+    Args:
+        records: The number of records of each level. A level without records gets the score 0.
     """
     total = max(records.sum(), 1.0)
     middle = (np.cumsum(records) - records / 2) / total
@@ -167,16 +176,16 @@ def score_levels(records: NDArray[Any]) -> Floats:
 
 
 # Rule -----------------------------------------------------------------------------------------------------------------
-# Half of epsilon measures every column, in equal shares. A twentieth pays for choosing pairs of columns: each round
-# makes one fresh choice among the pairs that are left and "none", whose score is 0. A pair's score is the distance of
-# its true table from the one that the columns' tables make likely, less the distance that sampling and noise would
-# give. So the choice is also the test whether a pair is worth its noise. The rest measures the chosen pairs, in equal
-# shares, or all columns once more. One substituted value moves two counts of a table by one: noise has the scale
-# 2/epsilon, and scores change by at most 2.
+# Half of epsilon measures every column, in equal shares. A twentieth pays for private choices of pairs of columns. Each
+# round chooses one of the remaining pairs, or none. The score of none is 0. The score of a pair is the distance of its
+# true table from the one expected from the tables of single columns, less the distance that sampling and noise would
+# cause. So a pair is only chosen if it is worth its noise. The rest of epsilon measures the chosen pairs, in equal
+# shares, or all columns again if none is chosen. If one value is substituted, two counts of a table change by one. So
+# noise has the scale 2/epsilon, and scores change by at most 2.
 
 COLUMNS, CHOOSING = Fraction(1, 2), Fraction(1, 20)
 ROUNDS = 12
-Due = tuple[tuple[int, ...], Fraction, Fraction | None]  # table, epsilon, what choosing it spent
+Due = tuple[tuple[int, ...], Fraction, Fraction | None]  # (table, its epsilon, epsilon of the choice of this table)
 
 
 @dataclass(frozen=True)
@@ -195,47 +204,47 @@ class TablesRule:
 
     @property
     def columns(self) -> int:
-        """Return the number of single columns, whose tables come first."""
+        """Return the number of quasi-identifiers; the tables over single columns come first."""
         return len(self.codes.names)
 
     @property
     def rounds(self) -> int:
-        """Return the number of private choices among the pairs."""
+        """Return the number of private choices among the tables over pairs of columns."""
         return min(ROUNDS, len(self.codes.tables) - self.columns)
 
     @property
     def choice_budget(self) -> Fraction:
-        """Return the epsilon of one choice."""
+        """Return the epsilon of one private choice."""
         return CHOOSING * self.epsilon / max(1, self.rounds)
 
     @property
     def remaining_budget(self) -> Fraction:
-        """Return the epsilon that is left for the chosen pairs, or for all columns once more if none is chosen."""
+        """Return the epsilon that is left for the chosen pairs, or for all columns again if none is chosen."""
         return self.epsilon * (1 - COLUMNS) - self.rounds * self.choice_budget
 
     @property
     def cell_counts(self) -> list[int]:
-        """Return the number of counts in every table."""
+        """Return the number of counts in every table: cells times values."""
         return [one.size * self.values for one in self.codes.tables]
 
     def first_tables(self) -> list[Due]:
-        """Return the tables that are measured first, one for each column."""
+        """Return the tables over single columns, which are measured first, each with its budget."""
         return [((j,), COLUMNS * self.epsilon / self.columns, None) for j in range(self.columns)]
 
     def later_tables(self, chosen: Sequence[int]) -> list[Due]:
-        """Return the tables that are measured after the choices.
+        """Return the tables that are measured after the private choices, each with its budget.
 
-        These are the chosen pairs, or all columns once more if no pair was chosen.
+        These are the chosen pairs, given by number, or all single columns again if no pair was chosen.
         """
         if chosen:
             return [((k,), self.remaining_budget / len(chosen), self.choice_budget) for k in chosen]
         return [((j,), self.remaining_budget / self.columns, None) for j in range(self.columns)]
 
     def due_tables(self, tables: Sequence[NoisyTable]) -> list[Due]:
-        """Return the tables that the rule requires, given the pairs that a release has chosen.
+        """Return the tables and budgets that a release must have, given the pairs that it has chosen.
 
         Raises:
-            ValueError: A pair is unknown, or was chosen twice, or there are too many.
+            ValueError: A pair is unknown, was chosen twice, or too many were chosen.
         """
         chosen = [one.columns[0] for one in tables if one.choice is not None]
         if len(set(chosen)) < len(chosen) or len(chosen) > self.rounds or any(k < self.columns for k in chosen):
@@ -243,12 +252,12 @@ class TablesRule:
         return [*self.first_tables(), *self.later_tables(chosen)]
 
     def sum_budgets(self, tables: Sequence[NoisyTable]) -> Fraction:
-        """Return the epsilon that the tables and all choices spend; a choice of no pair spends its share, too."""
+        """Return the epsilon that tables and private choices spend; a choice of no pair spends its share, too."""
         return sum((one.budget for one in tables), start=self.rounds * self.choice_budget)
 
 
 def make_rule(params: Randomize, codes: PublicCodes) -> TablesRule:
-    """Return the rule of a specification; raise ``UsageError`` if two tables would have the same name."""
+    """Return the public rule of a specification; raise ``UsageError`` if two tables would have the same name."""
     if len(set(codes.table_names)) < len(codes.table_names):
         raise UsageError("two pairs of columns would have one name; rename a column in source.query")
     return TablesRule(params.spent_epsilon, len(params.listed), codes)
@@ -256,11 +265,11 @@ def make_rule(params: Randomize, codes: PublicCodes) -> TablesRule:
 
 # Precision ------------------------------------------------------------------------------------------------------------
 # A count of a value by one column has the noise of that column's table. Weights are fitted to all tables together, so
-# counts are rather more precise than that.
+# counts by weights are more precise than predicted here.
 
 
 def foresee_precision(epsilon: Fraction, columns: int) -> Precision | None:
-    """Predict the errors of counts by one column from public figures; None if there are no quasi-identifiers.
+    """Predict the errors of counts by one column from the budget alone; None if there are no quasi-identifiers.
 
     Args:
         epsilon: The budget of the release.

@@ -1,4 +1,4 @@
-"""List what a release of noisy tables holds, and read it."""
+"""The tables of a release of noisy tables, and functions that read them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TABLES = {
 
 
 def weighted_view(manifest: Manifest) -> exp.Query:
-    """Return the view with a weight for each record and value; sums of its weights are close to the estimates."""
+    """Return the view with a weight for each record and value; sums of weights are near the estimates of counts."""
     roles = manifest.roles
     holes: Holes = {
         "people": table(PEOPLE),
@@ -60,7 +60,7 @@ def weighted_view(manifest: Manifest) -> exp.Query:
 
 
 def tabulate_values(roles: Roles, params: Randomize) -> pa.Table:
-    """Return the codes and texts of the public list of values; raise ``UsageError`` for two sensitive columns."""
+    """Return the public list of values as a table (code, s0); raise ``UsageError`` for two sensitive columns."""
     if len(roles.sensitive) != 1:
         raise UsageError("algorithm 'tables' publishes one sensitive column; name one")
     texts = params.listed.list_texts(roles.sensitive[0].type)
@@ -68,13 +68,13 @@ def tabulate_values(roles: Roles, params: Randomize) -> pa.Table:
 
 
 def people_query(roles: Roles) -> exp.Query:
-    """Return the query for the rows of table ``people``."""
+    """Return the query for the rows of table ``qit``: quasi-identifiers, and the number of their combination."""
     holes: Holes = {"combined": temp_table("combined"), "columns": roles.qi_typed("r")}
     return fill("randomize/people", {**holes, **roles.by_qi.alias_holes("combination")})
 
 
 def count_facts(rule: TablesRule, tables: Sequence[NoisyTable]) -> dict[str, Any]:
-    """Return the facts that follow from the tables."""
+    """Return the facts that follow from the rule and the noisy tables, by name."""
     return {
         "epsilon": fraction_text(rule.epsilon),
         "combinations": len(rule.codes.sizes),
@@ -85,10 +85,10 @@ def count_facts(rule: TablesRule, tables: Sequence[NoisyTable]) -> dict[str, Any
 
 
 def read_codes(db: Relations, roles: Roles, people: exp.Table | exp.Subquery) -> PublicCodes:
-    """Read the combinations of quasi-identifiers in ``people`` as codes.
+    """Read the combinations of quasi-identifiers from a relation of all records.
 
     Raises:
-        ValueError: They are not numbered 0, 1, ..
+        ValueError: The combinations are not numbered 0, 1, ..
     """
     holes: Holes = {
         "people": people,
@@ -105,7 +105,10 @@ def read_codes(db: Relations, roles: Roles, people: exp.Table | exp.Subquery) ->
 
 
 def read_published(db: Relations, manifest: Manifest, database: str | None) -> tuple[TablesRule, list[NoisyTable]]:
-    """Read the rule and the noisy tables of a release; damaged tables raise one of the errors in ``BROKEN``."""
+    """Read (the public rule, the noisy tables) of a release in ``database``, or in the current database if None.
+
+    Damaged tables raise one of the errors in ``model.checks.BROKEN``.
+    """
     codes = read_codes(db, manifest.roles, table(PEOPLE, database))
     rule = make_rule(Randomize.model_validate(manifest.parameters), codes)
     cliques = db.arrow(all_rows(table(CLIQUES, database)).order_by("clique"))
@@ -114,17 +117,17 @@ def read_published(db: Relations, manifest: Manifest, database: str | None) -> t
 
 
 def read_weights(db: Relations, rule: TablesRule, database: str | None) -> Any:
-    """Return the weights of the values in every combination (rows, K)."""
+    """Read the weight of each of K values in every combination of quasi-identifiers (rows, K)."""
     order = [column("combination"), column("code")]
     weights = db.arrow(exp.select(column("weight")).from_(table(WEIGHTS, database)).order_by(*order))["weight"]
     return weights.to_numpy().reshape(len(rule.codes.sizes), rule.values)
 
 
 def read_effects(db: Relations, measured: MeasuredDesign, database: str | None) -> NDArray[np.float32]:
-    """Return the draws of the effects (D, J, K).
+    """Read the D draws of the model's parameters, for J features and K values (D, J, K).
 
     Raises:
-        ValueError: Their number is wrong, or they are not numbered as they should be.
+        ValueError: Their number is wrong, or one of them is NaN or too large.
     """
     order = [column("draw"), column("feature"), column("code")]
     rows = db.arrow(exp.select(column("effect")).from_(table(EFFECTS, database)).order_by(*order))

@@ -44,86 +44,98 @@ if TYPE_CHECKING:
 # SUM, AVG, MIN, MAX, MEDIAN and quantiles of the sensitive column: an estimate, and bounds that are certain
 # (Zhang et al., ICDE 2007).
 #
-# For every group g the release tells n_g, how many of its records meet the condition on quasi-identifiers, and the
-# values of all |g| records. It does not tell which n_g of the |g| they are. So an answer is certain between the best
-# and the worst choice; the estimate is the mean over all choices. "Chosen" values are those that meet the condition on
-# the sensitive column.
+# For every group g the release tells the values of all |g| records, and how many of its records meet the condition on
+# quasi-identifiers, n_g. It does not tell which n_g of the |g| values they have: that is a choice. So the true answer
+# certainly lies between those of the best and of the worst choice. The estimate is the mean over all choices. Values
+# that meet the condition on the sensitive column are called chosen values.
 #
-# SUM and AVG of a quasi-identifier are the same with the sides exchanged: the chosen values are those of the records
-# that meet the condition on quasi-identifiers, and n_g is how many values of the group meet that on the sensitive one.
+# SUM and AVG of a quasi-identifier exchange the two sides: the chosen values are the amounts of the records that meet
+# the condition on quasi-identifiers, and n_g is the number of sensitive values that meet the other condition.
 #
 # There is no standard error. It would depend on how values go with quasi-identifiers inside a group, and nothing in a
-# release shows that (docs/numbers.md has what was measured).
+# release shows that (docs/numbers.md states measured errors).
 
-EXACT = 2.0**53  # below which doubles add up whole numbers without rounding
-STEPS = 60  # the search for an extreme average takes no more; it halts far earlier
+EXACT = 2.0**53  # doubles add up whole numbers below this without rounding
+STEPS = 60  # limit of the iteration for an extreme average, which stops far earlier
 Figures = tuple[Floats, Floats, Floats]  # estimate, low, high, each (S,)
 
 
 @dataclass(frozen=True)
 class ChosenValues:
-    """The chosen values of every group, in rising order.
+    """The values of each group that meet the condition of a question on the sensitive column (the chosen values).
+
+    There are R rows, one for each chosen value of each of B groups, by group and then by rising value.
 
     Attributes:
-        group: The group of each row, rising (R,).
-        rank: The rank of the row's value (R,).
-        records: The records of the group with this value (R,).
-        values: The value of each rank, rising (m,).
-        sizes: The records of each group, chosen or not (B,).
+        group: The group of each row (R,).
+        rank: The rank of the row's value among all m values (R,).
+        records: How many records of the group have this value (R,).
+        values: All values, by rank, rising (m,).
+        sizes: The number of all records of each group (B,).
     """
 
     group: Ints
     rank: Ints
     records: Ints
-    values: Floats  # (m,) by rank, rising
+    values: Floats
     sizes: Ints
 
     @cached_property
     def row_keys(self) -> Ints:
-        """Return a number for every row that combines group and rank; the numbers rise (R,)."""
+        """Return a number for every row that rises with group and rank (R,)."""
         return np.asarray(self.group * (len(self.values) + 1) + self.rank)
 
     @cached_property
     def running_counts(self) -> Ints:
-        """Return the number of records before every row, and then that of all rows (R + 1,)."""
+        """Return the number of records in all rows before each row, and last the number in all rows (R + 1,)."""
         return np.concatenate(([0], np.cumsum(self.records)))
 
     @cached_property
     def running_sums(self) -> Floats:
-        """Return the sum of values before every row, and then that of all rows (R + 1,)."""
+        """Return the sum of values over all rows before each row, and last the sum over all rows (R + 1,)."""
         return np.concatenate(([0.0], np.cumsum(self.records * self.values[self.rank])))
 
     @cached_property
     def first_rows(self) -> Ints:
-        """Return the first row of every group, and then the number of rows (B + 1,)."""
+        """Return the first row of every group, and last the number of rows (B + 1,)."""
         return np.searchsorted(self.group, np.arange(len(self.sizes) + 1))
 
     @cached_property
     def chosen_counts(self) -> Ints:
-        """Return the chosen records of every group (B,)."""
+        """Return how many records of every group have chosen values (B,)."""
         return np.diff(self.running_counts[self.first_rows])
 
     @cached_property
     def negated_values(self) -> ChosenValues:
-        """Return the same records with all values negated."""
+        """Return the same records with all values negated, so that a maximum can be computed as a minimum."""
         back = np.lexsort((-self.rank, self.group))
         top = len(self.values) - 1
         return ChosenValues(self.group[back], top - self.rank[back], self.records[back], -self.values[::-1], self.sizes)
 
     def count_below(self, group: Ints, rank: Ints) -> Ints:
-        """Return how many chosen records of each given group have a lower rank than the one given with it."""
+        """Return how many records of each given group have a chosen value below a given rank.
+
+        Args:
+            group: The groups.
+            rank: One rank for each of them.
+        """
         row = np.searchsorted(self.row_keys, group * (len(self.values) + 1) + rank)
         return np.asarray(self.running_counts[row] - self.running_counts[self.first_rows[group]])
 
     def sum_smallest(self, group: Ints, number: Ints) -> Floats:
-        """Return the sum of the ``number`` smallest chosen values of each given group."""
+        """Return the sum of the smallest chosen values of each given group.
+
+        Args:
+            group: The groups.
+            number: How many values are summed in each of them.
+        """
         target = self.running_counts[self.first_rows[group]] + number
         row = np.searchsorted(self.running_counts, target, side="right") - 1
         extra = np.append(self.values[self.rank], 0.0)[row] * (target - self.running_counts[row])
         return np.asarray(self.running_sums[row] + extra - self.running_sums[self.first_rows[group]])
 
     def value_after(self, group: Ints, number: Ints) -> Floats:
-        """Return the chosen value of each given group that exactly ``number`` others precede."""
+        """Return the chosen value of each given group that has exactly ``number`` chosen records before it."""
         target = self.running_counts[self.first_rows[group]] + number
         row = np.searchsorted(self.running_counts, target, side="right") - 1
         return np.append(self.values[self.rank], np.nan)[row]
@@ -131,7 +143,17 @@ class ChosenValues:
 
 @dataclass(frozen=True)
 class MatchingRecords:
-    """The pairs of a set and a group with n > 0 records that meet the condition, for S sets of records."""
+    """How many records of each group meet the condition of a question on quasi-identifiers, for S sets of records.
+
+    There is a pair (set, group) for each group with such records. A set has the records that make one row of the
+    answer.
+
+    Attributes:
+        sets: The number of sets, S.
+        set: The set of each pair.
+        group: The group of each pair.
+        n: The number of records of the group that belong to the set, at least 1.
+    """
 
     sets: int
     set: Ints
@@ -139,28 +161,37 @@ class MatchingRecords:
     n: Ints
 
     def sum_groups(self, parts: Floats | Ints) -> Floats:
-        """Sum an array over the pairs by set (S,)."""
+        """Return for each set the sum of the given numbers over its groups (S,).
+
+        Args:
+            parts: A number for each pair of a set and a group.
+        """
         return np.bincount(self.set, parts, minlength=self.sets).astype(np.float64)
 
     def least_of_groups(self, parts: Floats, where: Flags) -> Floats:
-        """Return the minimum over those pairs of each set that ``where`` marks (S,); infinite if none is marked."""
+        """Return for each set the smallest of the given numbers over its groups (S,).
+
+        Args:
+            parts: A number for each pair of a set and a group.
+            where: Whether each pair counts. A set without such a pair has an infinite minimum.
+        """
         result = np.full(self.sets, np.inf)
         np.minimum.at(result, self.set[where], parts[where])
         return result
 
 
 def possible_records(held: ChosenValues, met: MatchingRecords) -> Floats:
-    """Return the largest number of chosen records that each set can have (S,)."""
+    """Return the largest possible number of matching records with chosen values, for each of S sets (S,)."""
     return met.sum_groups(np.minimum(met.n, held.chosen_counts[met.group]))
 
 
 def fewest_records(held: ChosenValues, met: MatchingRecords) -> Ints:
-    """Return the smallest number of chosen records that each pair of a set and a group can have."""
+    """Return the smallest possible number of matching records with chosen values, for each set and group."""
     return np.maximum(met.n - (held.sizes - held.chosen_counts)[met.group], 0)
 
 
 def are_settled(held: ChosenValues, met: MatchingRecords) -> Flags:
-    """Return whether every choice in a set takes the same values, so that its sum is known (S,)."""
+    """Return for each of S sets whether its sum is certain: whichever records match, the values are the same (S,)."""
     chosen, sizes = held.chosen_counts[met.group], held.sizes[met.group]
     first, last = (held.value_after(met.group, at) for at in (np.zeros_like(chosen), np.maximum(chosen - 1, 0)))
     alike = (first == last) & (fewest_records(held, met) == np.minimum(met.n, chosen))
@@ -169,7 +200,7 @@ def are_settled(held: ChosenValues, met: MatchingRecords) -> Flags:
 
 
 def estimate_sum(held: ChosenValues, met: MatchingRecords) -> Figures:
-    """Return the estimated SUM of each set of records, with certain bounds."""
+    """Estimate the SUM of each set of records; return (estimate, low, high), where the bounds are certain."""
     share = met.n / held.sizes[met.group]
     sums = np.diff(held.running_sums[held.first_rows])
     zero = np.full(met.sets, np.searchsorted(held.values, 0.0))
@@ -181,10 +212,10 @@ def estimate_sum(held: ChosenValues, met: MatchingRecords) -> Figures:
 
 
 def rounding_slack(held: ChosenValues) -> float:
-    """Return how far a sum of doubles may lie from the sum of the values that they stand for; 0 for whole numbers.
+    """Return by how much rounding can change a sum of doubles; 0 if all values are whole numbers and small enough.
 
-    Each value is rounded once. Each of its additions is rounded by at most as much as the sum of all magnitudes is
-    (Higham 2002, section 4.2).
+    Each value is rounded once. Each addition is rounded by at most the relative error of doubles times the sum of all
+    magnitudes (Higham 2002, section 4.2).
     """
     whole = float(np.abs(held.values[held.rank]) @ held.records)
     if whole < EXACT and bool((held.values == np.rint(held.values)).all()):
@@ -193,13 +224,18 @@ def rounding_slack(held: ChosenValues) -> float:
 
 
 def _least_sum(held: ChosenValues, met: MatchingRecords, rank: Ints) -> tuple[Floats, Floats]:
-    """Find the choice with the least sum of v - x in each set, where x lies just below the value of a rank (S,).
+    """Find which choice of matching records has the least sum of (v - x), where v runs over its chosen values.
 
-    A choice first takes chosen values below x, then records that are not chosen and count nothing, then other chosen
-    values.
+    A negative term lowers the sum. So the best choice takes chosen values below x first, then values that are not
+    chosen and add nothing, and other chosen values last.
+
+    Args:
+        held: The chosen values of each group.
+        met: How many records of each group match, for S sets of records.
+        rank: For each set, the rank of the smallest value that is not below x (S,).
 
     Returns:
-        The sum of its values, and the number of chosen values that it takes, each (S,).
+        (the sum of v over its chosen values, the number of its chosen values) for each set (S,).
     """
     below = held.count_below(met.group, rank[met.set])
     unchosen = held.sizes[met.group] - held.chosen_counts[met.group]
@@ -208,7 +244,10 @@ def _least_sum(held: ChosenValues, met: MatchingRecords, rank: Ints) -> tuple[Fl
 
 
 def estimate_mean(held: ChosenValues, met: MatchingRecords) -> Figures:
-    """Return the estimated AVG of each set of records, with certain bounds; NaN for a set without chosen records."""
+    """Estimate the AVG of each set of records; return (estimate, low, high), where the bounds are certain.
+
+    The figures are NaN for a set without chosen values.
+    """
     share = met.n / held.sizes[met.group]
     sums = np.diff(held.running_sums[held.first_rows])
     number = met.sum_groups(share * held.chosen_counts[met.group])
@@ -218,7 +257,13 @@ def estimate_mean(held: ChosenValues, met: MatchingRecords) -> Figures:
 
 
 def _least_mean(held: ChosenValues, met: MatchingRecords, start: Floats) -> Floats:
-    """Return the least average of chosen values over all choices that take any (S,), by Dinkelbach's iteration."""
+    """Return the least average of chosen values that any choice of matching records can have (S,).
+
+    Args:
+        held: The chosen values.
+        met: The matching records.
+        start: An average that some choice has, from which Dinkelbach's iteration starts (S,).
+    """
     least = start.copy()
     for _ in range(STEPS):
         sums, number = _least_sum(held, met, np.searchsorted(held.values, least))
@@ -231,7 +276,10 @@ def _least_mean(held: ChosenValues, met: MatchingRecords, start: Floats) -> Floa
 
 
 def estimate_minimum(held: ChosenValues, met: MatchingRecords) -> Figures:
-    """Return the MIN of each set with certain bounds; it exceeds the estimate with a probability of about 1/2."""
+    """Estimate the MIN of each set of records; return (estimate, low, high), where the bounds are certain.
+
+    The true minimum lies above the estimate with a probability of about 1/2.
+    """
     chosen = held.chosen_counts[met.group]
     any_chosen = chosen > 0
     low = met.least_of_groups(held.value_after(met.group, np.zeros_like(met.n)), any_chosen)
@@ -239,23 +287,23 @@ def estimate_minimum(held: ChosenValues, met: MatchingRecords) -> Figures:
     highest = -met.least_of_groups(-held.value_after(met.group, np.maximum(chosen - 1, 0)), any_chosen)
     sure = met.least_of_groups(held.value_after(met.group, np.maximum(chosen - np.maximum(fewest, 1), 0)), fewest > 0)
     high = np.where(np.isfinite(sure), sure, highest)
-    # The estimate is the least rank that a minimum, if there is one, exceeds with probability 1/2 at most.
+    # The estimate is the least value that the minimum, if there is one, exceeds with probability 1/2 at most.
     target = (1 + _none_up_to(held, met, np.full(met.sets, len(held.values)))) / 2
     estimate = held.values[_least_rank(held, met, lambda rank: np.asarray(_none_up_to(held, met, rank + 1) <= target))]
     return np.clip(estimate, low, high), low, high
 
 
 def estimate_maximum(held: ChosenValues, met: MatchingRecords) -> Figures:
-    """Return the MAX of each set with certain bounds; the estimate is made as that of ``estimate_minimum``."""
+    """Estimate the MAX of each set of records; return (estimate, low, high), where the bounds are certain."""
     estimate, low, high = estimate_minimum(held.negated_values, met)
     return -estimate, -high, -low
 
 
 def estimate_quantile(held: ChosenValues, met: MatchingRecords, share: Fraction) -> Figures:
-    """Return a quantile of each set as SQL interpolates it, with certain bounds.
+    """Estimate a quantile of each set of records; return (estimate, low, high), where the bounds are certain.
 
-    Of N values it lies between those of ranks floor((N - 1) q) and ceil((N - 1) q), counted from 0. The estimate is the
-    quantile of the mean over all choices.
+    As in SQL, the q-quantile of N values lies between those of ranks floor((N - 1) q) and ceil((N - 1) q), counted from
+    0. The estimate is the quantile of all values, each weighted by the probability that a matching record has it.
     """
     low = _least_quantile(held, met, share)
     high = -_least_quantile(held.negated_values, met, 1 - share)
@@ -265,10 +313,12 @@ def estimate_quantile(held: ChosenValues, met: MatchingRecords, share: Fraction)
 
 
 def _least_quantile(held: ChosenValues, met: MatchingRecords, share: Fraction) -> Floats:
-    """Return the least value that can have rank floor((N - 1) q), over all choices (S,).
+    """Return the least possible q-quantile of each of S sets, where q is ``share``, over all choices (S,).
 
-    The value can be x or less if a choice has b values up to x and a above with b > (a + b - 1) q. The best choice
-    takes values up to x of every group first, then records that are not chosen, then the others. Whole numbers decide.
+    A choice says which values the matching records of each group have. If a set has N chosen values, its q-quantile is
+    here the value of rank floor((N - 1) q). A choice with b chosen values up to x, and a above x, has a quantile up to
+    x if b > (a + b - 1) q. The best choice takes values up to x first, then values that are not chosen, and then the
+    others. All is computed in integers.
     """
     part, whole = share.numerator, share.denominator
     unchosen = held.sizes[met.group] - held.chosen_counts[met.group]
@@ -283,9 +333,9 @@ def _least_quantile(held: ChosenValues, met: MatchingRecords, share: Fraction) -
 
 
 def _least_rank(held: ChosenValues, met: MatchingRecords, is_enough: Callable[[Ints], Flags]) -> Ints:
-    """Return the least rank of each set for which ``is_enough`` holds, or the last rank (S,).
+    """Return for each set the least rank for which ``is_enough`` holds; the last rank if it holds for none (S,).
 
-    If a rank is enough, all higher ones must be enough, too.
+    The search is binary: if ``is_enough`` holds for a rank, it must hold for all higher ones.
     """
     low, high = np.zeros(met.sets, dtype=np.int64), np.full(met.sets, len(held.values) - 1)
     while (low < high).any():
@@ -296,7 +346,7 @@ def _least_rank(held: ChosenValues, met: MatchingRecords, is_enough: Callable[[I
 
 
 def _mean_quantile(held: ChosenValues, met: MatchingRecords, share: float) -> Floats:
-    """Return the least value up to which the expected number of records reaches the given share (S,)."""
+    """Return for each set the least value up to which a share of its records is expected to lie (S,)."""
     weight = met.n / held.sizes[met.group]
     total = met.sum_groups(weight * held.chosen_counts[met.group])
 
@@ -307,7 +357,13 @@ def _mean_quantile(held: ChosenValues, met: MatchingRecords, share: float) -> Fl
 
 
 def _none_up_to(held: ChosenValues, met: MatchingRecords, rank: Ints) -> Floats:
-    """Return the probability that no record that meets the condition has a chosen value of a lower rank (S,)."""
+    """Return for each set the probability that none of its records has a chosen value below a rank (S,).
+
+    Args:
+        held: The chosen values of each group.
+        met: How many records of each group match, for S sets of records.
+        rank: One rank for each set (S,).
+    """
     sizes, below = held.sizes[met.group], held.count_below(met.group, rank[met.set])
     left = sizes - below
     free = left >= met.n
@@ -318,11 +374,9 @@ def _none_up_to(held: ChosenValues, met: MatchingRecords, rank: Ints) -> Floats:
 
 
 # Answers --------------------------------------------------------------------------------------------------------------
-# COUNT by the papers' formula, and amounts, with bounds that hold with certainty.
-#
-# est = sum_g n_g c_g / |g|: n_g records of the group meet the condition on quasi-identifiers, c_g that on the sensitive
-# column. At least n_g + c_g - |g| and at most min(n_g, c_g) meet both. If the condition holds for all of a group's
-# values or for none, nothing is uncertain about the group.
+# COUNT is estimated by the papers' formula, est = sum_g n_g c_g / |g|. Here n_g records of group g meet the condition
+# on quasi-identifiers, and c_g the one on the sensitive column. At least n_g + c_g - |g| and at most min(n_g, c_g) meet
+# both. A group is certain if all or none of its values meet the condition.
 
 COUNTED = "estimate = sum over groups g of n_g * c_g / |g|; low and high are certain"
 SPREAD = (
@@ -334,16 +388,24 @@ AMOUNTS = {"sum": estimate_sum, "avg": estimate_mean, "min": estimate_minimum, "
 
 
 def count_chosen(held: Contents, functionals: Floats) -> Iterator[Floats]:
-    """Yield for every set the records of each group that have the values each functional asks for (B, F)."""
+    """Yield for each set of records how many values of each of B groups a question counts (B, F).
+
+    Args:
+        held: The contents of the groups.
+        functionals: For each of F outputs of the question, the weight of each value, (m, F) or one such array per set.
+    """
     if functionals.ndim == 2:
         return itertools.repeat(np.asarray(held.sparse_table @ functionals))
     return (np.asarray(held.sparse_table @ own) for own in functionals)
 
 
 def bound_counts(held: Contents, met: Floats, functionals: Floats) -> CountBounds:
-    """Return estimated counts with certain bounds for each set and functional (G, F).
+    """Estimate the counts that a question asks for, with bounds that are certain, for each of G sets of records (G, F).
 
-    ``met`` has the matching records by set and group (G, B).
+    Args:
+        held: The contents of all groups.
+        met: The number of matching records by set and group (G, B).
+        functionals: For each of F counts, the weight of each value, (m, F) or one such array for each set.
     """
     sizes = held.group_sizes.astype(np.float64)
     mean, least, most = (np.zeros((len(met), functionals.shape[-1])) for _ in range(3))
@@ -357,7 +419,7 @@ def bound_counts(held: Contents, met: Floats, functionals: Floats) -> CountBound
 
 
 class PermuteAnswers(answer.Answers):
-    """An open release that answers questions; the contents of its groups are read once."""
+    """An open release of permuted groups that answers counts and statistics of amounts."""
 
     certain = frozenset({BASELINE})
     estimators = (BASELINE,)
@@ -367,7 +429,7 @@ class PermuteAnswers(answer.Answers):
 
     @cached_property
     def group_contents(self) -> Contents:
-        """Return the values that every group holds, which are read once."""
+        """Return which values every group holds."""
         return read_contents(self._db, self._roles, None)
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
@@ -388,7 +450,7 @@ class PermuteAnswers(answer.Answers):
         outputs, functionals = choose_functionals(question, sets, held.values)
         if not sets.keys or not outputs:
             return empty_estimates(query)
-        if query.measure.kind == "count" and functionals.ndim > 2:  # bounds of parts would add up to wider ones
+        if query.measure.kind == "count" and functionals.ndim > 2:  # sums of bounds of parts would be wider
             sets, functionals = pool_sets(query, sets, functionals)
         counts = bound_counts(held, sets.observed, functionals)
         cells = locate_cells(query, sets, outputs, counts.most)
@@ -407,7 +469,10 @@ class PermuteAnswers(answer.Answers):
         return result or empty_estimates(query)
 
     def _observation_query(self, query: CountQuery) -> exp.Query:
-        """Return the query that counts the matching records of every group; if an amount is measured, by its value."""
+        """Return the query that counts the matching records of every group.
+
+        If the question asks for a statistic of a quasi-identifier, records are counted by its value, too.
+        """
         holes: Holes = {"qit": query.join_lookups(table("qit")), "bid": self._roles.by_qi.as_column("bid")}
         holes |= observation_holes(query)
         if query.measure.amount is not None:
@@ -420,7 +485,7 @@ class PermuteAnswers(answer.Answers):
     def _choose_values(
         self, sets: RecordSets, cells: AnswerCells, functionals: Floats
     ) -> tuple[ChosenValues, MatchingRecords]:
-        """Return the sensitive values that the question asks for, and the matching records of each group."""
+        """Return (the sensitive values that the question asks for, the matching records of each group)."""
         held = self.group_contents
         chosen = functionals[held.code, 0] > 0
         entries = (held.group[chosen], held.code[chosen], held.records[chosen])
@@ -432,9 +497,13 @@ class PermuteAnswers(answer.Answers):
     def _choose_amounts(
         self, query: CountQuery, rows: pa.Table, sets: RecordSets, cells: AnswerCells, functionals: Floats
     ) -> tuple[ChosenValues, MatchingRecords]:
-        """Return the amounts of matching records as chosen values, with the number of values asked for in each group.
+        """Prepare a statistic of a quasi-identifier, such as its SUM.
 
-        Each pair of a set and a group has its own amounts, so it counts as a group of its own here.
+        Here the amounts of matching records are known, and it is open which of them have a sensitive value that is
+        asked for. Each pair of a set and a group has its own amounts, so it counts as a group.
+
+        Returns:
+            (the amounts of matching records, how many sensitive values of each group are asked for).
 
         Raises:
             UsageError: An amount is infinite or NaN.
@@ -472,7 +541,7 @@ class PermuteAnswers(answer.Answers):
 def _estimate_amounts(
     query: CountQuery, cells: AnswerCells, wanted: ChosenValues, met: MatchingRecords
 ) -> list[Estimate]:
-    """Return SUM, AVG, MIN, MAX or a quantile for each group; the figures are empty where no record has an amount."""
+    """Return SUM, AVG, MIN, MAX or a quantile of each row of the answer; figures are empty if no record can qualify."""
     if query.measure.kind == "median":
         figures = estimate_quantile(wanted, met, query.measure.share)
     else:

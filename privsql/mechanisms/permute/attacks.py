@@ -1,4 +1,4 @@
-"""The adversaries of permuted groups, and the scene that they attack."""
+"""Attack permuted groups: the view of a release that adversaries attack, and their guesses."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 
 # The scene ------------------------------------------------------------------------------------------------------------
 
-LARGE = 2**24  # the channel's matrix holds no more numbers
-MOST_GROUPS = 2000  # with more groups nothing of groups^3 operations is done
+LARGE = 2**24  # the largest number of entries of the channel's matrix
+MOST_GROUPS = 2000  # the most groups with which computations of groups^3 steps are made
 
 
 class GroupChannel(Channel):
-    """The channel from values to groups.
+    """The linear channel from true counts of values to counts of groups, with a prior that suits groups of near values.
 
-    Its prior lets the shares of whole groups deviate, by the same powers as ``Channel`` uses for values. Within a group
-    the deviations are proportional to the values' records. Neighbouring values deviate together, so a group's records
-    are shared out as in the papers' formula.
+    Its prior lets the shares of whole groups vary. Within a group, values vary together, in proportion to their
+    records.
     """
 
     @cached_property
     def prior_shape(self) -> Floats:
-        """Return the variance of the prior up to a factor (m,): f_i sum_g M_ig s_g^0.5 F.
+        """Return the prior variance of each value's count, up to a factor (m,).
 
-        The s_g are the shares of the groups, and F = sum s^2 / sum s^1.5.
+        It is f_i sum_g M_ig s_g^0.5 F with F = sum s^2 / sum s^1.5. Here f_i is the frequency of value i, M_ig the
+        share of its records in group g, and s_g the share of all records in group g.
         """
         groups = self.shares @ self.mean
         shape = self.shares * (self.mean @ groups ** (POWER - 1))
@@ -51,9 +51,9 @@ class GroupChannel(Channel):
 
 
 class PermutedView(AttackView):
-    """The tables QIT and ST of a permuted release, as adversaries see them.
+    """The tables QIT and ST of a permuted release, as arrays for adversaries; B groups and m values.
 
-    No belief in a single value is bounded; (k,e) only says how many values a group has, and how far apart they are.
+    The release promises no bound on the belief in a single value, only (k,e) for each group.
     """
 
     records, part, independent = "qit", "bid", False
@@ -61,7 +61,11 @@ class PermutedView(AttackView):
 
     @cached_property
     def group_contents(self) -> Contents:
-        """Return what every group holds; ``GuaranteeError`` if the tables do not agree on it."""
+        """Return which values each group holds, and how often.
+
+        Raises:
+            GuaranteeError: The tables of the release disagree.
+        """
         held = read_contents(self.db, self.roles, self.given.database)
         stated = self.read_values(["records"])["records"].to_numpy()
         if not np.array_equal(held.value_totals, stated) or held.groups <= self.record_parts.max(initial=0):
@@ -70,7 +74,7 @@ class PermutedView(AttackView):
 
     @cached_property
     def unfine_groups(self) -> Ints:
-        """Return the groups that are not (k,e)-anonymous."""
+        """Return the numbers of the groups that are not (k,e)-anonymous."""
         listed = exp.select(*self.roles.by_sa.select_columns("bid", "count"), *self.roles.sa_in())
         st = listed.from_(table("st", self.given.database)).subquery("st")
         rows = self.db.rows(unfine_groups_query(st, self.roles, Permute.model_validate(self.given.manifest.parameters)))
@@ -78,41 +82,45 @@ class PermutedView(AttackView):
 
     @property
     def is_small(self) -> bool:
-        """Return whether the channel's matrix can be held."""
+        """Return whether groups and values are few enough to compute the channel."""
         held = self.group_contents
         return held.groups * held.values <= LARGE and held.groups <= MOST_GROUPS
 
     @cached_property
     def channel(self) -> Channel:
-        """Return the channel that shows how many records of every group meet a question, if it ``is_small``.
+        """Return the channel from the counts of values among some records to the counts of these records by group.
 
-        M_ig is the share of value i that lies in group g.
+        It exists only if ``is_small``.
         """
         held = self.group_contents
         mean = held.sparse_table.toarray().T / np.maximum(held.value_totals, 1)[:, None]
         return GroupChannel(mean, np.diag(held.group_sizes.astype(np.float64)), held.value_totals.astype(np.float64))
 
     def observe_levels(self, level: Ints) -> Floats:
-        """Count the records of every group with each level (levels, B)."""
+        """Count the records of every group by level of a quasi-identifier (levels, B).
+
+        Args:
+            level: The level of each record, 0, 1, .. (n,).
+        """
         return count_levels(level, self.record_parts, self.group_contents.groups)
 
     @cached_property
     def shares(self) -> Floats:
-        """Return the frequencies of the values (m,)."""
+        """Return the share of all records with each value (m,)."""
         records = self.group_contents.value_totals.astype(np.float64)
         return np.asarray(records / records.sum())
 
     @property
     def bounds(self) -> Floats:
-        """Return 1 for every value: no bound is promised."""
+        """Return a bound of 1 for the belief in each value (m,), because the release promises no lower one."""
         return np.ones(self.group_contents.values)
 
     def excess_share(self) -> float:
-        """Return the share of the records in groups that are not (k,e)-anonymous."""
+        """Return the share of the records in groups that are not (k,e)-anonymous, from 0 to 1."""
         return float(np.isin(self.record_parts, self.unfine_groups).mean())
 
     def blocks(self) -> Iterator[Block]:
-        """Yield each group as a block: its records, its different values, and the priors c_g(x)/|g|."""
+        """Yield each group, in parts if it is large: its records, its different values, and the share of each value."""
         held = self.group_contents
         order = np.argsort(self.record_parts, kind="stable")
         counts = np.bincount(self.record_parts, minlength=held.groups)
@@ -129,10 +137,10 @@ class PermutedView(AttackView):
 
 
 # Guesses --------------------------------------------------------------------------------------------------------------
-# (k,e)-anonymity promises that every group has at least k distinct values over a range of at least e: that is looked
-# for, group by group. It bounds neither the belief in a single value nor that in a range of values. With c_g(x) of |g|
-# records of a group having x, the best exact guess is right with max_x c_g(x)/|g|, and the best guess to within a
-# distance d with max_y sum_{|x - y| <= d} c_g(x)/|g|.
+# (k,e)-anonymity promises that every group has at least k distinct values over a range of at least e. One adversary
+# checks this group by group. The promise bounds neither the belief in a single value nor in a range of values. If
+# c_g(x) of the |g| records of a group have value x, the best exact guess is right with probability max_x c_g(x)/|g|.
+# The best guess to within a distance d is right with probability max_y sum_{|x - y| <= d} c_g(x)/|g|.
 
 POOR = "groups with few or near values"
 POOR_KNOWS = "the record's quasi-identifiers; looks for groups with fewer than k values, or a range below e"
@@ -144,7 +152,7 @@ TOO_LARGE = "too many groups and values to be learnt from"
 
 
 def attack_poor_groups(learnt: AttackContext[PermutedView]) -> list[Finding]:
-    """Find the share of the groups that are not (k,e)-anonymous; in a sound release there is none."""
+    """Measure the share of the groups that are not (k,e)-anonymous; it is 0 in a sound release."""
     scene = learnt.scene
     number, held = scene.group_contents.groups, len(scene.unfine_groups)
     notes = (f"{held:,} groups are not (k,e)-anonymous",) if held else ()
@@ -152,7 +160,7 @@ def attack_poor_groups(learnt: AttackContext[PermutedView]) -> list[Finding]:
 
 
 def attack_exact_value(learnt: AttackContext[PermutedView]) -> list[Finding]:
-    """Find the belief in the commonest value of every record's group, and how often it is certain or above 1/2."""
+    """Measure the belief in the most common value of every record's group, and how often it is certain or above 1/2."""
     scene = learnt.scene
     tally = scene.make_tally()
     for block in scene.blocks():
@@ -168,7 +176,7 @@ def attack_exact_value(learnt: AttackContext[PermutedView]) -> list[Finding]:
 
 
 def attack_near_value(learnt: AttackContext[PermutedView]) -> list[Finding]:
-    """Find the belief that a record's value lies within a distance of the best guess; the distance is e by default."""
+    """Measure the belief that a record's value lies within a distance (by default e) of the best guess."""
     view, scene = learnt.view, learnt.scene
     params = Permute.model_validate(view.manifest.parameters)
     try:
@@ -194,7 +202,7 @@ def attack_near_value(learnt: AttackContext[PermutedView]) -> list[Finding]:
 
 
 def farthest_within(units: list[int], width: int) -> list[int]:
-    """Return for each of the rising values the last one that is at most ``width`` above it.
+    """Return for each value the position of the last value that is at most ``width`` above it; values rise.
 
     >>> farthest_within([0, 3, 4, 9], 4)
     [2, 2, 2, 3]
@@ -208,8 +216,13 @@ def farthest_within(units: list[int], width: int) -> list[int]:
 
 
 def fullest_windows(held: Contents, reach: list[int]) -> Ints:
-    """Return for each group the number of records in the window of values that holds most of them (B,)."""
-    key = held.group * held.values + held.code  # ascends: contents lie by group and code
+    """Return the largest number of a group's records in any window of values, for each group (B,).
+
+    Args:
+        held: The contents of the groups.
+        reach: For each value, the last value of the window that starts with it.
+    """
+    key = held.group * held.values + held.code  # rises, because contents are sorted by group and code
     last = np.searchsorted(key, held.group * held.values + np.array(reach)[held.code], side="right")
     running = np.append(0, np.cumsum(held.records))
     most = np.zeros(held.groups, dtype=np.int64)
@@ -218,7 +231,7 @@ def fullest_windows(held: Contents, reach: list[int]) -> Ints:
 
 
 def with_channel(adversary: Adversary[AttackView]) -> Adversary[PermutedView]:
-    """Return an adversary who learns from the channel, or does not apply where the channel is too large."""
+    """Make an adversary skip releases with too many groups and values for a channel."""
 
     def attack(learnt: AttackContext[PermutedView]) -> list[Finding]:
         return adversary.attack(learnt) if learnt.scene.is_small else [Finding(applies=False, notes=(TOO_LARGE,))]
@@ -245,7 +258,10 @@ DIFFERENCES_KNOW = "another release of the same people; subtracts and intersects
 
 
 def attack_together(releases: ReleaseSeries) -> list[Finding]:
-    """Find differences and intersections of groups of two releases (Definition 5), from the published files alone."""
+    """Look for differences and intersections of groups of two releases that are not (k,e)-anonymous (Definition 5).
+
+    It uses the published files only.
+    """
     checks = run_checks(releases.db, check_pairs(releases.db, releases.names, releases.manifests))
     failed = [check for check in checks if not check.ok]
     return [

@@ -1,4 +1,4 @@
-"""Cut records into cells of equal or near quasi-identifiers, without a look at their sensitive values."""
+"""Cut records into cells of equal or similar quasi-identifiers, without using their sensitive values."""
 
 from __future__ import annotations
 
@@ -22,32 +22,36 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
 
 # Cut ------------------------------------------------------------------------------------------------------------------
-# Mondrian (LeFevre, DeWitt, Ramakrishnan 2006) over quasi-identifiers alone.
+# This is Mondrian (LeFevre, DeWitt, Ramakrishnan 2006) over quasi-identifiers alone.
 #
-# A cut that stops where (k, e) would fail tells that it would have failed, and so does a smallest size that rises until
-# all cells are fine: in a table of six records both make a value certain that the groups show with 1/3, as
-# tests/mechanisms/permute/test_cells.py finds by all tables. So the smallest size is a multiple of k, borders follow
-# from quasi-identifiers and sizes, and one cell that fails refuses the release. Then every table with the same contents
-# of cells may give the same release, and the belief in a value is its share in the cell.
+# Cuts must not depend on sensitive values. If cutting stopped where (k,e) would fail, the release would tell that it
+# would have failed. The same holds if the smallest size rose until all cells satisfy (k,e). In a table of six records,
+# either makes a value certain that has a share of 1/3 in its cell (tests/mechanisms/permute/test_cells.py enumerates
+# all tables). So the smallest size is a multiple of k, cuts follow from quasi-identifiers and sizes alone, and one cell
+# that fails (k,e) refuses the release. Then every table with the same contents of cells can give the same release, and
+# the belief in a value is its share in the cell.
 
 
 def cut_cells(codes: Ints, smallest: int) -> Ints:
-    """Put records into cells of near quasi-identifiers, and return the cell of every record (n,), numbered from 0.
+    """Put records with similar quasi-identifiers into cells of at least ``smallest`` records, if there are so many.
 
-    Each cell has at least ``smallest`` records, if there are so many. Records that agree in all columns stay together;
-    they have a cell of their own if they are enough. All others are halved again and again along the column in which
-    they are spread most, as nearly in the middle as their values allow.
+    Records that agree in all columns stay together, and have a cell of their own if there are enough of them. The
+    others are halved again and again, along the column in which they are spread most, as near to the middle as values
+    allow.
 
     Args:
         codes: The rank of each quasi-identifier's value (n, d).
         smallest: The fewest records of a cell.
+
+    Returns:
+        The cell of every record (n,), numbered from 0.
     """
     alike = np.zeros(len(codes), dtype=np.int64)
     for column in codes.T:
         alike = np.unique(alike * (int(column.max(initial=0)) + 1) + column, return_inverse=True)[1]
     records = np.bincount(alike)
     order = np.argsort(records, kind="stable")
-    mixed = int(np.searchsorted(records[order], smallest))  # so many kinds of people are too few for a cell
+    mixed = int(np.searchsorted(records[order], smallest))  # number of combinations with too few records for a cell
     if mixed:
         mixed = max(mixed, int(np.searchsorted(np.cumsum(records[order]), smallest)) + 1)
     number = max(0, len(records) - mixed)
@@ -67,7 +71,17 @@ def cut_cells(codes: Ints, smallest: int) -> Ints:
 
 
 def _halve_cell(codes: Ints, members: Ints, span: Ints, smallest: int) -> list[Ints] | None:
-    """Return the upper and the lower half of a cell; None if no cut leaves enough records on both sides."""
+    """Cut a cell in two along one column; None if no cut leaves at least ``smallest`` records on both sides.
+
+    Args:
+        codes: The rank of each quasi-identifier's value (n, d).
+        members: The records of the cell.
+        span: The number of different values of each column (d,).
+        smallest: The fewest records of a cell.
+
+    Returns:
+        The records of the upper half and of the lower half.
+    """
     own = codes[members]
     widths = (own.max(axis=0) - own.min(axis=0)) / span
     for column in np.argsort(-widths, kind="stable")[: np.count_nonzero(widths)].tolist():
@@ -82,7 +96,10 @@ def _halve_cell(codes: Ints, members: Ints, span: Ints, smallest: int) -> list[I
 
 
 def read_codes(db: Relations, source: Records) -> tuple[Ints, Ints]:
-    """Return the ranks of the values of every quasi-identifier (n, d), and the sensitive values (n,), which rise."""
+    """Return (the ranks of quasi-identifiers (n, d), the ranks of sensitive values (n,)) of all records.
+
+    Records come by rising sensitive value.
+    """
     rows = db.arrow(source.coded_records(ordered=True))
     columns = [_rank_values(rows[key]) for key in source.roles.qi_keys]
     values = rows["code"].to_numpy().astype(np.int64)
@@ -100,20 +117,20 @@ def _rank_values(values: pa.ChunkedArray) -> Ints:
 
 
 def group_cells(db: Relations, source: Records, axis: Axis, params: Permute) -> tuple[Ints, Ints]:
-    """Group the records into cells for the single release that algorithm ``cells`` makes.
+    """Group the records into cells, for the single release that algorithm ``cells`` allows.
 
     Args:
-        db: Where the relations of the source are.
+        db: The engine that holds the source.
         source: The records.
-        axis: The sensitive values as numbers.
-        params: k and e.
+        axis: The sensitive values, with k and e.
+        params: The parameters.
 
     Returns:
-        The rank of the value (n,) and the cell (n,) of every record, by rising value.
+        (the rank of every record's value, rising (n,); the cell of every record (n,)).
 
     Raises:
         InfeasibleError: A cell has fewer than k different values, or a range below e.
-        UsageError: The records were released before, or take the portable order.
+        UsageError: The records were released before, or ``release.order`` is ``portable``.
     """
     if source.history.releases:
         raise UsageError("mechanism.algorithm: 'cells' makes one release; for a table that grows take 'nested'")
@@ -134,12 +151,12 @@ def group_cells(db: Relations, source: Records, axis: Axis, params: Permute) -> 
 
 
 def find_fine(axis: Axis, cells: Ints, values: Ints) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Return which cells are (k, e)-anonymous (c,): they have k different values or more, over a range of e or more.
+    """Return whether each cell is (k,e)-anonymous: it has at least k different values, over a range of at least e.
 
     Args:
-        axis: The sensitive values as numbers, with k and e.
+        axis: The sensitive values, with k and e.
         cells: The cell of each record (n,).
-        values: The rank of the value of each record (n,).
+        values: The rank of each record's value (n,).
     """
     number = int(cells.max(initial=-1)) + 1
     low, high = find_ends(cells, values, number)
@@ -150,15 +167,15 @@ def find_fine(axis: Axis, cells: Ints, values: Ints) -> np.ndarray[tuple[int, ..
 
 # Errors ---------------------------------------------------------------------------------------------------------------
 
-ASKED = 100  # records that a question selects at least
-ROUNDING = 1e-9  # a smaller error is one of doubles
+ASKED = 100  # the fewest records that a question selects
+ROUNDING = 1e-9  # a smaller error is due to rounding
 
 
 def mean_error(codes: Ints, values: Floats, groups: Ints) -> float | None:
-    """Return the error of estimated means of the sensitive value, as a multiple of the values' standard deviation.
+    """Measure the errors of means of the sensitive value that are estimated from groups.
 
-    It is the root mean square over all questions that select one value of a quasi-identifier, or one value of each of
-    two, and that select at least ``ASKED`` records.
+    A question selects one value of a quasi-identifier, or one value of each of two, and at least ``ASKED`` records. The
+    result is the root mean square error over all such questions, in standard deviations of the values.
 
     Args:
         codes: The rank of each quasi-identifier's value (n, d).

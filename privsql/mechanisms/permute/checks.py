@@ -1,6 +1,6 @@
-"""Check a permuted release, and what it breaches together with earlier ones.
+"""Check a permuted release, and what it reveals together with earlier ones.
 
-The checks share nothing with the search: they read published tables and claims of the manifest, and use SQL and exact
+The checks share nothing with the search: they read the published tables and the manifest, and use SQL and exact
 numbers.
 """
 
@@ -59,7 +59,7 @@ def release_checks(release: PermutedRelease) -> list[Check]:
 
 
 def unfine_groups_query(st: exp.Expr, roles: Roles, params: Permute) -> exp.Query:
-    """Return the query for groups of ``st``(bid, s0, count) that are not (k,e)-anonymous."""
+    """Return the query for the groups of relation ``st`` (bid, s0, count) that are not (k,e)-anonymous."""
     return fill("verify/groups_fine", {"st": st, "value": column(roles.sa_keys[0]), **_fineness_holes(roles, params)})
 
 
@@ -69,7 +69,7 @@ def _fineness_holes(roles: Roles, params: Permute) -> Holes:
 
 
 def _wrong_claims(release: PermutedRelease) -> list[str]:
-    """Return facts that differ from those recomputed from ST."""
+    """Return the facts that differ from those recomputed from ST, one line each."""
     manifest, stated = release.manifest, release.facts
     widths, _ = _read_group_ranges(release)
     sizes = dict(release.db.rows(exp.select("bid", "size").from_(release.view("sizes"))))
@@ -86,13 +86,13 @@ def _wrong_claims(release: PermutedRelease) -> list[str]:
     }
     least = min(CELL * release.params.k, records) if release.params.algorithm == "cells" else 0
     small = [f"a cell has {min(sizes.values())} records, fewer than {least}"] if min(sizes.values()) < least else []
-    held, left = stated.held_back, stated.left_out  # nobody else is left out
+    held, left = stated.held_back, stated.left_out  # only records that are held back may be left out
     others = [] if held == left <= (manifest.suppressed or 0) else [f"held back: {held}, left out: {left}"]
     return [*release.compare_facts(result), *release.compare_records(records), *others, *small]
 
 
 def _read_group_ranges(release: PermutedRelease) -> tuple[dict[int, Fraction], int]:
-    """Return the exact range of every group, and the fewest different values that a group has."""
+    """Return (the exact range of values of every group, by its number; the fewest different values of any group)."""
     field = release.manifest.sensitive[0]
     width = width_expression(field, exp.column("low"), exp.column("high"))
     query = release.fill_query("verify/groups_wide", value=column(release.roles.sa_keys[0]), width=width)
@@ -105,7 +105,7 @@ def _read_group_ranges(release: PermutedRelease) -> tuple[dict[int, Fraction], i
 
 
 def measured_bounds(release: PermutedRelease) -> list[VerifiedBound]:
-    """Return the fewest different values of a group, and the narrowest range of one."""
+    """Return the fewest different values of any group, and the narrowest range of any group, beside k and e."""
     params = release.params
     widths, fewest = _read_group_ranges(release)
     scale = find_scale(release.manifest.sensitive, params.e)
@@ -117,7 +117,10 @@ def measured_bounds(release: PermutedRelease) -> list[VerifiedBound]:
 
 
 def source_checks(release: PermutedRelease, source: Records) -> list[Check]:
-    """Return the checks against the source, relation ``records``; the release lacks records that are held back."""
+    """Return the checks against the source, whose records lie in relation ``records``.
+
+    If some records are held back, the release may lack records of the source.
+    """
     roles, held = release.roles, release.facts.held_back
     source.sort_records()
     in_groups = release.fill_query(
@@ -138,14 +141,14 @@ def source_checks(release: PermutedRelease, source: Records) -> list[Check]:
 
 
 # Several releases together --------------------------------------------------------------------------------------------
-# Several (k,e)-anonymous releases together: Definition 5 pair by pair, and every Boolean combination.
+# Several releases together are checked in pairs (Definition 5), and for every Boolean combination of groups.
 #
-# There are two views. The adversary has the published files alone, and matches groups by multisets of quasi-identifiers
-# and sensitive values. The publisher's ledger tells the group of every record, so nothing is guessed.
+# There are two views. The adversary has the published files alone, and matches groups by their quasi-identifiers and
+# sensitive values. The publisher's ledger knows the group of every record, so nothing has to be matched.
 
 
 def require_comparable(names: Sequence[str], manifests: Sequence[Manifest]) -> None:
-    """Raise ``UsageError`` unless all releases are (k,e)-anonymous over the same columns."""
+    """Raise ``UsageError`` unless all releases are (k,e)-anonymous and have the same columns."""
     first = manifests[0]
     for name, manifest in zip(names, manifests, strict=True):
         if manifest.mechanism != first.mechanism:
@@ -157,7 +160,13 @@ def require_comparable(names: Sequence[str], manifests: Sequence[Manifest]) -> N
 
 
 def check_pairs(db: Relations, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
-    """Return the checks of the adversary's view of every pair; release i is attached as database ``r<i>``."""
+    """Return the checks of what an adversary sees in every pair of releases.
+
+    Args:
+        db: The engine, in which release i is attached as database ``r<i>``.
+        names: The names of the releases.
+        manifests: Their manifests.
+    """
     for i, manifest in enumerate(manifests):
         for name in ("qit", "st"):
             rows = TABLES[name].select_inside(manifest.roles, table(name, f"r{i}"))
@@ -192,7 +201,14 @@ def check_pairs(db: Relations, names: Sequence[str], manifests: Sequence[Manifes
 def check_records(
     db: Relations, releases: Sequence[LedgerRelease], known: exp.Query, manifest: Manifest
 ) -> list[Check]:
-    """Return the checks of the records' view of every pair and of all; ``known`` gives (id, value) of all records."""
+    """Return the checks of every pair of releases, and of all together, by the groups that the ledger knows.
+
+    Args:
+        db: The engine.
+        releases: The releases, with the group of each of their records.
+        known: The query for (id, value) of all records.
+        manifest: The manifest of the last release.
+    """
     db.create_view("known", known)
     fine = _fineness_holes(manifest.roles, Permute.model_validate(manifest.parameters))
     result, a, b = [], column("a"), column("b")

@@ -1,4 +1,4 @@
-"""Group sorted numbers so that every group spans k values and a range of e with the least summation error."""
+"""Group sorted numbers so that every group has k values over a range of e, with the least sum of (max - min)."""
 
 from __future__ import annotations
 
@@ -14,30 +14,41 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 # Axis -----------------------------------------------------------------------------------------------------------------
-# The sensitive values on an exact axis: integers in a common unit, ranks, and the condition (k,e).
-#
-# All decisions compare ranks. ``reach[i]`` is the largest j with u_i - u_j >= e, found once in exact integers. A set of
-# records is fine if it has >= k distinct ranks and its least rank is <= reach[its largest rank].
+# Sensitive values are integers u_i in a common unit. All decisions compare their ranks i. ``reach[i]`` is the largest j
+# with u_i - u_j >= e, found once in exact integers. A set of records is fine if it has at least k distinct ranks, and
+# its least rank is at most reach[its largest rank].
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
 class Axis:
-    """The D distinct sensitive values, rising, and the condition that makes a set of them fine."""
+    """The D distinct sensitive values as exact integers, and the condition (k,e).
 
-    units: list[int]  # (D,) exact, in the column's smallest unit
-    reach: Ints  # (D,) the largest j with u_i - u_j >= e, or -1
+    A set of records is fine if it has at least k distinct values, and max - min >= e.
+
+    Attributes:
+        units: The values, rising, as integers in the column's smallest unit (D,).
+        reach: For each value, the rank of the largest value that is at least e below it; -1 if there is none (D,).
+        k: The fewest distinct values.
+    """
+
+    units: list[int]
+    reach: Ints
     k: int
 
     def is_fine(self, ranks: Ints) -> bool:
-        """Return whether records with these ranks (any order, with repeats) have >= k values and max - min >= e."""
+        """Return whether records, given by the ranks of their values, have at least k values and max - min >= e."""
         if not len(ranks):
             return False
         return len(np.unique(ranks)) >= self.k and int(self.reach[ranks.max()]) >= int(ranks.min())
 
     def left_ends(self, ranks: Ints) -> Ints:
-        """Return for every t the largest s such that the records s..t are fine, or -1; ``ranks`` (n,) rise. O(n)."""
+        """Return for every record t the last record s such that the records from s to t are fine; -1 if there is none.
+
+        Args:
+            ranks: The rank of every record's value, rising (n,).
+        """
         if not len(ranks):
             return np.zeros(0, dtype=np.int64)
         steps = ranks[1:] != ranks[:-1]
@@ -50,18 +61,24 @@ class Axis:
         return np.minimum(result[number], np.arange(len(ranks)))
 
     def width(self, low: int, high: int) -> int:
-        """Return u_high - u_low, exact."""
+        """Return the exact difference of two values, given by their ranks."""
         return self.units[high] - self.units[low]
 
 
 def make_axis(units: Sequence[int], k: int, e: int) -> Axis:
-    """Return the axis of rising distinct integers ``units`` (D,) under (k,e), with ``e`` in the same unit."""
+    """Return the axis of distinct values ``units``, rising, under the condition (k,e), with ``e`` in the same unit."""
     reach = [bisect_right(units, u - e) - 1 for u in units]
     return Axis(list(units), np.array(reach, dtype=np.int64), k)
 
 
 def find_ends(groups: Ints, ranks: Ints, number: int) -> tuple[Ints, Ints]:
-    """Return the lowest and the highest rank in each of ``number`` groups, given group and rank of every record."""
+    """Return (the lowest rank, the highest rank) of each group.
+
+    Args:
+        groups: The group of every record (n,).
+        ranks: The rank of every record's value (n,).
+        number: The number of groups.
+    """
     low, high = np.full(number, np.iinfo(np.int64).max), np.full(number, -1)
     np.minimum.at(low, groups, ranks)
     np.maximum.at(high, groups, ranks)
@@ -71,21 +88,25 @@ def find_ends(groups: Ints, ranks: Ints, number: int) -> tuple[Ints, Ints]:
 # Sweep ----------------------------------------------------------------------------------------------------------------
 # The program of Zhang et al. (ICDE 2007) as one sweep with a moving minimum.
 #
-# f[t] = hi_t + min over feasible s of (f[s-1] - lo_s) is the least sum of (max - min) that covers the first elements.
-# The conditions are monotone in the left end, so every s enters the minimum once. Among the optima it takes one with
-# the most groups: a group's cost is counted in units of T + 1, and each group takes one off.
+# f[t] = hi_t + min over feasible s of (f[s-1] - lo_s) is the least sum of (max - min) that covers elements up to t. The
+# conditions are monotone in s, so every s enters the minimum once. Among the optima, one with the most groups is taken:
+# costs are counted in units of T + 1, and each group takes 1 off.
 
 
 def cheapest_segments(
     low: Sequence[int], high: Sequence[int], reach: Sequence[int], alone: Sequence[bool] | None = None
 ) -> list[int] | None:
-    """Return the left ends of the cheapest segments over T elements, rising; None if no partition is feasible. O(T).
+    """Divide T elements into segments with the least sum of (max - min); among these, into the most segments. O(T).
 
     Args:
         low: The exact low end of every element, rising.
         high: The exact high end of every element, rising.
-        reach: The largest left end of a feasible segment that ends at each element, or -1; it never falls.
+        reach: For each element, the last element at which a feasible segment that ends here may start; -1 if there is
+            none. It never falls.
         alone: Whether each element may also be a segment by itself.
+
+    Returns:
+        The elements at which segments start, rising; None if no division is feasible.
     """
     if not low:
         return []
@@ -109,7 +130,11 @@ def cheapest_segments(
 
 
 def trace_left_ends(back: Sequence[int]) -> list[int] | None:
-    """Return the left ends of segments, rising, from ``back`` (T,): the best left end up to each element, or -1."""
+    """Return the elements at which segments start, rising; None if no division is feasible.
+
+    Args:
+        back: For each element, the start of the last segment in the best division up to it; -1 if there is none (T,).
+    """
     result: list[int] = []
     end = len(back)
     while end:
@@ -121,33 +146,33 @@ def trace_left_ends(back: Sequence[int]) -> list[int] | None:
 
 
 def static_optimum(axis: Axis) -> list[int] | None:
-    """Return the ranks at which the groups of the static optimum begin; None if even all records together are not fine.
+    """Return the ranks of values at which the best groups of a first release begin; None if there are no groups.
 
-    It has the least sum over groups of (max - min) of all partitions into fine sets, of any shape: overlapping groups
-    cost no less than their union, and a cut inside a run of equal values saves nothing.
+    They have the least sum of (max - min) of all partitions into (k,e)-anonymous sets, whatever their shape.
+    Overlapping groups cost at least as much as their union, and splitting records with equal values saves nothing.
     """
     ranks = np.arange(len(axis.units), dtype=np.int64)
     return cheapest_segments(axis.units, axis.units, axis.left_ends(ranks).tolist())
 
 
 # Restraint ------------------------------------------------------------------------------------------------------------
-# Which joins of old groups with new records are not worth their saving.
+# Some joins of old groups with new records are not worth what they save.
 #
-# A join is one segment of ``group_nested``: old groups and new records become one group. It saves part of the sum of
-# (max - min), but it hides the values of all its records in a wider range, and a few new records can do that to very
-# many old ones. Apart, the old groups stay and the new records make the groups of their own static optimum. The width
-# of a record is that of its group; widths are summed over records.
+# A join is one segment of ``group_nested``: old groups and new records become one group. It lowers the sum of (max -
+# min), but it widens the group of each of its records. A few new records can do that to very many old ones. Without the
+# join, old groups stay, and the new records form the best groups of their own. The width of a record is that of its
+# group. Widths are summed over records.
 #
-# * A join is kept if it widens its records by at most three quarters.
-# * Of the others, those that save most for the width they add are kept, while they widen the release as a whole by at
-#   most the share of new records in it, so that many small releases do not add up.
+# * A join is kept if it raises the width of its records by at most three quarters.
+# * Of the others, those are kept that save most for the width they add, as long as the width of the whole release grows
+#   by at most the share of new records in it. So many small releases do not add up to very wide groups.
 
-LOCAL = Fraction(7, 4)  # a join may widen its own records by this factor
+LOCAL = Fraction(7, 4)  # a join is kept if it widens its records by this factor at most
 
 
 @dataclass(frozen=True)
 class Spans:
-    """G groups of the last release.
+    """The G groups of the last release.
 
     Attributes:
         low: The rank of each group's least value (G,).
@@ -162,7 +187,7 @@ class Spans:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """N distinct values among the new records.
+    """The N distinct values of the new records.
 
     Attributes:
         ranks: The rank of each value, rising (N,).
@@ -175,14 +200,14 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class Join:
-    """A segment that joins old groups with new values.
+    """A group of the next release that unites old groups with new values.
 
     Attributes:
         olds: The old groups.
         news: The new values.
-        starts: Where groups of the new values alone would begin.
-        added: The width that the join adds.
-        price: The width that the join adds for every unit of (max - min) that it saves.
+        starts: The new values at which groups would begin if they were grouped alone.
+        added: By how much the union widens groups, summed over records.
+        price: The added width, divided by what the union saves of the sum of (max - min).
     """
 
     olds: slice
@@ -195,14 +220,14 @@ class Join:
 def find_costly_joins(
     axis: Axis, old: Spans, new: Arrivals, olds: Sequence[slice], news: Sequence[slice]
 ) -> Iterator[Join]:
-    """Yield the joins that are too costly to be kept.
+    """Yield the unions of old groups and new values that widen groups too much to be worth their saving.
 
     Args:
         axis: The sensitive values.
         old: The groups of the last release.
         new: The new values.
-        olds: The old groups of every segment.
-        news: The new values of every segment.
+        olds: For each group of the next release, the old groups in it.
+        news: For each group of the next release, the new values in it.
     """
     costly, whole = [], 0
     for held, met in zip(olds, news, strict=True):

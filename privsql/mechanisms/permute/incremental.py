@@ -1,4 +1,4 @@
-"""Group the records of a growing table so that no two releases breach (k,e)-anonymity together."""
+"""Group the records of a growing table so that its releases keep (k,e)-anonymity even if they are combined."""
 
 from __future__ import annotations
 
@@ -31,23 +31,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GroupingHistory:
-    """Records with their groups in earlier releases.
+    """All n records, with their groups in the m earlier releases of a growing table.
 
-    The n records are in rising order of the sensitive value. There are m earlier releases, oldest first. A table only
-    gains records, so a record of one release is in all later ones.
+    A table only gains records, so a record of one release is in all later ones.
+
+    Attributes:
+        axis: The sensitive values as exact numbers, with k and e.
+        ranks: The rank of every record's sensitive value, rising (n,).
+        groups: The group of every record in every earlier release, oldest first (m, n); -1 if the record was not in it.
     """
 
     axis: Axis
-    ranks: Ints  # (n,) rank of every record's value, rising
-    groups: Ints  # (m, n) group in every earlier release; -1 where the record was not in it
+    ranks: Ints
+    groups: Ints
 
 
 def arrange_records(ranks: Ints, groups: Ints) -> Ints:
-    """Return an order of the records (n,), ``ranks`` rising, in which groups that were intervals are intervals.
+    """Order records by rising value so that every group of an earlier release is an interval, if possible.
 
-    Among equal values the order is free. Records of earlier releases lie by their groups, the last release first: where
-    groups of every release were intervals of one order of its records, they still are. New records lie before the
-    first group that begins at their value, so that groups before and after can both have them, or after all others.
+    Records with equal values may stand in any order. Those of earlier releases are ordered by their groups, the last
+    release first. New records come before the first group that begins at their value, or after all old records with
+    that value. There, the groups before and after can both take them.
+
+    Args:
+        ranks: The rank of every record's value (n,).
+        groups: The group of every record in every earlier release (m, n); -1 if the record was not in it.
+
+    Returns:
+        The records in that order, by position (n,).
     """
     if not len(groups):
         return np.argsort(ranks, kind="stable")
@@ -63,36 +74,37 @@ def arrange_records(ranks: Ints, groups: Ints) -> Ints:
 
 
 def label_records(starts: Sequence[int], records: int) -> Ints:
-    """Return the group of every record (n,) from the left ends of the groups."""
+    """Return the group number of every record (n,), given the positions at which groups start."""
     marks = np.zeros(records, dtype=np.int64)
     marks[list(starts)] = 1
     return np.asarray(np.cumsum(marks) - 1)
 
 
 # Nested ---------------------------------------------------------------------------------------------------------------
-# Releases closed under combination: every group is a union of last groups plus a fine set of new records.
+# A set of records is *fine* if it is (k,e)-anonymous: it has k distinct values or more, over a range of e or more.
 #
-# Then every atom of the common refinement of all releases is fine (by induction: an atom is one of the last release's,
-# or the new records of one group), so every Boolean combination of groups is fine or empty, and only the last release
-# is needed.
+# Every new group is a union of groups of the last release and a fine set of new records. Then every atom of the common
+# refinement of all releases is fine (by induction: it is an atom of the last release, or the new records of one group).
+# So every Boolean combination of groups is fine or empty, and only the last release has to be known.
 #
-# The optimum. If two groups' ranges meet in more than a point, their union costs less and is allowed, so the groups of
-# an optimum lie side by side on the axis. Each old group is one element, with the new values inside its range, and
-# each other new value is one more. The static program runs over these elements. A segment is feasible if its new
-# records are fine, or if it is one old group. New values are counted, never records: O(groups + new values).
+# The optimum. If the ranges of two groups overlap in more than a point, their union costs less and is allowed. So the
+# groups of an optimum lie side by side on the axis. Each old group is one element, with the new values inside its
+# range. Each other new value is an element, too. The static program runs over these elements. A segment of elements is
+# feasible if its new records are fine, or if it is one old group. It takes O(groups + new values), however many records
+# there are.
 #
-# With that sum alone, a handful of new records spread over the axis would merge all old groups into one. So
-# ``find_costly_joins`` takes some segments apart again. Old groups that overlap through that stay as they are, but for
-# a heaviest disjoint set.
+# By that sum alone, a few new records spread over the axis would merge all old groups into one. So some segments are
+# taken apart again (``find_costly_joins``). Old groups may overlap after that. Then the disjoint ones with the most
+# records are elements of the next program, and the others stay as they are.
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """The next release's groups, numbered by lowest, then highest value.
+    """The groups of the next release, numbered by their lowest and then by their highest value.
 
     Attributes:
-        old: The new group of every old group (G,).
-        new: The new group of every new value (N,).
+        old: The new group into which every group of the last release goes (G,).
+        new: The new group of every distinct value among the new records (N,).
     """
 
     old: Ints
@@ -100,18 +112,16 @@ class Grouping:
 
 
 def group_nested(axis: Axis, old: Spans, new: Arrivals, *, restrained: bool = True) -> Grouping:
-    """Group the next release from groups of the last one and new values.
-
-    The new records as a whole must be fine, because nobody can publish them otherwise.
+    """Group the next release: every group is a union of groups of the last release and of new values.
 
     Args:
-        axis: The sensitive values.
+        axis: The sensitive values, with k and e.
         old: The groups of the last release.
-        new: The new values.
-        restrained: If True, joins that widen groups too much are taken apart; else only the sum of (max - min) counts.
+        new: The distinct values of the new records.
+        restrained: If True, unions that make groups much wider are undone; else only the sum of (max - min) counts.
 
     Raises:
-        ValueError: The new records are not fine as a whole.
+        ValueError: The new records together are not (k,e)-anonymous.
     """
     base = _disjoint_groups(old)
     held = Spans(old.low[base], old.high[base], old.records[base])
@@ -126,7 +136,7 @@ def group_nested(axis: Axis, old: Spans, new: Arrivals, *, restrained: bool = Tr
     of_old = place[: len(held.low)]
     of_new = np.empty(len(new.ranks), dtype=np.int64)
     of_new[inside], of_new[~inside] = of_old[within[inside]], place[len(held.low) :]
-    # The segments of least sum.
+    # Find the segments with the least sum of (max - min).
     left = axis.left_ends(new.ranks)
     last_new = np.searchsorted(of_new, np.arange(len(low)), side="right") - 1
     least = np.where(last_new >= 0, left[np.maximum(last_new, 0)], -1)
@@ -138,7 +148,7 @@ def group_nested(axis: Axis, old: Spans, new: Arrivals, *, restrained: bool = Tr
         raise ValueError("the new records are not fine as a whole")
     segment = label_records(starts, len(low))
     group_held, group_new, count = segment[of_old], segment[of_new], len(starts)
-    if restrained:  # take apart what would widen groups too much
+    if restrained:
         olds, news = (
             [slice(a, b) for a, b in pairwise(np.searchsorted(numbers, np.arange(count + 1)).tolist())]
             for numbers in (group_held, group_new)
@@ -148,9 +158,9 @@ def group_nested(axis: Axis, old: Spans, new: Arrivals, *, restrained: bool = Tr
             count += join.olds.stop - join.olds.start
             group_new[join.news] = count + label_records(join.starts, join.news.stop - join.news.start)
             count += len(join.starts)
-    group_old = np.arange(len(old.low)) + 2 * (len(base) + len(new.ranks))  # numbers of their own
+    group_old = np.arange(len(old.low)) + 2 * (len(base) + len(new.ranks))  # groups outside the base stay alone
     group_old[base] = group_held
-    # Numbers 0, 1, .. by lowest, then highest value, then the first of the old groups.
+    # Number the groups by lowest value, then by highest value, then by their first old group.
     every = np.concatenate((group_old, group_new))
     _, first, group = np.unique(every, return_index=True, return_inverse=True)
     lowest, _ = find_ends(group, np.concatenate((old.low, new.ranks)), len(first))
@@ -161,9 +171,9 @@ def group_nested(axis: Axis, old: Spans, new: Arrivals, *, restrained: bool = Tr
 
 
 def _disjoint_groups(old: Spans) -> Ints:
-    """Return a set of groups with disjoint ranges that hold the most records, in rising order.
+    """Return the groups with disjoint ranges that hold the most records, in rising order.
 
-    These are all groups, unless some were taken apart in an earlier release.
+    These are all groups, unless an earlier release undid a union.
     """
     order = np.lexsort((old.low, old.high))
     low, high = old.low[order], old.high[order]
@@ -185,19 +195,23 @@ def _disjoint_groups(old: Spans) -> Ints:
 
 
 # Reapply --------------------------------------------------------------------------------------------------------------
-# The thesis' re-applying algorithm to the letter: every segment against every group of the releases that are given.
+# The re-applying algorithm of the thesis, word for word: it compares every segment with every group of given releases.
 #
-# Against all earlier releases it is the optimum by Definition 5 (``reapply-all``, O(m n^3)). Against the last one alone
-# it misses breaches against older ones (``reapply-last``). It is a baseline and a reference: ``exact`` finds the same
-# much faster.
+# With all earlier releases it finds the optimum by Definition 5 (``reapply-all``, O(m n^3)). With the last one alone it
+# misses breaches against older ones (``reapply-last``). It is a baseline and a reference; ``exact`` finds the same much
+# faster.
 
-MOST = 400  # with more records it takes minutes
+MOST = 400  # with more records it would take minutes
 
 
 def reapply(history: GroupingHistory) -> list[int] | None:
-    """Return the left ends of segments that breach nothing, with the least sum of (max - min), then the most groups.
+    """Divide sorted records into the groups of the next release, with the least sum of (max - min).
 
-    The result is None if there is no such partition.
+    No group, combined with a group of any given release, may break (k,e)-anonymity (Definition 5). Of several best
+    divisions, one with the most groups is taken.
+
+    Returns:
+        The positions at which groups start; None if there is no such division.
     """
     n = len(history.ranks)
     units = [history.axis.units[rank] for rank in history.ranks.tolist()]
@@ -218,7 +232,11 @@ def reapply(history: GroupingHistory) -> list[int] | None:
 
 
 def is_safe(history: GroupingHistory, first: int, last: int) -> bool:
-    """Return whether the records first..last are fine and breach no group of any given release (Definition 5)."""
+    """Return whether the records from ``first`` to ``last`` may form a group beside all given releases (Definition 5).
+
+    The group must be (k,e)-anonymous. Its intersection with each group of an earlier release, and both differences,
+    must be empty or (k,e)-anonymous.
+    """
     axis, ranks = history.axis, history.ranks
     inside = np.zeros(len(ranks), dtype=bool)
     inside[first : last + 1] = True
@@ -230,14 +248,15 @@ def is_safe(history: GroupingHistory, first: int, last: int) -> bool:
 
 
 # Windows --------------------------------------------------------------------------------------------------------------
-# Which left ends a segment may have beside every earlier release (Definition 5), as windows; vectorised by release.
+# Where a segment may start beside every earlier release (Definition 5), computed for all ends at once.
 #
-# Records lie in sorted order and the groups of a release are intervals of its records. Take a segment [j..i] and a
-# release r, "members" being its records. Every piece a∩b must be fine; a\b then is, for if it is not empty it holds
-# another segment's piece of a; and b\a is, once b meets two groups of r. What remains, with p the group of r of the
-# first member at or after j and q that of the last member up to i:
+# Records are sorted, and the groups of a release are intervals of its records. Take a segment b = [j..i], and a release
+# r whose records are called members. For a group a of r, the intersection of a and b must be fine. Then a\b is fine as
+# well, because it is empty or holds the intersection of a with another segment. And b\a is fine if b meets another
+# group of r. So the following is left to check, where p is the group of the first member from j on, and q that of the
+# last member up to i:
 #
-# * no member in [j..i]: nothing to hold;
+# * no member in [j..i]: nothing;
 # * p before q: the members of p from j on are fine (on j alone) and those of q up to i are fine (on i alone);
 # * p = q: the members in [j..i] are fine (j <= A(i)), and its non-members, new since r, are none or fine (j > N(i), the
 #   last non-member up to i, or j <= B(i)).
@@ -247,36 +266,44 @@ def is_safe(history: GroupingHistory, first: int, last: int) -> bool:
 
 @dataclass(frozen=True)
 class LeftEndBounds:
-    """What one earlier release demands of the left end j of a segment that ends at i.
+    """Where a group that ends at record i may start, as far as one earlier release decides.
 
-    The conditions are j <= cap[i], and j not in (avoid[i], until[i]]. If ``dead``[j], no member may follow j in the
-    segment.
+    It may start at record j if j <= cap[i], but not if avoid[i] < j <= until[i]. All arrays have shape (n,).
+
+    Attributes:
+        cap: The last possible start.
+        avoid: The position before the forbidden starts.
+        until: The last forbidden start; equal to ``avoid`` if none is forbidden.
+        dead: Whether a group that starts at record j must not contain any record of the release.
+        last: The position of the last record up to i that was in the release; -1 if there is none.
     """
 
-    cap: Ints  # (n,)
-    avoid: Ints  # (n,)
-    until: Ints  # (n,) equal to avoid where there is nothing to avoid
-    dead: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]  # (n,)
-    last: Ints  # (n,) position of the last member up to i, or -1
+    cap: Ints
+    avoid: Ints
+    until: Ints
+    dead: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+    last: Ints
 
 
 def left_end_bounds(axis: Axis, ranks: Ints, groups: Ints) -> LeftEndBounds:
-    """Return what one release demands of left ends, in O(n).
+    """Compute for each record where a new group may start that ends there, beside the groups of one earlier release.
+
+    It takes O(n) steps.
 
     Args:
-        axis: The sensitive values.
-        ranks: The ranks of the records in sorted order (n,).
-        groups: The group of each record in the release, -1 if it does not hold the record (n,).
+        axis: The sensitive values, with k and e.
+        ranks: The rank of every record's value, rising (n,).
+        groups: The group of every record in the earlier release; -1 if the record was not in it (n,).
 
     Raises:
-        ValueError: A group is no interval of the release's records.
+        ValueError: A group is not an interval of the release's records.
     """
     member = groups >= 0
     at, other = np.flatnonzero(member), np.flatnonzero(~member)
     if not len(at):
         none = np.full(len(ranks), -1)
         return LeftEndBounds(np.arange(len(ranks)), none, none, np.zeros(len(ranks), dtype=bool), none)
-    here = groups[at]  # of every member, whose group begins and ends where
+    here = groups[at]
     steps = here[1:] != here[:-1]
     starts = np.concatenate(([0], np.flatnonzero(steps) + 1))
     if len(starts) != len(np.unique(here)):
@@ -288,7 +315,7 @@ def left_end_bounds(axis: Axis, ranks: Ints, groups: Ints) -> LeftEndBounds:
     left = np.where(left >= begin, left, -1)  # fine within its own group
     last_member = np.cumsum(member) - 1  # the last member up to i, by number
     far = _place_among_all(at, left, last_member)
-    spans = _place_among_all(at, begin - 1, last_member)  # j up to here meets an earlier group of the release
+    spans = _place_among_all(at, begin - 1, last_member)  # a segment that starts here or before meets another group
     fresh = np.cumsum(~member) - 1
     enough = np.maximum(spans, _place_among_all(other, axis.left_ends(ranks[other]), fresh))
     last = _place_among_all(at, np.arange(len(at)), last_member)
@@ -302,7 +329,7 @@ def left_end_bounds(axis: Axis, ranks: Ints, groups: Ints) -> LeftEndBounds:
 
 
 def _place_among_all(at: Ints, number: Ints, indices: Ints) -> Ints:
-    """Return the position of ``number[indices]`` among all records; -1 where either is -1."""
+    """Return ``at[number[indices]]``, the position among all records; -1 where an index or a number is -1."""
     if not len(at):
         return np.full(len(indices), -1)
     result = np.where(number >= 0, at[np.maximum(number, 0)], -1)
@@ -311,24 +338,32 @@ def _place_among_all(at: Ints, number: Ints, indices: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class Windows:
-    """The left ends that are allowed for every right end, as intervals of left ends of one level.
+    """Where a group of the next release may start, for every record at which it may end.
 
-    ``level`` (n,) is 0 for a left end that is allowed for any right end. It is r + 1 if release r is the last one for
-    which the left end may only be used before the release's next member. The intervals of right end i are
-    ``at[i]..at[i+1]-1``; interval w is ``first[w]..last[w]``, numbered within its level.
+    Records that a group may start at are sorted into levels. A group that starts at a record of level 0 may end
+    anywhere allowed. One that starts at a record of level r + 1 must not contain any record of release r. In each
+    level, records are numbered from 0. For a group that ends at record i, the allowed starts are the intervals from
+    at[i] to at[i + 1] - 1.
+
+    Attributes:
+        level: The level of every record (n,).
+        at: The first interval of every end (n + 1,).
+        levels: The level of every interval (w,).
+        first: The number of the interval's first record within its level (w,).
+        last: The number of its last record (w,).
     """
 
-    level: Ints  # (n,)
-    at: Ints  # (n + 1,)
-    levels: Ints  # (w,)
-    first: Ints  # (w,)
-    last: Ints  # (w,)
+    level: Ints
+    at: Ints
+    levels: Ints
+    first: Ints
+    last: Ints
 
 
 def allowed_windows(history: GroupingHistory) -> Windows:
-    """Return all allowed left ends of all right ends.
+    """Compute for each record where a new group may start that ends there, beside all earlier releases.
 
-    It takes O(m n), apart from sorting what several releases forbid together.
+    It takes O(m n) steps for m releases and n records, apart from sorting.
     """
     release_bounds = [left_end_bounds(history.axis, history.ranks, groups) for groups in history.groups]
     cap = history.axis.left_ends(history.ranks)
@@ -337,7 +372,7 @@ def allowed_windows(history: GroupingHistory) -> Windows:
         cap = np.minimum(cap, release.cap)
         level[release.dead] = r + 1
     changed = True
-    while changed:  # a cap in a forbidden interval moves to the place before that interval
+    while changed:  # a cap inside a forbidden interval moves to just before it
         changed = False
         for release in release_bounds:
             inside = (release.until >= cap) & (release.avoid < cap)
@@ -345,7 +380,7 @@ def allowed_windows(history: GroupingHistory) -> Windows:
                 cap[inside] = release.avoid[inside]
                 changed = True
     ends, first, last = _allowed_pieces(cap, release_bounds)
-    # Split pieces by the level of their left ends, which are numbered within it; leave out pieces without any.
+    # Split the intervals by level, and number starts within their level; leave out intervals without a start.
     result = [np.zeros((4, 0), dtype=np.int64)]
     for number in np.unique(level).tolist():
         counted = np.concatenate(([0], np.cumsum(level == number)))
@@ -361,11 +396,19 @@ def allowed_windows(history: GroupingHistory) -> Windows:
 
 
 def _allowed_pieces(cap: Ints, release_bounds: list[LeftEndBounds]) -> tuple[Ints, Ints, Ints]:
-    """Return the intervals of 0..cap that no release forbids, as arrays (right end, first, last), by right end."""
+    """Return where groups may start, as intervals of records that no release forbids.
+
+    Args:
+        cap: The last record at which a group may start, for each record where it ends (n,).
+        release_bounds: What each release forbids.
+
+    Returns:
+        (the record where a group ends, the first record where it may start, the last one), an entry for each interval.
+    """
     n = len(cap)
     open_ends = np.flatnonzero(cap >= 0)
     none = np.full(len(open_ends), -1)
-    forbidden = [(open_ends, none, none)]  # right end, and the points before and at the end of what is forbidden
+    forbidden = [(open_ends, none, none)]  # (end, the point before the forbidden starts, the last forbidden start)
     for release in release_bounds:
         holes = np.flatnonzero((release.avoid < release.until) & (release.until < cap))
         forbidden.append((holes, release.avoid[holes], release.until[holes]))
@@ -374,7 +417,7 @@ def _allowed_pieces(cap: Ints, release_bounds: list[LeftEndBounds]) -> tuple[Int
     halves = np.arange(2 * len(open_ends)).reshape(2, -1).T.ravel()  # interleaved
     order = np.lexsort((before, ends)) if len(ends) > len(halves) else halves
     ends, before, after = ends[order], before[order], after[order]
-    # The furthest point forbidden so far, by right end: keys of one right end lie above those of all earlier ones.
+    # For each end, the furthest start forbidden so far. Keys of an end are larger than those of all earlier ends.
     reached = np.maximum.accumulate(ends * (n + 1) + after + 1) - ends * (n + 1)
     first, last = reached[:-1], before[1:]
     is_allowed = (ends[:-1] == ends[1:]) & (first <= last)
@@ -387,10 +430,7 @@ BLOCK = 64
 
 
 class RangeMinimum:
-    """The minimum over any range of a list of numbers that grows by appending.
-
-    A prefix takes one step, any other range a few slices.
-    """
+    """A growing list of numbers that can give the minimum of any range quickly."""
 
     def __init__(self) -> None:
         self.values: list[int] = []
@@ -399,7 +439,7 @@ class RangeMinimum:
         self.large: list[int] = []
 
     def append(self, value: int) -> None:
-        """Append a number."""
+        """Add a number at the end."""
         self.values.append(value)
         self.prefixes.append(min(value, self.prefixes[-1]) if self.prefixes else value)
         if not len(self.values) % BLOCK:
@@ -408,7 +448,7 @@ class RangeMinimum:
                 self.large.append(min(self.blocks[-BLOCK:]))
 
     def least_between(self, first: int, last: int) -> int:
-        """Return the least of the numbers ``first..last``; the range must not be empty."""
+        """Return the minimum of the numbers at positions ``first`` to ``last``, both included."""
         if first == 0:
             return self.prefixes[last]
         a, b = -(-first // BLOCK), (last + 1) // BLOCK
@@ -422,14 +462,16 @@ class RangeMinimum:
 
 
 def group_exactly(history: GroupingHistory) -> list[int] | None:
-    """Return the left ends of segments that breach nothing, with the least sum of (max - min), then the most groups.
+    """Divide sorted records into the groups of the next release, with the least sum of (max - min).
 
-    The result equals that of ``reapply`` against all releases, and is None if there is no partition. Every segment is
-    fine. With every group of every earlier release, both differences and the intersection are empty or fine. The
-    optimum is that of the given order of equal values.
+    No group, combined with a group of any earlier release, may break (k,e)-anonymity (Definition 5). The result is that
+    of ``reapply``, much faster. Records with equal values keep their order.
+
+    Returns:
+        The positions at which groups start; None if there is no such division.
 
     Raises:
-        ValueError: A group of an earlier release is no interval of its records.
+        ValueError: A group of an earlier release is not an interval of its records.
     """
     allowed = allowed_windows(history)
     units = history.axis.units
@@ -437,7 +479,7 @@ def group_exactly(history: GroupingHistory) -> list[int] | None:
     scale, zero = n + 1, units[0] if units else 0
     infinite = (units[-1] - zero + 2) * scale if units else 0
     hopeless = 2 * infinite * scale
-    # A candidate is (cost before j - u_j) and j in one integer, so that the minimum brings its argument.
+    # An integer encodes both (cost before j - u_j) and j, so the minimum tells j as well.
     values = [(units[rank] - zero) * scale for rank in history.ranks.tolist()]
     levels = [RangeMinimum() for _ in range(len(history.groups) + 1)]
     pieces = list(zip(allowed.levels.tolist(), allowed.first.tolist(), allowed.last.tolist(), strict=True))
@@ -456,16 +498,19 @@ def group_exactly(history: GroupingHistory) -> list[int] | None:
 
 
 def group_release(history: GroupingHistory, algorithm: Algorithm) -> Ints:
-    """Return the group of every record (n,) in the next release, or -1 for new records that are held back.
+    """Return the group of every record (n,) in the next release; -1 for new records that are held back.
 
-    The records lie in an order of ``arrange_records``. New records that are not fine as a whole are held back, whatever
-    the algorithm: the difference of the whole releases would show them. They are also held back if ``exact`` or a
-    reapplying algorithm finds no partition. The groups of the last release then remain, as they do if nothing is new.
-    The first release is the static optimum.
+    New records are held back if they are not (k,e)-anonymous together, because the difference of two releases shows
+    them. They are also held back if the algorithm finds no division. Then the groups of the last release remain. A
+    first release has the groups with the least sum of (max - min).
+
+    Args:
+        history: The records, in an order of ``arrange_records``, with their earlier groups.
+        algorithm: The algorithm.
 
     Raises:
-        InfeasibleError: All records together are not fine.
-        UsageError: The algorithm can't serve.
+        InfeasibleError: All records together are not (k,e)-anonymous.
+        UsageError: There are too many records for the algorithm, or it can't continue the earlier releases.
     """
     if not len(history.groups):
         starts = static_optimum(history.axis)

@@ -1,6 +1,6 @@
-"""Permutation, which gives (k,e)-anonymity: group records over distinct values, and shuffle values within groups.
+"""The class of permutation, which gives (k,e)-anonymity: values are shuffled within groups of records.
 
-US patent 8,112,422 B2 (granted 2012) speaks of (k,e)-anonymization for aggregate queries; users may look into it.
+US patent 8,112,422 B2 (granted 2012) concerns (k,e)-anonymization for aggregate queries; users may want to check it.
 """
 
 from __future__ import annotations
@@ -64,22 +64,24 @@ REFUSED = "Whoever knows that cells were tried before, with other columns, k or 
 
 
 class PermutationChain(GroupComposition[Permute]):
-    """The composition of releases of a growing table.
+    """What several releases of a growing table guarantee together.
 
-    Each release takes earlier ones into account, so that its groups combined with theirs still keep the promise.
+    Each release takes earlier ones into account, so that groups of different releases can't be combined to break (k,e).
     """
 
     def terms(self, params: Permute) -> tuple[int, str]:
-        """Return k and e, which all releases of a chain share."""
+        """Return (k, e as text), which all releases of a chain share."""
         return params.k, str(params.e)
 
     def covered(self, algorithms: Sequence[str]) -> str | None:
-        """Return in words what releases of the same subjects guarantee together; None if nothing.
+        """Return in words what releases of the same subjects guarantee together; None if they guarantee nothing.
 
-        A first release has no other one with which it could be combined. ``exact`` and ``reapply-all`` look at every
-        earlier release. ``nested`` unites groups of the last one, so its differences and intersections with any earlier
-        release are unions of those that the last one had. ``reapply-last`` sees the last release alone, which is enough
-        for a second release only.
+        With ``nested``, every combination of groups is covered. ``exact`` and ``reapply-all`` compare each pair of
+        releases. ``reapply-last`` sees the last release only, which is enough for a second release. ``cells`` allows
+        one release.
+
+        Args:
+            algorithms: The algorithm of each release, oldest first.
         """
         if CELLS in algorithms:
             return None
@@ -93,7 +95,7 @@ class PermutationChain(GroupComposition[Permute]):
         return "no two groups of two releases breach (k,e)-anonymity (Definition 5); three may"
 
     def comparable(self, names: Sequence[str], manifests: Sequence[Manifest]) -> None:
-        """Raise ``UsageError`` unless all releases are (k,e)-anonymous over the same columns."""
+        """Raise ``UsageError`` unless all releases are (k,e)-anonymous and have the same columns."""
         from privsql.mechanisms.permute import checks
 
         checks.require_comparable(names, manifests)
@@ -107,7 +109,7 @@ class PermutationChain(GroupComposition[Permute]):
     def by_record(
         self, db: Relations, releases: Sequence[LedgerRelease], known: exp.Query, manifest: Manifest
     ) -> list[Check]:
-        """Return the checks of every pair and of all releases, by the records that the ledger knows."""
+        """Return the checks of every pair of releases, and of all together, by the records that the ledger knows."""
         from privsql.mechanisms.permute import checks
 
         return checks.check_records(db, releases, known, manifest)
@@ -129,61 +131,61 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
     )
 
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
-        """Propose k and e; e is at most half of the median, so that groups tell low values from high ones."""
+        """Propose k and e; e is at most half of the median, so that groups still tell low values from high ones."""
         from privsql.mechanisms.permute import plan
 
         return plan.propose_parameters(db, source)
 
     def plan(self, db: Relations, source: Records, params: Permute) -> GroupFacts:
-        """Return the groups of the next release and their widths; for a first release they are the static optimum."""
+        """Return the facts of the groups that the next release would have."""
         from privsql.mechanisms.permute import plan
 
         return plan.plan_release(db, source, params)
 
     def compare_algorithms(self, db: Relations, source: Records, params: Permute) -> Alternatives:
-        """Compare ``nested`` with ``cells``; the other algorithms make the same first release as ``nested``."""
+        """Compare ``nested`` with ``cells``; other algorithms make the same first release as ``nested``."""
         from privsql.mechanisms.permute import plan
 
         return plan.compare_algorithms(db, source, params)
 
     def predict_curve(self, db: Relations, source: Records, params: Permute) -> Curve:
-        """Raise ``UsageError``: there is no threshold of beliefs."""
+        """Raise ``UsageError``, because permutation has no threshold that could be varied."""
         raise UsageError(NO_CURVE)
 
     def publish(self, db: Relations, source: Records, params: Permute, key: Key) -> PermuteFacts:
-        """Shuffle the values within the groups, and publish records and values by group."""
+        """Shuffle values within groups, write QIT (records by group) and ST (values by group), and return the facts."""
         from privsql.mechanisms.permute import publish
 
         return publish.publish_release(db, source, params, key)
 
     def require_columns(self, manifest: Manifest, params: Permute) -> None:
-        """Raise ``UsageError`` unless the sensitive column is of a type that has a range such as e."""
+        """Raise ``UsageError`` unless there is one sensitive column, of numbers or dates, that suits e."""
         from privsql.mechanisms.permute import scale
 
         scale.find_scale(manifest.sensitive, params.e)
 
     def views(self, manifest: Manifest) -> Views:
-        """Return the view of every record with the value that the shuffle assigned to it."""
+        """Return the view of every record with the value that the shuffle gave it."""
         return {WEIGHTED: tables.weighted_view(manifest)}
 
     def checks(self, release: PermutedRelease) -> list[Check]:
-        """Return the checks of the groups: k values over e, and tables that agree on what a group holds."""
+        """Return the checks of (k,e) for every group, and of the agreement of all tables."""
         from privsql.mechanisms.permute import checks
 
         return checks.release_checks(release)
 
     def long_checks(self, release: PermutedRelease) -> list[Check]:
-        """Return no further checks: all of them are quick."""
+        """Return an empty list, because all checks are quick."""
         return []
 
     def source_checks(self, release: PermutedRelease, source: Records, params: Permute) -> list[Check]:
-        """Return the checks that values, quasi-identifiers and groups are those of the source's records."""
+        """Return the checks that values, quasi-identifiers and groups are those of the source."""
         from privsql.mechanisms.permute import checks
 
         return checks.source_checks(release, source)
 
     def measured(self, release: PermutedRelease) -> Facts:
-        """Return no facts: ``checks`` compares all that the tables tell."""
+        """Return no facts, because ``checks`` compares everything that is stated."""
         return Facts()
 
     def bounds(self, release: PermutedRelease) -> list[VerifiedBound]:
@@ -193,25 +195,25 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
         return checks.measured_bounds(release)
 
     def answers(self, db: Relations, manifest: Manifest) -> Answers:
-        """Return the open release, which spreads the records of each group evenly over its values."""
+        """Return the object that answers questions on an open release."""
         from privsql.mechanisms.permute import answers
 
         return answers.PermuteAnswers(db, manifest)
 
     def evaluate(self, context: EvaluationContext) -> Evaluated:
-        """Return errors of a workload of questions, and the quality of the channel."""
+        """Compare answers with the source over a workload of questions."""
         from privsql.answers.accuracy import by_questions
 
         return by_questions(context)
 
     def attack_view(self) -> type[attacks.PermutedView]:
-        """Return the groups of a release, as adversaries see them."""
+        """Return the class that reads a release's groups for adversaries."""
         from privsql.mechanisms.permute import attacks
 
         return attacks.PermutedView
 
     def adversaries(self) -> tuple[Adversary[attacks.PermutedView], ...]:
-        """Return attackers who look for groups that break the promise, and attackers who guess values within groups."""
+        """Return the adversaries: those who look for groups that break (k,e), and those who guess values."""
         from privsql.mechanisms.permute import attacks
 
         return attacks.ADVERSARIES
@@ -224,15 +226,15 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
         return attack_by_intersection, attacks.attack_together
 
     def measure_learning(self, view: ReleaseView) -> Finding | None:
-        """Return None: no model says how often a learning attacker is right about permuted values."""
+        """Return None, because no model of a learning attacker exists for permuted values."""
         return None
 
     def promise(self, params: Permute) -> str:
-        """Return how many values each group has, and over which range."""
+        """Return k and e in a few words, such as ``5 values over 1000``."""
         return f"{params.k} values over {params.e}"
 
     def words(self, params: Permute) -> ReleasePromises:
-        """Return what (k, e)-anonymity promises and what it does not, in sentences."""
+        """Return in sentences what (k,e)-anonymity promises, and what it does not."""
         bound = (
             f"Every group has at least {params.k} different values, and the largest and the smallest of them are at "
             f"least {params.e} apart."
@@ -242,7 +244,7 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
         return ReleasePromises((MADE, bound), (*NOT, NEAR))
 
     def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
-        """Return the groups by their number of different values, and by their records."""
+        """Return two tables for the report: groups by number of different values, and by number of records."""
         held, result = tables.read_contents(db, manifest.roles, None), []
         values = np.bincount(held.group, minlength=held.groups).tolist()
         for title, numbers in (("different values", values), ("records", held.group_sizes.tolist())):

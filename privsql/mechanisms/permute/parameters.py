@@ -1,4 +1,4 @@
-"""Parameters and facts of (k,e)-anonymity: frozen, validated, exact."""
+"""The parameters of (k,e)-anonymity that a publisher sets, and the facts that its plans and releases state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ EXAMPLE = "write a number in the column's unit, or for dates and times an interv
 
 @dataclass(frozen=True)
 class Extent:
-    """The smallest range of a group: a number in the column's own unit, or a length of time in seconds."""
+    """The smallest range of values in a group (e).
+
+    Attributes:
+        amount: A number in the column's own unit, or a length of time in seconds.
+        is_time: Whether it is a length of time.
+    """
 
     amount: Fraction
     is_time: bool = False
@@ -40,7 +45,8 @@ class Extent:
 def parse_extent(value: object) -> Extent:
     """Read ``e``: an exact number >= 0, or a length of time such as ``"30 days"`` or ``"1 day 12 hours"``.
 
-    Months and years have no fixed length and are not understood. Raises ``ValueError`` with the text.
+    Raises:
+        ValueError: The text is neither. Months and years have no fixed length, so they are refused.
 
     >>> parse_extent("1 day 12 hours").amount, parse_extent("0.50").amount
     (Fraction(129600, 1), Fraction(1, 2))
@@ -74,11 +80,11 @@ def _parse_seconds(low: str, source: str) -> Fraction:
 RANGE = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}], "description": EXAMPLE}
 Range = Annotated[Extent, BeforeValidator(parse_extent), PlainSerializer(str), WithJsonSchema(RANGE)]
 Algorithm = Literal["nested", "exact", "reapply-last", "reapply-all", "cells"]
-CELL = 4  # a cell has at least as many times k records
+CELL = 4  # a cell has at least CELL * k records
 
 
 class Permute(Parameters):
-    """(k,e)-anonymity: every group has at least k distinct sensitive values, max - min >= e."""
+    """(k,e)-anonymity: every group has at least k distinct sensitive values, over a range of at least e."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -88,11 +94,18 @@ class Permute(Parameters):
     e: Range = Field(description="Smallest range of a group: 5000, or '30 days'.")
 
 
-MOST_GROUPS = 1000  # a plan lists no more
+MOST_GROUPS = 1000  # the most groups that a plan lists
 
 
 class PlannedGroup(Facts):
-    """A group of a plan: its records, its smallest and largest value, and max - min."""
+    """A group of a plan.
+
+    Attributes:
+        records: Its number of records.
+        low: Its smallest value, as text.
+        high: Its largest value, as text.
+        error: The difference of these two, as text with its unit.
+    """
 
     records: int
     low: str
@@ -101,9 +114,17 @@ class PlannedGroup(Facts):
 
 
 class GroupFacts(Facts):
-    """The facts of a plan: the groups of a release.
+    """The facts on the groups of a plan or release.
 
-    ``by_group`` has the first of them, and ``known`` says how well values are known; no release states these two.
+    Attributes:
+        loss: The sum of (max - min) over all groups.
+        error: The same sum as an exact text with its unit.
+        groups: The number of groups.
+        smallest: The number of records of the smallest group.
+        largest: The number of records of the largest group.
+        mean_width: The mean over all records of max - min of their group.
+        by_group: The first groups of a plan; empty in a release.
+        known: How precisely values are known, in words; no release states it.
     """
 
     title: ClassVar = "groups"
@@ -119,16 +140,16 @@ class GroupFacts(Facts):
     known: str = Field(default="", exclude=True)
 
     def describe_precision(self) -> str:
-        """Return how many values are known nearly, and how many are known to be among the largest."""
+        """Return in words how many values are nearly known, and how many are known to be among the largest."""
         return self.known
 
     def tabulate(self) -> list[tuple[object, ...]]:
-        """Return the summation error by group."""
+        """Return a table of the groups with a row of titles first: range of values, records, max - min."""
         rows = [(f"{one.low} to {one.high}", f"{one.records:,}", readable_text(one.error)) for one in self.by_group]
         return [("values", "records", "max - min"), *rows] if rows else []
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return groups and widths. The mean width of dates is stated in seconds, and shown in days."""
+        """Return (title, text) of the lines that are shown on groups and widths; widths of dates are in days."""
         unit = self.error.partition(" ")[2]
         mean = self.mean_width / SECONDS["day"] if unit == "days" else self.mean_width
         return [
@@ -139,22 +160,27 @@ class GroupFacts(Facts):
 
 
 class PermuteFacts(GroupFacts):
-    """The facts of a release: its groups, and the records that wait for a later release."""
+    """The facts of a release.
+
+    Attributes:
+        held_back: The number of new records that wait for a later release.
+        left_out: The number of records that are not published; these are the same.
+    """
 
     held_back: int = Field(ge=0)
     left_out: int = Field(ge=0)
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return groups, widths, and the number of records that are held back."""
+        """Return (title, text) of the lines that are shown on groups, widths and records that are held back."""
         held = [("held back", f"{self.held_back:,} new records")] if self.held_back else []
         return [*super().describe(), *held]
 
     def count_left_out(self) -> int:
-        """Return the number of records that are held back."""
+        """Return the number of records that are not published."""
         return self.left_out
 
     def count_waiting(self) -> int:
-        """Return the same number: no other record is left out."""
+        """Return the number of records that wait for a later release."""
         return self.held_back
 
 

@@ -1,4 +1,4 @@
-"""Plan (k,e)-anonymous groups: the axis of the sensitive values, the groups of the next release, and their facts."""
+"""Plan (k,e)-anonymous groups: put values on an axis, form the groups of the next release, and state facts."""
 
 from __future__ import annotations
 
@@ -37,26 +37,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MeasuredAxis:
-    """The axis of a source's sensitive values, with the way back from its integers: a step is ``unit``."""
+    """The sensitive values of a source as integers on an axis.
+
+    Attributes:
+        axis: The axis, with k and e.
+        scale: The type of the sensitive column.
+        unit: What a step of 1 on the axis is, in the column's unit (seconds for points in time).
+    """
 
     axis: Axis
     scale: Scale
     unit: Fraction
 
     def list_values(self) -> Floats:
-        """Return the values on the axis in the column's unit (m,)."""
+        """Return the distinct values in the column's unit, as doubles (m,)."""
         return np.array(self.axis.units, dtype=np.float64) * float(self.unit)
 
     def format_width(self, width: int) -> str:
-        """Return a width on the axis in the column's unit."""
+        """Return a width, given in steps of the axis, as text in the column's unit."""
         return self.scale.format_width(width * self.unit)
 
 
 def measure_axis(db: Relations, source: Records, k: int, e: Extent) -> MeasuredAxis:
-    """Put the distinct sensitive values of a source on their axis.
+    """Put the distinct sensitive values of a source on an axis.
 
     Raises:
-        UsageError: A value has no place on an axis, such as NULL.
+        UsageError: A value is NULL, NaN or infinite, or ``e`` does not suit the column's type.
     """
     scale = find_scale(source.roles.sensitive, e)
     holes: Holes = {"domain": temp_table("domain"), "value": column(source.roles.sa_keys[0])}
@@ -71,7 +77,11 @@ def measure_axis(db: Relations, source: Records, k: int, e: Extent) -> MeasuredA
 
 
 def find_optimum(measured: MeasuredAxis, source: Records, params: Permute) -> list[int]:
-    """Return the ranks at which the groups of the static optimum begin; raise ``InfeasibleError`` if there is none."""
+    """Return the ranks of the values at which groups of a first release begin: those with the least sum of (max - min).
+
+    Raises:
+        InfeasibleError: All records together have fewer than k values, or a range below e.
+    """
     starts = static_optimum(measured.axis)
     if starts:
         return starts
@@ -85,9 +95,9 @@ def find_optimum(measured: MeasuredAxis, source: Records, params: Permute) -> li
 
 
 def group_records(db: Relations, measured: MeasuredAxis, source: Records, params: Permute) -> tuple[Ints, Ints]:
-    """Return the value and the group of every record (n,), by rising value.
+    """Return (the rank of every record's value, rising (n,); the group of every record (n,)).
 
-    The group is -1 if the record is held back.
+    The group is -1 for a record that is held back.
     """
     if params.algorithm == "cells":
         return group_cells(db, source, measured.axis, params)
@@ -95,7 +105,7 @@ def group_records(db: Relations, measured: MeasuredAxis, source: Records, params
     releases = source.history.releases
     needed = releases if params.algorithm in ("exact", "reapply-all") else min(1, releases)
     earlier = source.history.earlier_groups(needed, source.records)
-    if params.algorithm == "nested":  # it works on values and groups, in whatever order records lie
+    if params.algorithm == "nested":  # the order of records does not matter
         return codes, group_release(GroupingHistory(measured.axis, codes, earlier), params.algorithm)
     order = arrange_records(codes, earlier)
     groups = np.empty(len(codes), dtype=np.int64)
@@ -107,7 +117,7 @@ def group_records(db: Relations, measured: MeasuredAxis, source: Records, params
 
 
 def plan_release(db: Relations, source: Records, params: Permute) -> GroupFacts:
-    """Return the facts of the next release; for a first release they are those of the static optimum."""
+    """Return the facts of the next release."""
     measured = measure_axis(db, source, params.k, params.e)
     starts = find_optimum(measured, source, params)
     if source.history.releases or params.algorithm == "cells":
@@ -123,9 +133,9 @@ def state_release(measured: MeasuredAxis, codes: Ints, groups: Ints, labels: Seq
 
     Args:
         measured: The axis.
-        codes: The value of every record (n,).
-        groups: The group of every record, -1 if it is held back (n,).
-        labels: The texts of the values. If they are given, the facts list the groups, as a plan does.
+        codes: The rank of every record's value (n,).
+        groups: The group of every record (n,); -1 if it is held back.
+        labels: The values as text; if they are given, the facts list the groups, as those of a plan do.
     """
     published = groups >= 0
     held = int((~published).sum())
@@ -136,7 +146,15 @@ def state_release(measured: MeasuredAxis, codes: Ints, groups: Ints, labels: Seq
 def _state_groups(
     measured: MeasuredAxis, codes: Ints, groups: Ints, counts: Sequence[int] | None, labels: Sequence[str]
 ) -> GroupFacts:
-    """Return the facts of groups and their widths; each entry stands for one record, or for ``counts`` records."""
+    """Return the facts of groups.
+
+    Args:
+        measured: The axis.
+        codes: The rank of each entry's value.
+        groups: The group of each entry.
+        counts: The number of records that each entry stands for; None for one record each.
+        labels: The values as text; if they are given, the facts list the groups.
+    """
     number = int(groups.max()) + 1
     low, high = find_ends(groups, codes, number)
     sizes = np.bincount(groups, weights=counts, minlength=number)
@@ -177,7 +195,10 @@ MEASURES = (
 
 
 def compare_algorithms(db: Relations, source: Records, params: Permute) -> Alternatives:
-    """Compare groups of near values with cells of near quasi-identifiers, by the errors of means on the source."""
+    """Compare two ways to group: by near sensitive values (``nested``), or by near quasi-identifiers (``cells``).
+
+    They are compared by the errors of means on the source.
+    """
     measured = measure_axis(db, source, params.k, params.e)
     starts = find_optimum(measured, source, params)
     quasi, codes = read_codes(db, source)
@@ -200,17 +221,16 @@ def compare_algorithms(db: Relations, source: Records, params: Permute) -> Alter
 # Proposal -------------------------------------------------------------------------------------------------------------
 
 K = 5
-LOST, SLACK = 0.1, 1.05  # groups may hide such a share of the variance of values, or little more than k alone hides
-NEAR, TOP = 0.1, 0.9  # a value is known if its group spans no more than a tenth of it; the top tenth of the values
+LOST, SLACK = 0.1, 1.05  # groups may hide this share of the variance of values, or 1.05 times what k alone hides
+NEAR, TOP = 0.1, 0.9  # a value is nearly known if its group spans at most a tenth of it; where the top tenth begins
 
 
 def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
-    """Propose k values over e, where e is half of the median, so that the level of a value is hidden.
+    """Propose k, and e as half of the median, so that groups hide how large a value is.
 
-    A median that is not positive, and dates, give the range of the middle half instead. Where values lie close together
-    that makes few groups, which hide how values differ between people. So e is halved until at most a tenth of the
-    variance of the values lies within groups: means that go with the values differ by a tenth too little then. A dry
-    run of the grouping tells how well values are known.
+    If the median is not positive, or for dates, e is the range of the middle half of the records. If values lie close
+    together, wide groups would hide how values differ between people. So e is halved until at most a tenth of the
+    variance of the values lies within groups: differences of means are then at most a tenth too small.
     """
     records = source.records()
     k = min(K, len(records.counts))
@@ -252,9 +272,7 @@ def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
 
 
 def _hidden_variance(values: Floats, counts: Ints, starts: Sequence[int] | None) -> float:
-    """Return the share of the variance of the sensitive values that lies within groups.
-
-    It is 1 if there are no groups.
+    """Return the share of the variance of the sensitive values that lies within groups; 1 if there are no groups.
 
     Args:
         values: The distinct values, rising (m,).
@@ -270,10 +288,10 @@ def _hidden_variance(values: Floats, counts: Ints, starts: Sequence[int] | None)
 
 
 def _describe_levels(values: Floats, counts: Numbers, low: Floats, high: Floats, sizes: Numbers) -> str:
-    """Describe for how many records the value is nearly known, and how many of the top tenth are known to be in it.
+    """Say how many values are known to within 10 %, and how many of the top tenth are known to be in it.
 
     Args:
-        values: The distinct values in ascending order (m,).
+        values: The distinct values, rising (m,).
         counts: The records of each value (m,).
         low: The least value of each group (g,).
         high: The largest value of each group (g,).

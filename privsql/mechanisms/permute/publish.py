@@ -1,4 +1,4 @@
-"""Publish permuted groups: shuffle values within groups, and write the tables of a release."""
+"""Publish permuted groups: shuffle sensitive values within groups, and write the tables of a release."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def publish_release(db: Relations, source: Records, params: Permute, key: Key) -> PermuteFacts:
-    """Make ``qit``, ``st`` and ``privsql_values`` in database ``release``; return the facts."""
+    """Write tables ``qit``, ``st`` and ``privsql_values`` into database ``release``, and return the facts."""
     measured = measure_axis(db, source, params.k, params.e)
-    find_optimum(measured, source, params)  # refuses what no release can hold
+    find_optimum(measured, source, params)  # raises an error if no groups satisfy (k,e)
     codes, groups = group_records(db, measured, source, params)
     roles, counts = source.roles, source.counts
-    published = np.flatnonzero(groups >= 0)  # the others are held back
+    published = np.flatnonzero(groups >= 0)
     if len(published) == len(codes):
         values, ranks, records = np.arange(len(counts)), codes, np.array(counts, dtype=np.int64)
     else:
@@ -53,14 +53,14 @@ def publish_release(db: Relations, source: Records, params: Permute, key: Key) -
 
 
 def write_records(db: Relations, source: Records, groups: Ints, ranks: Ints, noise: Shuffler) -> None:
-    """Write QIT from the records in canonical order.
+    """Write QIT from the records in canonical order, and shuffle sensitive values within groups.
 
     Args:
-        db: Where the release is made.
+        db: The engine that holds the source and the release.
         source: The records.
-        groups: The group of every record (n,), below 0 if it is held back.
-        ranks: The value of every record that is published.
-        noise: What shuffles.
+        groups: The group of every record (n,); negative if it is held back.
+        ranks: The rank of the value of every record that is published.
+        noise: The random numbers.
     """
     codes = np.full(len(groups), -1, dtype=np.int32)
     is_published = groups >= 0
@@ -72,10 +72,9 @@ def write_records(db: Relations, source: Records, groups: Ints, ranks: Ints, noi
 
 
 def write_ranked(db: Relations, source: Records, groups: Ints, ranks: Ints, key: Key) -> None:
-    """Write QIT in the portable order: by rank, the records of a group take its values one after the other.
+    """Write QIT in the portable order: keyed hashes rank records, and the ranks of a group take its values in turn.
 
-    The group follows from the value in a first release. In later ones, whose records have names, it follows from the
-    record.
+    In a first release, the group follows from the record's value. In later ones, it follows from the record's position.
     """
     published = np.flatnonzero(groups >= 0)
     if source.history.releases:
@@ -87,7 +86,7 @@ def write_ranked(db: Relations, source: Records, groups: Ints, ranks: Ints, key:
     contents = tabulate_contents(groups[published], ranks)
     part, code, records = (contents[name].to_numpy().astype(np.int64) for name in ("bid", "code", "records"))
     ends = np.cumsum(records)
-    first = (ends - records)[np.searchsorted(part, part)]  # where the group begins, among all records
+    first = (ends - records)[np.searchsorted(part, part)]  # the position of the group's first record
     segments = Segments(part, ends - records - first, ends - first, code, step=0)
     dealt = dealing.query_assigned(segments, [*source.roles.qi_columns("r"), column("part", "r")])
     renamed = [alias_as(exp.cast(column("part"), "INTEGER"), "bid"), alias_as(column("number"), "code")]
@@ -107,7 +106,12 @@ def _write_qit(db: Relations, source: Records, dealt: exp.Query, *, is_sorted: b
 
 
 def tabulate_contents(groups: Ints, codes: Ints) -> pa.Table:
-    """Return (bid, code, records) by group and code, from the group and the value of every record (n,)."""
+    """Count the records of each group with each value, as a table (bid, code, records).
+
+    Args:
+        groups: The group of every record (n,).
+        codes: The value of every record (n,).
+    """
     values = int(codes.max(initial=-1)) + 1
     cells, records = np.unique(groups * values + codes, return_counts=True)
     columns = {"bid": cells // values, "code": cells % values, "records": records}
@@ -115,7 +119,7 @@ def tabulate_contents(groups: Ints, codes: Ints) -> pa.Table:
 
 
 def shuffle_within_groups(groups: Ints, codes: Ints, noise: Shuffler) -> NDArray[np.int32]:
-    """Return the values (n,) in uniformly random order within every group (thesis, Definition 4)."""
+    """Return the sensitive values (n,), put into uniformly random order within every group (thesis, Definition 4)."""
     order = np.argsort(groups, kind="stable")
     dealt = codes.astype(np.int32)
     run = dealt[order]

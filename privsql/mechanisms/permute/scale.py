@@ -1,4 +1,4 @@
-"""The scale of a sensitive column: its type, exact integers for its values, and exact SQL for its widths."""
+"""Convert a sensitive column's values to exact integers, and write exact SQL for differences of values."""
 
 from __future__ import annotations
 
@@ -38,9 +38,12 @@ STEPS = {
 
 @dataclass(frozen=True)
 class Scale:
-    """The type of a sensitive column.
+    """The type of a sensitive column of numbers, dates or timestamps.
 
-    ``step`` is its smallest unit, in seconds for points in time; None for floats.
+    Attributes:
+        field: The column.
+        step: The smallest difference between values, in seconds for dates and timestamps; None for floats.
+        is_time: Whether values are dates or timestamps.
     """
 
     field: Field
@@ -49,13 +52,13 @@ class Scale:
 
     @property
     def sql_step(self) -> Fraction:
-        """Return the width that 1 stands for in SQL (``width_expression``)."""
+        """Return what a difference of 1 in SQL (``width_expression``) is in the column's unit."""
         if self.step is None or DECIMAL.fullmatch(self.field.type):
             return Fraction(1)
         return Fraction(1, 10**6) if self.field.type == "TIMESTAMP_S" else self.step
 
     def format_width(self, width: Fraction) -> str:
-        """Return a width, or a sum of widths, in the column's unit as text."""
+        """Return a width, or a sum of widths, as text with the column's unit."""
         if not self.is_time:
             return fraction_text(width)
         return f"{fraction_text(width / DAY)} days" if self.field.type == "DATE" else f"{fraction_text(width)} seconds"
@@ -65,7 +68,7 @@ def find_scale(fields: Sequence[Field], e: Extent) -> Scale:
     """Return the scale of the sensitive column.
 
     Raises:
-        UsageError: The type has no scale, ``e`` is not in its unit, or there are several sensitive columns.
+        UsageError: The type is neither a number nor a date, ``e`` is not in its unit, or there are several columns.
     """
     if len(fields) != 1:
         raise UsageError(f"columns {', '.join(f.name for f in fields)}: (k,e)-anonymity has one sensitive column")
@@ -100,10 +103,10 @@ MANTISSA = 53
 
 
 def on_axis(values: pa.Array, scale: Scale, e: Extent) -> tuple[list[int], int, Fraction]:
-    """Convert values to exact integers in a common unit.
+    """Convert values to exact integers, as multiples of a common unit.
 
     Returns:
-        The integers, ``e`` in that unit, rounded up, and the unit itself.
+        (the integers, ``e`` as a multiple of the unit, rounded up, the size of the unit as a number of the column).
 
     Raises:
         UsageError: A value is NaN or infinite.
@@ -119,20 +122,23 @@ def on_axis(values: pa.Array, scale: Scale, e: Extent) -> tuple[list[int], int, 
     if scale.is_time:
         moments = values.cast(pa.int32() if scale.field.type == "DATE" else pa.int64())
         units = moments.to_pylist()
-        infinity = 2 ** (moments.type.bit_width - 1) - 1  # as the engine writes it
+        infinity = 2 ** (moments.type.bit_width - 1) - 1  # how the engine stores infinity
         if units and (units[0] <= -infinity or units[-1] >= infinity):
             raise UsageError(f"column {name!r} holds infinity, which has no distance; leave it out")
     elif INTEGERS.fullmatch(scale.field.type):
         units = [int(value) for value in values.to_pylist()]
     else:  # decimals, which may not fit into 64 bits
         units = [int(Fraction(value) / scale.step) for value in values.to_pylist()]
-    return units, math.ceil(e.amount / scale.step), scale.step  # widths are whole steps: they compare exactly
+    return units, math.ceil(e.amount / scale.step), scale.step  # widths are multiples of the step
 
 
 def as_integers(values: NDArray[np.float64], e: Fraction) -> tuple[list[int], int]:
-    """Convert finite doubles to integers in units of a common power of two; ``e`` is first rounded up to a double.
+    """Convert finite doubles to exact integers, as multiples of a common unit, which is a power of two.
 
-    A double is a binary fraction, so nothing else is rounded, and max - min >= e is compared exactly.
+    Doubles are binary fractions, so they are not rounded. ``e`` is rounded up to a double first.
+
+    Returns:
+        (the integers, ``e`` as a multiple of the same unit).
     """
     mantissas, exponents = np.frexp(np.append(values, float_above(e)))
     whole_mantissas = np.ldexp(mantissas, MANTISSA).astype(np.int64)
@@ -149,7 +155,7 @@ def as_integers(values: NDArray[np.float64], e: Fraction) -> tuple[list[int], in
 
 
 def float_above(e: Fraction) -> float:
-    """Return the smallest double that is not below ``e``."""
+    """Return the smallest double that is at least ``e``."""
     near = float(e)
     return near if Fraction(near) >= e else math.nextafter(near, math.inf)
 
@@ -158,7 +164,7 @@ def float_above(e: Fraction) -> float:
 
 
 def width_expression(field: Field, low: exp.Expr, high: exp.Expr) -> exp.Expr:
-    """Return SQL for high - low in steps of the type, which is exact; for floats it is rounded as the engine does."""
+    """Return SQL for high - low: exactly, in steps of the type; for floats as the engine rounds it."""
     if field.type in FLOATS:
         return exp.Sub(this=exp.cast(high, "DOUBLE"), expression=exp.cast(low, "DOUBLE"))
     decimal = DECIMAL.fullmatch(field.type)
@@ -169,7 +175,7 @@ def width_expression(field: Field, low: exp.Expr, high: exp.Expr) -> exp.Expr:
 
 
 def _time_as_integer(field: Field, moment: exp.Expr) -> exp.Expr:
-    """Return SQL for a point in time as an integer: days, or the type's fractions of a second."""
+    """Return SQL for a date as days, or for a timestamp as fractions of a second, since 1970."""
     if field.type == "DATE":
         epoch = exp.cast(exp.Literal.string("1970-01-01"), "DATE")
         return exp.paren(exp.Sub(this=moment.copy(), expression=epoch))
@@ -178,10 +184,10 @@ def _time_as_integer(field: Field, moment: exp.Expr) -> exp.Expr:
 
 
 def narrow_condition(field: Field, e: Extent, low: exp.Expr, high: exp.Expr) -> exp.Expr:
-    """Return exact SQL for the condition high - low < e.
+    """Return SQL for the condition high - low < e, which is decided exactly.
 
-    For doubles, let s = fl(high - low). If s <> e, comparing s decides, because rounding is monotone. If s = e, the
-    error of the subtraction decides, which is itself a double (Dekker).
+    For doubles, let s be high - low as it is rounded. If s differs from e, comparing s decides, because rounding is
+    monotone. If s = e, the sign of the rounding error decides; that error is itself a double (Dekker).
     """
     scale = _scale_of_type(field)
     if scale.step is None:
@@ -195,7 +201,7 @@ def narrow_condition(field: Field, e: Extent, low: exp.Expr, high: exp.Expr) -> 
         is_less = exp.LT(this=rounded.copy(), expression=least)
         is_equal = exp.EQ(this=rounded.copy(), expression=least.copy())
         return exp.or_(is_less, exp.and_(is_equal, exp.LT(this=error, expression=exp.Literal.number(0))))
-    # Widths are whole steps, as ``width_expression`` writes them, so they compare with e rounded up to these.
+    # Widths are whole steps, so they are compared with e rounded up to a whole step.
     steps, decimal = math.ceil(e.amount / scale.step), DECIMAL.fullmatch(field.type)
     if decimal:
         least = _cast(exp.Literal.string(fraction_text(steps * scale.step)), f"DECIMAL(38,{decimal[2]})")

@@ -1,4 +1,4 @@
-"""List what a release of permuted groups holds: its tables, the view with weights, and the contents of its groups."""
+"""The tables of a release of permuted groups, its view with weights, and the contents of its groups."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TABLES = {
 
 
 def weighted_view(manifest: Manifest) -> exp.Query:
-    """Return the view of every record's quasi-identifiers beside the sensitive value that the shuffle deals to it."""
+    """Return the view of every record's quasi-identifiers with the sensitive value that the shuffle gave it."""
     roles = manifest.roles
     holes: Holes = {
         "qit": table("qit"),
@@ -43,7 +43,15 @@ def weighted_view(manifest: Manifest) -> exp.Query:
 
 @dataclass(frozen=True)
 class Contents:
-    """The sensitive table as rows (group, code, records), in order, of so many ``groups`` and different ``values``."""
+    """The sensitive table as arrays: each row says how many records of a group have a value.
+
+    Attributes:
+        group: The group of each row, rising.
+        code: The value of each row, rising within a group.
+        records: The number of the group's records with this value.
+        groups: The number of groups, B.
+        values: The number of values, m.
+    """
 
     group: Ints
     code: Ints
@@ -53,24 +61,24 @@ class Contents:
 
     @property
     def group_sizes(self) -> Ints:
-        """Return |g| (B,)."""
+        """Return the number of records of each group (B,)."""
         return np.bincount(self.group, self.records, minlength=self.groups).astype(np.int64)
 
     @property
     def value_totals(self) -> Ints:
-        """Return the records of each value, o_i (m,)."""
+        """Return the number of records with each value (m,)."""
         return np.bincount(self.code, self.records, minlength=self.values).astype(np.int64)
 
     @property
     def sparse_table(self) -> scipy.sparse.csr_array:
-        """Return the records by group and code (B, m)."""
+        """Return the number of records by group and value, as a sparse matrix (B, m)."""
         return scipy.sparse.csr_array(
             (self.records.astype(np.float64), (self.group, self.code)), shape=(self.groups, self.values)
         )
 
 
 def read_contents(db: Relations, roles: Roles, database: str | None) -> Contents:
-    """Read the contents of a release's groups; its tables lie in ``database``, or in the current one."""
+    """Read the contents of a release's groups; ``database`` has its tables, or the current database if None."""
     by_sa = roles.by_sa
     st = exp.select(*by_sa.select_columns("bid", "count"), *roles.sa_in()).from_(table("st", database)).subquery("st")
     listed = exp.select(*by_sa.select_columns("code"), *roles.sa_in()).from_(table("privsql_values", database))

@@ -1,4 +1,4 @@
-"""Answer questions from perturbed values: by equation 7 of the papers, and by posteriors of counts."""
+"""Answer questions from perturbed values: by equation 7 of the papers, or by reconstructing true counts."""
 
 from __future__ import annotations
 
@@ -39,16 +39,14 @@ if TYPE_CHECKING:
     from privsql.model.estimates import Estimate
 
 # Baseline -------------------------------------------------------------------------------------------------------------
-# The papers' formula.
-#
 # In sub-table j, |Res_j| records meet the condition on quasi-identifiers. The question asks for s_j of its values, and
-# o_j of the records show one of them. Equation 7, and its variance for a true count f if every record is perturbed
-# independently:
+# o_j of these records show one of them. This is equation 7, with its variance for a true count f if every record is
+# perturbed independently:
 #
 #     f* = (o_j - |Res_j| s_j q_j)/p_j,
 #     Var f* = [f (p + s q)(1 - p - s q) + (|Res_j| - f) s q (1 - s q)]/p^2,
 #
-# summed over the sub-tables. It uses nothing but the records asked about, so it is unbiased and can be negative.
+# summed over the sub-tables. It uses only the records asked about, so it is unbiased, and it can be negative.
 
 BASELINE_FORMULA = (
     "estimate = sum over sub-tables of (o - |Res| s q)/p (equation 7), s values asked for, o records with them"
@@ -78,13 +76,14 @@ def estimate_subtable(observed: Floats, wanted: Floats, p: float, q: float) -> t
     """Estimate counts in one sub-table by equation 7.
 
     Args:
-        observed: The records of each set in each cell of the sub-table (G, c).
-        wanted: Whether a functional counts the value of a cell (c, F), or (G, c, F) by set.
-        p: The retention probability of the sub-table.
-        q: Its replacement probability.
+        observed: The number of records in each of c cells of the sub-table, for each of G sets of records (G, c).
+        wanted: The weight of each cell's value in each of F counts that a question asks for (c, F), or (G, c, F) if
+            sets differ.
+        p: The probability that a value is retained.
+        q: The probability that a record gets any given other value.
 
     Returns:
-        The estimate f*, its variance, and the number s of values that are asked for in this sub-table, each (G, F).
+        (the estimate, its variance, the number of values asked for in this sub-table), each (G, F).
     """
     result = np.asarray(np.einsum("gc,gcf->gf", observed, np.broadcast_to(wanted, (len(observed), *wanted.shape[-2:]))))
     totals = observed.sum(axis=1)[:, None]
@@ -106,7 +105,7 @@ FORMULA = (
 
 
 class RandomizeAnswers(answer.Answers):
-    """An open perturbed release that answers questions; its public parameters are read once."""
+    """An open perturbed release that answers questions."""
 
     certain = frozenset()
     records = "perturbed"
@@ -115,7 +114,7 @@ class RandomizeAnswers(answer.Answers):
 
     @cached_property
     def public_parameters(self) -> PublicParameters:
-        """Return the public parameters with the records of every cell."""
+        """Return the public parameters, with the number of published records of every cell."""
         everyone = CountQuery((), {"qi": [], "sa": []}, {"qi": [], "sa": []})
         return read_public(self._db).with_totals(self._db.arrow(self._observation_query(everyone)))
 
@@ -125,7 +124,10 @@ class RandomizeAnswers(answer.Answers):
 
     @cached_property
     def _learned_prior(self) -> TaughtPrior | None:
-        """Return the prior that the release itself teaches; None if the release is too large to be read as a whole."""
+        """Return a prior that is learnt from the release itself; None if the release can't teach one.
+
+        A release can't teach one if it has too few records, too many to be read at once, or too many values.
+        """
         records = self._manifest.published_records
         if records > MOST_RECORDS or not can_teach(self.channel, records):
             return None
@@ -169,7 +171,7 @@ class RandomizeAnswers(answer.Answers):
         return estimate.estimate_rows(question, observed, confidence)
 
     def _observation_query(self, query: CountQuery) -> exp.Query:
-        """Return the query for the perturbed values of the records that meet the condition on quasi-identifiers."""
+        """Return the query that counts by published value the records that meet the condition on quasi-identifiers."""
         roles = self._roles
         holes: Holes = {
             "perturbed": query.join_lookups(table("perturbed")),
@@ -182,7 +184,7 @@ class RandomizeAnswers(answer.Answers):
         return fill("randomize/observed", holes | observation_holes(query))
 
     def _cells_query(self) -> exp.Subquery:
-        """Return the query for the cells, with their sub-tables and values."""
+        """Return the query for all cells, with their sub-tables and values."""
         roles = self._roles
         values = exp.select(*roles.by_sa.select_columns("code"), *roles.sa_in()).from_(table("privsql_values"))
         cells = exp.select(column("cell", "d"), column("sub_table", "d"), *roles.sa_columns("v"))

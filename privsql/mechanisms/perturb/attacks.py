@@ -1,4 +1,4 @@
-"""The adversaries of a perturbed release, and the scene that they attack."""
+"""Attack perturbed releases: the view of a release that adversaries attack, and the list of adversaries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class PerturbedView(AttackView):
-    """The perturbed table and the public parameters of its sub-tables, as adversaries see them."""
+    """The perturbed table and the public parameters of its sub-tables, as arrays for adversaries.
+
+    A cell is a pair of a sub-table and one of its values.
+    """
 
     records, part, independent = "perturbed", "sub_table", True
     stated = ("protected",)
@@ -35,7 +38,7 @@ class PerturbedView(AttackView):
         return list(self.roles.sa_keys)
 
     def excess_share(self) -> float:
-        """Return the share of the records whose sub-table has stated parameters that allow a posterior above rho2."""
+        """Return the share of the records in sub-tables whose parameters allow a posterior belief above rho2."""
         rho2 = Fraction(self.given.manifest.parameters["rho2"])
         result = []
         for row in self.read_table("privsql_subtables").to_pylist():
@@ -46,14 +49,11 @@ class PerturbedView(AttackView):
         return float(np.isin(self.record_parts, result).mean())
 
     def canonical_orders(self) -> dict[str, tuple[exp.Table, list[str]]]:
-        """Return the columns by which the perturbed table is sorted; there is no sensitive table."""
+        """Return the perturbed table with the columns by which it is sorted; there is no sensitive table."""
         return {self.records: (temp_table("a_records"), ["part", *self.roles.qi_keys, *self.roles.sa_keys])}
 
     def _attacked_filter(self) -> exp.Expr:
-        """Return the condition that chooses a sample: every k-th record as stored.
-
-        Such a sample has its share of each sub-table and quasi-identifier.
-        """
+        """Return the condition that selects a sample: every k-th record as stored, so that it has all sub-tables."""
         records, sample, name = self.given.manifest.published_records, self.given.sample, self.name_relation("chosen")
         if sample is None or sample >= records:
             return exp.true()
@@ -62,10 +62,10 @@ class PerturbedView(AttackView):
 
     @cached_property
     def record_cells(self) -> Ints:
-        """Return the cell of every record (n,), which is the number of its pair of sub-table and perturbed value.
+        """Return the number of the cell of every record (n,): its sub-table and its published value.
 
         Raises:
-            GuaranteeError: A perturbed value is outside of its sub-table's stated domain.
+            GuaranteeError: A published value is not one of its sub-table's stated values.
         """
         domains = exp.select("*").from_(table("privsql_domains", self.given.database)).subquery()
         stated: Holes = {"domains": domains, "values": temp_table("a_values"), "sa": self.roles.sa_columns("v")}
@@ -79,7 +79,7 @@ class PerturbedView(AttackView):
 
     @cached_property
     def public_parameters(self) -> PublicParameters:
-        """Return the public parameters with the records of each cell; the records of a sample are scaled up."""
+        """Return the public parameters with the number of records of each cell; those of a sample are scaled up."""
         subtables, domains = (table(name, self.given.database) for name in ("privsql_subtables", "privsql_domains"))
         stated = read_public(self.db, subtables, domains, temp_table("a_values"))
         totals = np.bincount(self.record_cells, minlength=len(stated.sub_tables)).astype(np.float64)
@@ -88,19 +88,20 @@ class PerturbedView(AttackView):
 
     @cached_property
     def bounds(self) -> Floats:
-        """Return the bound of the belief in each value (m,): rho2 for protected values, 1 for the others."""
+        """Return the bound on the belief in each value: rho2 if it is protected, else 1 (m,)."""
         return np.where(self.public_parameters.protected, float(Fraction(self.given.manifest.parameters["rho2"])), 1.0)
 
     @cached_property
     def shares(self) -> Floats:
-        """Return estimated frequencies of the values (m,); the true ones are not published."""
+        """Return the estimated share of all records with each value (m,); true shares are not published."""
         records = self.public_parameters.by_value(self.public_parameters.estimated[0])
         return np.asarray(records / records.sum())
 
     def blocks(self) -> Iterator[Block]:
-        """Yield blocks of records of one sub-table each, with the priors c_jx P_j(x, y) divided by their sum.
+        """Yield blocks of records of one sub-table each.
 
-        The c_jx are estimated. No value of a record excludes another record's.
+        The prior of a value is its posterior given the published value: proportional to the estimated count of the true
+        value times the probability that it is published so. A record's value does not exclude it for other records.
         """
         order, public = np.argsort(self.record_cells, kind="stable"), self.public_parameters
         counts = np.bincount(public.sub_tables[self.record_cells], minlength=len(public.records))
@@ -119,11 +120,15 @@ class PerturbedView(AttackView):
 
     @property
     def channel(self) -> Channel:
-        """Return the channel from values to cells, made of the perturbation matrices of all sub-tables."""
+        """Return the linear channel from true counts of values to published counts of cells."""
         return self.public_parameters.channel
 
     def observe_levels(self, level: Ints) -> Floats:
-        """Return how many records with each level of a column lie in each cell (levels, cells)."""
+        """Count the records of each cell by level of a quasi-identifier (levels, cells).
+
+        Args:
+            level: The level of each record, 0, 1, .. (n,).
+        """
         return count_levels(level, self.record_cells, len(self.public_parameters.sub_tables))
 
 

@@ -1,7 +1,7 @@
 """Check a perturbed release: exact bounds, retention probabilities, and frequencies against the source.
 
-The checks share nothing with the search: they read published tables and claims of the manifest, and use SQL, exact
-fractions and tests of a stated significance. Only the manifest's claims on the search are compared with another run.
+The checks share nothing with the search: they read the published tables and the manifest, and use SQL, exact fractions
+and tests of a stated significance. Only what the manifest states about the search is compared with another search.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ if TYPE_CHECKING:
     PerturbedRelease = CheckedRelease[Randomize, RandomizeFacts]
 
 # Agreement ------------------------------------------------------------------------------------------------------------
-# Whether published records can have come from the stated matrices: tests of a given significance.
+# Tests of a given significance show whether the published records can come from the stated probabilities.
 #
-# From the release alone: in sub-table j a cell with c true records is seen Y times, Y a sum of independent draws with
-# mean q |T_j| + p c. Hoeffding (1956): its tails beyond the mean are at most those of a binomial with that mean, so a
-# cell for which every admissible c (1 <= c <= rho1_j |T_j| where protected) is too improbable is a fault.
+# With the release alone: if c records of sub-table j truly have a value, it is published Y times, where Y is a sum of
+# independent draws with mean q |T_j| + p c. Beyond the mean, its tails are at most those of a binomial with that mean
+# (Hoeffding 1956). So it is a fault if Y is too improbable for every possible c (1 <= c <= rho1_j |T_j| if protected).
 #
-# Against the source: for a set Q of records given by quasi-identifiers, d = sum_j f*_j - n is the difference between
-# equation 7 and the truth n (m,). Its mean is 0 and
+# With the source: for a set Q of records given by quasi-identifiers, let d = sum_j f*_j - n be the difference between
+# equation 7 and the true counts n (m,). Its mean is 0 and
 #
 #     Cov d = sum_j p_j^-2 (diag(P_j^T c_j) - P_j^T diag(c_j) P_j),
 #
-# c_j (m_j,) the records of Q in sub-table j by true value, fitted to the known sums over j and over x. d^T Cov^+ d is
-# chi-square with the rank of Cov as degrees of freedom. Both tails count: values that were not perturbed at all can
-# agree too well.
+# where c_j (m_j,) counts the records of Q in sub-table j by true value, fitted to the known sums over sub-tables and
+# over values. d^T Cov^+ d is chi-square with the rank of Cov as degrees of freedom. Both tails count: values that were
+# not perturbed at all would agree too well.
 
 SIGNIFICANCE = 1e-6  # probability that a sound release fails one of the tests
-FEWEST = 30.0  # with fewer expected records of a value, seen or changed, the statistic would not be chi-square
-ROUNDING = 1e-9  # a difference that must be 0 may be this large, relative to the records
-ROUNDS = 200  # proportional fitting stops after so many
-LARGEST = 2**31 - 1  # a flow holds no more records
+FEWEST = 30.0  # with fewer expected records of a value, published or changed, the statistic is not chi-square
+ROUNDING = 1e-9  # rounding error of a difference that must be 0, relative to the records
+ROUNDS = 200  # rounds of proportional fitting
+LARGEST = 2**31 - 1  # the most records that the flow solver can count
 
 
 def improbable_cells(public: PublicParameters) -> list[str]:
-    """Return the cells whose published count is improbable for every admissible true count.
+    """Return the cells whose published count is too improbable for any true count that they may have, one line each.
 
-    The tests have the significance ``SIGNIFICANCE`` over all cells together.
+    A sound release fails with probability ``SIGNIFICANCE`` at most, over all cells together.
     """
     records = public.records[public.sub_tables].astype(np.float64)
     p, q = public.retention[public.sub_tables], public.replacement[public.sub_tables]
@@ -76,10 +76,14 @@ def improbable_cells(public: PublicParameters) -> list[str]:
 
 
 def is_possible(public: PublicParameters, counts: Ints) -> bool:
-    """Return whether values with ``counts`` records (m,) can be spread over the sub-tables as the release states.
+    """Return whether the source's records can be spread over the sub-tables as the release states.
 
-    Every cell must hold at least 1 record, and at most rho1_j |T_j| if its value is protected. The question is answered
-    by an integral flow.
+    Each sub-table must hold its number of records, and every cell at least 1 record. A cell of a protected value holds
+    at most the share rho1 of its sub-table. A maximum flow in integers decides this.
+
+    Args:
+        public: The stated parameters.
+        counts: The number of records of each value in the source (m,).
     """
     if int(counts.sum()) != int(public.records.sum()) or int(counts.sum()) > LARGEST:
         return False
@@ -93,19 +97,19 @@ def is_possible(public: PublicParameters, counts: Ints) -> bool:
 
 
 def deviation_p_value(public: PublicParameters, published: Floats, truth: Floats) -> float | None:
-    """Test whether published records of a set agree with the source.
+    """Test whether the published values of a set of records agree with their true values, by a chi-square statistic.
 
     Args:
         public: The stated parameters.
-        published: The published records of the set in each cell (cells,).
-        truth: The records of the set with each value in the source (m,).
+        published: The number of published records of the set in each cell (cells,).
+        truth: The number of records of the set with each value in the source (m,).
 
     Returns:
-        The two-sided p-value. None if a value has too few records for the test, or if too few records change.
+        The two-sided p-value. None if a value has too few records for the test, or too few of them change.
     """
     p, q = public.retention[public.sub_tables], public.replacement[public.sub_tables]
     totals = np.bincount(public.sub_tables, published, minlength=len(public.records)).astype(np.float64)
-    # The counts c with the known sums by value and by sub-table that are nearest to the estimated shares.
+    # Fit counts by cell with the known sums by value and by sub-table, starting from the estimated counts.
     counts = np.maximum(public.estimated[0], 1e-6)
     for _ in range(ROUNDS):
         counts = counts * (truth / np.maximum(public.by_value(counts), 1e-300))[public.code]
@@ -127,7 +131,7 @@ def deviation_p_value(public: PublicParameters, published: Floats, truth: Floats
     is_positive = values > 1e-9
     along = vectors.T @ (difference / scale)
     if np.abs(along[~is_positive]).max(initial=0.0) > ROUNDING * (1 + np.linalg.norm(truth / scale)):
-        return 0.0  # a difference that perturbation can't make
+        return 0.0  # perturbation can't cause this difference
     statistic, degrees = float((along[is_positive] ** 2 / values[is_positive]).sum()), float(is_positive.sum())
     return float(2 * min(scipy.special.chdtrc(degrees, statistic), scipy.special.chdtr(degrees, statistic)))
 
@@ -168,7 +172,10 @@ def release_checks(release: PerturbedRelease) -> list[Check]:
 
 
 def posterior_bounds(release: PerturbedRelease) -> list[VerifiedBound]:
-    """Return for each protected value its bound rho2, and the highest posterior under its stated largest prior."""
+    """Return for each value its bound rho2, and the highest posterior belief that its sub-tables allow.
+
+    A value that is not protected has no bound.
+    """
     (_, rho2), stated = release.params.odds_bounds, _read_public(release)
     rows = _read_exact_parameters(release.db)
     highest = {j: gamma * rho1 / (gamma * rho1 + 1 - rho1) for j, _, _, rho1, gamma in rows}
@@ -181,7 +188,7 @@ def posterior_bounds(release: PerturbedRelease) -> list[VerifiedBound]:
 
 
 def source_checks(release: PerturbedRelease, source: Records, params: Randomize) -> list[Check]:
-    """Return the checks against the source, relation ``records``."""
+    """Return the checks against the source, whose records lie in relation ``records``."""
     source.sort_records()
     counts = np.array(source.counts, dtype=np.int64)
     checks: dict[str, Callable[[PerturbedRelease], list[str] | exp.Query]] = {
@@ -202,10 +209,10 @@ def source_checks(release: PerturbedRelease, source: Records, params: Randomize)
 
 
 def _read_exact_parameters(db: Relations) -> list[tuple[int, int, int, Fraction, Fraction]]:
-    """Read (j, |T_j|, m_j, rho1_j, gamma_j) of each sub-table in exact fractions.
+    """Read (number, records, number of values, rho1, gamma) of each sub-table in exact fractions.
 
     Raises:
-        UsageError: A number is missing, or is no fraction.
+        UsageError: A number is missing, or a denominator is not positive.
     """
     listed = exp.select("sub_table", "records", "size", *FRACTIONS).from_(temp_table("v_subtables"))
     rows = db.rows(listed.order_by("sub_table"))
@@ -216,10 +223,10 @@ def _read_exact_parameters(db: Relations) -> list[tuple[int, int, int, Fraction,
 
 
 def _excessive_posteriors(release: PerturbedRelease) -> list[str]:
-    """Return the sub-tables in which a protected value with the stated largest prior gets a posterior above rho2.
+    """Return the sub-tables in which the belief in a protected value can exceed rho2, one line each.
 
-    The posterior of x after Y = x is gamma f/(gamma f + 1 - f). It increases in f, so f = rho1_j is the worst prior,
-    and any other y gives less. The amplification bound gamma_j <= rho2 (1 - rho1_j)/(rho1_j (1 - rho2)) says the same.
+    After the value is published, a prior f becomes the posterior gamma f/(gamma f + 1 - f). It rises with f, so f =
+    rho1 of the sub-table is the worst case. If another value is published, the posterior is lower.
     """
     (_, rho2), wrong = release.params.odds_bounds, []
     for j, records, _, rho1, gamma in _read_exact_parameters(release.db):
@@ -233,16 +240,21 @@ def _excessive_posteriors(release: PerturbedRelease) -> list[str]:
 
 
 def _read_public(release: PerturbedRelease, condition: exp.Expr | None = None) -> PublicParameters:
-    """Read the public parameters with the published records of every cell; a condition restricts these records."""
+    """Read the public parameters with the number of published records of every cell.
+
+    Args:
+        release: The release.
+        condition: The condition on the records that are counted; None for all records.
+    """
     counted = release.fill_query("verify/cell_counts", condition=condition or exp.true(), same_value="p c")
     stated = read_public(release.db, *map(release.view, ("subtables", "domains", "values")))
     return stated.with_totals(release.db.arrow(counted))
 
 
 def _wrong_claims(release: PerturbedRelease) -> list[str]:
-    """Return which of the manifest's claims on records, sub-tables, bound, retention and skew are wrong."""
+    """Return what the manifest states wrongly about records, sub-tables, bound, retention and skew, one line each."""
     facts, params, rows = release.facts, release.params, _read_exact_parameters(release.db)
-    _read_public(release)  # what follows divides by these numbers
+    _read_public(release)  # raises an error if a number below is no valid divisor
     n = sum(records for _, records, _, _, _ in rows)
     scale = 2 * sqrt(log(2 / float(params.delta)))
     bound = sum(sqrt(t) / n * scale * (m / (float(gamma) - 1) + 1) for _, t, m, _, gamma in rows)
@@ -263,7 +275,7 @@ def _wrong_claims(release: PerturbedRelease) -> list[str]:
 
 
 def _wrong_partition(source: Records, params: Randomize, release: PerturbedRelease) -> list[str]:
-    """Compare the stated groups, and whether they are optimal, with another run of the search on the source."""
+    """Search again for a division of the source, and return where the stated one differs."""
     problem = plan.state_problem(source.counts, source.labels, params)
     solution = plan.find_partition(problem, params.algorithm, params.objective)
     found = {"groups": solution.groups, "optimal": solution.optimal, "subtables": len(solution.parts)}
@@ -271,7 +283,7 @@ def _wrong_partition(source: Records, params: Randomize, release: PerturbedRelea
 
 
 def _wrong_whole_table(source: Records, params: Randomize, release: PerturbedRelease) -> list[str]:
-    """Compare the stated figures of uniform perturbation of the whole table with those that follow from the source."""
+    """Recompute the figures of the whole table as one sub-table from the source; return those that differ."""
     n, m = sum(source.counts), len(source.counts)
     least, rho2 = params.odds_bounds
     largest = max((Fraction(o, n) for o in source.counts if Fraction(o, n) <= least), default=Fraction(0))
@@ -284,12 +296,12 @@ def _wrong_whole_table(source: Records, params: Randomize, release: PerturbedRel
     return [
         f"{name} {getattr(release.facts, name)}, from the source {value}"
         for name, value in result.items()
-        if not isclose(getattr(release.facts, name), value, rel_tol=1e-5)  # an amplification may be rounded
+        if not isclose(getattr(release.facts, name), value, rel_tol=1e-5)  # the amplification may be rounded down
     ]
 
 
 def _wrong_values(source: Records, params: Randomize, release: PerturbedRelease) -> list[str]:
-    """Compare the listed values and their protection with the source's frequencies."""
+    """Return the values that are not those of the source, or are wrongly marked as protected, one line each."""
     stated, n = {(name, bool(flag)) for name, flag in release.list_values("protected")}, sum(source.counts)
     rho1, _ = params.odds_bounds
     result = [(name, Fraction(o, n) <= rho1) for name, o in zip(source.labels, source.counts, strict=True)]
@@ -297,7 +309,10 @@ def _wrong_values(source: Records, params: Randomize, release: PerturbedRelease)
 
 
 def _wrong_frequencies(release: PerturbedRelease) -> list[str]:
-    """Test all records, and for every quasi-identifier those with its most frequent value, against the source."""
+    """Test published values against the source; return the sets of records that fail.
+
+    The sets are all records, and for every quasi-identifier the records with its most frequent value.
+    """
     db, stated, roles = release.db, _read_public(release), release.roles
     sets: dict[str, exp.Expr | None] = {"all records": None}
     for key, field in zip(roles.qi_keys, roles.quasi_identifiers, strict=True):

@@ -1,4 +1,4 @@
-"""Perturbation: every record keeps its sensitive value with a known probability, or shows a random one."""
+"""The class of perturbation: every record keeps its sensitive value with a known probability, or shows a random one."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ NOT = (
 
 
 class Perturbation(Mechanism[Randomize, RandomizeFacts]):
-    """Perturbation by sub-tables.
+    """Perturbation: a published sensitive value may be false, with known probabilities.
 
-    ``up`` draws from all values (uniform perturbation); ``pp`` and ``pp-paper`` partition the values into sub-tables.
+    ``up`` draws false values from all values. ``pp`` and ``pp-paper`` divide records into sub-tables with fewer values.
     """
 
     kind = "randomize"
@@ -62,111 +62,108 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
     )
 
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
-        """Propose rho1 and rho2 that protect every value which is no more frequent than all others together."""
+        """Propose rho1 and rho2 that protect all values which at most a third of the records have."""
         from privsql.mechanisms.perturb import plan
 
         return plan.propose_parameters(source)
 
     def plan(self, db: Relations, source: Records, params: Randomize) -> RandomizePlan:
-        """Return the partition of the values into sub-tables, with its error bound and retention."""
+        """Return the division into sub-tables, with its error bound and retention."""
         from privsql.mechanisms.perturb import plan
 
         return plan.plan_release(source, params)
 
     def compare_algorithms(self, db: Relations, source: Records, params: Randomize) -> Alternatives:
-        """Return sub-tables, retention, error bound and expected error for ``up``, ``pp`` and ``pp-paper``."""
+        """Compare ``up``, ``pp`` and ``pp-paper`` by sub-tables, retention, error bound and expected error."""
         from privsql.mechanisms.perturb import plan
 
         return plan.compare_algorithms(source, params)
 
     def predict_curve(self, db: Relations, source: Records, params: Randomize) -> Curve:
-        """Raise ``UsageError``: there is no threshold of beliefs."""
+        """Raise ``UsageError``, because perturbation has no threshold that could be varied."""
         raise UsageError(NO_CURVE)
 
     def publish(self, db: Relations, source: Records, params: Randomize, key: Key) -> RandomizeFacts:
-        """Perturb the sensitive value of each record within its sub-table; publish records and public parameters."""
+        """Draw a new value for each record within its sub-table, write the tables, and return the facts."""
         from privsql.mechanisms.perturb import publish
 
         return publish.publish_release(db, source, params, key)
 
     def require_columns(self, manifest: Manifest, params: Randomize) -> None:
-        """Accept the columns: values of any type can be perturbed."""
+        """Accept all columns, because values of any type can be perturbed."""
 
     def views(self, manifest: Manifest) -> Views:
         """Return the view of every record with each value it may have; weights correct for the perturbation."""
         return {WEIGHTED: tables.weighted_view(manifest)}
 
     def functions(self, manifest: Manifest) -> IntervalFunctions:
-        """Return the functions that count rows of the weighted view with intervals."""
+        """Return the SQL functions that give counts with intervals over the weighted view."""
         return IntervalFunctions(skew=self.read_facts(manifest).skew)
 
     def checks(self, release: PerturbedRelease) -> list[Check]:
-        """Return the checks of sub-tables, retention probabilities, bounds and facts."""
+        """Return the checks of sub-tables, retention probabilities, bounds and facts that need the release alone."""
         from privsql.mechanisms.perturb import checks
 
         return checks.release_checks(release)
 
     def long_checks(self, release: PerturbedRelease) -> list[Check]:
-        """Return no further checks: all of them are quick."""
+        """Return an empty list, because all checks are quick."""
         return []
 
     def source_checks(self, release: PerturbedRelease, source: Records, params: Randomize) -> list[Check]:
-        """Return the checks against the source.
-
-        Quasi-identifiers, the list of values and their sub-tables must be the source's.
-        """
+        """Return the checks that quasi-identifiers, values and sub-tables are those of the source."""
         from privsql.mechanisms.perturb import checks
 
         return checks.source_checks(release, source, params)
 
     def measured(self, release: PerturbedRelease) -> Facts:
-        """Return no facts: ``checks`` compares all that the tables tell."""
+        """Return no facts, because ``checks`` compares everything that is stated."""
         return Facts()
 
     def bounds(self, release: PerturbedRelease) -> list[VerifiedBound]:
-        """Return, for each protected value, rho2 and the highest posterior that its sub-table allows."""
+        """Return for each protected value rho2 and the highest posterior belief that its sub-tables allow."""
         from privsql.mechanisms.perturb import checks
 
         return checks.posterior_bounds(release)
 
     def answers(self, db: Relations, manifest: Manifest) -> Answers:
-        """Return the open release, which reconstructs true counts from perturbed values."""
+        """Return the object that answers questions on an open release."""
         from privsql.mechanisms.perturb import answers
 
         return answers.RandomizeAnswers(db, manifest)
 
     def evaluate(self, context: EvaluationContext) -> Evaluated:
-        """Return errors of a workload of questions, and the quality of the channel."""
+        """Compare answers with the source over a workload of questions."""
         from privsql.answers.accuracy import by_questions
 
         return by_questions(context)
 
     def attack_view(self) -> type[attacks.PerturbedView]:
-        """Return the groups of a release, as adversaries see them."""
+        """Return the class that reads a perturbed release for adversaries."""
         from privsql.mechanisms.perturb import attacks
 
         return attacks.PerturbedView
 
     def adversaries(self) -> tuple[Adversary[AttackView], ...]:
-        """Return attackers who read the published values, and attackers who learn from the release as a whole."""
+        """Return the adversaries: those who read published values, and those who learn from the release as a whole."""
         from privsql.mechanisms.perturb import attacks
 
         return attacks.ADVERSARIES
 
     def joint_attacks(self) -> tuple[JointAttack, ...]:
-        """Return no attack: none is known here that combines two perturbed releases."""
+        """Return an empty tuple, because no attack on two perturbed releases is implemented."""
         return ()
 
     def measure_learning(self, view: ReleaseView) -> Finding | None:
-        """Return None: no model says how often a learning attacker is right about perturbed values."""
+        """Return None, because no model of a learning attacker exists for perturbed values."""
         return None
 
     def promise(self, params: Randomize) -> str:
-        """Return rho2, and the highest frequency (rho1) of the values that it protects, in a few words."""
+        """Return rho2, and the frequency rho1 up to which values are protected, in a few words."""
         return f"<= {params.rho2} if f <= {params.rho1}"
 
     def words(self, params: Randomize) -> ReleasePromises:
-        """Return what restricted (rho1, rho2)-privacy promises and what it does not, in sentences."""
+        """Return in sentences what restricted (rho1, rho2)-privacy promises, and what it does not."""
         rho1, rho2 = map(float, params.odds_bounds)
         bound = (
             f"Take a value that at most {rho1:.3g} of the records have. An attacker who believes it of a record with "
@@ -176,7 +173,7 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
         return ReleasePromises((MADE, bound), NOT)
 
     def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
-        """Return the sub-tables as a table: records, values, and the share of records that keep their value."""
+        """Return a table of the sub-tables for the report: records, values, and the share of values that are kept."""
         public = tables.read_public(db)
         columns = (public.records.tolist(), public.domain_sizes.tolist(), public.retention.tolist())
         rows = [

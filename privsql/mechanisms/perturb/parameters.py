@@ -1,4 +1,4 @@
-"""Parameters of all randomization, and facts of perturbation: frozen, validated, exact."""
+"""The parameters of randomization that a publisher sets, and the facts that perturbed releases state."""
 
 from __future__ import annotations
 
@@ -14,26 +14,30 @@ from privsql.model.parameters import SMALLEST_EPSILON, Epsilon, Facts, Parameter
 from privsql.model.universes import OTHER, ListedValues
 
 MOST_VALUES = 500
-DIGITS = 6  # an epsilon that follows from odds has so many behind the point
+DIGITS = 6  # decimal places of an epsilon that follows from odds
 TABLES_ALONE = {"epsilon", "values", "null_is_value", "frequencies", "threshold"}
 RECORDS_ALONE = {"delta", "objective", "gamma_from"}
 
 
 class Randomize(Parameters):
-    """Restricted (rho1, rho2)-privacy: Pr[X = x] <= rho1 implies Pr[X = x | Y = y] <= rho2.
+    """Restricted (rho1, rho2)-privacy: a prior belief of at most rho1 in a value becomes at most rho2.
 
-    ``up`` perturbs the whole table over all its values; ``pp`` first partitions it into sub-tables with small domains
-    and perturbs each over its own. 1 - ``delta`` is the confidence of the error bound (Chaytor and Wang, PVLDB 2010,
-    equation 12). The partition has the smallest such ``bound``; or, by default, the smallest expected squared ``error``
-    of answers among those whose bound exceeds neither that of the paper's procedure nor that of the whole table.
-    ``pp-paper`` is that procedure itself: one order by reverse Cuthill-McKee, and the best runs of neighbours in it.
+    ``up`` perturbs the whole table: each value is kept with a known probability, or else drawn from all values. ``pp``
+    first divides the records into sub-tables with few different values, and perturbs each over its own values.
 
-    ``gamma_from = "rho1"`` takes the amplification of ``up`` from rho1 (equation 6), as the paper's Example 1 does.
-    Otherwise it follows from the largest frequency of a protected value, which is never more (equation 9).
+    The error bound of a division holds with confidence 1 - ``delta`` (Chaytor and Wang, PVLDB 2010, equation 12). With
+    ``objective = "bound"``, ``pp`` minimises this bound. By default it minimises the expected squared ``error`` of
+    answers, among divisions whose bound exceeds neither that of the paper's procedure nor that of the whole table.
+    ``pp-paper`` is the paper's procedure itself: groups in one order (reverse Cuthill-McKee), and the best unions of
+    neighbours in it.
 
-    ``tables`` publishes every quasi-identifier as it is and sensitive values only in noisy tables: who knows all else
-    moves the odds of a record's value by a factor of at most e^``epsilon``. That is given, or follows from rho1 and
-    rho2, or from a ``threshold`` with declared ``frequencies``, never from the records.
+    ``gamma_from = "rho1"`` computes the amplification of ``up`` from rho1 (equation 6), as in Example 1 of the paper.
+    By default it follows from the most frequent protected value, which is at most as frequent (equation 9).
+
+    ``tables`` publishes quasi-identifiers unchanged, and sensitive values only in noisy tables. An attacker who knows
+    all else changes the odds of a record's value by a factor of at most e^``epsilon``. That epsilon is stated, or
+    follows from rho1 and rho2, or from a ``threshold`` with declared ``frequencies``; it never follows from the
+    records.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -94,7 +98,7 @@ class Randomize(Parameters):
         return self
 
     def _require_values(self) -> None:
-        """Raise ``ValueError`` unless values are public and one parameter alone tells the noise."""
+        """Raise ``ValueError`` unless the list of values is valid and exactly one parameter determines epsilon."""
         if not 1 <= len(self.values) <= MOST_VALUES or len(set(self.values)) < len(self.values):
             raise ValueError(f"values: tables need the public list of 1 to {MOST_VALUES} sensitive values, each once")
         if OTHER in self.values:
@@ -119,19 +123,22 @@ class Randomize(Parameters):
 
     @property
     def odds_bounds(self) -> tuple[Fraction, Fraction]:
-        """Return rho1 and rho2, which every algorithm but ``tables`` has."""
+        """Return (rho1, rho2); raise ``TypeError`` for ``tables`` without them."""
         if self.rho1 is None or self.rho2 is None:
             raise TypeError(self.algorithm)
         return self.rho1, self.rho2
 
     @property
     def listed(self) -> ListedValues:
-        """Return the list of all values, with what stands for the others."""
+        """Return the public list of sensitive values for ``tables``, with the value that stands for all others."""
         return ListedValues(self.values, OTHER, self.null_is_value)
 
     @property
     def declared_shares(self) -> dict[str, Fraction]:
-        """Return the declared frequencies; if all values have one, ``OTHER`` and NULL have the rest."""
+        """Return the declared frequency of each value, by its text.
+
+        If every listed value has one, the rest is the frequency of the other values and NULL together.
+        """
         left = 1 - sum(self.frequencies.values(), start=Fraction(0))
         undeclared = [*[OTHER] * (OTHER not in self.frequencies), *["NULL"] * self.null_is_value]
         known = set(self.values) <= self.frequencies.keys() and undeclared and left > 0
@@ -139,7 +146,10 @@ class Randomize(Parameters):
 
     @property
     def spent_epsilon(self) -> Fraction:
-        """Return epsilon: given, or the least of logit(bound) - logit(prior), rounded down; 0 if nothing bounds it."""
+        """Return epsilon for ``tables``: the stated one, or the largest that keeps all bounds, rounded down.
+
+        It is 0 if the threshold bounds no declared frequency.
+        """
         if self.epsilon is not None:
             return self.epsilon
         if self.threshold is None:
@@ -149,12 +159,12 @@ class Randomize(Parameters):
 
     @property
     def declared_rho1(self) -> Fraction | None:
-        """Return the rho1 from which gamma follows; None if it follows from frequencies."""
+        """Return the rho1 from which the amplification is computed; None to compute it from frequencies."""
         return self.rho1 if self.gamma_from == "rho1" else None
 
 
 def _log_odds_ratio(prior: Fraction, most: Fraction) -> Fraction:
-    """Return logit(most) - logit(prior), rounded down to ``DIGITS`` digits; 0 if it is not positive."""
+    """Return logit(most) - logit(prior), rounded down to ``DIGITS`` decimal places; 0 if it is not positive."""
     ratio = most * (1 - prior) / (prior * (1 - most)) if most > 0 else Fraction(0)
     if ratio <= 1:
         return Fraction(0)
@@ -165,16 +175,16 @@ def _log_odds_ratio(prior: Fraction, most: Fraction) -> Fraction:
 
 
 class RandomizeFacts(Facts):
-    """The facts of a release: its partition.
+    """The facts of a release: how its records are divided into sub-tables.
 
     Attributes:
         subtables: The number of sub-tables.
         groups: The number of initial groups that they unite.
-        bound: The weighted error bound sum_j (|T_j|/n) eps_j.
-        bound_up: The bound of the whole table as one sub-table.
-        retention: The average probability sum_j (|T_j|/n) p_j that a value is retained.
-        retention_up: That probability for the whole table as one sub-table.
-        skew: The average of (m_j - 2)/(gamma_j - 1).
+        bound: The error bound (equation 12).
+        bound_up: The error bound of the whole table as one sub-table.
+        retention: The mean probability that a record's value is retained, and not drawn anew.
+        retention_up: The same for the whole table as one sub-table.
+        skew: The mean over all records of (m - 2)/(gamma - 1), for m values and amplification gamma of their sub-table.
         optimal: Whether no union of the initial groups has a smaller bound.
     """
 
@@ -192,7 +202,7 @@ class RandomizeFacts(Facts):
     optimal: bool
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return sub-tables, retention and bound beside those of the whole table."""
+        """Return (title, text) of the lines on sub-tables, retention and error bound."""
         least = ", the smallest error bound of all unions" if self.optimal else ""
         united = f"{self.subtables}, united from {self.groups} initial groups{least}"
         return [
@@ -203,7 +213,16 @@ class RandomizeFacts(Facts):
 
 
 class PlannedSubTable(Facts):
-    """A sub-table of a plan: public parameters, and the records of each value in the initial groups that it unites."""
+    """A sub-table of a plan.
+
+    Attributes:
+        records: Its number of records.
+        values: Its number of different values.
+        rho1: The highest frequency of a protected value in it, as an exact text.
+        gamma: Its amplification, as an exact text.
+        retention: The probability that a record's value is retained, and not drawn anew.
+        groups: The number of records of each value, by text, in each initial group that it unites.
+    """
 
     records: int
     values: int
@@ -214,12 +233,12 @@ class PlannedSubTable(Facts):
 
 
 class RandomizePlan(RandomizeFacts):
-    """The facts of a partition, and for the publisher alone the partition itself."""
+    """The facts of a planned release, with its partition, which only the publisher may see."""
 
     partition: list[PlannedSubTable]
 
     def tabulate(self) -> list[tuple[object, ...]]:
-        """Return m_j, rho1_j, gamma_j and p_j of every sub-table."""
+        """Return a table of the sub-tables with a row of titles first."""
         rows: list[tuple[object, ...]] = [
             ("sub-table j", "records", "values m_j", "rho1_j", "gamma_j", "retention p_j")
         ]

@@ -1,4 +1,4 @@
-"""Plan how records are perturbed: sub-tables that retain as many values as their bound allows."""
+"""Plan how records are perturbed: divide them into sub-tables that retain as many values as their bound allows."""
 
 from __future__ import annotations
 
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
 
 # Model ----------------------------------------------------------------------------------------------------------------
-# Sub-tables and what their perturbation costs: counts in, exact public parameters out.
-#
-# A sub-table T_j with counts c (m,) over the values of the whole table has the domain SA_j = {x : c_x > 0} of size m_j,
-# rho1_j = max over protected x of c_x/|T_j|, and amplification
+# A sub-table T_j with counts c (m,) over the values of the whole table has the domain SA_j = {x : c_x > 0} of size m_j.
+# The highest frequency of a protected value is rho1_j = max over protected x of c_x/|T_j|. The amplification is
 #
 #     gamma_j = rho2 (1 - rho1_j) / (rho1_j (1 - rho2)).
 #
@@ -44,22 +42,22 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-MOST_WEIGHT = 2**62  # a record's choice is drawn as one 64-bit integer
-CLOSE = 1e-12  # doubles do not tell a smaller rho2 - rho1_j from 0
-GRID = 2**20  # an amplification whose own terms are too long is rounded down to this grid
+MOST_WEIGHT = 2**62  # outcomes are numbered by 64-bit integers
+CLOSE = 1e-12  # a smaller rho2 - rho1_j may be a rounding error
+GRID = 2**20  # an amplification with too many digits is rounded down to a multiple of 1/GRID
 
 
 @dataclass(frozen=True)
 class PartitionProblem:
-    """The records that are to be put into sub-tables.
+    """The problem of dividing records into sub-tables, each of which is perturbed by itself.
 
     Attributes:
-        counts: The records of each value (m,).
-        protected: Which values are in SA', so that their posterior stays within ``rho2`` (m,).
-        rho2: The highest posterior of a protected value.
+        counts: The number of records of each of m values (m,).
+        protected: Whether each value is protected, so that beliefs in it stay within ``rho2`` (m,).
+        rho2: The highest posterior belief in a protected value.
         delta: The probability with which the error bound may be exceeded.
-        declared: rho1 of the whole table, if gamma follows from that; None if it follows from the largest protected
-            frequency.
+        declared: The prior belief rho1 from which the amplification gamma is computed; None to compute it from the most
+            frequent protected value of each sub-table.
     """
 
     counts: Ints
@@ -70,18 +68,18 @@ class PartitionProblem:
 
     @property
     def records(self) -> int:
-        """Return the number of records, n."""
+        """Return the number of records."""
         return int(self.counts.sum())
 
     def bound_terms(self, sizes: Ints, domains: Ints, highest: Ints) -> Floats:
-        """Return (|T_j|/n) eps_j of sub-tables; it is infinite where rho1_j >= rho2.
+        """Return what each sub-table adds to the error bound (equation 12); infinite if it can't keep ``rho2``.
 
-        m/(gamma - 1) = m rho1 (1 - rho2)/(rho2 - rho1) is written with counts, so no two close numbers are divided.
+        The formula is rewritten with counts in place of gamma, so that no two nearly equal numbers are subtracted.
 
         Args:
-            sizes: |T_j| of each sub-table.
-            domains: m_j of each sub-table.
-            highest: The largest count of a protected value in each sub-table.
+            sizes: The number of records of each sub-table.
+            domains: The number of different values of each sub-table.
+            highest: The count of the most frequent protected value in each sub-table.
         """
         room = self._posterior_room(sizes, highest)
         scale = 2 * sqrt(log(2 / float(self.delta))) / self.records
@@ -90,15 +88,21 @@ class PartitionProblem:
         return np.asarray(np.where(room > 0, cost, np.inf))
 
     def _posterior_room(self, sizes: Ints, highest: Ints) -> Floats:
-        """Return (rho2 - rho1_j) |T_j|; it is 0 if doubles can't tell whether it is positive."""
+        """Return (rho2 - f) times the records of each sub-table, where f is the highest frequency of a protected value.
+
+        The result is 0 if rounding leaves open whether it is positive.
+        """
         room = float(self.rho2) * sizes - highest
         return np.asarray(np.where(room > CLOSE * sizes, room, 0.0))
 
     def costs_of(self, parts: Ints) -> Floats:
-        """Return two costs of each sub-table (k, 2), given its counts ``parts`` (k, m).
+        """Return (what it adds to the error bound, the variance of its estimates) for each of k sub-tables (k, 2).
 
-        The first is the error bound (|T_j|/n) eps_j. The second is the variance of equation 7, summed over the values.
-        For small frequencies that is |T_j| m_j q (1 - q)/p^2 / n^2 = |T_j| m_j (m_j - 2 + gamma)/(gamma - 1)^2 / n^2.
+        The variance is that of equation 7, summed over the values and taken for small frequencies. For a sub-table that
+        has T of n records, m values and the amplification gamma, it is T m (m - 2 + gamma)/(gamma - 1)^2 / n^2.
+
+        Args:
+            parts: The number of records of each value in each sub-table (k, m).
         """
         sizes, domains = parts.sum(axis=1), (parts > 0).sum(axis=1)
         highest = np.where(self.protected, parts, 0).max(axis=1, initial=0)
@@ -111,13 +115,13 @@ class PartitionProblem:
 
 @dataclass(frozen=True)
 class SubTable:
-    """The public parameters of a sub-table T_j.
+    """The public parameters of a sub-table.
 
     Attributes:
-        records: |T_j|, the number of its records.
-        size: m_j, the number of values in its domain.
-        rho1: rho1_j, the highest frequency that a protected value may have in it.
-        gamma: gamma_j, how many times likelier a record keeps its value than it gets any given other one.
+        records: The number of its records.
+        size: The number of different values in it.
+        rho1: The highest frequency of a protected value in it.
+        gamma: The amplification: how many times likelier a record keeps its value than it gets any given other one.
     """
 
     records: int
@@ -127,60 +131,59 @@ class SubTable:
 
     @property
     def weight(self) -> int:
-        """Return the number of equally likely choices of a record: (m_j - 1) b + a for gamma_j = a/b.
+        """Return the number of equally likely outcomes from which one is drawn for each record.
 
-        A record keeps its value in a of them.
+        For gamma = a/b and m values these are (m - 1) b + a; in a of them the record keeps its value.
         """
         return (self.size - 1) * self.gamma.denominator + self.gamma.numerator
 
     def error_bound(self, n: int, delta: Fraction) -> float:
-        """Return (|T_j|/n) eps_j, the part of this sub-table in the error bound of the whole partition.
+        """Return what this sub-table adds to the error bound of the whole partition (equation 12).
 
-        It is 2 sqrt(ln(2/delta)) sqrt(|T_j|)/n (m_j/(gamma_j - 1) + 1): the bound is exceeded with a chance of delta at
-        most.
+        For T records with m values, this is 2 sqrt(ln(2/delta)) sqrt(T)/n (m/(gamma - 1) + 1).
 
         Args:
             n: The number of all records.
-            delta: The probability, in (0, 1).
+            delta: The probability with which the error bound may be exceeded, in (0, 1).
         """
         scale = 2 * sqrt(log(2 / float(delta)))
         return scale * sqrt(self.records) / n * float(self.size / (self.gamma - 1) + 1)
 
     @property
     def estimate_variance(self) -> Fraction:
-        """Return |T_j| m_j (m_j - 2 + gamma_j)/(gamma_j - 1)^2: the variance of equation 7, over small frequencies."""
+        """Return the variance of estimated counts (equation 7), summed over values, for small frequencies."""
         return self.records * self.size * (self.size - 2 + self.gamma) / (self.gamma - 1) ** 2
 
     @property
     def skew(self) -> Fraction:
-        """Return (m_j - 2)/(gamma_j - 1).
+        """Return by how much more a record adds to the variance of its own value's count than to that of another value.
 
-        A record adds that much more to the variance of the count of its own value than to the count of another.
+        It is (size - 2)/(gamma - 1), or 0 for a sub-table with one value.
         """
         return max(self.size - 2, 0) / (self.gamma - 1)
 
     @property
     def retention(self) -> Fraction:
-        """Return p_j = (gamma_j - 1)/(m_j - 1 + gamma_j)."""
+        """Return the probability that a value is retained, and not drawn anew: (gamma - 1)/(size - 1 + gamma)."""
         return (self.gamma - 1) / (self.size - 1 + self.gamma)
 
     @property
     def replacement(self) -> Fraction:
-        """Return q_j = 1/(m_j - 1 + gamma_j)."""
+        """Return the probability that a record gets any given other value: 1/(size - 1 + gamma)."""
         return 1 / (self.size - 1 + self.gamma)
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition of a table into k sub-tables, each of which unites some of t initial groups.
+    """A division of a table into k sub-tables, each of which unites some of t initial groups of records.
 
     Attributes:
-        parts: The records of every value in each sub-table (k, m).
-        bound: The error bound.
-        groups: The number of initial groups.
-        optimal: Whether no union of the initial groups has a smaller ``bound``.
-        united: The groups of each sub-table, as arrays (t_j, m); empty for the whole table.
-        labels: The sub-table of each group (t,); empty for the whole table.
+        parts: The number of records of every value in each sub-table (k, m).
+        bound: The error bound of the division.
+        groups: The number of initial groups, t.
+        optimal: Whether no other union of the initial groups has a smaller ``bound``.
+        united: The counts of the groups that each sub-table unites, as arrays (groups, m); empty for the whole table.
+        labels: The sub-table of each initial group (t,); empty for the whole table.
     """
 
     parts: Ints
@@ -192,18 +195,22 @@ class Partition:
 
 
 def amplification(rho1: Fraction, rho2: Fraction) -> Fraction:
-    """Return the largest gamma for which a prior of at most rho1 leads to a posterior of at most rho2 (equation 6)."""
+    """Return the largest amplification with which a prior of at most rho1 leads to a posterior of at most rho2.
+
+    The amplification (gamma in the paper, equation 6) says how many times likelier a record keeps its value than it
+    gets any given other one.
+    """
     return rho2 * (1 - rho1) / (rho1 * (1 - rho2))
 
 
 def make_subtable(problem: PartitionProblem, part: Ints) -> SubTable:
-    """Return the exact public parameters of a sub-table with counts ``part`` (m,).
+    """Return the exact public parameters of a sub-table, given its number of records of each value (m,).
 
-    If a record's choice would not fit into 64 bits, the amplification is rounded down, which only adds privacy.
+    If the amplification has too many digits to be drawn exactly, it is rounded down, which only adds privacy.
 
     Raises:
-        ValueError: No perturbation meets the bound.
-        InfeasibleError: The amplification that is left can't be drawn.
+        ValueError: A protected value is too frequent in the sub-table, or none occurs in it.
+        InfeasibleError: Rounding leaves no amplification above 1.
     """
     records, size = int(part.sum()), int((part > 0).sum())
     rho1 = problem.declared or Fraction(int(part[problem.protected].max(initial=0)), records)
@@ -222,16 +229,22 @@ def make_subtable(problem: PartitionProblem, part: Ints) -> SubTable:
 
 
 # Balance --------------------------------------------------------------------------------------------------------------
-# The balancing phase: initial groups in which no protected value is more frequent than in the whole table.
-#
-# Chaytor and Wang, section 5.1 and figure 1; appendix 10.7 where only some values are protected.
+# The balancing phase makes initial groups in which no protected value is more frequent than in the whole table (Chaytor
+# and Wang, section 5.1 and figure 1; appendix 10.7 if only some values are protected).
 
 
 def initial_groups(counts: Ints, protected: Mask) -> Ints:
-    """Divide ``counts`` into groups (t, m); equal counts are taken in the order of the values.
+    """Divide records into groups in which no protected value is more frequent than in the whole table.
 
-    The records of protected values are balanced first. The others are spread over the groups g_j of these in
-    proportion: floor(|g_j|/|T'| |T''|) to each, the most frequent values first, and the residue to the last group.
+    The records of protected values are balanced first. The others are spread over these groups in proportion to their
+    sizes, the most frequent values first.
+
+    Args:
+        counts: The number of records of each value (m,).
+        protected: Whether each value is protected (m,).
+
+    Returns:
+        The number of records of each value in each of t groups (t, m).
     """
     inner = np.where(protected, counts, 0)
     groups, rest = balanced_groups(inner, int(inner.sum()) // int(inner.max())), counts - inner
@@ -251,9 +264,14 @@ def initial_groups(counts: Ints, protected: Mask) -> Ints:
 
 
 def balanced_groups(counts: Ints, theta: int) -> Ints:
-    """Divide counts into theta-balanced groups (t, m).
+    """Divide records into groups in which no value has more than 1/theta of the records.
 
-    No value has more than 1/theta of a group, or of what is left after the group.
+    Args:
+        counts: The number of records of each value (m,). No value may have more than 1/theta of them.
+        theta: A whole number.
+
+    Returns:
+        The number of records of each value in each of t groups (t, m).
     """
     left, groups = counts.copy(), []
     while left.any():
@@ -269,14 +287,15 @@ def balanced_groups(counts: Ints, theta: int) -> Ints:
 
 
 def _group_height(frequencies: Ints, total: int, theta: int) -> int:
-    """Return h, how many records a group can take of each of the theta most frequent values at most.
+    """Return h, the most records that the next group can take of each of the theta most frequent values.
 
-    What is left must be theta-balanced. With sigma(v) = total/theta - max(mu_1 - v, mu_(theta+1)), in integers: h =
-    mu_theta if sigma(mu_theta) >= mu_theta, else floor(total/theta - mu_(theta+1)).
+    After it is taken, no value may have more than 1/theta of the records that are left. Let mu_1 >= .. >= mu_(theta+1)
+    be the counts, and sigma(v) = total/theta - max(mu_1 - v, mu_(theta+1)). Then h = mu_theta if sigma(mu_theta) >=
+    mu_theta, else floor(total/theta - mu_(theta+1)) (Chaytor and Wang, figure 1).
 
     Args:
-        frequencies: mu_1 >= .. >= mu_(theta+1).
-        total: Their sum over all values.
+        frequencies: The counts mu of the theta + 1 most frequent values, falling.
+        total: The number of all records that are left.
         theta: The number of values that a group takes.
     """
     first, last = int(frequencies[0]), int(frequencies[theta - 1])
@@ -287,34 +306,39 @@ def _group_height(frequencies: Ints, total: int, theta: int) -> int:
 
 
 # Merge ----------------------------------------------------------------------------------------------------------------
-# The merging phase: unions of initial groups with the smallest weighted error bound.
+# The merging phase unites initial groups so that the error bound is smallest.
 #
 # The paper's procedure is one order (reverse Cuthill-McKee) and a dynamic program over it. Here several orders compete,
-# the best is improved by moving groups between sub-tables, and up to ``MOST_EXACT`` groups all unions are searched.
-# Nothing depends on the clock.
+# and the best result is improved by moving groups between sub-tables. With up to ``MOST_EXACT`` groups, all unions are
+# searched. Searches are limited by steps, never by seconds.
 
-MOST_EXACT = 12  # groups up to which every union is looked at: 3^12 pairs
-FEW = 64  # groups up to which every order's result is improved, not the best alone
-SMALL = 1e-12  # a smaller relative gain is none
-MOST_WORK = 3 * 10**6  # counts that improvement may touch
+MOST_EXACT = 12  # up to so many groups, every partition is searched: 3^12 steps
+FEW = 64  # up to so many groups, the result of every order is improved, else only the best one
+SMALL = 1e-12  # a smaller relative gain counts as a rounding error
+MOST_WORK = 3 * 10**6  # improvement stops after reading so many counts
 
 Labels = np.ndarray[tuple[int], np.dtype[np.int64]]  # (t,) the sub-table of every initial group
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What a search minimizes.
+    """What a search minimizes, under a limit on the error bound.
 
     Attributes:
-        column: The cost that is minimized: 0 for the error bound, 1 for the variance.
-        most: The error bound must not exceed this.
+        column: The cost that is minimized: 0 for the error bound, 1 for the variance (see ``costs_of``).
+        most: The largest error bound that is allowed.
     """
 
     column: int
     most: float = np.inf
 
     def best_change(self, changes: Floats, total: Floats) -> int | None:
-        """Return the row of ``changes`` (k, 2) that lowers the cost ``total`` (2,) most; None if none lowers it."""
+        """Return the row of ``changes`` that lowers the cost most; None if none lowers it within the limit.
+
+        Args:
+            changes: The change of both costs of ``costs_of`` by each step that could be taken (k, 2).
+            total: Both costs before it (2,).
+        """
         allowed = total[0] + changes[:, 0] <= self.most
         gains = np.where(allowed, changes[:, self.column], np.inf)
         at = int(np.argmin(gains))
@@ -325,13 +349,16 @@ BOUND = Goal(0)
 
 
 def merge_groups(problem: PartitionProblem, groups: Ints, objective: str = "bound") -> tuple[Labels, bool]:
-    """Search for the union of groups (t, m) into sub-tables that is best for an objective.
+    """Search for the best way to unite initial groups into sub-tables.
 
-    Objective ``bound`` takes the smallest error bound that is found. ``error`` takes the smallest expected squared
-    error among partitions whose bound exceeds neither that of the paper's procedure nor that of the whole table.
+    Args:
+        problem: The problem.
+        groups: The counts of the initial groups (t, m).
+        objective: ``bound`` minimizes the error bound. ``error`` minimizes the expected squared error, among partitions
+            whose bound exceeds neither that of the paper's procedure nor that of the whole table.
 
     Returns:
-        The sub-table of every group (t,), and whether it is certain that no union of groups has a smaller bound.
+        (the sub-table of every group (t,), whether it is proved that no union of groups has a smaller bound).
     """
     paper = best_runs(problem, groups, paper_order(groups))
     whole = np.zeros(len(groups), dtype=np.int64)
@@ -356,25 +383,30 @@ def merge_groups(problem: PartitionProblem, groups: Ints, objective: str = "boun
 
 
 def partition_bound(problem: PartitionProblem, groups: Ints, labels: Labels) -> float:
-    """Return the error bound of a partition, sum_j (|T_j|/n) eps_j."""
+    """Return the error bound of the partition in which group i goes to sub-table ``labels[i]``."""
     return float(problem.costs_of(unite_groups(groups, labels))[:, 0].sum())
 
 
 def unite_groups(groups: Ints, labels: Labels) -> Ints:
-    """Return the counts of the sub-tables (k, m) that ``labels`` (t,) make of the groups (t, m)."""
+    """Return the counts of each sub-table (k, m).
+
+    Args:
+        groups: The counts of the initial groups (t, m).
+        labels: The sub-table of each group (t,).
+    """
     parts = np.zeros((int(labels.max()) + 1, groups.shape[1]), dtype=np.int64)
     np.add.at(parts, labels, groups)
     return parts
 
 
 def group_orders(groups: Ints) -> Iterator[Ints]:
-    """Yield orders of the groups in which neighbours share values; they cost as little time as the paper's order."""
+    """Yield several orders of the groups in which neighbours tend to have the same values."""
     held = groups > 0
     yield np.arange(len(groups))
     values = np.arange(groups.shape[1])
     yield np.argsort((held * values).sum(axis=1) / held.sum(axis=1), kind="stable")
     yield np.argsort(groups @ values / groups.sum(axis=1), kind="stable")
-    # From the first group on, always to the one that shares most of its values.
+    # Start with the first group, and go on to the group that shares most values with the current one.
     shared = held.astype(np.int32) @ held.T.astype(np.int32)
     left = np.ones(len(held), dtype=bool)
     path = [0]
@@ -386,9 +418,10 @@ def group_orders(groups: Ints) -> Iterator[Ints]:
 
 
 def paper_order(groups: Ints) -> Ints:
-    """Order groups by reverse Cuthill-McKee on A A^T, A (t, m) their counts (Chaytor and Wang, section 5.2).
+    """Order initial groups as the paper does, so that neighbours tend to have the same values (section 5.2).
 
-    The paper leaves ties open. Groups are handed over last first: that gives the sub-tables of its Example 4.
+    This is reverse Cuthill-McKee on A A^T, where A are the counts of the groups (t, m). The paper does not say how ties
+    are broken. Passing the groups last first reproduces the sub-tables of its Example 4.
     """
     counts = scipy.sparse.csr_array(groups[::-1].astype(np.float64))
     order = scipy.sparse.csgraph.reverse_cuthill_mckee(scipy.sparse.csr_array(counts @ counts.T), symmetric_mode=True)
@@ -396,13 +429,20 @@ def paper_order(groups: Ints) -> Ints:
 
 
 def best_runs(problem: PartitionProblem, groups: Ints, order: Ints) -> Labels:
-    """Find the best sub-tables that are runs of neighbours in ``order`` (t,).
+    """Find the best sub-tables that unite neighbouring groups in a given order, in O(t^2).
 
-    It is the paper's dynamic program (equation 14) and takes O(t^2). For every start of a run its counts, size and
-    largest protected count are updated as the end of the run moves on.
+    This is the dynamic program of the paper (equation 14).
+
+    Args:
+        problem: The problem.
+        groups: The counts of the initial groups (t, m).
+        order: The order of the groups (t,).
+
+    Returns:
+        The sub-table of each group (t,).
     """
     t, m = groups.shape
-    counts = np.zeros((t, m), dtype=np.int64)  # of the run from each start
+    counts = np.zeros((t, m), dtype=np.int64)  # row s: the counts of the groups from s to the current end
     domains, highest = np.zeros(t, dtype=np.int64), np.zeros(t, dtype=np.int64)
     sizes = np.zeros(t, dtype=np.int64)
     best, cut = np.zeros(t + 1), np.zeros(t, dtype=np.int64)
@@ -428,10 +468,13 @@ def best_runs(problem: PartitionProblem, groups: Ints, order: Ints) -> Labels:
 
 
 def best_unions(problem: PartitionProblem, groups: Ints) -> Labels:
-    """Find the unions of at most ``MOST_EXACT`` groups with the smallest bound, over all partitions.
+    """Find the unions of at most ``MOST_EXACT`` groups with the smallest error bound, over all partitions.
 
-    For every set S of groups, best(S) = min over U of cost(U) + best(S - U). U holds the last group of S, so every
-    partition is looked at once, which makes 3^t/2 pairs in all.
+    For every set S of groups, best(S) = min over U of cost(U) + best(S - U), where U contains the last group of S. So
+    every partition is looked at once.
+
+    Returns:
+        The sub-table of each group (t,).
     """
     t = len(groups)
     sets = np.arange(2**t)
@@ -439,7 +482,7 @@ def best_unions(problem: PartitionProblem, groups: Ints) -> Labels:
     costs = problem.costs_of(members @ groups)[:, 0]
     best, choice = np.zeros(2**t), np.zeros(2**t, dtype=np.int64)
     for last in range(t):
-        inside = sets[: 2**last]  # what U may hold besides the last group
+        inside = sets[: 2**last]  # the sets of earlier groups that U may contain as well
         for rest in inside:
             parts = inside[inside & ~rest == 0]
             totals = costs[parts | 2**last] + best[rest & ~parts]
@@ -453,7 +496,17 @@ def best_unions(problem: PartitionProblem, groups: Ints) -> Labels:
 
 
 def improve_labels(problem: PartitionProblem, groups: Ints, labels: Labels, goal: Goal = BOUND) -> Labels:
-    """Improve a partition by moving single groups and by joining sub-tables, until nothing serves the goal any more."""
+    """Improve a partition by moving single groups and by joining sub-tables, until no such change helps.
+
+    Args:
+        problem: The problem.
+        groups: The counts of the initial groups (t, m).
+        labels: The sub-table of each group (t,).
+        goal: What is minimized.
+
+    Returns:
+        The improved sub-table of each group (t,).
+    """
     labels, work, better = labels.copy(), 0, True
     while better and work < MOST_WORK:
         better = False
@@ -505,10 +558,10 @@ def _renumber_labels(labels: Labels) -> Labels:
 
 
 def state_problem(counts: Sequence[int], labels: Sequence[str], params: Randomize) -> PartitionProblem:
-    """Return the problem of partitioning a source.
+    """Return the problem of dividing a source into sub-tables.
 
     Raises:
-        InfeasibleError: No value is protected, or there are fewer than two values.
+        InfeasibleError: There are fewer than two values, or all are more frequent than rho1, so that none is protected.
     """
     n = sum(counts)
     if len(counts) < 2:
@@ -530,14 +583,17 @@ def state_problem(counts: Sequence[int], labels: Sequence[str], params: Randomiz
 def find_partition(
     problem: PartitionProblem, algorithm: str, objective: str = "bound", stored: Mapping[str, Any] | None = None
 ) -> Partition:
-    """Find a partition by ``up`` (the whole table), ``pp`` or ``pp-paper``; the largest sub-table comes first.
+    """Divide the records into sub-tables by an algorithm; the largest sub-table comes first.
 
     Args:
-        problem: The records to be partitioned.
-        algorithm: The name of the algorithm.
-        objective: ``bound`` or ``error``, as for ``merge_groups``.
-        stored: The ``labels`` and ``optimal`` of an earlier search by the same request, which replace a search; None to
+        problem: The records and their bounds.
+        algorithm: ``up`` (the whole table), ``pp`` or ``pp-paper``.
+        objective: What ``pp`` minimizes, ``bound`` or ``error`` (see ``merge_groups``).
+        stored: The ``labels`` and ``optimal`` of an earlier release by the same request, which save the search; None to
             search.
+
+    Raises:
+        StaleSettingError: ``stored`` does not fit the problem.
     """
     if algorithm == "up":
         whole = problem.counts[None]
@@ -558,10 +614,10 @@ def find_partition(
 
 
 def _restore_labels(groups: Ints, stored: Mapping[str, Any]) -> tuple[Labels, bool]:
-    """Return the stored labels and whether they are optimal.
+    """Return (the stored sub-table of each group, whether the partition is optimal).
 
     Raises:
-        StaleSettingError: The labels do not fit the groups, or leave a sub-table empty.
+        StaleSettingError: They do not fit the groups, or leave a sub-table empty.
     """
     try:
         labels, optimal = np.array(stored["labels"], dtype=np.int64), bool(stored["optimal"])
@@ -573,9 +629,9 @@ def _restore_labels(groups: Ints, stored: Mapping[str, Any]) -> tuple[Labels, bo
 
 
 def _published_bound(problem: PartitionProblem, parts: Ints) -> float:
-    """Return the error bound sum_j (|T_j|/n) eps_j of the parameters that are published.
+    """Return the error bound (equation 12) of the exact parameters that will be published.
 
-    It is infinite if some sub-table has no valid parameters.
+    It is infinite if some sub-table can't keep its bound.
     """
     try:
         return sum(make_subtable(problem, part).error_bound(problem.records, problem.delta) for part in parts)
@@ -584,7 +640,11 @@ def _published_bound(problem: PartitionProblem, parts: Ints) -> float:
 
 
 def check_partition(problem: PartitionProblem, found: Partition) -> list[SubTable]:
-    """Return the exact public parameters of every sub-table; raise ``GuaranteeError`` if the partition is invalid."""
+    """Return the exact public parameters of every sub-table.
+
+    Raises:
+        GuaranteeError: The sub-tables do not add up to the table, or one of them can't keep its bound.
+    """
     if (found.parts.sum(axis=0) != problem.counts).any() or (found.parts < 0).any():
         raise GuaranteeError("the sub-tables do not add up to the table")
     try:
@@ -606,7 +666,7 @@ MEASURES = (
 
 
 def plan_release(source: Records, params: Randomize) -> RandomizePlan:
-    """Return the facts of a planned release, with the partition, which is for the publisher alone."""
+    """Return the facts of a planned release with its partition, which only the publisher may see."""
     problem = state_problem(source.counts, source.labels, params)
     found = find_partition(problem, params.algorithm, params.objective, source.history.setting)
     subtables, labels = check_partition(problem, found), source.labels
@@ -625,7 +685,7 @@ def plan_release(source: Records, params: Randomize) -> RandomizePlan:
 
 
 def state_facts(problem: PartitionProblem, found: Partition, subtables: Sequence[SubTable]) -> RandomizeFacts:
-    """Return the facts of a partition, and the same figures for the whole table as one sub-table."""
+    """Return the facts of a partition, with the same figures for the whole table as one sub-table."""
     whole, n = check_partition(problem, find_partition(problem, "up")), problem.records
     return RandomizeFacts(
         subtables=len(subtables),
@@ -640,7 +700,7 @@ def state_facts(problem: PartitionProblem, found: Partition, subtables: Sequence
 
 
 def average_retention(subtables: Sequence[SubTable]) -> float:
-    """Return the average probability that a value is retained, sum_j (|T_j|/n) p_j."""
+    """Return the mean retention probability of all records."""
     retained = sum((t.retention * t.records for t in subtables), Fraction(0))
     return float(retained / sum(t.records for t in subtables))
 
@@ -648,7 +708,7 @@ def average_retention(subtables: Sequence[SubTable]) -> float:
 def compare_algorithms(source: Records, params: Randomize) -> Alternatives:
     """Compare the partitions of ``up``, ``pp`` and ``pp-paper``.
 
-    The expected error is sqrt(mean variance of equation 7 over the values) / n.
+    The expected error of a frequency is sqrt(mean variance of counts by equation 7) / n.
     """
     problem, rows = state_problem(source.counts, source.labels, params), []
     by_frequency = replace(problem, declared=None)
@@ -670,9 +730,10 @@ def compare_algorithms(source: Records, params: Randomize) -> Alternatives:
 
 
 def propose_parameters(source: ProfiledSource) -> Proposal:
-    """Propose parameters that protect the values with at most a third of the records, up to three times their prior.
+    """Propose rho1 and rho2 that protect the values with at most a third of the records.
 
-    rho1 is the largest frequency of these values, or the least of all. rho2 is at most (1 + rho1)/2.
+    rho1 is the largest frequency of these values, or the smallest of all if there are none. rho2 is three times rho1,
+    but at most (1 + rho1)/2.
     """
     counts = source.records().counts
     n = sum(counts)

@@ -1,4 +1,4 @@
-"""Publish perturbed records: draw where each value moves, and write the tables of a release."""
+"""Publish perturbed records: draw a new value for each record, and write the tables of a release."""
 
 from __future__ import annotations
 
@@ -23,25 +23,27 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
 
 # Draws ----------------------------------------------------------------------------------------------------------------
-# What is drawn for every record: its sub-table, and by how many places its value moves in that domain.
+# Two things are drawn for every record: its sub-table, and by how many places its value moves in that domain.
 #
-# In a sub-table of m_j values a value keeps its place with probability gamma_j/(m_j - 1 + gamma_j) and moves by 1, ..,
-# m_j - 1 places (cyclically) with 1/(m_j - 1 + gamma_j) each: that is uniform perturbation. With gamma_j = a/b the
-# choice is one integer uniform on 0..(m_j - 1) b + a - 1, of which the first a stay; nothing is rounded.
+# In a sub-table of m_j values, a value stays with probability gamma_j/(m_j - 1 + gamma_j), and moves by each of 1, ..,
+# m_j - 1 places (cyclically) with probability 1/(m_j - 1 + gamma_j). This is uniform perturbation. For gamma_j = a/b,
+# an integer is drawn uniformly from 0..(m_j - 1) b + a - 1. The first a of them leave the value as it is. Nothing is
+# rounded.
 
 Ints = NDArray[np.int64]
-Moves = np.ndarray[tuple[int], np.dtype[np.int32]]  # (n,) number of (sub-table, step), records in order of their values
+Moves = np.ndarray[tuple[int], np.dtype[np.int32]]  # (n,) a number for sub-table and step, value by value
 
 
 def draw_moves(parts: Ints, subtables: Sequence[SubTable], noise: Shuffler) -> Moves:
-    """Draw how the value of each record moves (n,), value by value.
-
-    Which records of a value go to which sub-table is random, too. ``moves_table`` says what a number means.
+    """Draw the sub-table of each record, and by how many places its value moves among the values of that sub-table.
 
     Args:
-        parts: The records of every value in every sub-table (k, m).
+        parts: The number of records of every value in every sub-table (k, m).
         subtables: The public parameters of the k sub-tables.
-        noise: What draws.
+        noise: The random numbers.
+
+    Returns:
+        A number for each record, value by value (n,); ``moves_table`` says which sub-table and step it stands for.
     """
     first = _first_numbers(subtables)
     moves = np.empty(int(parts.sum()), dtype=np.int32)
@@ -60,16 +62,17 @@ def draw_moves(parts: Ints, subtables: Sequence[SubTable], noise: Shuffler) -> M
 
 
 def draw_steps(subtable: SubTable, records: int, noise: Shuffler) -> Ints:
-    """Draw by how many places, 0 to m_j - 1, the value of each record moves in its sub-table's domain (records,)."""
+    """Draw for each record by how many places its value moves in its sub-table: 0 to size - 1 (records,)."""
     stay, other = subtable.gamma.numerator, subtable.gamma.denominator
     choice = noise.integers(0, subtable.weight, records)
     return np.where(choice < stay, 0, 1 + (choice - stay) // other)
 
 
 def moves_table(subtables: Sequence[SubTable]) -> pa.Table:
-    """Return what each number of ``draw_moves`` means, as rows (bid, sub_table, step, size).
+    """Return what each number of ``draw_moves`` stands for, as a table (bid, sub_table, step, size).
 
-    The columns have 32 bits, which sort faster.
+    Number ``bid`` says that a record is in ``sub_table``, and that its value moves by ``step`` places among the
+    ``size`` values of this sub-table.
     """
     sizes = np.array([subtable.size for subtable in subtables])
     sub_table: NDArray[np.int64] = np.repeat(np.arange(len(sizes)), sizes)
@@ -79,7 +82,7 @@ def moves_table(subtables: Sequence[SubTable]) -> pa.Table:
 
 
 def _first_numbers(subtables: Sequence[SubTable]) -> Ints:
-    """Return the number that stands for step 0 in each sub-table (k,)."""
+    """Return for each sub-table the number by which ``draw_moves`` says that a value of it stays as it is (k,)."""
     sizes = np.array([subtable.size for subtable in subtables], dtype=np.int64)
     return np.cumsum(sizes) - sizes
 
@@ -90,7 +93,7 @@ PERTURBING = "Perturbing the sensitive values"
 
 
 def publish_release(db: Relations, source: Records, params: Randomize, key: Key) -> RandomizeFacts:
-    """Make ``perturbed`` and the tables of public parameters in database ``release``, and return the facts."""
+    """Write table ``perturbed`` and the tables of public parameters into database ``release``, and return the facts."""
     problem = state_problem(source.counts, source.labels, params)
     found = find_partition(problem, params.algorithm, params.objective, source.history.setting)
     source.history.setting = {"labels": found.labels, "optimal": found.optimal}
@@ -129,10 +132,18 @@ def publish_release(db: Relations, source: Records, params: Randomize, key: Key)
 
 
 def write_records(db: Relations, source: Records, parts: Ints, subtables: Sequence[SubTable], noise: Shuffler) -> None:
-    """Write ``perturbed`` from the records in canonical order and the moves that are drawn for them."""
+    """Write table ``perturbed``: draw a new value for each record, in canonical order.
+
+    Args:
+        db: The engine that holds the source and the release.
+        source: The records.
+        parts: The number of records of every value in every sub-table (k, m).
+        subtables: The public parameters of the k sub-tables.
+        noise: The random numbers.
+    """
     known, moves, roles = moves_table(subtables), draw_moves(parts, subtables, noise), source.roles
     of, step, size = (known[name].to_numpy() for name in ("sub_table", "step", "size"))
-    # Each value, by its code, moves in the domain of its sub-table.
+    # Move each value among the values of its sub-table.
     sub_table, code = np.nonzero(parts)
     first = np.searchsorted(sub_table, np.arange(len(parts)))
     cells = np.zeros(parts.shape, dtype=np.int32)
@@ -156,11 +167,11 @@ def write_records(db: Relations, source: Records, parts: Ints, subtables: Sequen
 
 
 def write_ranked(db: Relations, source: Records, parts: Ints, subtables: Sequence[SubTable], key: Key) -> None:
-    """Write ``perturbed`` in portable order.
+    """Write table ``perturbed`` in the portable order, with keyed hashes in place of random numbers.
 
-    A record's rank decides its sub-table, and a hash decides how far its value moves. A hash is one of 2^60 equally
-    likely integers. In each sub-table the first ``keep`` of them leave the value as it is. Each step gets ``other`` =
-    2^60/(m_j - 1 + gamma_j) of the rest, rounded up, so keep/other <= gamma_j.
+    A record's rank decides its sub-table, and another hash decides how far its value moves. This hash is one of 2^60
+    equally likely integers. In a sub-table of m values, each step from 1 to m - 1 gets ``other`` of them, which is
+    2^60/(m - 1 + gamma), rounded up. Step 0 gets the rest, ``keep``. So keep/other <= gamma.
     """
     roles, line = source.roles, 1 << BITS
     columns = [*roles.qi_columns("r"), column("code", "r")]

@@ -1,4 +1,4 @@
-"""List what a perturbed release holds: tables, the view with weights, and the public parameters as arrays."""
+"""The tables of a perturbed release, its view with weights, and its public parameters as arrays."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TABLES = {
 
 
 def weighted_view(manifest: Manifest) -> exp.Query:
-    """Return the view whose sums of weights are the estimates of equation 7, with their variance."""
+    """Return the view whose sums of weights are the estimates of equation 7; it has their variances, too."""
     roles = manifest.roles
     holes: Holes = {
         "perturbed": table("perturbed"),
@@ -56,36 +56,34 @@ def weighted_view(manifest: Manifest) -> exp.Query:
 
 
 # Public parameters ----------------------------------------------------------------------------------------------------
-# The public parameters of a randomized release as arrays, and the channel that they make.
-#
-# Cell (j, x) is value x of sub-table j. The release shows the records of every cell (j, y). It does not show which
-# record had which value. A record of value i goes to sub-table j with c_ij/o_i (which of them is random) and becomes y
-# there with P_j(i, y), so
+# Cell (j, x) is value x of sub-table j. The release shows the number of records of every cell (j, y), but not which
+# value they had. Of the o_i records with value i, c_ij are in sub-table j, chosen at random. There a record becomes y
+# with probability P_j(i, y). So the channel is
 #
 #     M[i, (j, y)] = c_ij/o_i P_j(i, y),
 #
-# the perturbation matrices stacked over the sub-tables. Each record adds one unit vector, so S = diag(M^T o). The
-# counts c are not published: they are themselves estimated, per sub-table and from all its records, with a flat prior.
+# the perturbation matrices of all sub-tables side by side. Each record adds one unit vector, so S = diag(M^T o). The
+# counts c are not published. They are estimated for each sub-table from all its records, with a flat prior.
 
 Ints = NDArray[np.int64]
-WHOLE = 1e-6  # in doubles rho1 |T_j| may lack this much of a whole number
+WHOLE = 1e-6  # rounding error of the product of rho1 and records, which is a whole number
 SUBTABLES, DOMAINS, VALUES = table("privsql_subtables"), table("privsql_domains"), table("privsql_values")
 
 
 @dataclass(frozen=True)
 class PublicParameters:
-    """The public parameters of k sub-tables and m values, and the published records of each cell.
+    """The public parameters of k sub-tables and m values, and the number of published records of each cell.
 
-    A cell is a pair of a sub-table and a value of its domain.
+    A cell is a pair of a sub-table and one of its values.
 
     Attributes:
-        records: The records |T_j| of each sub-table (k,).
+        records: The number of records of each sub-table (k,).
         gamma: The amplification of each sub-table (k,).
-        rho1: The largest frequency of a protected value in each sub-table (k,).
+        rho1: The highest frequency of a protected value in each sub-table (k,).
         sub_tables: The sub-table of each cell (cells,).
         code: The value of each cell (cells,).
         protected: Whether each value is protected (m,).
-        totals: The published records of each cell (cells,).
+        totals: The number of published records of each cell (cells,).
     """
 
     records: Ints
@@ -97,30 +95,31 @@ class PublicParameters:
     totals: Floats
 
     def with_totals(self, rows: pa.Table) -> PublicParameters:
-        """Return the parameters with the totals that ``sql/randomize/observed.sql`` yields as rows (place, pairs)."""
+        """Return the parameters with other totals: ``rows`` has the number of records (pairs) of each cell (place)."""
         totals = np.bincount(rows["place"].to_numpy(), rows["pairs"].to_numpy(), minlength=len(self.sub_tables))
         return replace(self, totals=totals.astype(np.float64))
 
     @cached_property
     def domain_sizes(self) -> Ints:
-        """Return the number m_j of values in the domain of each sub-table (k,)."""
+        """Return the number of values of each sub-table (k,)."""
         return np.bincount(self.sub_tables, minlength=len(self.records))
 
     @property
     def retention(self) -> Floats:
-        """Return the retention probability p_j of each sub-table (k,)."""
+        """Return for each sub-table the probability p that a value is retained, and not drawn anew (k,)."""
         return np.asarray((self.gamma - 1) / (self.domain_sizes - 1 + self.gamma))
 
     @property
     def replacement(self) -> Floats:
-        """Return the replacement probability q_j of each sub-table (k,)."""
+        """Return for each sub-table the probability q that a record gets any given other value (k,)."""
         return np.asarray(1 / (self.domain_sizes - 1 + self.gamma))
 
     @cached_property
     def most_records(self) -> Floats:
-        """Return the largest true count that each cell can have (cells,).
+        """Return the largest true number of records that each cell can have (cells,).
 
-        It is rho1_j |T_j| for a protected value, and else what the other values leave.
+        For a protected value it is rho1 times the records of the sub-table; else it is what the other values leave
+        over.
         """
         ceiling = np.floor(self.rho1 * self.records + WHOLE)[self.sub_tables]
         others = (self.records - self.domain_sizes + 1)[self.sub_tables]
@@ -128,24 +127,31 @@ class PublicParameters:
 
     @cached_property
     def least_records(self) -> Floats:
-        """Return the smallest true count that each cell can have (cells,): 1, or what the other values can't hold."""
+        """Return the smallest true number of records that each cell can have, at least 1 (cells,)."""
         held = np.bincount(self.sub_tables, self.most_records)[self.sub_tables] - self.most_records
         return np.maximum(self.records[self.sub_tables] - held, 1)
 
     def by_value(self, cells: Floats) -> Floats:
-        """Sum an array over cells by value (m,)."""
+        """Return for each value the sum over its cells (m,).
+
+        Args:
+            cells: What is summed, by cell (cells,).
+        """
         return np.asarray(np.bincount(self.code, cells, minlength=len(self.protected)))
 
     def perturbation_matrix(self, j: int) -> Floats:
-        """Return the matrix P_j (m_j, m_j): q_j everywhere, plus p_j on the diagonal."""
+        """Return the probabilities that each true value (row) of sub-table j is published as each value (column).
+
+        They are ``replacement[j]`` everywhere, plus ``retention[j]`` on the diagonal.
+        """
         size = int(self.domain_sizes[j])
         return np.asarray(np.eye(size) * self.retention[j] + self.replacement[j])
 
     @cached_property
     def estimated(self) -> tuple[Floats, Floats]:
-        """Return the estimated true counts c of the cells (cells,), with their standard errors.
+        """Return (the estimated true number of records of each cell (cells,), their standard errors (cells,)).
 
-        A standard error is at most half of the range in which c must lie.
+        A standard error is at most half of the range in which the true number must lie.
         """
         values, errors = np.zeros(len(self.sub_tables)), np.zeros(len(self.sub_tables))
         for j in range(len(self.records)):
@@ -161,7 +167,7 @@ class PublicParameters:
 
     @cached_property
     def channel(self) -> Channel:
-        """Return the channel from values to cells: M (m, cells), S, and the estimated records o (m,)."""
+        """Return the linear channel from true counts of values to published counts of cells."""
         counts = np.maximum(self.estimated[0], 1e-6)
         records = self.by_value(counts)
         mean = bounded_zeros(len(records), len(counts))
@@ -175,10 +181,10 @@ class PublicParameters:
 def read_public(
     db: Relations, subtables: exp.Table = SUBTABLES, domains: exp.Table = DOMAINS, values: exp.Table = VALUES
 ) -> PublicParameters:
-    """Read the public parameters of a release from three relations; the totals of its cells are still 0.
+    """Read the public parameters of a release from three relations; all ``totals`` are 0.
 
     Raises:
-        EngineError: The relations hold no valid parameters, so nothing can be computed from them.
+        EngineError: The relations are damaged: numbers are missing, out of range or inconsistent.
     """
     stated, listed, coded = (
         db.rows(all_rows(one).order_by(exp.Literal.number(1))) for one in (subtables, domains, values)
