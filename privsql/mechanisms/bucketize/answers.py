@@ -405,21 +405,35 @@ def number_sets(rows: pa.Table, names: list[str]) -> tuple[NDArray[np.int64], li
     ranks = np.zeros(rows.num_rows, dtype=np.int64)
     keys: list[tuple[Any, ...]] = [()] if rows.num_rows else []
     for name in names:
-        values = rows[name].combine_chunks()
-        values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
-        encoded = values.dictionary_encode(null_encoding="encode")
-        value_list = [same_nan(value) for value in encoded.dictionary.to_pylist()]
-        ranks = ranks * len(value_list) + encoded.indices.to_numpy()
-        if len(keys) * len(value_list) > len(ranks):  # sorting them takes less memory than a table of all pairs
+        indices, value_list = _encode_values(rows[name].combine_chunks())
+        ranks = ranks * len(value_list) + indices if len(keys) > 1 else indices
+        pairs = len(keys) * len(value_list)
+        if pairs > len(ranks):  # sorting them takes less memory than a table of all pairs
             met, ranks = np.unique(ranks, return_inverse=True)
         else:
-            is_met = np.bincount(ranks) > 0
-            met, ranks = np.flatnonzero(is_met), (np.cumsum(is_met) - 1)[ranks]
-        number: dict[tuple[Any, ...], int] = {}
-        pairs = (divmod(pair, len(value_list)) for pair in met.tolist())
-        merged = [number.setdefault((*keys[key], value_list[value]), len(number)) for key, value in pairs]
-        ranks, keys = np.array(merged, dtype=np.int64)[ranks], list(number)  # 0.0 and -0.0 are one value
+            met = np.flatnonzero(np.bincount(ranks))
+        number: dict[tuple[Any, ...], int] = {}  # 0.0 and -0.0 are one value
+        parts = (divmod(pair, len(value_list)) for pair in met.tolist())
+        merged = np.array([number.setdefault((*keys[key], value_list[value]), len(number)) for key, value in parts])
+        if pairs <= len(ranks):
+            merged_of_pair = np.zeros(pairs, dtype=np.int64)
+            merged_of_pair[met] = merged
+            merged = merged_of_pair
+        ranks, keys = merged.astype(np.int64)[ranks], list(number)
     return ranks, keys
+
+
+def _encode_values(values: pa.Array) -> tuple[NDArray[np.int64], list[Any]]:
+    """Return the index of each value in a list of values, and that list, which may hold values that are not met."""
+    if pa.types.is_signed_integer(values.type) and len(values) and not values.null_count:
+        numbers = values.to_numpy()
+        low, high = int(numbers.min()), int(numbers.max())
+        if high - low < len(numbers):  # several times as fast as hashing them
+            return numbers.astype(np.int64) - low, list(range(low, high + 1))
+    values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+    encoded = values.dictionary_encode(null_encoding="encode")
+    listed = [same_nan(value) for value in encoded.dictionary.to_pylist()]
+    return encoded.indices.to_numpy().astype(np.int64), listed
 
 
 # Model ----------------------------------------------------------------------------------------------------------------

@@ -354,9 +354,12 @@ def test_sets_of_records_are_those_of_equal_values(kinds: int) -> None:
     rng = np.random.default_rng([7, kinds])
     numbers = rng.choice([0.0, -0.0, np.nan, *range(1, kinds)], 400).tolist()
     texts = [f"v{one}" if one else None for one in rng.integers(0, kinds, 400).tolist()]
-    rows = pa.table({"g_0": numbers, "g_1": pa.array(texts).dictionary_encode(), "g_2": [True, False] * 200})
+    near, far = rng.integers(-3, 3, 400).tolist(), rng.choice([-(2**62), 0, 2**62], 400).tolist()
+    columns = [numbers, texts, [True, False] * 200, near, far]
+    rows = pa.table({f"g_{i}": one for i, one in enumerate(columns)})
+    rows = rows.set_column(1, "g_1", pa.array(texts).dictionary_encode())
     ranks, keys = answers.number_sets(rows, rows.column_names)
-    expected = [tuple(map(same_nan, one)) for one in zip(numbers, texts, [True, False] * 200, strict=True)]
+    expected = [tuple(map(same_nan, one)) for one in zip(*columns, strict=True)]
     assert [keys[rank] for rank in ranks.tolist()] == expected
     assert len(keys) == len(set(expected))
 
