@@ -75,8 +75,13 @@ class Used:
 
 
 def run(command: Sequence[str], folder: Path) -> Used:
-    """Run a command in a folder, with a ledger of its own there."""
-    begin, environment = time.perf_counter(), {**os.environ, "PRIVSQL_LEDGER": str(folder / "ledger.duckdb")}
+    """Run a command in a folder, with a ledger of its own there.
+
+    Modules are compiled once, as installers compile them, even where the environment forbids to store that.
+    """
+    environment = {**os.environ, "PRIVSQL_LEDGER": str(folder / "ledger.duckdb")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    begin = time.perf_counter()
     with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL) as process:
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -102,7 +107,7 @@ def copy(source: Path, folder: Path, limit: str | None) -> Used:
 
 def publish(source: Path, columns: Sequence[str], folder: Path, mechanism: str, how: str, limit: str | None) -> Used:
     """Publish a table with column ``occupation``."""
-    flags = [part for name, value in MECHANISMS[mechanism].items() for part in (f"--{name}", value)]
+    flags = [part for name, value in MECHANISMS[mechanism].items() for part in ("--set", f"mechanism.{name}={value}")]
     flags += [*WAYS[how], *(("--memory-limit", limit) if limit else ())]
     (folder / "ledger.duckdb").unlink(missing_ok=True)
     names = [
