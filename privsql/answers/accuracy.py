@@ -1,4 +1,8 @@
-"""Measure how good the answers of a release are: workloads of queries, true answers, errors and coverage by size."""
+"""Measure how good the answers of a release are.
+
+Queries of a workload are put to the release and to its source. Errors and coverage are summarized by size of the
+answer.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +36,19 @@ if TYPE_CHECKING:
 
 # Scores ---------------------------------------------------------------------------------------------------------------
 
-BANDS = (0, 1, 50, 200, 1000, 5000, float("inf"))  # true answers from .. up to, not including
-SANITY = 0.001  # share of the records below which a true answer counts as that
-SHARES = (0, 0.0001, 0.001, 0.01, 0.1, float("inf"))  # true answers by share of the records, from .. up to
+BANDS = (0, 1, 50, 200, 1000, 5000, float("inf"))  # ends of bands of true answers
+SANITY = 0.001  # share of the records; relative errors of smaller true answers are relative to this
+SHARES = (0, 0.0001, 0.001, 0.01, 0.1, float("inf"))  # ends of bands of true answers as shares of the records
 
 
 class QuestionKey(NamedTuple):
-    """What identifies one answer of an evaluation: the SQL, the group of the answer, and the question's class."""
+    """The identity of one answer in an evaluation.
+
+    Attributes:
+        question: The SQL of the query.
+        group: The values of GROUP BY to which the answer belongs.
+        of: The class of the query, such as the number of columns in it; empty if queries have no classes.
+    """
 
     question: str = ""
     group: tuple[Any, ...] = ()
@@ -53,9 +63,14 @@ Band = dict[str, str | int | float | None]  # figures of some answers, by name
 
 @dataclass
 class Score:
-    """The true answers, estimates and bounds of one estimator, with one entry for each query and group.
+    """All answers of one estimator in an evaluation; the lists have one entry for each query and group.
 
-    ``put`` holds the question of each entry.
+    Attributes:
+        truth: The true answers.
+        estimate: The estimates.
+        low: The lower bounds; NaN for a missing one.
+        high: The upper bounds; NaN for a missing one.
+        put: The query and group of each entry.
     """
 
     truth: list[float] = field(default_factory=list)
@@ -67,7 +82,13 @@ class Score:
     def add(
         self, truth: float, figures: tuple[Number | None, Number | None, Number | None], put: QuestionKey = UNNAMED
     ) -> None:
-        """Add one answer: the truth, and (estimate, low, high), where None stands for a missing bound."""
+        """Add the answer to one query and group.
+
+        Args:
+            truth: The true answer.
+            figures: The estimate, low and high. None for the estimate counts as 0, None for a bound as missing.
+            put: The query and group.
+        """
         estimate, low, high = figures
         self.put.append(put)
         self.truth.append(truth)
@@ -76,15 +97,22 @@ class Score:
         self.high.append(np.nan if high is None else float(high))
 
     def extend(self, other: Score) -> None:
-        """Add all answers of another score."""
+        """Append all answers of another score to this one."""
         for one in fields(self):
             getattr(self, one.name).extend(getattr(other, one.name))
 
     def summarize_band(self, records: float, low: float = -np.inf, high: float = np.inf) -> Band:
-        """Return number, mean error, coverage and half-width of the answers whose truth lies in [low, high).
+        """Summarize the answers whose true value lies in [low, high).
 
-        The error is |estimate - truth| / max(truth, SANITY * records); the half-width is the mean of (high - low)/2, in
-        records. A figure is None if there are no answers, or none with bounds.
+        Args:
+            records: The number of all records of the source.
+            low: The least true value.
+            high: The end of the true values, not included.
+
+        Returns:
+            ``queries``, the number of answers; ``mean_error``, the mean of |estimate - truth| / max(truth, 0.1 % of the
+            records); ``coverage``, the share of intervals that hold the truth; ``half_width``, the mean of (high - low)
+            / 2. A figure is None if there are no answers, or none with both bounds.
         """
         truth, estimate, least, most = self._select_band(low, high)
         bounded = ~np.isnan(least) & ~np.isnan(most)
@@ -97,7 +125,7 @@ class Score:
         }
 
     def _select_band(self, low: float, high: float) -> Iterator[Floats]:
-        """Yield truth, estimates, lows and highs of the answers whose truth lies in [low, high)."""
+        """Yield four arrays for the answers whose true value lies in [low, high): truths, estimates, lows, highs."""
         truth = np.array(self.truth)
         inside = (truth >= low) & (truth < high)
         return (np.array(part)[inside] for part in (self.truth, self.estimate, self.low, self.high))
@@ -108,7 +136,10 @@ class Score:
         return float(np.abs(np.array(self.estimate) - np.array(self.truth)).max(initial=0))
 
     def pair_answers(self) -> list[tuple[QuestionKey, float, dict[str, float | None]]]:
-        """Return the question, truth and answer (estimate, low, high) of each entry; None for a missing bound."""
+        """Return each entry as (query and group, truth, answer).
+
+        The answer is a dictionary of ``estimate``, ``low`` and ``high``; None stands for a missing bound.
+        """
         answers: list[dict[str, float | None]] = []
         for estimate, *ends in zip(self.estimate, self.low, self.high, strict=True):
             low, high = (None if np.isnan(end) else end for end in ends)
@@ -116,7 +147,10 @@ class Score:
         return list(zip(self.put, self.truth, answers, strict=True))
 
     def by_share(self, records: float) -> list[Band]:
-        """Return the figures by share of the records that the true answer has, without empty bands."""
+        """Summarize the answers in bands by the share of all ``records`` that the true answer counts.
+
+        Empty bands are omitted.
+        """
         bands: list[Band] = [
             {
                 "low": low,
@@ -128,7 +162,10 @@ class Score:
         return [band for band in bands if band["queries"]]
 
     def summary(self) -> dict[str, Any]:
-        """Return the figures of ``--json``; true answers of 0 are left out of relative errors."""
+        """Return relative errors and coverage of all answers, and of bands by size of the true answer, for ``--json``.
+
+        Answers whose true value is 0 have no relative error.
+        """
         every = self._relative_band(-np.inf, np.inf)
         bands = [self._relative_band(low, high) | {"low": low, "high": high} for low, high in pairwise(BANDS)]
         some = [band for band in bands if band["queries"]]
@@ -147,14 +184,14 @@ class Score:
 
 
 def _measure_coverage(truth: Floats, low: Floats, high: Floats) -> float | None:
-    """Return the share of intervals that hold the truth; None where there is none."""
+    """Return the share of intervals that hold the truth; None if there is no interval."""
     bounded = ~np.isnan(low) & ~np.isnan(high)
     covered = (low <= truth + 1e-9) & (truth <= high + 1e-9)
     return float(covered[bounded].mean()) if bounded.any() else None
 
 
 def join_scores(scores: Iterable[Score]) -> Score:
-    """Return all answers of several scores as one."""
+    """Return one score with the answers of several."""
     result = Score()
     for one in scores:
         result.extend(one)
@@ -166,13 +203,18 @@ def join_scores(scores: Iterable[Score]) -> Score:
 LEAST_SHARE = 0.002  # a condition on quasi-identifiers must select more of the records than this
 QUERIES, OF_EACH = 1200, 300
 KINDS = ("equality", "random", "ranges")
-CELLS = 40  # of the tables by as many columns, for every query
+CELLS = 40  # for each query, of all tables with the same number of columns
 TRIES = 200  # conditions drawn for one that selects enough
 
 
 @dataclass(frozen=True)
 class Question:
-    """A query, and the groups of its answer that are compared; None for all groups that release or source have."""
+    """A query of a workload.
+
+    Attributes:
+        sql: Its text.
+        groups: The groups whose answers are compared; None for all groups that the release or the source has.
+    """
 
     sql: str
     groups: tuple[tuple[Any, ...], ...] | None = None
@@ -180,21 +222,24 @@ class Question:
 
 @dataclass(frozen=True)
 class Workload:
-    """The questions of an evaluation.
+    """The queries of an evaluation.
 
-    Differentially private tables and item sets have classes of questions of their own in place of ``equality``.
+    Releases of differentially private tables and of item sets have their own classes of queries in place of
+    ``equality``.
 
     Attributes:
-        kind: ``equality``, ``random`` or ``ranges``, the form of the predicates.
-        queries: How many queries there are, or at most how many of each class; None for the number of a first look.
-        attributes: How many quasi-identifiers a ``random`` query restricts.
+        kind: The form of the conditions: ``equality``, ``random`` or ``ranges``.
+        queries: The number of queries, or the largest number in each class; None for the default number.
+        attributes: The number of quasi-identifiers that a ``random`` query restricts.
         selectivity: The expected share of the records that a ``random`` query selects.
         seed: The seed of the generator that draws the queries.
-        file: A file of SQL whose queries are asked instead.
-        ways: For private tables, the most columns of a GROUP BY.
-        cells: The most cells that the tables by so many columns have together; None for ``CELLS`` for each query.
-        true_answers: The least and the greatest true answer, both included, of questions that count; None for no limit.
-        estimators: The estimators that are asked; None for all.
+        file: A file of SQL whose queries are asked instead; None to draw queries.
+        ways: For private tables, the largest number of columns in a GROUP BY.
+        cells: For private tables, the largest number of cells that the tables of one size have together; None for
+            ``CELLS`` times the number of queries.
+        true_answers: The least and the greatest true answer, both included, of queries that are scored; None for no
+            limit.
+        estimators: The estimators to evaluate; None for all.
     """
 
     kind: str = "equality"
@@ -209,23 +254,23 @@ class Workload:
     estimators: tuple[str, ...] | None = None
 
     def is_wanted(self, truth: float) -> bool:
-        """Return whether a question with that true answer counts."""
+        """Return whether a query with this true answer is scored."""
         low, high = self.true_answers or (None, None)
         return (low is None or low <= truth) and (high is None or truth <= high)
 
     @property
     def query_count(self) -> int:
-        """Return how many queries there are to be."""
+        """Return the number of queries to draw."""
         return QUERIES if self.queries is None else self.queries
 
     @property
     def per_class(self) -> int:
-        """Return how many there are to be of each class, where there are classes."""
+        """Return the largest number of queries in each class, for releases whose queries have classes."""
         return OF_EACH if self.queries is None else self.queries
 
     @property
     def max_cells(self) -> int:
-        """Return how many cells tables may have together."""
+        """Return the largest number of cells that all tables by the same number of columns may have together."""
         return CELLS * self.per_class if self.cells is None else self.cells
 
     @property
@@ -235,9 +280,19 @@ class Workload:
 
 
 def draw_workload(db: OrderedRelations, roles: Roles, name: str, workload: Workload) -> tuple[Iterable[Question], int]:
-    """Return the queries of a workload over the source, which lies in ``db`` as ``records`` and ``domain``; how many.
+    """Draw the queries of a workload from the source.
 
-    Raises ``UsageError`` for a workload that is unknown or that such columns can't have.
+    Args:
+        db: The engine, which has the source as ``records`` and ``domain``.
+        roles: The columns of the source.
+        name: The name of the release, for the FROM of the queries.
+        workload: Which queries to draw.
+
+    Returns:
+        The queries, and how many there are.
+
+    Raises:
+        UsageError: The kind of workload is unknown, or does not suit the columns.
     """
     if workload.file is not None:
         file_questions = from_file(workload.file)
@@ -259,10 +314,17 @@ def draw_workload(db: OrderedRelations, roles: Roles, name: str, workload: Workl
 def draw_equality(
     db: OrderedRelations, roles: Roles, name: str, conditions: int, noise: np.random.Generator
 ) -> Iterator[Question]:
-    """Yield equality on 1-3 quasi-identifiers with the values of a random record, and four sensitive values.
+    """Yield queries that group by sensitive columns, with equalities on 1 to 3 quasi-identifiers as conditions.
 
-    After Small Domain, 10.9. Conditions that select no more than ``LEAST_SHARE`` of the records are drawn again.
-    ``db`` holds the source as ``records`` and ``domain``.
+    The conditions take their values from a random record. They are drawn again if they select no more than
+    ``LEAST_SHARE`` of the records. Of the groups, four are compared. The workload is that of Small Domain, 10.9.
+
+    Args:
+        db: The engine, which has the source as ``records`` and ``domain``.
+        roles: The columns of the source.
+        name: The name of the release.
+        conditions: The number of conditions to draw.
+        noise: The generator that draws them.
     """
     values = db.rows(fill("core/values", {"domain": temp_table("domain"), "columns": roles.sa_columns()}))
     sensitive_columns = [column(f.name) for f in roles.sensitive]
@@ -274,9 +336,16 @@ def draw_equality(
 def draw_ranges(
     db: OrderedRelations, roles: Roles, name: str, queries: int, noise: np.random.Generator
 ) -> Iterator[Question]:
-    """Yield equality on 1-3 quasi-identifiers, and a range of sensitive values that holds 1 to 50 % of the records.
+    """Yield counts with equalities on 1 to 3 quasi-identifiers and a range of the sensitive column as conditions.
 
-    ``db`` holds the source as ``records`` and ``domain``; there is one sensitive column, which has an order.
+    The range holds 1 to 50 % of the records.
+
+    Args:
+        db: The engine, which has the source as ``records`` and ``domain``.
+        roles: The columns of the source, of which one is sensitive and has an order.
+        name: The name of the release.
+        queries: The number of queries.
+        noise: The generator that draws them.
     """
     key, field = column(roles.sa_keys[0]), roles.sensitive[0]
     rows = db.rows(fill("core/values", {"domain": temp_table("domain"), "columns": [key, column("records")]}))
@@ -291,7 +360,17 @@ def draw_ranges(
 
 
 def _draw_conditions(db: OrderedRelations, roles: Roles, number: int, noise: np.random.Generator) -> Iterator[exp.Expr]:
-    """Yield equality on 1-3 quasi-identifiers with a record's values; ``UsageError`` if too few select enough."""
+    """Yield conditions: equalities on 1 to 3 quasi-identifiers with the values of a random record.
+
+    Args:
+        db: The engine, which has the source as ``records``.
+        roles: The columns of the source.
+        number: The number of conditions.
+        noise: The generator that draws them.
+
+    Raises:
+        UsageError: Too few conditions select more than ``LEAST_SHARE`` of the records.
+    """
     records = int(db.rows(fill("core/size", {"table": temp_table("records")}))[0][0])
     for row in sample_rows(db, roles.qi_columns("r"), records, number * TRIES, noise):
         chosen = noise.choice(len(roles.quasi_identifiers), noise.integers(1, min(3, len(row)) + 1), replace=False)
@@ -309,10 +388,16 @@ def _draw_conditions(db: OrderedRelations, roles: Roles, number: int, noise: np.
 
 
 def draw_random(db: OrderedRelations, roles: Roles, name: str, workload: Workload) -> Iterator[Question]:
-    """Yield predicates of an expected selectivity s (Anatomy, section 6).
+    """Yield counts whose conditions are expected to select a given share of the records (Anatomy, section 6).
 
-    Each names qd quasi-identifiers and all sensitive columns, and restricts each of these to ceil(|A| s^(1/(qd+1)))
-    random values of its domain A.
+    Each query restricts q random quasi-identifiers and all sensitive columns. With one sensitive column and the share
+    s, a restricted column must be one of ceil(|A| s^(1/(q+1))) random values out of its domain A.
+
+    Args:
+        db: The engine, which has the source as ``records``.
+        roles: The columns of the source.
+        name: The name of the release, for the FROM of the queries.
+        workload: The number of queries, q, s and the seed.
     """
     noise = workload.query_generator
     domains: dict[str, list[Any]] = {}
@@ -333,7 +418,11 @@ def draw_random(db: OrderedRelations, roles: Roles, name: str, workload: Workloa
 
 
 def from_file(path: Path) -> list[Question]:
-    """Return the queries of a file of SQL, separated by semicolons."""
+    """Return the queries of a file of SQL, which are separated by semicolons.
+
+    Raises:
+        UsageError: The file can't be read, or is not SQL.
+    """
     try:
         statements = sqlglot.parse(path.read_text(encoding="utf-8"), dialect=DIALECT)
     except OSError as error:
@@ -347,7 +436,15 @@ def from_file(path: Path) -> list[Question]:
 def sample_rows(
     db: OrderedRelations, columns: Sequence[exp.Expr], records: int, number: int, noise: np.random.Generator
 ) -> Iterator[Sequence[Any]]:
-    """Yield ``columns`` (of ``r``) of random records, drawn with replacement; ``records``: how many there are."""
+    """Yield columns of random records, drawn with replacement.
+
+    Args:
+        db: The engine, which has the source as ``records``.
+        columns: Expressions over the alias ``r`` of the records.
+        records: The number of all records.
+        number: The number of rows to draw, rounded up to whole thousands.
+        noise: The generator that draws them.
+    """
     size = 1000
     for _ in range(0, number, size):
         drawn = noise.integers(0, records, size)
@@ -364,21 +461,33 @@ def sample_rows(
 
 
 def count_query(name: str, condition: exp.Expr | None, groups: Sequence[exp.Expr]) -> str:
-    """Return the text of a count query over the release ``name``."""
+    """Return the SQL text of a count query.
+
+    Args:
+        name: The name of the release in FROM.
+        condition: The condition of WHERE; None if there is none.
+        groups: The columns of GROUP BY, which are also selected; empty for no GROUP BY.
+    """
     query = exp.select(*groups, exp.Count(this=exp.Star())).from_(table(name))
     query = query if condition is None else query.where(condition)
     return (query.group_by(*groups) if groups else query).sql(dialect=DIALECT)
 
 
 def make_membership(left: exp.Expr, values: Sequence[object], kind: str) -> exp.Expr:
-    """Return the condition that ``left`` is one of some values, NULL among them, as a flat list."""
+    """Return the condition that ``left`` is one of some values; NULL may be among them.
+
+    Args:
+        left: An expression.
+        values: The values.
+        kind: Their SQL type.
+    """
     known = [make_equality(left, value, kind).expression for value in values if value is not None]
     parts: list[exp.Expr] = [exp.In(this=left.copy(), expressions=known)] if known else []
     return exp.or_(*parts, *(make_equality(left.copy(), None, kind) for value in values if value is None))
 
 
 def make_equality(left: exp.Expr, value: object, kind: str) -> exp.Expr:
-    """Return ``left = value`` with the value as a constant of its type; IS NULL for NULL."""
+    """Return the condition ``left = value``, the value cast to the SQL type ``kind``; ``left IS NULL`` for None."""
     if value is None:
         return exp.Is(this=left, expression=exp.null())
     literal = exp.Literal.string("true" if value is True else "false" if value is False else str(value))
@@ -393,10 +502,14 @@ TrueAnswers = dict[tuple[Any, ...], float]
 
 @dataclass(frozen=True)
 class Evaluated(Outcome):
-    """The outcome of ``evaluate``: scores by estimator, the most precise one first, and the quality of the channel.
+    """The outcome of ``evaluate``.
 
-    ``extras`` holds, by estimator, further figures of some kinds of releases; in JSON they stand beside the score's
-    own.
+    Attributes:
+        scores: The answers of each estimator, the most precise estimator first.
+        channel: Figures that say how much the release reveals, as of ``channel.measure_quality``; empty if unknown.
+        confidence: The confidence of the intervals.
+        extras: For each estimator, further figures that only some kinds of releases have; JSON joins them to the
+            scores.
     """
 
     title = "Answers beside those of the source"
@@ -408,20 +521,21 @@ class Evaluated(Outcome):
 
     @property
     def best(self) -> str:
-        """Return the most precise estimator of those that were asked."""
+        """Return the name of the most precise estimator that was evaluated."""
         return next(iter(self.scores))
 
     def points(self) -> list[dict[str, Any]]:
-        """Return every question with its true answer, and what each estimator says: estimate, low and high.
+        """Return one dictionary for each query and group, with its true answer and the answers of the estimators.
 
-        ``question``: SQL; ``group``: of its answer, as text; ``class``: of the question, where there are classes. An
-        estimator that refuses a question is left out of its point, a bound that it does not have is None.
+        Its keys are ``question`` (the SQL), ``group`` (texts of the values), ``class`` if queries have classes,
+        ``truth``, and the name of each estimator. An estimator's answer has ``estimate``, ``low`` and ``high``, None
+        for a missing bound. An estimator that refuses the query is left out.
         """
         by_question: dict[tuple[QuestionKey, int], dict[str, Any]] = {}
         for name, score in self.scores.items():
             times: dict[QuestionKey, int] = defaultdict(int)
             for put, truth, answer in score.pair_answers():
-                times[put] += 1  # a question that was drawn twice is two points
+                times[put] += 1  # a question that was drawn twice gives two points
                 if (put, times[put]) not in by_question:
                     group = [None if value is None else str(value) for value in put.group]
                     described = {"question": put.question, "group": group, "class": put.of}
@@ -431,11 +545,14 @@ class Evaluated(Outcome):
         return list(by_question.values())
 
     def plot(self) -> Any:
-        """Return an altair chart of errors by size of the true answer, and of estimated against true answers."""
+        """Return an altair chart: errors by size of the true answer, and estimates against true answers."""
         return plot.draw_picture(plot.draw_evaluation, self.scores)
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield error and coverage of each estimator, by size of the answer; where questions have classes, by these."""
+        """Yield the table of errors and coverage of each estimator, by size of the answer.
+
+        If queries have classes, the table is by class instead.
+        """
         hold = f"{self.confidence:.0%} intervals"
         if any(self.extras.values()):
             for name, extra in self.extras.items():
@@ -457,7 +574,7 @@ class Evaluated(Outcome):
         yield f"errors: |estimate - truth| / truth; {coverage}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object of ``--json``."""
+        """Return the evaluation as the object that ``--json`` prints."""
         summaries = {name: score.summary() | self.extras.get(name, {}) for name, score in self.scores.items()}
         return {**summaries, "channel": self.channel, "confidence": self.confidence}
 
@@ -467,7 +584,7 @@ USEFUL = "it adds up noise as if all of it went one way (Chen et al. 2011, theor
 
 
 def _show_classes(estimator: str, extra: Mapping[str, Any]) -> Iterator[Part]:
-    """Yield the figures of one estimator: questions by class and by share, tables, and most frequent items."""
+    """Yield the tables of one estimator: errors by class and share, distances of tables, and most frequent items."""
     labelled = [
         *((one["class"], one) for one in extra.get("questions", [])),
         *((f"up to {one['length_share']:.0%} of the longest", one) for one in extra.get("classes", [])),
@@ -519,9 +636,18 @@ def _format_error(error: float | None) -> str | None:
 
 @dataclass(frozen=True)
 class EvaluationContext:
-    """A release beside its source, whose ``records`` are in ``db``, also under the release's name.
+    """A release beside its source, with all that an evaluation needs.
 
-    ``answer`` returns the answers of the release to a query by estimator, ``truth`` those of the source by group.
+    Attributes:
+        db: The engine, which has the source as ``records`` and under the name of the release.
+        records: The source.
+        name: The name of the release.
+        answers: The open release.
+        workload: The queries to ask.
+        confidence: The confidence of the intervals.
+        answer: Returns the release's answer to a query by an estimator.
+        truth: Returns the source's answer to a query, by group.
+        report: Shows progress.
     """
 
     db: OrderedRelations
@@ -536,7 +662,11 @@ class EvaluationContext:
 
     @property
     def estimators(self) -> tuple[str, ...]:
-        """Return the estimators of the release that are evaluated; raise ``UsageError`` for an unknown one."""
+        """Return the names of the estimators to evaluate.
+
+        Raises:
+            UsageError: The workload names an estimator that the release does not offer.
+        """
         known, wanted = self.answers.estimators, self.workload.estimators
         for name in wanted or ():
             self.answers.require_estimator(name)
@@ -548,9 +678,12 @@ def score_classes(
     classes: Mapping[str, Sequence[AnyQuestion]],
     ask: Callable[[AnyQuestion, str], Mapping[str, Score]],
 ) -> dict[str, dict[str, Score]]:
-    """Return the scores of questions by estimator and class.
+    """Return the scores of all queries, by estimator and then by class.
 
-    ``ask`` returns the scores of one question; equal questions of a class are asked once.
+    Args:
+        context: The release and its source.
+        classes: The queries of each class; equal queries of a class are asked once, but scored each time.
+        ask: Returns the scores of one query by estimator, given the query and the name of its class.
     """
     result: dict[str, dict[str, Score]] = {name: {of: Score() for of in classes} for name in context.estimators}
     for of, questions in classes.items():
@@ -564,15 +697,20 @@ def score_classes(
 
 
 def by_class(scores: Mapping[str, Score], records: float) -> dict[str, list[Band]]:
-    """Return the figures of one estimator by class of question, and of all of these by share of the records."""
+    """Summarize one estimator by class of query, and all classes together by share of the records.
+
+    Args:
+        scores: The scores of each class.
+        records: The number of all records of the source.
+    """
     classes: list[Band] = [{"class": name, **one.summarize_band(records)} for name, one in scores.items()]
     return {"questions": classes, "shares": join_scores(scores.values()).by_share(records)}
 
 
 def by_questions(context: EvaluationContext) -> Evaluated:
-    """Evaluate the answers of every estimator to a workload of queries.
+    """Evaluate the answers of every estimator to the queries of the workload.
 
-    A query is not put to the release if no group of it has a true answer that the workload wants.
+    A query is not put to the release if the workload scores no group of its answer.
     """
     drawn, number = draw_workload(context.db, context.records.roles, context.name, context.workload)
     scores, wanted = {name: Score() for name in context.estimators}, context.workload.is_wanted

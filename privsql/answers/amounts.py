@@ -1,4 +1,4 @@
-"""Sums and means of a sensitive number, from the counts of its values."""
+"""Compute sums and means of a sensitive number from the counts of its values."""
 
 from __future__ import annotations
 
@@ -30,14 +30,20 @@ ADDED_FORMULA = "sums of the values v times their estimated counts n_v; means ar
 
 @dataclass(frozen=True)
 class ValueCounts:
-    """Of one group the values (v,), how many records have each by an estimate, and the standard errors of that."""
+    """The estimated counts of the values of a sensitive number in one group.
+
+    Attributes:
+        values: The numbers.
+        counts: The estimated number of records that have each.
+        errors: The standard errors of the counts.
+    """
 
     values: list[float]
     counts: list[float]
     errors: list[float]
 
     def find_mean(self) -> tuple[float, float]:
-        """Return the mean and its standard error."""
+        """Return the mean of the values, and its standard error."""
         values, counts, errors = (np.array(one) for one in (self.values, self.counts, self.errors))
         number = max(float(counts.sum()), ROUNDING)
         mean = float(values @ counts) / number
@@ -45,7 +51,7 @@ class ValueCounts:
 
 
 def count_by_value(query: CountQuery) -> CountQuery:
-    """Return the question how many records have each value of the column that is added up."""
+    """Return the question that asks how many records have each value of the column that ``query`` sums or averages."""
     operand = query.measure.operand
     if operand is None:
         raise TypeError(query.measure.kind)
@@ -53,12 +59,12 @@ def count_by_value(query: CountQuery) -> CountQuery:
 
 
 def add_values(query: CountQuery, count: Callable[[CountQuery], list[Estimate]], confidence: float) -> list[Estimate]:
-    """Return the rows of a sum or mean of a sensitive number.
+    """Answer a sum or mean of a sensitive number from the counts of its values.
 
     Args:
         query: The question.
-        count: Answers a question of counts.
-        confidence: That of the intervals.
+        count: A function that answers a question for counts.
+        confidence: The confidence of the intervals.
     """
     by_value = count_by_value(query)
     grouped: dict[tuple[Any, ...], ValueCounts] = {}

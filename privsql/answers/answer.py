@@ -1,6 +1,6 @@
-"""Answers: rows whose figures say what they rest on, and the base class of open releases that give them.
+"""Define the answer to a query, and the base class of the objects that answer queries to an open release.
 
-Tables, JSON, CSV and Python show the same columns.
+Each figure of an answer states how far it can be relied on. Tables, JSON, CSV and Python show the same columns.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of an answer: an aggregate function, or arithmetic on several of them.
+    """An estimated column of an answer: an aggregate function, or arithmetic on several of them.
 
     Attributes:
         name: The name of its column.
         at: The index of the column of the estimate; ``std_error``, ``low`` and ``high`` are the next three columns.
-        rests_on: The grounds of its bounds, such as ``exact``, ``certain`` or ``interval``.
-        touching: How many records of the source that are not in the release could meet its question.
-        if_any: The grounds of its bounds under the assumption that at least one record meets the question.
-        covers_missing: Whether its bounds hold for the whole source, including the records that are not in the release.
+        rests_on: How far its bounds can be relied on: ``exact``, ``certain``, ``interval`` or ``point`` (no bounds).
+        touching: The number of records that the release leaves out and that could meet the conditions of the query.
+        if_any: The same as ``rests_on``, on condition that at least one record meets the conditions of the query.
+        covers_missing: Whether the bounds hold for the whole source, including the records that the release leaves out.
     """
 
     name: str
@@ -75,11 +75,15 @@ class Figure:
     covers_missing: bool = True
 
     def read_row(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the estimate, standard error, low and high of this figure from a row of the answer."""
+        """Return (estimate, standard error, low, high) of this column from a row of the answer."""
         return row[self.at : self.at + 4]
 
     def explain(self, confidence: float) -> str:
-        """Return a phrase that says what low and high mean."""
+        """Return a phrase that tells a user what low and high mean.
+
+        Args:
+            confidence: The confidence of the intervals, between 0 and 1.
+        """
         if self.rests_on == "exact":
             return "exact: the release holds the true answer"
         if self.rests_on == "certain":
@@ -93,9 +97,24 @@ class Figure:
 
 @dataclass(frozen=True)
 class Answer(Outcome):
-    """The answer to a question: columns and rows in the order of the query, with bounds and warnings.
+    """The answer to a query: columns and rows in the order of the query, with bounds and warnings.
 
-    Each figure takes four columns: the estimate, its standard error, low and high.
+    Each estimate takes four columns: the estimate itself, its standard error, low and high.
+
+    Attributes:
+        columns: The names of all columns.
+        rows: The rows, with a value for each column.
+        figures: The estimated columns.
+        confidence: The confidence of the intervals, between 0 and 1.
+        estimator: The name of the estimator.
+        explained: The SQL statements that read the release, each with its formula in words.
+        missing: The number of records of the source that the release leaves out; None if it does not state that.
+        source_records: The number of all records of the source; None if the release does not state that.
+        may_be_empty: For each row, whether one of its estimates may be about no record at all.
+        hints: Sentences about values in the query that the release does not have.
+        without_figures: How far an answer without figures can be relied on.
+        rows_rest_on: How reliable the choice of rows is, which HAVING, or ORDER BY with LIMIT, makes from estimates.
+        draws_at: The index of the column that says how many completed tables contain the row; None if there is none.
     """
 
     columns: tuple[str, ...]
@@ -104,14 +123,13 @@ class Answer(Outcome):
     confidence: float
     estimator: str
     explained: tuple[Explained, ...]
-    """The statements that read the release, each with a formula in words."""
-    missing: int | None = None  # records of the source that are not in the release; None where that is not stated
-    source_records: int | None = None  # all records of the source; None as above
-    may_be_empty: tuple[bool, ...] = ()  # of every row: whether it, or a figure of it, may be of no record
-    hints: tuple[str, ...] = ()  # on values that the question names
-    without_figures: RestsOn = "exact"  # what an answer rests on that shows bounds alone
-    rows_rest_on: RestsOn = "exact"  # what it rests on which rows are shown: HAVING, or ORDER BY with LIMIT
-    draws_at: int | None = None  # the place of the column that says in how many completed tables a row is
+    missing: int | None = None
+    source_records: int | None = None
+    may_be_empty: tuple[bool, ...] = ()
+    hints: tuple[str, ...] = ()
+    without_figures: RestsOn = "exact"
+    rows_rest_on: RestsOn = "exact"
+    draws_at: int | None = None
 
     @cached_property
     def sql(self) -> str:
@@ -120,12 +138,12 @@ class Answer(Outcome):
 
     @property
     def formula(self) -> str:
-        """Return in words how the figures follow from what ``sql`` reads, one line for each statement."""
+        """Return in words how the figures follow from the rows that the SQL reads, one line for each statement."""
         return "\n".join(dict.fromkeys(formula for _, formula in self.explained))
 
     @property
     def rests_on(self) -> RestsOn:
-        """Return the weakest grounds on which any figure of the answer rests."""
+        """Return the least reliable kind of bound (``exact``, ``certain``, ..) that the answer has."""
         if not self.figures:
             chosen = any(self.may_be_empty) or self.rows_rest_on != "exact"
             return "point" if chosen else self.without_figures
@@ -133,12 +151,12 @@ class Answer(Outcome):
 
     @property
     def certain(self) -> bool:
-        """Return whether every low and high bound the true answer with certainty."""
+        """Return whether the true answer certainly lies between low and high, in every estimated column."""
         return self.rests_on in CERTAIN
 
     @property
     def interval(self) -> str:
-        """Return what low and high mean, as a sentence; one line for each figure if they differ."""
+        """Return a sentence that says what low and high mean; one line for each estimated column if they differ."""
         meanings = {one.name: one.explain(self.confidence) for one in self.figures}
         if len(set(meanings.values())) == 1:
             return next(iter(meanings.values()))
@@ -146,7 +164,7 @@ class Answer(Outcome):
 
     @property
     def notes(self) -> list[str]:
-        """Return warnings on the answer."""
+        """Return the warnings that are shown below the answer."""
         notes, rows, empty = list(self.hints), len(self.rows), sum(self.may_be_empty)
         if self.rows_rest_on != "exact":
             notes.append("which rows are shown is itself an estimate")
@@ -174,15 +192,19 @@ class Answer(Outcome):
 
     @property
     def empty_marks(self) -> list[str]:
-        """Return a text for each row that says whether its group may be empty.
+        """Return "yes" for each row whose group may be empty, and an empty text for each other row.
 
-        The list is empty if that is the same for all rows.
+        The list is empty if all rows are alike in this.
         """
         alike = len(set(self.may_be_empty)) < 2
         return [] if alike else ["yes" if one else "" for one in self.may_be_empty]
 
     def by_group(self) -> dict[tuple[Any, ...], tuple[Any, Any, Any]]:
-        """Return (estimate, low, high) by group; raise ``UsageError`` if the answer has several figures."""
+        """Return (estimate, low, high) for each group; keys are the values of the grouping columns.
+
+        Raises:
+            UsageError: The answer does not have exactly one estimated column.
+        """
         if len(self.figures) != 1:
             raise UsageError("ask for one COUNT, SUM or AVG")
         one = self.figures[0]
@@ -190,7 +212,7 @@ class Answer(Outcome):
         return {tuple(row[at] for at in keys): (row[one.at], *one.read_row(row)[2:]) for row in self.rows}
 
     def frame(self) -> pd.DataFrame:
-        """Return the answer as a pandas DataFrame, whose ``attrs`` have the notes."""
+        """Return the answer as a pandas DataFrame, with the warnings in ``attrs["notes"]``."""
         import pandas as pd
 
         frame = pd.DataFrame(self.rows, columns=pd.Index(self.columns))
@@ -198,18 +220,22 @@ class Answer(Outcome):
         return frame
 
     def arrow(self) -> pa.Table:
-        """Return the answer as an Arrow table; values that have no common type are text."""
+        """Return the answer as an Arrow table; a column whose values have no common type becomes text."""
         import pyarrow as pa
 
         by_column = zip(*self.rows, strict=True) if self.rows else ((),) * len(self.columns)
         return pa.Table.from_arrays([_as_array(column) for column in by_column], names=list(self.columns))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the answer as an Arrow stream: for ``polars.DataFrame(answer)``, DuckDB, .."""
+        """Return the answer as an Arrow stream, so that ``polars.DataFrame(answer)`` and DuckDB can read it."""
         return self.arrow().__arrow_c_stream__(requested_schema)
 
     def polars(self) -> pl.DataFrame:
-        """Return the answer as a Polars DataFrame; ``EngineError`` where Polars is not installed."""
+        """Return the answer as a Polars DataFrame.
+
+        Raises:
+            EngineError: Polars is not installed.
+        """
         try:
             import polars as pl
         except ImportError as error:
@@ -218,17 +244,20 @@ class Answer(Outcome):
 
     @cached_property
     def plain_columns(self) -> tuple[int, ...]:
-        """Return the indices of the columns that the query itself names, without standard errors and bounds."""
+        """Return the indices of the columns that the query itself asks for, without standard errors and bounds."""
         beyond = {one.at + part for one in self.figures for part in (1, 2, 3)} | {self.draws_at}
         return tuple(at for at in range(len(self.columns)) if at not in beyond)
 
     @property
     def plain_rows(self) -> list[tuple[Any, ...]]:
-        """Return the rows without standard errors and bounds."""
+        """Return the rows with only the columns that the query itself asks for, without standard errors and bounds."""
         return [tuple(row[at] for at in self.plain_columns) for row in self.rows]
 
     def format_row(self, row: Sequence[Any]) -> list[object]:
-        """Return a row as people read it: figures with the digits that their errors justify, keys as they are."""
+        """Return the texts of a row for people.
+
+        Figures have as many digits as their standard errors justify; other values are shown as they are.
+        """
         cells = [format_key(value) for value in row]
         for one in self.figures:
             cells[one.at : one.at + 4] = format_estimate(*row[one.at : one.at + 4])
@@ -236,12 +265,16 @@ class Answer(Outcome):
 
     @property
     def group_places(self) -> list[int]:
-        """Return the indices of the columns that hold groups, not figures."""
+        """Return the indices of the columns without estimates, errors or bounds, such as those of GROUP BY."""
         inside = {one.at + part for one in self.figures for part in range(4)}
         return [at for at in range(len(self.columns)) if at not in inside]
 
     def as_table(self, most: int = markup.ROWS) -> markup.Html:
-        """Return the first rows as HTML, with a bar after each interval."""
+        """Return the first rows as an HTML table, with a bar for each interval.
+
+        Args:
+            most: The number of rows that are shown at most.
+        """
         rows, marks, groups = self.rows[:most], self.empty_marks, set(self.group_places)
         ends = {
             one.at + 3: markup.range_of_figures(one.read_row(row)[part] for row in rows for part in (0, 2, 3))
@@ -267,7 +300,7 @@ class Answer(Outcome):
         return markup.html_table(head, table, numeric, number=len(self.rows), most=most)
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield the table of rows, the meaning of low and high, and the notes, for printing.
+        """Yield the parts to print: the table of rows, the meaning of low and high, and the warnings.
 
         With ``verbose`` the SQL that was run and the formula come first.
         """
@@ -275,7 +308,7 @@ class Answer(Outcome):
             yield self.sql
             yield self.formula
         marks, joined = self.empty_marks, self.figures if len(self.figures) > 1 else ()
-        ends = {one.at + 1 for one in joined}  # of several figures, low and high stand in the place of the error
+        ends = {one.at + 1 for one in joined}  # "low to high" stands in the place of the standard error
         hidden = {one.at + part for one in joined for part in (2, 3)}
         shown = [at for at in range(len(self.columns)) if at not in hidden]
         columns = ["low to high" if at in ends else self.columns[at] for at in shown]
@@ -296,7 +329,7 @@ class Answer(Outcome):
         return markup.html_page(title, self.as_table(), *self.interval.splitlines(), *self.notes)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object of ``--json``."""
+        """Return the answer as the object that ``--json`` prints."""
         groups = self.group_places
         places = [(name, at, at not in groups) for at, name in enumerate(self.columns)]
         rows = [{name: _as_json_value(row[at], is_figure=figure) for name, at, figure in places} for row in self.rows]
@@ -324,7 +357,7 @@ class Answer(Outcome):
 
 
 def _write_statement(statement: exp.Query | str | Callable[[], exp.Query]) -> str:
-    """Return the text of a statement; a function is called first to make it."""
+    """Return the SQL text of a statement; call it first if it is a function that makes the statement."""
     if isinstance(statement, str):
         return statement
     return render_sql(statement() if callable(statement) else statement)
@@ -337,7 +370,7 @@ def _or_dash(value: object) -> object:
 def _as_array(values: Sequence[Any]) -> pa.Array:
     import pyarrow as pa
 
-    for kind in (None, pa.uint64()):  # Arrow takes whole numbers for signed ones, unless it is told
+    for kind in (None, pa.uint64()):  # without a type, Arrow tries signed integers only
         try:
             return pa.array(values, kind)
         except (pa.ArrowException, OverflowError):
@@ -346,7 +379,11 @@ def _as_array(values: Sequence[Any]) -> pa.Array:
 
 
 def _as_json_value(value: object, *, is_figure: bool) -> object:
-    """Return a value as JSON can hold it: dates and decimals become texts, and figures numbers where possible."""
+    """Return a value that JSON can hold.
+
+    Dates, infinities and other values without a JSON type become texts. Decimals do too, except figures that a double
+    holds exactly.
+    """
     if is_figure and isinstance(value, Decimal) and Decimal(repr(float(value))) == value:
         return float(value)
     finite = not isinstance(value, float) or math.isfinite(value)
@@ -356,22 +393,22 @@ def _as_json_value(value: object, *, is_figure: bool) -> object:
 # Open releases --------------------------------------------------------------------------------------------------------
 
 LINEAR, RECONSTRUCTED = "linear", "reconstructed"  # privsql's estimators, beside MODEL
-ESTIMATORS = (RECONSTRUCTED, BASELINE)  # of releases that name no others
+ESTIMATORS = (RECONSTRUCTED, BASELINE)  # the default of mechanisms
 
 
-MODEL_VERSION = 4  # counts the changes by which the same release gets another model
-DRAWS = 20  # completed tables
+MODEL_VERSION = 4  # raised by every change that gives the same release another model
+DRAWS = 20  # the number of completed tables
 DRAWN_COLUMNS = tuple(f"drawn_{draw}" for draw in range(DRAWS))
 
 
 @dataclass(frozen=True)
 class AttachedModel:
-    """A fitted model that is attached beside the release.
+    """The tables of a fitted model, which are attached beside the release.
 
     Attributes:
         weights: The probability that each record has each value that its bucket lists (record, bid, code, weight).
         completed: The codes of the values that were drawn for each record (record, and ``DRAWN_COLUMNS``).
-        records: QIT, as a temporary relation, with the number of each record in its column ``record``.
+        records: The name of a temporary relation: QIT with a further column that numbers the records.
         record: The name of that column.
     """
 
@@ -382,26 +419,31 @@ class AttachedModel:
 
 
 class Answers(ABC):
-    """An open release that answers questions: the base class of what each mechanism answers with.
+    """An open release that answers queries; each mechanism has a subclass.
 
-    What it needs of the release is read once and kept.
+    It reads what it needs from the release once and keeps it.
+
+    Attributes:
+        model: The fitted model beside the release; None if there is none.
+        modelled: Whether a model can be fitted to releases of this class.
+        draws_tables: Whether completed tables follow from such a release itself, without a fitted model.
+        certain: The names of the estimators whose bounds hold with certainty.
+        records: The name of the published table whose rows are records, or stand for several records.
+        values: The name of the table that lists the possible values of the sensitive columns.
+        measures: Those of ``sum``, ``avg``, ``min`` and ``max`` of the sensitive column that such releases bound with
+            certainty.
+        counts_values: Whether sums and means of a sensitive column are computed from counts of its values
+            (``answers.amounts``).
     """
 
     model: AttachedModel | None = None
     modelled: ClassVar[bool] = False
-    """True if a model can be fitted to such a release."""
     draws_tables: ClassVar[bool] = False
-    """True if completed tables follow from such a release itself."""
     certain: ClassVar[frozenset[str]]
-    """The estimators whose low and high bound the true count with certainty."""
     records: ClassVar[str]
-    """The published table whose rows are records, or stand for some."""
     values: ClassVar[str] = "privsql_values"
-    """The table of all that the sensitive columns can be."""
     measures: frozenset[str]
-    """Which of sum, avg, min and max of the sensitive column it tells, with certain bounds."""
     counts_values: ClassVar[bool] = False
-    """True if sums and means of a sensitive number follow from the counts of its values (``answers.amounts``)."""
 
     def __init__(self, db: Relations, manifest: Manifest) -> None:
         self._db, self._manifest, self._roles = db, manifest, manifest.roles
@@ -409,18 +451,25 @@ class Answers(ABC):
 
     @property
     def can_complete(self) -> bool:
-        """Return whether completed tables can answer questions: a model drew them, or they follow from the release."""
+        """Return whether completed tables can answer queries.
+
+        A fitted model draws them; with some mechanisms they follow from the release itself.
+        """
         return self.model is not None
 
     def complete_tables(self) -> AttachedModel:
-        """Return the completed tables; ``UsageError`` where there are none."""
+        """Return the model whose completed tables answer queries.
+
+        Raises:
+            UsageError: No model is attached.
+        """
         if self.model is None:
             raise UsageError("no model has drawn completed tables of this release")
         return self.model
 
     @property
     def algorithm(self) -> str:
-        """Return the algorithm that made the release."""
+        """Return the name of the algorithm that made the release."""
         return self._manifest.algorithm
 
     @property
@@ -430,31 +479,35 @@ class Answers(ABC):
 
     @property
     def in_bins(self) -> frozenset[str]:
-        """Return the columns that are published in bins, so that the release does not tell their single values."""
+        """Return the names of the columns that are published in bins, without their single values."""
         return frozenset()
 
     @property
     def item_labels(self) -> tuple[str, ...]:
-        """Return the texts of the items that a record can hold; an empty tuple where records hold no items."""
+        """Return the texts of the items that a record can hold; an empty tuple if records hold no items."""
         return ()
 
     def count_items(self, labels: Sequence[str], estimator: str, confidence: float) -> list[Estimate] | None:
-        """Estimate the number of records with each of some items in one step.
+        """Estimate for each of some items how many records hold it, all in one step.
 
         Args:
             labels: The texts of the items.
-            estimator: The estimator.
-            confidence: The confidence of the intervals.
+            estimator: The name of the estimator.
+            confidence: The confidence of the intervals, between 0 and 1.
 
         Returns:
-            One estimate for each item; None where the mechanism needs a separate question for each.
+            One estimate for each item; None if this mechanism needs a separate query for each item.
         """
         return None
 
     def list_values(self, name: str, most: int) -> list[str | None]:
-        """Return the texts of the values that a column has in the release, in the order of its type; None for NULL.
+        """Return the texts of a column's values in the release, in the order of its type; None stands for NULL.
 
-        For a column in bins these are the values at which a bin begins.
+        For a column in bins, the values are the lower ends of the bins.
+
+        Args:
+            name: The column.
+            most: The largest number of values to return.
         """
         of_records = any(field.name == name for field in self._roles.quasi_identifiers)
         place = table(self.records if of_records else self.values)
@@ -462,13 +515,24 @@ class Answers(ABC):
         return [row[0] for row in self._db.rows(fill("query/shown", holes))]
 
     def list_known(self, name: str) -> list[str | None]:
-        """Return at most ``MOST`` + 1 values of a column; they are read once and kept."""
+        """Return the values of a column as ``list_values`` does, at most ``MOST`` + 1 of them.
+
+        The values are read once and kept.
+        """
         if name not in self._known:
             self._known[name] = self.list_values(name, MOST + 1)
         return self._known[name]
 
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
-        """Parse an analyst's SQL; raise ``UsageError`` for a query that is not supported."""
+        """Parse an analyst's SQL.
+
+        Args:
+            sql: The query.
+            lookups: The analyst's own tables, which the query may join to the release.
+
+        Raises:
+            UsageError: The query is not supported.
+        """
         stated = self._manifest
         told = self.measures | (ADDED if self.counts_values else frozenset())
         parsed = compiler.parse_query(sql, self._roles, stated.name, lookups, told)
@@ -478,22 +542,26 @@ class Answers(ABC):
     @property
     @abstractmethod
     def channel(self) -> Channel | None:
-        """Return the channel of the release (``answers.channel``); None if there is none."""
+        """Return the release as a linear channel (``answers.channel``); None if this mechanism has none."""
 
     @abstractmethod
     def make_statement(self, query: CountQuery, estimator: str) -> Explained:
-        """Return the SQL that reads the release for an estimate, and the formula in words.
+        """Return the SQL that reads the release for an estimate, and in words how the estimate is computed.
 
         Raises:
-            UsageError: The question is not supported.
+            UsageError: The estimator can't answer the question.
         """
 
     @abstractmethod
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """Estimate the answer: one row for each group that may be non-empty, and a single row without GROUP BY."""
+        """Estimate the answer to a question.
+
+        Returns:
+            One row for each group that may be non-empty; a single row if there is no GROUP BY.
+        """
 
     def explain_query(self, query: CountQuery, estimator: str) -> Explained:
-        """Return the SQL that an answer runs, whether it is exact or an estimate, and the formula in words."""
+        """Return the SQL that ``answer_query`` runs, and in words how the answer is computed."""
         if self.holds_exactly(query):
             return exact_statement(query, table(self.records)), EXACT
         if self.adds_values(query):
@@ -502,7 +570,7 @@ class Answers(ABC):
         return self.make_statement(query, estimator)
 
     def answer_query(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """Return the rows of an answer: exact if the release holds the true answer, else estimated."""
+        """Return the rows of an answer: exact if the release holds the true answer, otherwise estimated."""
         if self.holds_exactly(query):
             return exact_answer(self._db, query, table(self.records))
         if self.adds_values(query):
@@ -515,34 +583,37 @@ class Answers(ABC):
         return self.counts_values and query.measure.side == "sa" and query.measure.kind in ADDED
 
     def require_numbers(self, query: CountQuery, estimator: str) -> None:
-        """Raise ``UsageError`` if a sum can't be computed from the counts of values.
+        """Raise ``UsageError`` if this estimator can't give a sum or mean of a sensitive column.
 
-        It needs the numbers that the values stand for, and the errors of their counts.
+        Such a sum is computed from counts of values with standard errors, which some estimators do not have.
         """
         if estimator == BASELINE or estimator in self.certain:
             others = ", ".join(one for one in self.estimators if one != BASELINE and one not in self.certain)
             raise UsageError(f"{query.measure.kind.upper()} needs another estimator: {others}")
 
     def holds_exactly(self, query: CountQuery) -> bool:
-        """Return whether the release holds the true answer."""
+        """Return whether the release holds the true answer: the question is about quasi-identifiers alone."""
         return query.is_exact and bool(self._roles.quasi_identifiers)
 
     def comparison_columns(self, conditions: Sequence[exp.Expr]) -> tuple[str, ...]:
-        """Return the columns that two questions must share so that the errors of their answers can be compared.
+        """Return the columns that two queries must share so that the errors of their answers can be compared.
 
-        An empty tuple means that the errors of any two questions can be compared.
+        The result is empty if the errors of any two queries can be compared.
+
+        Args:
+            conditions: The conditions of both queries.
         """
         return ()
 
     def rests_on(self, query: CountQuery, estimator: str) -> RestsOn:
-        """Return the grounds on which the figures of an answer rest."""
+        """Return how reliable the bounds of an answer by this estimator are: ``exact``, ``certain`` or ``interval``."""
         if self.holds_exactly(query):
             return "exact"
         told = query.measure.side == "sa" and not self.adds_values(query)
         return "certain" if estimator in self.certain or told else "interval"
 
     def choose_estimator(self, estimator: str) -> str:
-        """Return the estimator that a name means; ``best`` means the first one of ``estimators``.
+        """Return the name of the estimator that a user asks for; ``best`` means the first one of ``estimators``.
 
         Raises:
             UsageError: The release has no estimator of that name.
@@ -553,7 +624,10 @@ class Answers(ABC):
         return estimator
 
     def read_arrays(self, database: str) -> ReleaseArrays:
-        """Return the arrays of the release in ``database`` to which a model is fitted.
+        """Read the arrays to which a model is fitted.
+
+        Args:
+            database: The name of the attached database that holds the release.
 
         Raises:
             UsageError: No model can be fitted to releases of this mechanism.
@@ -561,36 +635,36 @@ class Answers(ABC):
         raise UsageError(f"releases of {self._manifest.mechanism} need no fitted model; query them as they are")
 
     def predict_fit(self) -> float | None:
-        """Return the CPU seconds that fitting a model would take.
+        """Return how many CPU seconds it would take to fit a model to the release.
 
-        The result is None if no model is fitted to such releases, or if the release has one already.
+        The result is None if this mechanism has no fitted models, or if the release has one already.
         """
         return None
 
     def explain_improvement(self, estimator: str) -> tuple[str, ...]:
-        """Return sentences that say how an answer by this estimator could be more precise; none if it is the best."""
+        """Return sentences that say how to get a more precise answer than by this estimator; none if it is the best."""
         return ()
 
     def require_estimator(self, estimator: str) -> None:
-        """Raise ``UsageError`` if the release does not have this estimator."""
+        """Raise ``UsageError`` if the release does not offer this estimator."""
         if estimator not in self.estimators:
             raise UsageError(f"estimator {estimator!r} is not one of {', '.join((BEST, *self.estimators))}")
 
     def list_frequent(self, top: int, estimator: str) -> list[tuple[list[str], float]]:
-        """Return the ``top`` most frequent item sets with their counts.
+        """Return the ``top`` most frequent item sets, each as the list of its items with its estimated count.
 
         Raises:
-            UsageError: Records hold no items.
+            UsageError: Records of this mechanism hold no items.
         """
         raise UsageError(
             f"the release holds no item sets; it is made by {self._manifest.mechanism}: count with 'privsql query'"
         )
 
     def make_synthetic(self) -> pa.Table:
-        """Return synthetic records whose counts are about the release's estimates.
+        """Return synthetic records whose counts are close to the estimates of the release.
 
         Raises:
-            UsageError: No such records can be made for this mechanism.
+            UsageError: This mechanism makes no synthetic records.
         """
         made_by = f"{self._manifest.mechanism}, {self._manifest.algorithm}"
         raise UsageError(f"only differentially private releases give synthetic records; this one is made by {made_by}")
@@ -598,13 +672,19 @@ class Answers(ABC):
 
 # Hints ----------------------------------------------------------------------------------------------------------------
 
-MOST = 10_000  # values of a column that are looked through
+MOST = 10_000  # values of a column that are compared with those in a query
 OF_ITEMS = (exp.ArrayContains, exp.ArrayContainsAll, exp.ArrayOverlaps, exp.Anonymous)
 
 
 def find_unknown(statement: Statement, answers: Answers, roles: Roles) -> tuple[str, ...]:
-    """Return a sentence for each value in the question that its column, or the list of items, does not have."""
-    compared: dict[tuple[str, exp.Literal], None] = {}  # column, empty for items, and value
+    """Return a sentence for each value in the query that its column, or the list of items, does not contain.
+
+    Args:
+        statement: The query.
+        answers: The open release, which knows the values.
+        roles: The columns of the release.
+    """
+    compared: dict[tuple[str, exp.Literal], None] = {}  # keys (column, value); an empty column for items
     conditions = [statement.scope.where, *(one.among for one in statement.calls)]
     for root in dict.fromkeys(one for one in conditions if one is not None):
         for node in root.find_all(*EQUALITY, exp.In, *OF_ITEMS):
@@ -620,7 +700,11 @@ def find_unknown(statement: Statement, answers: Answers, roles: Roles) -> tuple[
 
 
 def refuse_texts(statement: Statement, roles: Roles) -> None:
-    """Raise ``UsageError`` if a number is compared with a text that is not a number; the message names the column."""
+    """Refuse a query that compares a numeric column with a text that is not a number.
+
+    Raises:
+        UsageError: There is such a comparison; the message names its column.
+    """
     kinds = {field.name: field.type for field in roles.columns}
     for root in (statement.scope.where, *(one.among for one in statement.calls)):
         for node in root.find_all(*COMPARISONS, exp.In, exp.Between) if root is not None else ():
@@ -637,13 +721,14 @@ def refuse_texts(statement: Statement, roles: Roles) -> None:
 def explain_rounding(
     statement: Statement, bins: Mapping[str, Bins], opened: Sequence[tuple[AggregateCall, str]], db: Relations
 ) -> tuple[str, ...]:
-    """Return a sentence for each column that is rounded, cut or coded at its ends and that the question measures.
+    """Return a sentence for each rounded or cut column that the query measures or groups by.
 
     Args:
         statement: The query.
-        bins: The bins of columns.
-        opened: The aggregate functions that a cut end leaves without a bound, each with its column.
-        db: The engine, which tells how the group of a cut end is displayed.
+        bins: How columns are rounded or cut, by name of the column.
+        opened: The aggregate functions that have no bound on one side because their column is cut, each with that
+            column.
+        db: The engine, which computes the value that a group at a cut end shows.
     """
     rounded = {name: how for one in statement.calls for name, how in one.measure.list_rounded(bins).items()}
     ends = {name: _name_inside(name, bins[name]) for _, name in opened}
@@ -662,7 +747,7 @@ def explain_rounding(
 
 
 def _evaluate_at(db: Relations, term: exp.Expr, value: Decimal) -> object:
-    """Return the value of an expression over one column if that column has this ``value``."""
+    """Return the value of an expression over one column, if that column has the given ``value``."""
     number = exp.Literal.number(format(value, "f"))
     return db.rows(exp.select(term.copy().transform(lambda node: number if isinstance(node, exp.Column) else node)))[0][
         0
@@ -670,16 +755,22 @@ def _evaluate_at(db: Relations, term: exp.Expr, value: Decimal) -> object:
 
 
 def _name_inside(name: str, bins: Bins) -> str:
-    """Return a hint how to select only the numbers that were not cut; an empty text for a rounded column."""
+    """Return a hint how to select only the numbers that were not cut; an empty text if the column is rounded."""
     parts = [f"{name} > {bins.bottom:f}"] if bins.bottom is not None else []
     parts += [f"{name} < {bins.top:f}"] if bins.top is not None else []
     return f"with FILTER (WHERE {' AND '.join(parts)}) it has bounds on both sides" if bins.only_cuts else ""
 
 
 def _hint_unknown(name: str, value: exp.Literal, answers: Answers, roles: Roles) -> str:
-    """Return a hint if a column, or the list of items, does not have this value.
+    """Return a hint for the analyst if a value in the query does not occur in its column.
 
-    The text is empty if the value exists, or if that is not known.
+    The text is empty if the value occurs, or if that can't be decided.
+
+    Args:
+        name: The column; empty to look for ``value`` among the items that records hold.
+        value: The value.
+        answers: The open release.
+        roles: The columns of the release.
     """
     if not name:
         return "" if value.name in answers.item_labels else _phrase_hint(value, answers.item_labels)

@@ -1,19 +1,19 @@
-"""Arithmetic of aggregate functions: errors and bounds of an expression from those of its parts.
+"""Compute errors and bounds of an arithmetic expression from those of the aggregate functions in it.
 
 For f(a) with slopes d_j = df/da_j at the estimates (the delta method), correlations r_jk and signs s_j of the slopes,
 
   Var f = sum_jk r_jk d_j d_k se_j se_k,
   low = f - (sum_jk r_jk s_j s_k l_j l_k)^(1/2),   l_j = |d_j| (a_j - low_j),  or |d_j| (high_j - a_j) where s_j < 0,
 
-and likewise above (MOVER: Zou & Donner 2008), which keeps intervals lopsided that are. Of two parts whose errors
-cancel (r s_1 s_2 < 0), a part |r| moves together, both below their estimates or both above: with l and u how far f
-goes below and above by each,
+and likewise above (MOVER: Zou & Donner 2008), so asymmetric intervals stay asymmetric. If the errors of two parts
+cancel (r s_1 s_2 < 0), a share |r| of both moves together, both below their estimates or both above. With l and u, how
+far f goes below and above by each,
 
     low = f - ((1 - |r|) (l_1^2 + l_2^2) + |r| max(l_1 - u_2, l_2 - u_1, 0)^2)^(1/2).
 
 An unknown correlation is taken as the worst one. If all parts have certain bounds, those of f are certain (interval
-arithmetic). A share of which one part counts some of the other's records stays within [0, 1], scaled as f is: its
-estimate and its bounds are moved there, and its error is half of that range at most.
+arithmetic). If one count is a part of another, their quotient stays within [0, 1]. The estimate and the bounds of f are
+moved into the range that follows, and the error is at most half of that range.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ NUMBERS = {exp.DataType.Type[name] for name in ("DOUBLE", "FLOAT", "DECIMAL")}
 
 @dataclass(frozen=True)
 class AggregateEstimate:
-    """The figures of an aggregate function for a group.
+    """An aggregate function's value and errors for one group.
 
     Attributes:
         estimate: The estimate, from the release.
-        std_error: Its standard error; None where it is not known.
+        std_error: Its standard error; None if it is unknown.
         low: The lower bound.
-        high: The upper bound; it counts the ``missing`` records, which are not in the release.
+        high: The upper bound; it includes the ``missing`` records.
         certain: Whether the bounds are certain.
-        missing: How many records that are not in the release could count.
-        null: Whether it may be NULL, because it may be of no record.
+        missing: The number of records outside of the release that could count.
+        null: Whether the true value may be NULL, because there may be no record to aggregate.
     """
 
     estimate: float
@@ -61,23 +61,36 @@ class AggregateEstimate:
 
     @property
     def is_exact(self) -> bool:
-        """Return whether the figure is the true answer."""
+        """Return whether the estimate is the true answer: its standard error is 0 and its bounds are equal."""
         return self.std_error == 0 and are_equal(self.low, self.high)
 
     @property
     def sure_range(self) -> Range:
-        """Return where it lies, as far as its bounds are sure."""
+        """Return the range in which the true value lies with certainty.
+
+        It is infinite on a side without a certain bound.
+        """
         return -math.inf if self.low is None else self.low, math.inf if self.high is None else self.high
 
     @property
     def side_widths(self) -> Range:
-        """Return how far the bounds lie below and above the estimate, without missing records."""
+        """Return how far the bounds lie below and above the estimate, as if no record were missing."""
         low, high = self.low or 0.0, (self.high or 0.0) - self.missing
         return max(self.estimate - low, 0.0), max(high - self.estimate, 0.0)
 
 
 def check_arithmetic(expression: exp.Expr, written: str) -> None:
-    """Raise ``UsageError`` for what has no known error: all but + - * /, ROUND, NULLIF and COALESCE with constants."""
+    """Refuse an expression whose error can't be computed.
+
+    Permitted are + - * /, ROUND, and NULLIF and COALESCE with constants.
+
+    Args:
+        expression: The expression over aggregate functions.
+        written: Its text in the query.
+
+    Raises:
+        UsageError: The expression contains anything else.
+    """
     unknown = find_unknown_error(expression)
     if unknown is not None:
         works = "+ - * / and ROUND of aggregate functions work"
@@ -85,7 +98,7 @@ def check_arithmetic(expression: exp.Expr, written: str) -> None:
 
 
 def find_unknown_error(expression: exp.Expr) -> exp.Expr | None:
-    """Return the part whose error is not known; None where all are."""
+    """Return a part of an expression whose error can't be computed; None if there is no such part."""
     rest = [expression]
     while rest:
         node = rest.pop()
@@ -97,7 +110,7 @@ def find_unknown_error(expression: exp.Expr) -> exp.Expr | None:
 
 
 def _list_operands(node: exp.Expr) -> list[exp.Expr] | None:
-    """Return the operands of a node; None for one that is not understood."""
+    """Return the operands of a node; None for a node whose error can't be computed."""
     match node:
         case exp.Column():
             return [] if node.name[:2] in ("a_", "g_") else None  # a group is a constant of its row
@@ -122,7 +135,12 @@ def _list_operands(node: exp.Expr) -> list[exp.Expr] | None:
 
 
 def compute_slopes(node: exp.Expr, values: Mapping[int, float]) -> tuple[float, dict[int, float]]:
-    """Return the value of an expression and its slopes in the aggregates, by their numbers."""
+    """Return the value of an expression, and its derivative by each aggregate function.
+
+    Args:
+        node: The expression.
+        values: The value of each aggregate function, by number.
+    """
     if isinstance(node, exp.Column):
         number = int(node.name[2:])
         return values[number], {number: 1.0}
@@ -138,7 +156,7 @@ def compute_slopes(node: exp.Expr, values: Mapping[int, float]) -> tuple[float, 
 
 
 def _apply_operator(node: exp.Expr, left: float, right: float) -> tuple[float, float, float]:
-    """Return the value of an operator, and its slopes in both operands."""
+    """Return the value of an operator such as ``/``, and its derivatives by both operands."""
     if isinstance(node, exp.Add):
         return left + right, 1.0, 1.0
     if isinstance(node, exp.Sub):
@@ -151,7 +169,12 @@ def _apply_operator(node: exp.Expr, left: float, right: float) -> tuple[float, f
 
 
 def compute_range(node: exp.Expr, values: Mapping[int, Range]) -> Range:
-    """Return the range of an expression over all values of the aggregates in their ranges."""
+    """Return the range of an expression when each aggregate function takes any value in its own range.
+
+    Args:
+        node: The expression.
+        values: The range of each aggregate function, by number.
+    """
     if isinstance(node, exp.Column):
         return values[int(node.name[2:])]
     if isinstance(node, exp.Literal):
@@ -172,9 +195,13 @@ def compute_range(node: exp.Expr, values: Mapping[int, Range]) -> Range:
 
 
 def may_be_null(node: exp.Expr, parts: Mapping[int, AggregateEstimate]) -> bool:
-    """Return whether an expression may be NULL, or what COALESCE puts there, for aggregates in their ranges.
+    """Return whether an expression may be NULL, or may have the value that COALESCE puts in the place of NULL.
 
-    NULL comes of a divisor of 0, of NULLIF, of the condition that a count is 0, and of an aggregate that is NULL.
+    NULL comes from a divisor of 0, from NULLIF, and from an aggregate function that is NULL.
+
+    Args:
+        node: The expression.
+        parts: The aggregate functions, by number, each with its range.
     """
     if isinstance(node, exp.Column):
         return parts[int(node.name[2:])].null
@@ -198,7 +225,13 @@ Term = tuple[int, float, float, float]  # of an aggregate: its number, the slope
 
 
 def combine_spread(terms: Iterable[Term], correlation: Callable[[int, int], float | None]) -> float:
-    """Return the root of the sum of r_jk s_j s_k t_j t_k over terms (j, s_j, t_j >= 0, t_j the other way)."""
+    """Return how far an expression deviates to one side: the root of the sum of r_jk s_j s_k t_j t_k over all pairs.
+
+    Args:
+        terms: For each aggregate function j its number, the sign s_j of the slope, how far it moves the expression to
+            this side (t_j), and how far to the other side.
+        correlation: Returns r_jk for two numbers; None if it is unknown.
+    """
     some = [term for term in terms if term[2] or term[3]]
     if len(some) == 2:
         (j, sign, one, back), (k, other, two, forth) = some
@@ -221,10 +254,14 @@ def combine_figures(
     correlation: Callable[[int, int], float | None],
     among: tuple[int, int] | None = None,
 ) -> tuple[float | None, float | None, float | None, float | None]:
-    """Return estimate, standard error, low and high of an expression; None for what is not known.
+    """Return estimate, standard error, low and high of an expression; None for what is unknown.
 
-    ``value``: of the expression at the estimates; one that is not finite, as the share of nobody, is none. ``among``:
-    the first of these aggregates counts some of the records that the second counts.
+    Args:
+        expression: The expression.
+        value: Its value at the estimates; a value that is not finite means that there is none.
+        parts: The aggregate functions, by number.
+        correlation: Returns the correlation of two aggregate functions' errors; None if it is unknown.
+        among: The numbers of two counts, of which the first is a part of the second; None if there are none.
     """
     if not math.isfinite(value):
         return None, None, None, None
@@ -255,7 +292,15 @@ def combine_figures(
 def _bound_linear(
     expression: exp.Expr, number: int, one: AggregateEstimate
 ) -> tuple[float | None, float, float] | None:
-    """Return standard error, low and high of what is linear in one aggregate, without rounding; None for others."""
+    """Return standard error, low and high of an expression that is linear in a single aggregate function.
+
+    The result is None if the expression is not linear, or rounds.
+
+    Args:
+        expression: The expression.
+        number: The number of the aggregate function.
+        one: The aggregate function's value and errors.
+    """
     at_one, at_two, at_four = (compute_slopes(expression, {number: at})[0] for at in (1.0, 2.0, 4.0))
     slope = at_two - at_one
     if not all(map(math.isfinite, (at_one, at_two, at_four))) or not math.isclose(at_four - at_two, 2 * slope):
@@ -269,9 +314,13 @@ def _bound_linear(
 
 
 def share_range(expression: exp.Expr, among: tuple[int, int]) -> Range | None:
-    """Return the range of an expression of one share: a part of the second aggregate; None for others.
+    """Return the range of an expression of two counts, of which one is a part of the other; None if it is not known.
 
-    One that names each of them once is a quotient of linear functions of either: it rises or falls with the share.
+    It is known if the expression names each count once, as a quotient: then it rises or falls with their share.
+
+    Args:
+        expression: The expression.
+        among: The numbers of the part and of the whole.
     """
     part, whole = among
     named = [node.name for node in expression.find_all(exp.Column)]
@@ -291,7 +340,16 @@ def _delta_method(
     parts: Mapping[int, AggregateEstimate],
     correlation: Callable[[int, int], float | None],
 ) -> tuple[float | None, float | None, float | None]:
-    """Return the figures by the delta method; a missing record may count in one part and not in another."""
+    """Return standard error, low and high of an expression by the delta method.
+
+    A missing record may count in one aggregate function and not in another.
+
+    Args:
+        expression: The expression.
+        value: Its value at the estimates.
+        parts: The aggregate functions, by number.
+        correlation: Returns the correlation of two aggregate functions' errors; None if it is unknown.
+    """
     _, by = compute_slopes(expression, {j: one.estimate for j, one in parts.items()})
     if not all(map(math.isfinite, by.values())):
         return None, None, None

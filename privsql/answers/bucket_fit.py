@@ -1,4 +1,4 @@
-"""Fit the model of a release in buckets: the information in what buckets list."""
+"""Fit the model of a release in buckets: compute how much the lists of the buckets tell of the effects."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CALIBRATED = (0.5, 4.0)
 
 
 class ListInformation:
-    """The information H about theta in the lists of buckets, at certain probabilities (rows, K)."""
+    """The information matrix H of the effects theta (J, K) in the lists of buckets, at probabilities (rows, K)."""
 
     def __init__(self, prepared: PreparedRelease, probabilities: Floats) -> None:
         arrays, values = prepared.arrays, probabilities.shape[1]
@@ -52,7 +52,7 @@ class ListInformation:
         self._values = values
 
     def multiply(self, theta: Floats) -> Floats:
-        """Return H theta (J, K)."""
+        """Return the information matrix H, multiplied by effects theta (J, K)."""
         effects, moved = (self._design.features @ theta).astype(np.float32), np.empty_like(self._p)
         for rows, cells in self._parts:
             moved[rows] = cells @ effects
@@ -61,7 +61,11 @@ class ListInformation:
         return self.draw_score(((self._members @ moved) * self._scale) @ self._root)
 
     def draw_score(self, noise: Floats) -> Floats:
-        """Return a score (J, K) with covariance H from independent normal ``noise``, of the shape ``shape``."""
+        """Return a random score (J, K) with covariance H.
+
+        Args:
+            noise: Independent standard normal numbers of the shape ``shape``.
+        """
         residuals = (noise.astype(np.float32, copy=False) @ self._root.T) * self._scale
         each = self._p * (self._buckets @ residuals)
         each -= self._p * each.sum(axis=1, keepdims=True)
@@ -71,7 +75,14 @@ class ListInformation:
         return np.asarray(self._design.features.T @ sums)
 
     def calibrate(self, theta: Floats, offset: Floats, likelihood: BucketLikelihood, way: Floats) -> None:
-        """Multiply H by the curvature of the likelihood in a direction, divided by what H says of it."""
+        """Scale H so that it has the same curvature as the likelihood in one direction.
+
+        Args:
+            theta: The effects at which to compare (J, K).
+            offset: The log-odds of a record without features (K,).
+            likelihood: The likelihood of the lists.
+            way: The direction (J, K).
+        """
         slopes = [
             self._design.sum_features(likelihood.evaluate(self._design.probabilities(theta + step * way, offset))[1])
             for step in (STEP, -STEP)
@@ -82,10 +93,16 @@ class ListInformation:
 
 
 class BucketFit(EffectSearch):
-    """A fit to a release in buckets."""
+    """The search for the effects of the regression for a release in buckets."""
 
     def __init__(self, prepared: PreparedRelease, offset: Floats, noise: np.random.Generator) -> None:
-        """Fit by ``offset``, the log-odds of a record without features (K,)."""
+        """Begin a search.
+
+        Args:
+            prepared: The release.
+            offset: The log-odds of a record without features (K,).
+            noise: The random generator.
+        """
         super().__init__(prepared.design, prepared.likelihood, offset, noise)
         self._prepared = prepared
 

@@ -1,4 +1,4 @@
-"""One model of a whole release in buckets: p(value | quasi-identifiers), fitted to what the buckets list."""
+"""Model a whole release in buckets: fit p(value | quasi-identifiers) to the values that the buckets list."""
 
 from __future__ import annotations
 
@@ -35,25 +35,26 @@ if TYPE_CHECKING:
     from privsql.model.arrays import ReleaseArrays
 
 MOST_VALUES, FEWEST_RECORDS = 500, 200
-MOST_TWINS = 0.1  # of the records: values that no model tells apart, and its intervals say nothing of that
+MOST_TWINS = 0.1  # share of the records with values that no model can tell apart
 MOST_BYTES = 8 * 2**30
 BATCH = 2**19  # records whose weights are made together
-MOST_THETA = 1e6  # of a stranger's parameters
-LEAST_ROOT = 1e-6  # of a stranger's prior
-MISFIT = 1.5  # measured on tables of several kinds: real ones are no draws of a model, and effects vary more
+MOST_THETA = 1e6  # the largest number in a stranger's parameters
+LEAST_ROOT = 1e-6  # the least number on the diagonal of a stranger's prior
+MISFIT = 1.5  # measured on tables of several kinds: real effects vary more than those of a fitted model
 
 
 def find_obstacle(records: int, values: int) -> str | None:
-    """Return why a release of so many records and values gets no model; None where it gets one."""
+    """Return why no model is fitted to a release with so many records and sensitive values; None if one is."""
     if values > MOST_VALUES:
         return f"more than {MOST_VALUES} values"
     return f"fewer than {FEWEST_RECORDS} records" if records < FEWEST_RECORDS else None
 
 
 def find_twins(arrays: ReleaseArrays) -> str | None:
-    """Return why a release gets no model of which too many values lie in the same buckets as another, as often.
+    """Return why no model is fitted to a release with too many twin values; None if one is.
 
-    A model takes such values for alike, though a set of people may have only one of them.
+    Twins are values that are listed by the same buckets, equally often. A model can't tell them apart, so it would be
+    wrong about a set of people who have only one of them.
     """
     order = np.argsort(arrays.listed_value, kind="stable")  # entries lie by bucket
     listed = np.stack([arrays.listed_bucket, arrays.listed_count], axis=1)[order]
@@ -70,9 +71,13 @@ def find_twins(arrays: ReleaseArrays) -> str | None:
 
 @dataclass(frozen=True)
 class Beliefs:
-    """What a model believes: ``record``, ``value`` code and ``weight`` (entries,) by record and value.
+    """What a model believes about the sensitive values of records: one entry for each record and value of its bucket.
 
-    ``drawn`` (entries, D): whether the record has the value in each of the completed tables that the model draws.
+    Attributes:
+        record: The number of the record (entries,).
+        value: The code of the value (entries,).
+        weight: The probability that the record has the value (entries,).
+        drawn: Whether the record has the value in each of the D completed tables (entries, D).
     """
 
     record: Ints
@@ -82,16 +87,22 @@ class Beliefs:
 
     @property
     def best_guess(self) -> float:
-        """Return the mean belief in the likeliest value of a record."""
+        """Return the mean over all records of the probability of the likeliest value."""
         return float(np.maximum.reduceat(self.weight, np.searchsorted(self.record, np.unique(self.record))).mean())
 
 
 @dataclass(frozen=True)
 class BucketModel:
-    """The model of a release.
+    """The fitted model of a release in buckets.
 
-    ``theta`` (J, K) and the ``roots`` (terms, K, K) of its prior in single precision; ``converged``: the last step was
-    small; ``fitted_share``: of the records, by which they were found. All else follows from these and ``digest``.
+    Attributes:
+        arrays: The release.
+        digest: The digest of the release, which seeds all random numbers.
+        features: The features of the regression.
+        theta: The effects of the J features on the K values (J, K).
+        roots: For each term of the prior the triangular root of its covariance (terms, K, K).
+        converged: Whether the fit ended close to the mode.
+        fitted_share: The share of the records to which the model was fitted.
     """
 
     arrays: ReleaseArrays
@@ -104,7 +115,10 @@ class BucketModel:
 
     @cached_property
     def effects(self) -> list[NDArray[np.float32]]:
-        """Draw theta (J, K) from its posterior, given the release; its deviations are larger by ``MISFIT``."""
+        """Return several draws of the effects theta (J, K) from their posterior.
+
+        Their deviations from the mode are enlarged by ``MISFIT``, since the model does not fit exactly.
+        """
         prepared = prepare_release(choose_buckets(self.arrays), self.features)
         prior = EffectPrior(EffectPrior.list_parts(prepared.design), self.roots.astype(np.float64))
         fit = BucketFit(prepared, self.arrays.log_shares, self._noise("effects"))
@@ -116,9 +130,10 @@ class BucketModel:
         return seed_key(int(self.digest[:16], 16)).random_generator("bucket model", MODEL_VERSION, *purpose)
 
     def find_beliefs(self) -> Beliefs:
-        """Return the weights, which are means over the draws of theta, and one completed table by each of these.
+        """Return the probability of each value for each record, and completed tables.
 
-        Weights of a record add up to 1, those of a value in a bucket to its count.
+        Probabilities are averaged over the draws of theta; each draw completes one table. The probabilities of a record
+        sum to 1; those of a value in a bucket sum to the number of times that the bucket lists it.
         """
         starts = np.cumsum(self.arrays.sizes) - 1
         parts: list[Beliefs] = []
@@ -141,7 +156,13 @@ class BucketModel:
             yield prepared.design.probabilities(theta.astype(np.float64), self.arrays.log_shares)
 
     def average_posteriors(self, prepared: PreparedRelease | None = None) -> list[Batch]:
-        """Return what is believed in all buckets, or in those of a part: means over the draws of theta."""
+        """Return the probability that each record has each value that its bucket lists, in batches of buckets.
+
+        It is averaged over the draws of theta.
+
+        Args:
+            prepared: The part of the release to consider; None for the whole release.
+        """
         prepared = prepared or prepare_release(self.arrays, self.features)
         likelihood = prepared.likelihood.start_anew()
         batches: list[Batch] = []
@@ -155,7 +176,7 @@ class BucketModel:
         ]
 
     def parameters(self) -> dict[str, Any]:
-        """Return what ``restore_model`` needs: ``theta`` (J, K), ``roots`` (terms, K, K) and numbers."""
+        """Return all that ``restore_model`` needs, among it ``theta`` (J, K) and ``roots`` (terms, K, K), for JSON."""
         return {
             "version": MODEL_VERSION,
             "digest": self.digest,
@@ -172,7 +193,10 @@ def _add_beliefs(batch: Batch, more: Batch) -> Batch:
 
 
 def list_weights(batches: Iterable[Batch]) -> tuple[Ints, Ints, Floats]:
-    """Return record, value code and weight of every record and value that its bucket lists, in this order."""
+    """Return three arrays with an entry for each record and each value that its bucket lists.
+
+    They are the record, the code of the value, and the probability that the record has it.
+    """
     parts = []
     for batch in batches:
         shape = batch.beliefs.shape
@@ -181,20 +205,20 @@ def list_weights(batches: Iterable[Batch]) -> tuple[Ints, Ints, Floats]:
         real = np.broadcast_to(batch.of.counts[:, None, :] > 0, shape).ravel()
         parts.append((record[real], value[real], batch.beliefs.ravel()[real]))
     record, value, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
-    order = np.argsort(record, kind="stable")  # sizes alternate
+    order = np.argsort(record, kind="stable")  # batches come by size of the bucket
     record, value, weight = record[order], value[order], weight[order]
     (starts,) = np.nonzero((np.diff(record, prepend=-1) != 0) | (np.diff(value, prepend=-1) != 0))
     return record[starts], value[starts], np.add.reduceat(weight, starts)
 
 
 def predict_seconds(records: int, columns: int, values: int, sizes: Iterable[tuple[int, int]]) -> float:
-    """Return the seconds of a processor that a model takes, about, with its draws, by what 20 releases took.
+    """Predict the CPU seconds that fitting a model and drawing its tables take, by a formula measured on 20 releases.
 
     Args:
-        records: The records of the release.
-        columns: Its quasi-identifiers.
-        values: Its sensitive values.
-        sizes: The sizes of buckets, and how many have each.
+        records: The number of records of the release.
+        columns: The number of quasi-identifiers.
+        values: The number of sensitive values.
+        sizes: Pairs of a size of buckets and the number of buckets of that size.
     """
     listed = sum(size * size * number for size, number in sizes if size > EXACT_SIZE)  # entries of long lists
     return 1e-6 * (records * (0.16 * values * columns**2 + 0.65 * columns**2 + 27) + 2.5 * listed)
@@ -206,7 +230,7 @@ def _estimate_memory(arrays: ReleaseArrays) -> float:
 
 
 def choose_buckets(arrays: ReleaseArrays) -> ReleaseArrays:
-    """Return the release itself, or as many of its buckets, spread evenly, as ``MOST_BYTES`` hold."""
+    """Return the release, or as many of its buckets as a fit in ``MOST_BYTES`` of memory permits, spread evenly."""
     share = MOST_BYTES / _estimate_memory(arrays)
     steps = np.floor(np.arange(len(arrays.sizes) + 1) * share)
     return arrays if share >= 1 else arrays.select_buckets(np.diff(steps) > 0)
@@ -215,9 +239,14 @@ def choose_buckets(arrays: ReleaseArrays) -> ReleaseArrays:
 def fit_bucket_model(
     arrays: ReleaseArrays, digest: str, progress: Callable[[float], None] | None = None
 ) -> BucketModel:
-    """Return the model of a release without obstacles; ``progress`` is called with the share of the work done.
+    """Fit a model to a release that has none of the obstacles of ``find_obstacle`` and ``find_twins``.
 
-    The same for the same arrays, ``digest`` and ``MODEL_VERSION``, which seed what is drawn.
+    The result is the same for the same arrays, ``digest`` and ``MODEL_VERSION``.
+
+    Args:
+        arrays: The release.
+        digest: The digest of the release, which seeds all random numbers.
+        progress: Called with the share of the work that is done.
     """
     prepared, done = prepare_release(choose_buckets(arrays)), 0
 
@@ -235,9 +264,16 @@ def fit_bucket_model(
 
 
 def restore_model(arrays: ReleaseArrays, parameters: Mapping[str, Any], digest: str) -> BucketModel:
-    """Return the model of ``parameters``, a stranger's.
+    """Return a model from ``parameters`` that a stranger may have written.
 
-    Raises ``GuaranteeError`` unless they are of this release, by a fit that converged.
+    Args:
+        arrays: The release.
+        parameters: The parameters, as ``BucketModel.parameters`` returns them.
+        digest: The digest of the release.
+
+    Raises:
+        GuaranteeError: They have a wrong shape, do not belong to this release, or come from a fit that did not
+            converge.
     """
     used = choose_buckets(arrays)
     first, _, sizes = combine_rows(list(used.columns.values()))
@@ -256,7 +292,16 @@ def restore_model(arrays: ReleaseArrays, parameters: Mapping[str, Any], digest: 
 
 
 def check_numbers(stated: Any, shape: tuple[int, ...], least: float = -np.inf) -> Floats:
-    """Return numbers of a shape from ``least`` on, none very large; ``GuaranteeError`` for anything else."""
+    """Return stated numbers as an array.
+
+    Args:
+        stated: The numbers, which a stranger may have written.
+        shape: The shape that the array must have.
+        least: The smallest number that is permitted.
+
+    Raises:
+        GuaranteeError: They have another shape, or a number is missing, too small or very large.
+    """
     try:
         numbers = np.asarray(stated, dtype=np.float64)
     except (TypeError, ValueError):
@@ -272,7 +317,16 @@ SWEEPS = 12  # steps of a draw for each record of a bucket
 
 
 def draw_table(likelihood: BucketLikelihood, probabilities: Floats, noise: np.random.Generator) -> Ints:
-    """Return a value for every record (n,), drawn from the posterior by swaps within buckets (Gibbs)."""
+    """Complete a table: draw a value for every record from the posterior, by swaps within buckets (Gibbs sampling).
+
+    Args:
+        likelihood: The buckets.
+        probabilities: The probability of each value for each row, a combination of quasi-identifiers (rows, K).
+        noise: The random generator.
+
+    Returns:
+        The code of the value of each record (n,).
+    """
     logs = np.log(np.maximum(probabilities, LEAST))
     drawn = np.empty(len(likelihood.member), dtype=np.int64)
     for shape in likelihood.shapes:

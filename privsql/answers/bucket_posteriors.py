@@ -1,4 +1,7 @@
-"""What buckets say of their members: posteriors within a bucket, and the likelihood of all lists."""
+"""Compute which record of a bucket has which of its listed values, and the likelihood of all lists.
+
+In shapes b is a number of buckets, z the records of each, and d the entries of each bucket's list.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,18 @@ ENTRIES = 2**18  # of a batch of buckets: what stays in a processor's cache
 CLOSE = 1e-10  # of sums of weights
 
 # Buckets of one shape -------------------------------------------------------------------------------------------------
-# Given the values of a bucket as a multiset, the probability of an assignment of its z slots to its z records is
-# prod_i p_i(v_i)/perm, and q_iv the share of those in which record i has value v.
+# A bucket lists z values for its z records. An assignment of values v_i to the records i has the probability prod_i
+# p_i(v_i)/perm, where perm is the sum of these products over all assignments (a permanent). q_iv is the probability
+# that record i has value v.
 #
-# Up to z = 8 sums over subsets of slots give the permanent and q (Ryser's order of work, O(z 2^z)). Beyond, with a the
-# belief in one slot, a stationary point of
+# Up to z = 8, sums over subsets of the listed values give perm and q in O(z 2^z) steps (as Ryser's formula does). For
+# larger z, with a the belief in one entry of the list, q is a stationary point of
 #
 #     sum a log p - a log a + (1 - a) log(1 - a) - (z - 1 + a) log(1 + a/(z - 1)) + a
 #
-# over matrices a with sums of 1. Without the last two terms it is the Bethe approximation (Vontobel 2013), without
-# (1 - a) log(1 - a) Sinkhorn's; these are too sure and not sure enough by about 1/z, and this is neither.
+# over matrices a whose rows and columns sum to 1. Without the last two terms it is the Bethe approximation (Vontobel
+# 2013), which is too sure by about 1/z. Without (1 - a) log(1 - a) it is Sinkhorn's, which is not sure enough by about
+# 1/z. With all terms it is neither.
 
 EXACT_SIZE = 8
 COLD, WARM = 100, 8  # rounds of scaling at most
@@ -41,9 +46,13 @@ LEAST = 1e-30  # probability of a listed value
 
 @dataclass(frozen=True)
 class Shape:
-    """Buckets with z records: ``records`` (b, z), the ``values`` (b, d) that they list, and ``counts`` (b, d) of these.
+    """Buckets of the same size.
 
-    An exact shape has one entry for each slot (d = z); any other ends in entries with a count of 0.
+    Attributes:
+        records: The numbers of the records of each bucket (b, z).
+        values: The codes of the values that each bucket lists (b, d).
+        counts: How often each value is listed (b, d); entries beyond the end of a list have 0.
+        exact: Whether the posterior is computed exactly. The list then has one entry for each record (d = z).
     """
 
     records: Ints
@@ -52,18 +61,25 @@ class Shape:
     exact: bool
 
     def select_buckets(self, chosen: NDArray[np.bool_] | slice) -> Shape:
-        """Return some of the buckets."""
+        """Return the shape with only the ``chosen`` buckets."""
         return Shape(self.records[chosen], self.values[chosen], self.counts[chosen], self.exact)
 
     def split(self) -> Iterator[slice]:
-        """Yield what makes a batch of the buckets."""
+        """Yield slices of the buckets; the buckets of one slice are computed together in little memory."""
         step = max(1, ENTRIES // (self.records.shape[1] * self.values.shape[1]))
         yield from (slice(start, start + step) for start in range(0, len(self.records), step))
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Buckets ``of`` a shape: ``places`` (b, z, d) of their probabilities, ``beliefs`` q (b, z, d), ``logs`` (b,)."""
+    """The posterior of some buckets.
+
+    Attributes:
+        of: The buckets.
+        places: The indices (b, z, d) of their probabilities in the flat array of all probabilities.
+        beliefs: The probability that a record has the value of a list entry (b, z, d), for all records with that value.
+        logs: The log-likelihood of each bucket's list (b,).
+    """
 
     of: Shape
     places: Ints
@@ -72,7 +88,11 @@ class Batch:
 
 
 def list_shapes(arrays: ReleaseArrays) -> list[Shape]:
-    """Return all buckets by their size."""
+    """Group the buckets of a release by size.
+
+    Raises:
+        GuaranteeError: A bucket does not list as many values as it has records.
+    """
     sizes = np.bincount(arrays.bucket)
     starts = np.cumsum(sizes) - sizes
     order = np.argsort(arrays.listed_bucket, kind="stable")
@@ -95,7 +115,15 @@ def list_shapes(arrays: ReleaseArrays) -> list[Shape]:
 
 
 def exact_posterior(weights: Floats) -> tuple[Floats, Floats]:
-    """Return q (b, z, z) and log permanents (b,) of ``weights`` (b, z, z), the probability of each slot's value."""
+    """Compute which record has which value in small buckets, by summing over all assignments.
+
+    Args:
+        weights: The probability that each record has each listed value (b, z, z), before the list is known.
+
+    Returns:
+        The posterior probability of each record and list entry (b, z, z), and the log of the sum over all assignments,
+        a permanent (b,).
+    """
     size = weights.shape[1]
     scaled = np.ascontiguousarray(np.moveaxis(weights, 0, 2))  # (z, z, b)
     ahead, behind = (np.zeros((1 << size, scaled.shape[2])) for _ in range(2))
@@ -115,9 +143,17 @@ def exact_posterior(weights: Floats) -> tuple[Floats, Floats]:
 
 
 def approximate_posterior(weights: Floats, counts: Floats, scale: Floats, rounds: int) -> tuple[Floats, Floats, Floats]:
-    """Return q (b, z, d), approximate log permanents (b,) and the scale of slots (b, d) to begin with next time.
+    """Compute about which record has which value in large buckets, by repeatedly scaling rows and columns.
 
-    ``weights`` (b, z, d): the probability of each value, ``counts`` (b, d): its slots; z > 2.
+    Args:
+        weights: The probability that each record has each listed value (b, z, d), with z > 2.
+        counts: How often each value is listed (b, d).
+        scale: The factors of the columns to begin with (b, d).
+        rounds: The number of repetitions.
+
+    Returns:
+        The posterior (b, z, d), the approximate log-likelihood of each list (b,), and the factors of the columns at the
+        end, with which the next call can begin (b, d).
     """
     others = weights.shape[1] - 1
     slots = np.maximum(counts, 1)[:, None]
@@ -145,7 +181,12 @@ def approximate_posterior(weights: Floats, counts: Floats, scale: Floats, rounds
 
 
 def assign_slots(weights: Floats, spare: int = 0) -> Floats:
-    """Return q (b, r, t) for r records and t slots of ``weights`` (b, r, t), of which ``spare`` belong to nobody."""
+    """Return the probability that each of r records has each of t listed values, given the values' prior probabilities.
+
+    Args:
+        weights: The prior probabilities (b, r, t).
+        spare: The number of listed values that belong to no record.
+    """
     records, slots = weights.shape[1:]
     exact, found = slots <= EXACT_SIZE, np.empty_like(weights)
     counts = np.r_[np.ones(records), np.ones(spare) if exact else [spare][:spare]]
@@ -163,9 +204,9 @@ def assign_slots(weights: Floats, spare: int = 0) -> Floats:
 
 
 def round_sums(beliefs: Floats) -> Floats:
-    """Return q (b, z, d) with rows that sum to 1 and the sums of its columns: rows beyond 1 give to those below.
+    """Change a posterior (b, z, d) a little so that each row sums to 1, while the sums of its columns stay.
 
-    Altschuler, Weed and Rigollet 2017, algorithm 2.
+    What rows have beyond 1 goes to rows with less (Altschuler, Weed and Rigollet 2017, algorithm 2).
     """
     totals = beliefs.sum(axis=2, keepdims=True)
     reduced = beliefs / np.maximum(totals, 1)
@@ -175,18 +216,30 @@ def round_sums(beliefs: Floats) -> Floats:
 
 
 class BucketLikelihood:
-    """The likelihood of what buckets list, by the probabilities of rows: combinations of quasi-identifiers."""
+    """The likelihood of all that buckets list, given the probabilities of values for each row.
+
+    A row is a combination of quasi-identifiers.
+    """
 
     def __init__(self, shapes: Sequence[Shape], member: NDArray[np.intp], sizes: NDArray[np.intp]) -> None:
-        """``member`` (n,): the row of each record; ``sizes`` (rows,): records of each row."""
+        """Prepare the buckets.
+
+        Args:
+            shapes: The buckets, by size.
+            member: For each record the number of its row, a combination of quasi-identifiers (n,).
+            sizes: The number of records of each row (rows,).
+        """
         self.shapes, self.member, self.sizes = shapes, member, sizes
         self._scales = [np.ones_like(shape.counts) for shape in shapes]
         self._rounds = COLD
 
     def find_posteriors(self, probabilities: Floats, *, settled: bool = False) -> Iterator[Batch]:
-        """Yield the batches of all buckets.
+        """Yield the posteriors of all buckets in batches.
 
-        ``settled``: sums add up, and nothing depends on what was evaluated before.
+        Args:
+            probabilities: The probability of each value for each row (rows, K).
+            settled: True to compute large buckets by many rounds, from the beginning, so that sums are exact. False to
+                begin with the results of the last call, which needs fewer rounds.
         """
         flat, values = probabilities.ravel(), probabilities.shape[1]
         for shape, scales in zip(self.shapes, self._scales, strict=True):
@@ -205,11 +258,11 @@ class BucketLikelihood:
         self._rounds = WARM
 
     def start_anew(self) -> BucketLikelihood:
-        """Return the same likelihood, which has evaluated nothing."""
+        """Return a likelihood of the same buckets whose results do not depend on earlier calls."""
         return BucketLikelihood(self.shapes, self.member, self.sizes)
 
     def evaluate(self, probabilities: Floats) -> tuple[float, Floats]:
-        """Return the log-likelihood of p (rows, K) and its derivative by the log-odds (rows, K)."""
+        """Return the log-likelihood of probabilities (rows, K), and its derivative by the log-odds (rows, K)."""
         value, residuals = 0.0, -self.sizes[:, None] * probabilities
         for batch in self.find_posteriors(probabilities):
             value += float(batch.logs.sum())
@@ -219,7 +272,14 @@ class BucketLikelihood:
 
 @dataclass(frozen=True)
 class PreparedRelease:
-    """Rows of a release with their features, and its buckets."""
+    """A release that is ready for the regression.
+
+    Attributes:
+        arrays: The release.
+        features: The features, and how columns are coded in them.
+        design: The features of each row, a combination of quasi-identifiers.
+        likelihood: The likelihood of the buckets' lists.
+    """
 
     arrays: ReleaseArrays
     features: FeatureMap
@@ -228,7 +288,12 @@ class PreparedRelease:
 
 
 def prepare_release(arrays: ReleaseArrays, features: FeatureMap | None = None) -> PreparedRelease:
-    """Return a release's rows, its features or those that are stated, and its buckets."""
+    """Prepare a release for the regression.
+
+    Args:
+        arrays: The release.
+        features: The features to use; None to choose them from the release.
+    """
     first, member, sizes = combine_rows(list(arrays.columns.values()))
     columns = {name: column[first] for name, column in arrays.columns.items()}
     features = features or FeatureMap(columns, sizes)

@@ -1,4 +1,4 @@
-"""A release as a linear channel, counts reconstructed through it, and the error to expect of them."""
+"""Describe a release as a linear channel from true counts to published values, and estimate counts through it."""
 
 from __future__ import annotations
 
@@ -46,14 +46,15 @@ TINY = float(np.finfo(float).tiny)
 
 @dataclass(frozen=True)
 class Channel:
-    """Describe how a release turns the counts of a set of records into published values (see the head of this module).
+    """How a release turns the counts of sensitive values into published values, on average and with which variance.
 
-    m is the number of sensitive values, k the number of published values.
+    m is the number of sensitive values, k the number of published values, N the number of all records. The head of this
+    module has the model.
 
     Attributes:
         mean: M (m, k). Row i is the mean of what one record of value i adds to the published values; rows sum to 1.
-        moment: S (k, k) = sum_i o_i E[w w^T | i], the second moment of what all records of the release add.
-        records: o (m,), the records of each value in the whole release.
+        moment: S (k, k) = sum_i o_i E[w w^T | i], where w is what one record of value i adds to the published values.
+        records: o (m,), the number of records of each value in the whole release.
     """
 
     mean: Matrix
@@ -62,57 +63,70 @@ class Channel:
 
     @cached_property
     def shares(self) -> Floats:
-        """Return the share of each value among all records, f = o / N (m,)."""
+        """Return the share of each sensitive value among all records (m,)."""
         return np.asarray(self.records / self.records.sum())
 
     @cached_property
     def expected_total(self) -> Floats:
-        """Return the expected published values of all records together, M^T o (k,)."""
+        """Return the expected published values of all records together (k,)."""
         return np.asarray(self.records @ self.mean)
 
     @cached_property
     def squared_mean(self) -> Matrix:
-        """Return M with every entry squared (m, k)."""
+        """Return the matrix ``mean`` with every entry squared (m, k)."""
         return self.mean * self.mean  # entry by entry, of sparse arrays too
 
     @cached_property
     def prior_shape(self) -> Floats:
-        """Return the prior variance of each value's count up to the factor (c scale)^2: f^1.5 F (m,)."""
+        """Return the prior variances of the m counts up to a common factor (m,).
+
+        A value of share f has the variance f^1.5 times a constant, since rare values deviate more in proportion.
+        """
         shape = self.shares**POWER
         return np.asarray(shape * ((self.shares**2).sum() / shape.sum()))
 
     @cached_property
     def sampling_moment(self) -> Floats:
-        """Return M^T diag(f) M (k, k): the covariance of e that sampling noise in n causes, per unit of ``second``."""
+        """Return the covariance of the published values of a random sample of records, per record (k, k).
+
+        It is the part that comes from the sample's counts of sensitive values, not from the publisher's noise.
+        """
         return np.asarray(self.mean.T @ (self.shares[:, None] * self.mean))
 
     @cached_property
     def noise_moment(self) -> Floats:
-        """Return S - M^T diag(o) M (k, k), the covariance of e per unit of ``weight``."""
+        """Return the covariance of published values that the publisher's random choices cause (k, k).
+
+        It must be multiplied by the ``weight`` of the set of records (see ``Observation``).
+        """
         return np.asarray(self.moment - self.records.sum() * self.sampling_moment)
 
     @cached_property
     def default_form(self) -> CovarianceForm:
-        """Return the diagonal prior covariance: the counts of different values deviate independently of each other."""
+        """Return the default prior covariance: the counts of different values deviate independently of each other."""
         return CovarianceForm(self, self.prior_shape)
 
     def noise_covariance(self, level: float) -> Floats:
-        """Return the covariance B of the observed values where the prior association is 0 (k, k).
+        """Return the covariance B of the published values of a set that was drawn at random, per record (k, k).
 
-        B = M^T diag(f) M + level (S/N - M^T diag(f) M), with a tiny multiple of I added so that it can be inverted.
+        B = M^T diag(f) M + level (S/N - M^T diag(f) M), where f are the shares. A tiny multiple of the identity is
+        added so that B can be inverted.
 
         Args:
-            level: weight N / second, as at the head of this module.
+            level: The strength of the publisher's noise for the set: N times ``weight`` / ``second`` of
+                ``Observation``.
         """
         covariance = self.sampling_moment * (1 - level) + self.moment * (level / self.records.sum())
         covariance[np.diag_indices(len(covariance))] += JITTER * np.trace(covariance) / len(covariance) + TINY**0.5
         return np.asarray(covariance)
 
     def whitening_matrix(self, level: float) -> Floats:
-        """Return W (k, k) with W^T B W = I: W^T e has noise of variance 1 in every direction.
+        """Return a matrix W (k, k) with W^T B W = I, where B is the ``noise_covariance``.
+
+        The published values of a random set, multiplied by W, are independent and have equal variances.
 
         Args:
-            level: weight N / second, as for ``noise_covariance``.
+            level: The strength of the publisher's noise, as for ``noise_covariance``.
         """
         lower = scipy.linalg.cholesky(self.noise_covariance(level), lower=True)
         return np.asarray(scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True).T)
@@ -120,37 +134,42 @@ class Channel:
 
 @dataclass(frozen=True)
 class CovarianceForm:
-    """Hold K, the prior covariance of the counts of a channel up to the factor (c scale)^2.
+    """The prior covariance K of the counts of m sensitive values, up to a factor for each set of records.
+
+    The factor is (c scale)^2. c is the strength of association between the set and the sensitive value, and ``scale``
+    grows with the set (see ``Observation``).
 
     Attributes:
-        channel: The channel whose m values K is about.
-        covariance: K (m, m); or its diagonal (m,) where all other entries are 0.
+        channel: The channel that has these values.
+        covariance: K (m, m); or its diagonal (m,) if all other entries are 0.
     """
 
     channel: Channel
     covariance: Floats
 
     def multiply_vectors(self, vectors: Floats) -> Floats:
-        """Return K times the columns of ``vectors`` (m, ..), in the same shape."""
+        """Return the prior covariance K (m, m) times the columns of ``vectors`` (m, ..), in the same shape."""
         if self.covariance.ndim > 1:
             return np.asarray(self.covariance @ vectors)
         return np.asarray(self.covariance.reshape(-1, *[1] * (vectors.ndim - 1)) * vectors)
 
     @property
     def diagonal(self) -> Floats:
-        """Return the diagonal of K (m,): the prior variance of each value."""
+        """Return the prior variances of the m values, up to the factor of the set (m,)."""
         return np.diag(self.covariance) if self.covariance.ndim > 1 else self.covariance
 
     @cached_property
     def observed_covariance(self) -> Floats:
-        """Return C = M^T K M (k, k): the covariance K as it shows in the published values."""
+        """Return the covariance C of the published values (k, k) that this prior covariance of the counts causes."""
         return np.asarray(self.channel.mean.T @ self.multiply_vectors(self.channel.mean))
 
     def eigen_basis(self, level: float) -> tuple[Floats, Floats]:
-        """Solve the generalized eigenproblem C v = lambda B v, which diagonalizes prior and noise together.
+        """Find a basis of the published values in which both the prior covariance C and the noise B are diagonal.
+
+        C is ``observed_covariance``, B is ``Channel.noise_covariance``. The basis solves C v = lambda B v.
 
         Args:
-            level: weight N / second, which determines B (``Channel.noise_covariance``).
+            level: The strength of the publisher's noise, as for ``Channel.noise_covariance``.
 
         Returns:
             The eigenvalues lambda (k,), none negative, and the eigenvectors as columns (k, k), with v^T B v = 1.
@@ -166,23 +185,23 @@ class CovarianceForm:
 
     @cached_property
     def _stored_bases(self) -> dict[float, tuple[Floats, Floats]]:
-        """Return the cache of ``eigen_basis`` by level, since many questions have the same level."""
         return {}
 
 
 @dataclass(frozen=True)
 class Observation:
-    """Hold what the release shows of G sets of records.
+    """What the release shows of G sets of records, whose counts of sensitive values are to be estimated.
 
-    For a count of |Q| records total = scale = second = |Q|. For a sum over records of amounts a_r, the unknown n_i is
-    the sum of a_r over the records of value i; then total = sum a, scale = sqrt(|Q| sum a^2), second = sum a^2.
+    To estimate counts, ``total``, ``scale`` and ``second`` are the number of records in the set. To estimate the sums
+    of an amount a over the records of each value, total = sum a, second = sum a^2 and scale = sqrt(records sum a^2).
 
     Attributes:
-        observed: e (G, k), the published values added up over each set.
-        total: The sum of n over all sensitive values (G,), which is known.
-        scale: The size of a set in the association part of the prior variance, (c scale)^2 f^1.5 F (G,).
-        second: The size of a set in the sampling part of the prior variance, second f (G,).
-        weight: The factor of the noise, |Q|/N (1 - |Q|/N) or |Q|/N (G,).
+        observed: The k published values, added up over each set (G, k).
+        total: The known sum of all counts of a set (G,).
+        scale: The size by which the prior lets a set's shares of values differ from those of all records (G,).
+        second: The size by which the prior lets a set's counts vary as those of a random sample do (G,).
+        weight: The factor of the publisher's noise (G,). For a set that is the share s of all records it is s (1 - s)
+            if records took places without replacement, and s if they were drawn independently.
     """
 
     observed: Floats
@@ -198,30 +217,30 @@ class Observation:
 
 
 def observe_counts(observed: Floats, total: Floats, records: float) -> Observation:
-    """Return the observation of counts of sets whose records were placed in buckets without replacement.
+    """Return the observation of sets whose records were placed in buckets without replacement, to estimate counts.
 
     Args:
-        observed: e (G, k).
+        observed: The published values, added up over each set (G, k).
         total: The number of records in each set (G,).
-        records: The number of all records, N.
+        records: The number of all records.
     """
     share = total / records
     return Observation(observed, total, total, total, share * (1 - share))
 
 
 def own_share(channel: Channel) -> float:
-    """Return sum_i f_i M_ii: the mean share of a record's contribution to e that falls on its own value.
+    """Return how much of what a record adds to the published values falls on its own sensitive value, on average.
 
-    It is 1 if the release shows every record's value. Columns of M stand for the same values as its rows.
+    It is 1 if the release shows every record's value. Published and sensitive values must be the same.
     """
     return float(channel.shares @ channel.mean.diagonal())
 
 
 def singular_values(channel: Channel) -> dict[str, float]:
-    """Return the ``second``, ``median`` and ``smallest`` singular value of diag(o)^1/2 M diag(M^T o)^-1/2.
+    """Return the ``second``, ``median`` and ``smallest`` singular value of the channel, scaled by the values' counts.
 
-    The largest is 1, because totals are known. The others lie between 0 and 1: 1 means that the release shows
-    differences in that direction in full, 0 that it shows nothing of them.
+    The largest is 1, because totals are known. The others lie between 0 and 1: 1 means that the release fully shows
+    differences in that direction, 0 that it does not show them. The scaled matrix is diag(o)^1/2 M diag(M^T o)^-1/2.
     """
     scale = np.sqrt(channel.records)[:, None] / np.sqrt(np.maximum(channel.expected_total, TINY))
     values = np.linalg.svd(channel.mean * scale, compute_uv=False)
@@ -236,27 +255,34 @@ def measure_quality(channel: Channel) -> dict[str, float]:
     """Return figures that say how much a channel reveals, so that layouts can be compared.
 
     Returns:
-        ``second``, ``median`` and ``smallest`` as of ``singular_values``, and ``left`` as of ``remaining_variance``.
+        ``second``, ``median`` and ``smallest``, as ``singular_values`` returns them, and ``left``, the result of
+        ``remaining_variance``.
     """
     return {**singular_values(channel), "left": remaining_variance(channel)}
 
 
 def remaining_variance(channel: Channel, share: float = 0.01, strength: float = 0.6) -> float:
-    """Return how much of the prior variance of counts remains after an answer: 0 nothing, 1 all of it.
+    """Return the share of the prior variance of counts that remains after an answer; it is 0 for an exact answer.
 
-    It is the sum of the posterior variances of all values' counts over the sum of their prior variances.
+    It is the sum of the posterior variances of all values' counts, divided by the sum of their prior variances.
 
     Args:
         channel: The channel of the release.
         share: The share of all records that the question selects.
-        strength: c, the strength of association between the question and the sensitive value.
+        strength: The strength of association between the question and the sensitive value.
     """
     prior, explained = _split_variance(channel, share, strength)
     return float(1 - explained.sum() / prior.sum())
 
 
 def _split_variance(channel: Channel, share: float, strength: float) -> tuple[Floats, Floats]:
-    """Return the prior variance of each value's count (m,), and the part of it that an answer explains (m,)."""
+    """Return the prior variance of each value's count (m,), and the part of it that an answer explains (m,).
+
+    Args:
+        channel: The channel of the release.
+        share: The share of all records that the question selects.
+        strength: The strength of association between the question and the sensitive value.
+    """
     total = share * float(channel.records.sum())
     drive = (strength * total) ** 2
     eigenvalues, vectors = channel.default_form.eigen_basis(1 - share)
@@ -271,15 +297,16 @@ def _split_variance(channel: Channel, share: float, strength: float) -> tuple[Fl
 def relative_error(channel: Channel, share: float, count: float, strength: float = 0.6) -> float | None:
     """Return the expected relative error of the answer to a question that finds ``count`` records of some value.
 
-    It is E|estimate - n|/n for n = ``count``. With mean mu_i = T f_i, prior variance P_i and posterior variance k_i P_i
-    of the count of value i, an estimate given n is normal with mean n - k_i (n - mu_i) and variance (1 - k_i) k_i P_i.
-    The result is the mean over the values, weighted by how likely each value is to have n records.
+    It is E|estimate - n|/n for n = ``count``. Before the answer, the count of value i is normal with mean mu_i and
+    variance P_i; after it, its variance is k_i P_i. Given n, the estimate is normal with mean n - k_i (n - mu_i) and
+    variance (1 - k_i) k_i P_i. The result is the mean over the values, weighted by how likely each value is to have n
+    records.
 
     Args:
         channel: The channel of the release.
         share: The share of all records that the question selects.
         count: n, above 0.
-        strength: c, the strength of association between the question and the sensitive value.
+        strength: The strength of association between the question and the sensitive value.
 
     Returns:
         The error as a share of n; None if n lies more than three prior standard deviations from mu_i for every value.
@@ -298,10 +325,15 @@ def relative_error(channel: Channel, share: float, count: float, strength: float
 
 
 def expect_errors(channel: Channel, count: float, strength: float = 0.6) -> Floats:
-    """Return the relative standard error of a count of ``count`` records, for each value (m,).
+    """Return for each sensitive value the relative standard error of an answer that finds ``count`` records of it (m,).
 
-    For value i the question selects ``count`` / f_i records, a small part of the table. ``strength`` is its association
-    c with the sensitive value.
+    For a value with the share f of all records, the question selects ``count`` / f records, which are taken for a small
+    part of the table.
+
+    Args:
+        channel: The channel of the release.
+        count: The number of records.
+        strength: The strength of association between the question and the sensitive value.
     """
     total = count / np.maximum(channel.shares, TINY)
     drive = (strength * total) ** 2
@@ -335,12 +367,13 @@ CHUNK = 2**22  # numbers that one batch of arrays may hold
 
 @dataclass(frozen=True)
 class Posterior:
-    """Hold the reconstructed counts of G sets, with errors.
+    """The estimated counts of G sets, with errors.
 
     Attributes:
-        values: The posterior mean of the count of each value in each set (G, m).
-        std_error: The standard error of each of the f functionals in each set (G, f).
-        judged: The part of the squared error that was itself estimated from the observation (G, f); None if all was.
+        values: The estimated number of records of each value in each set (G, m).
+        std_error: The standard error of each of f weighted sums of these counts (G, f).
+        judged: The part of the squared errors that is itself uncertain, since it rests on an estimate of how far sets
+            deviate (G, f); None if all of it is.
     """
 
     values: Floats
@@ -350,11 +383,11 @@ class Posterior:
 
 @dataclass(frozen=True)
 class Prior:
-    """Say how the counts of a set deviate from the overall shares: a mixture over strengths of association.
+    """The prior of the counts of a set: they deviate from the overall shares by one of several strengths.
 
     Attributes:
-        form: The covariance of the counts up to the factor (c scale)^2.
-        strengths: The possible strengths c (s,).
+        form: The covariance of the counts, up to a factor that depends on the strength and the set.
+        strengths: The possible strengths of association (s,).
         weights: The prior probability of each strength (s,).
     """
 
@@ -368,17 +401,17 @@ def reconstruct(
 ) -> Posterior:
     """Estimate how many records of each set have each sensitive value.
 
-    The mean is that of the mixture over strengths (see the comment above); more than ``LARGE`` values are solved at a
-    single strength.
+    The estimate is the posterior mean over all strengths of the prior. If there are more than ``LARGE`` values, a
+    single strength is chosen.
 
     Args:
         channel: The channel of the release.
         observation: What the release shows of G sets.
-        functionals: Weights of values in the sums whose standard errors are wanted, (m, f) or by set (G, m, f).
-        prior: The prior; None for the default form with all ``STRENGTHS`` equally likely.
+        functionals: Weights of values in the f sums whose standard errors are wanted, (m, f) or by set (G, m, f).
+        prior: The prior; None for the default covariance with all ``STRENGTHS`` equally likely.
 
     Returns:
-        The counts (G, m), and the standard errors of the functionals (G, f).
+        The counts (G, m), and the standard errors of the sums (G, f).
     """
     alike = np.full(len(STRENGTHS), 1 / len(STRENGTHS))
     prior = prior or Prior(channel.default_form, STRENGTHS, alike)  # without knowledge of the release
@@ -396,7 +429,10 @@ def reconstruct(
 
 
 def _noise_levels(channel: Channel, observation: Observation) -> Floats:
-    """Return the noise level weight N / second of each set (G,), rounded up to a few levels where there are many."""
+    """Return the strength of the publisher's noise for each set (G,), as ``Channel.noise_covariance`` takes it.
+
+    If there are many strengths, they are rounded up to a few.
+    """
     levels = observation.weight * channel.records.sum() / np.maximum(observation.second, TINY)
     level = np.round(levels, 9)  # equal ones stay equal
     if len(np.unique(level)) <= 8:
@@ -406,7 +442,13 @@ def _noise_levels(channel: Channel, observation: Observation) -> Floats:
 
 
 def _split_batches(channel: Channel, observation: Observation, functionals: int) -> Iterator[NDArray[np.intp]]:
-    """Yield the indices of sets that are solved together: they have one noise level and fit into memory."""
+    """Yield the indices of sets that are solved together: they have one noise level and fit into memory.
+
+    Args:
+        channel: The channel of the release.
+        observation: What the release shows of all sets.
+        functionals: The number of sums whose errors are wanted.
+    """
     m = len(channel.records)
     step = 1 if m > LARGE else max(1, CHUNK // (m * (functionals + len(STRENGTHS))))
     levels = _noise_levels(channel, observation)
@@ -417,7 +459,15 @@ def _split_batches(channel: Channel, observation: Observation, functionals: int)
 
 
 def strength_likelihoods(form: CovarianceForm, observation: Observation, strengths: Floats) -> Floats:
-    """Return the log-likelihood of every strength for every set (c, G), up to a constant for each set."""
+    """Return the log-likelihood of each strength of association for each of G sets (strengths, G).
+
+    A constant for each set is left out.
+
+    Args:
+        form: The prior covariance.
+        observation: What the release shows of the sets.
+        strengths: The strengths.
+    """
     logs = np.zeros((len(strengths), len(observation.total)))
     for members in _split_batches(form.channel, observation, 1):
         rotated = _RotatedSets.from_observation(form, observation.select_sets(members))
@@ -427,9 +477,15 @@ def strength_likelihoods(form: CovarianceForm, observation: Observation, strengt
 
 @dataclass(frozen=True)
 class _RotatedSets:
-    """Hold sets of one noise level in the basis in which prior and noise are diagonal.
+    """Sets with the same noise level, in the basis of ``CovarianceForm.eigen_basis``.
 
-    What was observed beyond the prior's mean has the shape (G, k).
+    Attributes:
+        form: The prior covariance.
+        eigenvalues: The eigenvalues of the basis (k,).
+        vectors: The basis (k, k).
+        data: The published values of each set minus their prior mean, in this basis (G, k).
+        scale: As of ``Observation`` (G,).
+        second: As of ``Observation`` (G,).
     """
 
     form: CovarianceForm
@@ -449,18 +505,22 @@ class _RotatedSets:
         return _RotatedSets(form, eigenvalues, vectors, data, observation.scale, second)
 
     def squared_drive(self, strength: float) -> Floats:
-        """Return (c scale)^2 of each set (G, 1), for the strength c."""
+        """Return the factor of the prior covariance of each set, (strength * scale)^2, for one strength (G, 1)."""
         return np.asarray(((strength * self.scale) ** 2)[:, None])
 
     def damping_factors(self, strength: float) -> Floats:
-        """Return 1 / (1 + rho lambda) (G, k): the share of each direction that is noise."""
+        """Return the share of the variance that is noise, for each set and direction of the basis (G, k).
+
+        Args:
+            strength: The strength of association that causes the other part of the variance.
+        """
         return np.asarray(1 / (1 + self.squared_drive(strength) / self.second[:, None] * self.eigenvalues))
 
 
 def _log_likelihoods(rotated: _RotatedSets, strengths: Floats) -> Floats:
-    """Return the log-likelihood of each strength for each set (c, G).
+    """Return the log-likelihood of each strength for each set (strengths, G).
 
-    The direction of the known total is left out, as it is no evidence.
+    The direction of the total is left out, since the total is known anyway.
     """
     logs, variance = [], float(rotated.form.covariance.sum())  # of the sum over all values
     for strength in strengths:
@@ -472,10 +532,15 @@ def _log_likelihoods(rotated: _RotatedSets, strengths: Floats) -> Floats:
 
 
 def _reconstruct_small(prior: Prior, observation: Observation, functionals: Floats) -> tuple[Floats, Floats]:
-    """Return counts (G, m) and standard errors (G, f), averaged over the prior's strengths by their likelihood.
+    """Return the counts (G, m) and standard errors (G, f) of sets with the same noise level, averaged over strengths.
 
     Means and variances are polynomials in the square of the strength. Their coefficients are sums over the directions
     of ``eigen_basis``, so everything but the sums over strengths is computed once.
+
+    Args:
+        prior: The prior.
+        observation: What the release shows of the sets.
+        functionals: Weights of values in the f sums whose standard errors are wanted, (m, f) or by set (G, m, f).
     """
     form, channel = prior.form, prior.form.channel
     rotated = _RotatedSets.from_observation(form, observation)
@@ -505,19 +570,27 @@ def _reconstruct_small(prior: Prior, observation: Observation, functionals: Floa
 
 
 def _sum_directions(sets: Floats, directions: Floats) -> Floats:
-    """Multiply directions (G, k) by (k, f), or by (G, k, f) set by set, and return (G, f)."""
+    """Multiply an array (G, k) by directions (k, f), or for each set by its own (G, k, f); the result is (G, f)."""
     return np.asarray(np.matmul(sets[:, None], directions)[:, 0] if directions.ndim > 2 else sets @ directions)
 
 
 def _quadratic_form(form: CovarianceForm, functionals: Floats) -> Floats:
-    """Return x^T K x for each functional x: (f,), or (G, f) where functionals differ by set."""
+    """Return the prior variance x^T K x of a weighted sum of counts, up to the factor of a set of records.
+
+    Args:
+        form: The prior covariance K.
+        functionals: The weights x of f sums, (m, f) or by set (G, m, f).
+
+    Returns:
+        The variances (f,), or by set (G, f).
+    """
     if form.covariance.ndim == 1:
         return np.asarray((functionals**2).swapaxes(-1, -2) @ form.covariance)
     return np.asarray((functionals * np.matmul(form.covariance, functionals)).sum(axis=-2))
 
 
 def _are_single(functionals: Floats) -> bool:
-    """Return whether each functional is one value, so that together they are an identity matrix."""
+    """Return whether each of the weighted sums (m, f) is the count of one sensitive value: the identity matrix."""
     m = functionals.shape[-1]
     square = functionals.shape == (m, m) and bool((functionals.diagonal() == 1).all())
     return square and np.count_nonzero(functionals) == m
@@ -526,16 +599,17 @@ def _are_single(functionals: Floats) -> bool:
 def _reconstruct_large(
     channel: Channel, observation: Observation, functionals: Floats, *, single: bool
 ) -> tuple[Floats, Floats]:
-    """Return counts and standard errors of one set, by conjugate gradients at a single strength.
+    """Return counts (1, m) and standard errors (1, f) of one set with many values, by conjugate gradients.
 
-    The strength is the one that matches the spread of e - M^T mu. With more than ``FEW`` functionals their errors are
-    bounded from above: for each, only the column of e that tells most of it is used.
+    A single strength is used: the one that explains how far the published values deviate from their prior mean. With
+    more than ``FEW`` functionals their errors are bounded from above: for each, only the published value that tells
+    most about it is used.
 
     Args:
         channel: The channel of the release.
-        observation: One set.
-        functionals: The weights of values (m, f).
-        single: Whether functional i is value i, so that no product with functionals is needed.
+        observation: What the release shows of the set.
+        functionals: The weights of values in the f sums (m, f).
+        single: Whether the functionals are the identity, so that no product with them is needed.
     """
     weight, second, records = float(observation.weight[0]), float(observation.second[0]), channel.records
     mean = observation.total[0] * channel.shares
@@ -590,24 +664,24 @@ def _reconstruct_large(
 
 @dataclass(frozen=True)
 class LinearEstimator:
-    """Estimate counts as sums over records: each record adds the weights of what is published of it.
+    """An estimator that adds up a weight for each record, which depends on what is published of the record.
 
     Attributes:
-        weights: W (k, m), so that the estimate of n is e W.
-        deviations: The larger of two standard deviations for each value (m,): of what a record adds to the estimated
-            count, and of the error that it adds.
+        weights: For each published value what it adds to the count of each sensitive value (k, m).
+        deviations: For each sensitive value the larger of two standard deviations (m,): that of what a record adds to
+            the estimated count, and that of the error that a record adds.
     """
 
     weights: Floats
     deviations: Floats
 
     def estimate_sets(self, channel: Channel, observation: Observation, functionals: Floats) -> Posterior:
-        """Return e W for each set, and the standard errors of functionals of it.
+        """Return the estimated counts of each set, and the standard errors of weighted sums of them.
 
         Args:
             channel: The channel of the release.
             observation: What the release shows of G sets.
-            functionals: Weights of values, (m, f), or (G, m, f) where they differ by set.
+            functionals: Weights of values in the sums, (m, f), or (G, m, f) if they differ by set.
         """
         turned = self.weights @ functionals  # (k, f), or (G, k, f)
         noise = channel.noise_moment
@@ -620,16 +694,24 @@ class LinearEstimator:
 
 
 def _spread_deviations(channel: Channel, variances: Floats) -> Floats:
-    """Return the variance of each entry of d^T M (k,), where d (m,) has these ``variances`` and sums to 0."""
+    """Return the variances of the published values (k,) that deviations of the m counts cause.
+
+    Args:
+        channel: The channel of the release.
+        variances: The variances of the counts' deviations, which are independent but for having the sum 0 (m,).
+    """
     common = (variances @ channel.mean) ** 2 / variances.sum()  # of M, which such deviations do not show
     return np.asarray((variances @ channel.squared_mean - common).clip(0))
 
 
 def _estimate_drive(channel: Channel, observation: Observation) -> Floats:
-    """Estimate (c scale)^2 of each set (G,); it is 0 for a set of all records.
+    """Estimate how far the counts of each set deviate from the overall shares beyond chance.
 
-    If even its largest possible value would not stand out from noise, that value is returned: such a channel does not
-    show how sets deviate.
+    If even the largest possible deviation would not stand out from noise, that deviation is returned, since such a
+    channel does not show how sets deviate.
+
+    Returns:
+        The factor of the prior covariance for each set (G,); 0 for a set of all records.
     """
     level = observation.weight * channel.records.sum() / np.maximum(observation.second, TINY)
     residual = observation.observed - observation.total[:, None] * (channel.shares @ channel.mean)

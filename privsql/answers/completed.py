@@ -1,9 +1,9 @@
-"""Answer any SELECT by the completed tables that a model of a release drew.
+"""Answer any SELECT from completed tables, in which a model has drawn a sensitive value for every record.
 
-The SELECT runs as it is over each of the tables. Rows of different tables are matched by their keys, and figures are
-combined by Rubin's rules for completed data: the estimate is the mean, and its variance (1 + 1/M) B, where B is the
-variance between the M tables. There is no part within tables, since a table is the whole population that is asked for.
-ORDER BY, LIMIT, HAVING and QUALIFY are applied to the combined rows.
+The SELECT runs as it is over each of the M tables. Rows of different tables are matched by their keys, the columns that
+are not estimated. Figures are combined by Rubin's rules for completed data. The estimate is the mean over the tables,
+and its variance is (1 + 1/M) B, where B is the variance between the tables. There is no variance within tables, since a
+table holds the whole population. ORDER BY, LIMIT, HAVING and QUALIFY are applied to the combined rows.
 """
 
 from __future__ import annotations
@@ -62,7 +62,13 @@ TOP = "which rows are shown is itself an estimate"
 
 @dataclass(frozen=True)
 class Order:
-    """An item of ORDER BY: the place of a column, hidden ones included."""
+    """An item of ORDER BY.
+
+    Attributes:
+        place: The index of the column to sort by, hidden columns included.
+        descending: Whether the order is descending.
+        nulls_first: Whether NULL comes first.
+    """
 
     place: int
     descending: bool
@@ -71,19 +77,19 @@ class Order:
 
 @dataclass(frozen=True)
 class AnySelect:
-    """A SELECT that may run over completed tables.
+    """A SELECT that can run over completed tables.
 
     Attributes:
-        tree: The engine's tree of it, without what is applied to combined rows; hidden columns follow the others.
+        tree: The engine's syntax tree, without the clauses that are applied to combined rows. Hidden columns come last.
         own: The nodes of the tree that read the release.
         columns: The columns that the analyst asked for, then the hidden ones.
-        shown: How many of them are not hidden.
-        condition: The place of the hidden column that says whether a row is in the answer; None without one.
-        orders: ORDER BY.
-        limit: LIMIT; None for all rows.
-        offset: OFFSET.
-        fills: Whether a group that a table lacks has a count of 0 there.
-        has_top: Whether rows are chosen by an estimate.
+        shown: The number of columns that are not hidden.
+        condition: The index of the hidden column that says whether HAVING or QUALIFY keeps the row; None without them.
+        orders: The items of ORDER BY.
+        limit: The number of rows to keep; None for all.
+        offset: The number of rows to skip.
+        fills: Whether a group that does not occur in a table has a count of 0 there.
+        has_top: Whether the query itself chooses rows by an estimate, as with LIMIT in a subquery.
     """
 
     tree: Tree
@@ -99,18 +105,22 @@ class AnySelect:
 
     @property
     def shown_columns(self) -> list[Column]:
-        """Return the columns that the analyst asked for."""
+        """Return the columns that the analyst asked for, without hidden ones."""
         return self.columns[: self.shown]
 
 
 class StatementReader:
-    """Reads a SELECT over a release."""
+    """A reader that turns an analyst's SELECT over a release into an ``AnySelect``."""
 
     def __init__(self, db: LockedSession, manifest: Manifest, find_table: Callable[[tuple[str, ...]], object]) -> None:
         self._db, self._manifest, self._find_table = db, manifest, find_table
 
     def read(self, sql: str) -> AnySelect:
-        """Return the statement; ``UsageError`` for one that may not run, or that the engine refuses."""
+        """Parse a SELECT.
+
+        Raises:
+            UsageError: The statement is not permitted, or the engine refuses it.
+        """
         with refuse_bad_text(sql), self._db.limit_time(SECONDS):
             return self._read(sql)
 
@@ -146,12 +156,20 @@ class StatementReader:
         return AnySelect(tree, admission.own, columns, shown, place, orders, limit, offset, fills, lineage.has_top)
 
     def _describe(self, tree: Tree, lineage: Lineage) -> list[Column]:
-        """Return the columns of a SELECT; ``UsageError`` where the engine refuses it."""
+        """Return the columns of a SELECT.
+
+        Raises:
+            UsageError: The engine refuses the query.
+        """
         fields = self._db.describe_select(self._db.write_select(tree))
         return _name_columns(lineage.read_query(tree["statements"][0]["node"]), fields)
 
     def _refuse_cuts(self, tree: Tree, own: Sequence[Tree]) -> None:
-        """Refuse what computes with a column whose values are in bins or groups, since the release holds whole ones."""
+        """Refuse a query that does more with a column published in bins or groups than select it or group by it.
+
+        Raises:
+            UsageError: The query computes with such a column, or compares it.
+        """
         cut_names = [*self._manifest.bins, *self._manifest.groups]
         cut = {fold_name(name) for name in cut_names}
         if not cut:
@@ -172,7 +190,14 @@ class StatementReader:
 
 
 def _takes_all(node: Tree, own: Sequence[Tree]) -> bool:
-    """Return whether a node may read a column of the release without naming it: by a star, a place or a row."""
+    """Return whether a node may read columns of the release without naming them.
+
+    It does so by ``*``, by position or as a whole row.
+
+    Args:
+        node: The node of the syntax tree.
+        own: The nodes that read the release.
+    """
     tables = {fold_name(one["alias"] or one["table_name"]) for one in own}
     kind = node.get("class")
     if kind == "COLUMN_REF":
@@ -182,7 +207,7 @@ def _takes_all(node: Tree, own: Sequence[Tree]) -> bool:
 
 
 def _drop_schemas(tree: Tree, own: Sequence[Tree]) -> None:
-    """Drop schema names that tools write before the name of a release, in place."""
+    """Remove, in place, the schema names that BI tools write before the name of a release."""
     for node in own:
         node["schema_name"] = ""
         node["qualified_name"] = {"path": [node["table_name"]]}
@@ -194,7 +219,7 @@ def _drop_schemas(tree: Tree, own: Sequence[Tree]) -> None:
 
 
 def _name_columns(found: Sequence[Column | Source], fields: Sequence[Field]) -> list[Column]:
-    """Return the columns under the names that the engine gives them, with those that stars stand for."""
+    """Return the columns of a SELECT under the engine's names, with each ``*`` replaced by its columns."""
     stars = [at for at, one in enumerate(found) if isinstance(one, Source)]
     if stars and stars != list(range(stars[0], stars[-1] + 1)):
         raise UsageError("name the columns in place of several stars")
@@ -216,7 +241,10 @@ def _name_columns(found: Sequence[Column | Source], fields: Sequence[Field]) -> 
 
 
 def _take_limit(node: Tree) -> tuple[int | None, int]:
-    """Take LIMIT and OFFSET out of the outermost SELECT."""
+    """Remove LIMIT and OFFSET from the outermost SELECT, and return their numbers.
+
+    The result is None for no LIMIT, 0 for no OFFSET.
+    """
     limit, offset = None, 0
     for one in [one for one in node["modifiers"] if one["type"] == "LIMIT_MODIFIER"]:
         node["modifiers"].remove(one)
@@ -231,14 +259,18 @@ def _take_limit(node: Tree) -> tuple[int | None, int]:
 
 
 def _limit_rows(number: int) -> Tree:
-    """Return LIMIT as a part of a tree."""
+    """Return the syntax-tree node of ``LIMIT number``."""
     literal = {"kind": "INTEGER", "text": str(number)}
     constant = {"class": "CONSTANT", "type": "VALUE_CONSTANT", "alias": "", "literal": literal}
     return {"type": "LIMIT_MODIFIER", "limit": constant, "offset": None, "limit_type": "ROW_COUNT"}
 
 
 def _take_orders(node: Tree, columns: Sequence[Column]) -> tuple[list[Order], list[Tree]]:
-    """Take ORDER BY out of the outermost SELECT; return its items, and expressions for hidden columns."""
+    """Remove ORDER BY from the outermost SELECT.
+
+    Returns:
+        The items of ORDER BY, and the expressions for hidden columns that some items need.
+    """
     orders: list[Order] = []
     hidden: list[Tree] = []
     names = [fold_name(one.name) for one in columns]
@@ -266,7 +298,10 @@ def _take_orders(node: Tree, columns: Sequence[Column]) -> tuple[list[Order], li
 
 
 def _take_condition(node: Tree) -> Tree | None:
-    """Take HAVING or QUALIFY out of the outermost SELECT, unless the other or a window function depends on it."""
+    """Remove HAVING or QUALIFY from the outermost SELECT, and return its condition.
+
+    It stays there, and the result is None, if the other clause or a window function depends on it.
+    """
     if node["type"] != "SELECT_NODE" or any(one["type"] == "DISTINCT_MODIFIER" for one in node["modifiers"]):
         return None
     having, qualify = node.get("having"), node.get("qualify")
@@ -283,14 +318,18 @@ def _take_condition(node: Tree) -> Tree | None:
 
 
 class CompletedTables:
-    """The completed tables of an open release."""
+    """The completed tables of an open release, and the answers that they give."""
 
     def __init__(self, db: LockedSession, manifest: Manifest, answers: Answers) -> None:
         self._db, self._manifest, self._answers = db, manifest, answers
 
     @cached_property
     def _views(self) -> list[str]:
-        """Make a view of each completed table, and ``KNOWN``; return the names of the first."""
+        """Create a view of each completed table, and view ``KNOWN`` of the quasi-identifiers alone.
+
+        Returns:
+            The names of the views of completed tables.
+        """
         db, roles, model = self._db, self._manifest.roles, self._answers.complete_tables()
         keys = dict(zip((one.name for one in roles.quasi_identifiers), roles.qi_keys, strict=True))
         columns = [alias_as(column(model.record, "r"), "record")]
@@ -309,7 +348,12 @@ class CompletedTables:
         return [temp_table(f"completed_{name}").name for name in DRAWN_COLUMNS]
 
     def _complete(self, drawn: str, *more: exp.Expr) -> exp.Query:
-        """Return the rows of one completed table, with ``more`` columns before the source's own."""
+        """Return the query for the rows of one completed table.
+
+        Args:
+            drawn: The column that holds the codes of the drawn values.
+            more: Columns that come before those of the source.
+        """
         roles = self._manifest.roles
         keys = dict(zip((one.name for one in roles.quasi_identifiers), roles.qi_keys, strict=True))
         holes: Holes = {
@@ -326,16 +370,25 @@ class CompletedTables:
         return fill("query/completed", holes)
 
     def list_exported(self, draw: int | None) -> list[Field]:
-        """Return the columns of all tables together, or of one."""
+        """Return the columns of an export.
+
+        Args:
+            draw: The number of the completed table, from 1; None for all tables, each row with the numbers of its table
+                and record.
+        """
         names = [one.name for one in self._manifest.roles.columns]
         more = [Field(unused_name(name, names), "INTEGER") for name in ("draw", "record")]
         return [*(more if draw is None else []), *self._manifest.roles.columns]
 
     @contextmanager
     def stream(self, draw: int | None, rows: int) -> Iterator[pa.RecordBatchReader]:
-        """Hand over so many rows at a time of all tables, one after the other with their numbers, or of one table.
+        """Give a reader of completed tables, within a ``with``.
 
-        Tables and records are numbered from 1, and have the order of the release.
+        Tables and records are numbered from 1; records have the order of the release.
+
+        Args:
+            draw: The number of the table; None for all tables one after the other.
+            rows: The number of rows in each batch.
         """
         number, record = self.list_exported(None)[:2]
         first = alias_as(column("record", "r") + exp.Literal.number(1), record.name)
@@ -351,7 +404,17 @@ class CompletedTables:
             yield batches
 
     def answer(self, sql: str, statement: AnySelect, confidence: float, most: int | None) -> Answer:
-        """Return the answer to a statement; ``UsageError`` for more than ``most`` rows."""
+        """Run a statement over all completed tables and combine the results.
+
+        Args:
+            sql: The analyst's SQL, for display.
+            statement: The parsed SQL.
+            confidence: The confidence of the intervals.
+            most: The largest number of rows; None for ``MOST_ROWS``.
+
+        Raises:
+            UsageError: The answer has more rows, or takes too long.
+        """
         limit = MOST_ROWS if most is None else min(most, MOST_ROWS)
         statement.tree["statements"][0]["node"]["modifiers"].append(_limit_rows(limit + 1))
         with self._db.limit_time(SECONDS):
@@ -378,7 +441,7 @@ class CompletedTables:
     def _reads_sensitive(self, statement: AnySelect) -> bool:
         """Return whether a statement may read a sensitive column.
 
-        It may unless it names none, has no star or other name for all columns, and binds where there are none.
+        It can't if it names none, reads no columns without naming them, and runs without the sensitive columns.
         """
         sensitive = {fold_name(one.name) for one in self._manifest.roles.sensitive}
         for node in walk(statement.tree):
@@ -447,7 +510,10 @@ class CompletedTables:
 
 
 class CombinedRows:
-    """The rows of one statement over M tables, matched by their keys; one table stands for an exact answer."""
+    """The rows that one statement returns over M completed tables, matched by their keys.
+
+    A single table stands for an exact answer.
+    """
 
     def __init__(self, statement: AnySelect, rows: Sequence[list[tuple[Any, ...]]], confidence: float) -> None:
         self.confidence, self.draws = confidence, len(rows)
@@ -477,7 +543,11 @@ class CombinedRows:
         self._combined = {place: self._combine(place) for place in places}
 
     def _is_number(self, place: int) -> bool:
-        """Return whether the column is a figure whose values are numbers, so that they have a mean."""
+        """Return whether a column is estimated and holds numbers, so that the tables' values have a mean.
+
+        Args:
+            place: The index of the column.
+        """
         one = self._statement.columns[place]
         if one.is_key or "choice" in one.marks:
             return False
@@ -485,7 +555,13 @@ class CombinedRows:
         return kinds <= {int, float, Decimal, type(None)}
 
     def _combine(self, place: int) -> list[tuple[Any, ...]]:
-        """Return estimate, standard error, low and high of a column by group; of a key its value, three times None."""
+        """Return (estimate, standard error, low, high) of a column for each row.
+
+        Keys and values that are not numbers have None in place of errors and bounds.
+
+        Args:
+            place: The index of the column.
+        """
         one = self._statement.columns[place]
         if self.is_exact:
             return [_state_exactly(row[place], one) for cell in self._cells for row in cell if row is not None]
@@ -500,18 +576,26 @@ class CombinedRows:
         return combine_draws(values, self.confidence, moment="moment" in one.marks, count="count" in one.marks)
 
     def rests_on(self, place: int, missing: int) -> RestsOn:
-        """Return what a figure rests on; bounds of a whole source are not known where records are missing."""
+        """Return how reliable the bounds of a column are.
+
+        Args:
+            place: The index of the column.
+            missing: The number of records that the release leaves out; with any, an answer is not exact for the source.
+        """
         if self.is_exact:
             return "point" if missing else "exact"
         return "interval" if place in self._numbers else "point"
 
     def has_equal_draws(self, place: int) -> bool:
-        """Return whether a figure has no bounds somewhere, since all tables have the same number."""
+        """Return whether a column has no interval in some row because all tables agree on the number there."""
         is_number = not self.is_exact and place in self._numbers
         return is_number and any(one[0] is not None and one[2] is None for one in self._combined[place])
 
     def least_agreeing(self, place: int) -> int | None:
-        """Return how many tables at least have the value that is shown; None for keys and numbers."""
+        """Return how many tables agree with the shown value of a column, in the row where the fewest do.
+
+        The result is None for keys and numbers, which are not chosen by majority.
+        """
         is_choice = not self._statement.columns[place].is_key and place not in self._numbers
         if self.is_exact or not is_choice or not self._cells:
             return None
@@ -522,7 +606,12 @@ class CombinedRows:
         return min(agreeing)
 
     def build_rows(self, missing: int) -> Iterator[tuple[tuple[Any, ...], int]]:
-        """Yield the rows in their order, each with the number of tables that have it."""
+        """Yield the rows of the answer in order, each with the number of completed tables that contain it.
+
+        Args:
+            missing: The number of records that the release leaves out; with any, exact answers are shown without
+                bounds.
+        """
         statement = self._statement
         chosen = []
         for at, cell in enumerate(self._cells):
@@ -549,10 +638,19 @@ class CombinedRows:
 
 
 def combine_draws(values: Floats, confidence: float, *, moment: bool, count: bool) -> list[tuple[Any, ...]]:
-    """Return estimate, standard error, low and high of each row of ``values`` (G, M); NaN where a table has no value.
+    """Combine the values of M completed tables for each of G rows by Rubin's rules.
 
-    Where all values are whole numbers the variance is at least ``LEAST_VARIANCE``, and bounds are whole: if they are
-    the same in all tables, the next ones. Where other values are the same in all tables, there are no bounds.
+    For whole numbers the variance is at least ``LEAST_VARIANCE`` and bounds are whole; if all tables agree, the bounds
+    are the next whole numbers. Other values on which all tables agree get no bounds.
+
+    Args:
+        values: The values (G, M); NaN where a table has none.
+        confidence: The confidence of the intervals.
+        moment: Whether the values are moments, such as variances; their error is multiplied for the model's misfit.
+        count: Whether the values are counts, which can't be negative.
+
+    Returns:
+        (estimate, standard error, low, high) of each row; None for what is unknown.
     """
     known = np.isfinite(values)
     number = known.sum(axis=1)
@@ -580,7 +678,7 @@ def combine_draws(values: Floats, confidence: float, *, moment: bool, count: boo
 
 
 def _state_exactly(value: Any, one: Column) -> tuple[Any, ...]:
-    """Return the figures of a value that the release holds."""
+    """Return (value, 0, value, value) for an exact number, and None for the errors of keys and NULL."""
     if one.is_key or value is None:
         return (value, None, None, None)
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
@@ -590,20 +688,29 @@ def _state_exactly(value: Any, one: Column) -> tuple[Any, ...]:
 
 
 def _most_common(cell: Sequence[tuple[Any, ...] | None], place: int) -> Any:
-    """Return the value of most tables; the first of several."""
+    """Return the value that most tables have in one row and column.
+
+    The first of them if several are equally frequent.
+    """
     values = [row[place] for row in cell if row is not None]
     counted = Counter(map(_hashable, values))
     return next(value for value in values if counted[_hashable(value)] == max(counted.values()))
 
 
 def _hashable(value: Any) -> Any:
-    """Return a value, or its text, by which it can be counted."""
+    """Return a value that can be a key of a dictionary: lists and other containers become texts."""
     value = same_nan(value)
     return repr(value) if isinstance(value, list | dict | set) else value
 
 
 def _sort(chosen: list[tuple[int, int]], values: list[Any], order: Order) -> list[tuple[int, int]]:
-    """Return rows sorted by one column, NULL at its end; equal ones keep their places."""
+    """Return the chosen rows, stably sorted by one column.
+
+    Args:
+        chosen: The rows, as (index, number of tables).
+        values: The value of each row in the column.
+        order: The direction of the sort, and where NULL goes.
+    """
     pairs = list(zip(chosen, values, strict=True))
     nulls = [row for row, value in pairs if value is None]
     known = [(row, value) for row, value in pairs if value is not None]

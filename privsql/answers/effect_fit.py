@@ -1,4 +1,7 @@
-"""Fit effects to any likelihood: their mode, how they vary, and draws of what they may be."""
+"""Fit the effects theta of a softmax regression to any likelihood: the mode, the prior, and draws from the posterior.
+
+theta (J, K) has the effect of each of J features on the log-odds of each of K values.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EffectPrior:
-    """The prior of theta: ``parts`` are the features of each term, ``roots`` (terms, K, K) triangular with
-    R R' = Sigma/lambda.
+    """A normal prior of the effects theta (J, K): the features of a term have independent effects with one covariance.
+
+    A term is a group of features, such as the indicators of one column. Its covariance is Sigma / lambda (K, K), where
+    lambda is its penalty. "Standard effects" are the effects, transformed to be independent with variance 1 in the
+    prior.
+
+    Attributes:
+        parts: The features of each term.
+        roots: For each term the triangular R with R R' = Sigma / lambda (terms, K, K).
     """
 
     parts: list[slice]
@@ -38,28 +48,35 @@ class EffectPrior:
 
     @staticmethod
     def list_parts(design: Design) -> list[slice]:
-        """Return the features of each term."""
+        """Return for each term of a design the features that it has, as a slice."""
         ends = np.cumsum([0, *(term.levels for term in design.terms)])
         return [slice(*pair) for pair in pairwise(ends.tolist())]
 
     def scale_penalties(self, factors: Floats) -> EffectPrior:
-        """Return the prior whose penalties lambda are larger by ``factors`` (terms, 1), or (terms, K) by value."""
+        """Return the prior with each penalty multiplied by a factor: (terms, 1), or (terms, K) by value."""
         return EffectPrior(self.parts, self.roots / np.sqrt(factors)[:, :, None])
 
     def color(self, white: Floats) -> Floats:
-        """Return effects (J, K) for independent standard ones."""
+        """Turn independent standard normal numbers into effects with the prior's covariance, both (J, K)."""
         return self._multiply(white, np.swapaxes(self.roots, 1, 2))
 
     def pull(self, slope: Floats) -> Floats:
-        """Return derivatives by standard effects for those by effects (J, K)."""
+        """Turn derivatives by the effects into derivatives by the standard effects of the class, both (J, K)."""
         return self._multiply(slope, self.roots)
 
     def whiten(self, theta: Floats) -> Floats:
-        """Return the standard effects (J, K) for effects."""
+        """Turn effects into numbers that are independent with variance 1 in the prior, both (J, K).
+
+        It undoes ``color``.
+        """
         return self._multiply(theta, np.swapaxes(np.linalg.inv(self.roots), 1, 2))
 
     def sum_squares(self, white: Floats) -> Floats:
-        """Return the sum of the squares of standard effects, by term."""
+        """Return the sum of squares over the features of each term (terms,).
+
+        Args:
+            white: The standard effects, as ``whiten`` returns them (J, K).
+        """
         return np.array([(white[part] ** 2).sum() for part in self.parts])
 
     def _multiply(self, each: Floats, matrices: Floats) -> Floats:
@@ -93,7 +110,13 @@ STEPS = FIRST + (ROUNDS - 1) * EACH + LAST + ROUNDS * TRIED
 
 @dataclass(frozen=True)
 class EffectFit:
-    """The mode ``theta`` (J, K), its prior, and whether the last step was small."""
+    """Fitted effects of a softmax regression.
+
+    Attributes:
+        theta: The mode of the posterior (J, K).
+        prior: The prior, whose penalties were learnt from the same data.
+        converged: Whether the search ended close to the mode.
+    """
 
     theta: Floats
     prior: EffectPrior
@@ -101,29 +124,37 @@ class EffectFit:
 
 
 class Likelihood(Protocol):
-    """How likely what is published is, by the probabilities of its rows."""
+    """The likelihood of the published data, given the probability of each value for each row."""
 
     def evaluate(self, probabilities: Floats) -> tuple[float, Floats]:
-        """Return the log-likelihood of p (rows, K) and its derivative by the log-odds (rows, K)."""
+        """Return the log-likelihood of probabilities (rows, K), and its derivative by the log-odds (rows, K)."""
 
 
 class Information(Protocol):
-    """The information H = S'S about theta, whose scores S have independent parts of the shape ``shape``."""
+    """The information matrix H = S'S of the effects theta.
+
+    Attributes:
+        shape: The shape of the independent standard normal noise z that makes a score S'z with covariance H.
+    """
 
     shape: tuple[int, ...]
 
     def multiply(self, theta: Floats) -> Floats:
-        """Return H theta (J, K)."""
+        """Return the information matrix H, multiplied by effects theta (J, K)."""
 
     def draw_score(self, noise: Floats) -> Floats:
-        """Return a score (J, K) with covariance H from independent normal ``noise``."""
+        """Return a random score S'z (J, K), whose covariance is H, for standard normal ``noise`` z."""
 
 
 class EffectSearch(ABC):
-    """A fit by ``offset``, the log-odds of a record without features (K,).
+    """A search for the effects of a softmax regression; a subclass provides the information matrix of its data.
 
-    ``start``, ``start_of_pairs``: penalties to begin with; ``close``, ``closer``: residuals of draws in rounds, and of
-    the last ones; ``longest``: products for each.
+    Attributes:
+        start: The first penalty of the terms of single columns.
+        start_of_pairs: The first penalty of the terms of pairs of columns.
+        close: The relative residual at which a draw's linear system counts as solved, while the prior is learnt.
+        closer: The same for the final draws.
+        longest: The largest number of matrix products for one such solution.
     """
 
     start: ClassVar[float] = 40.0
@@ -142,12 +173,14 @@ class EffectSearch(ABC):
 
     @abstractmethod
     def _inform(self, theta: Floats, prior: EffectPrior) -> Information:
-        """Return H at theta."""
+        """Return the information matrix of the data about the effects, if these are theta (J, K)."""
 
     def find_effects(self, report: Callable[[], None] = lambda: None, rounds: int = ROUNDS) -> EffectFit:
-        """Return the mode with its prior; ``report`` is called after every step.
+        """Search the mode of the posterior, and learn the prior from draws around it.
 
-        Without ``rounds`` the prior is the one to start with.
+        Args:
+            report: Called after every step.
+            rounds: How often the prior is learnt; 0 keeps the first one.
         """
         design, values = self._design, len(self._offset)
         penalties = np.array([self.start_of_pairs if " x " in term.name else self.start for term in design.terms])
@@ -165,11 +198,21 @@ class EffectSearch(ABC):
         return EffectFit(theta, prior, slope < CONVERGED)
 
     def draw_effects(self, theta: Floats, prior: EffectPrior, number: int) -> Iterator[Floats]:
-        """Yield a number of draws of theta (J, K) from the posterior around the mode."""
+        """Yield draws of the effects from their posterior, which is taken for normal around the mode.
+
+        Args:
+            theta: The mode (J, K).
+            prior: The prior.
+            number: The number of draws.
+        """
         yield from (drawn for drawn, _ in self._draw(theta, prior, number, self.closer))
 
     def _measure(self, theta: Floats, prior: EffectPrior) -> tuple[Information, Floats]:
-        """Return H, and about its diagonal by standard effects (J, K), centred by the intercept's score."""
+        """Return the information matrix H of the data at theta, and roughly its diagonal for standard effects (J, K).
+
+        The diagonal is estimated by random scores, which are centred by the score of the intercept. ``EffectPrior``
+        defines standard effects.
+        """
         information, squares = self._inform(theta, prior), np.zeros_like(theta)
         for _ in range(PROBES):
             score = information.draw_score(self._noise.standard_normal(information.shape))
@@ -181,7 +224,17 @@ class EffectSearch(ABC):
         return information, squares
 
     def _climb(self, theta: Floats, prior: EffectPrior, steps: int, report: Callable[[], None]) -> tuple[Floats, float]:
-        """Return theta nearer to the mode, and the length of the gradient in standard errors."""
+        """Take some steps of L-BFGS towards the mode.
+
+        Args:
+            theta: The effects to begin with (J, K).
+            prior: The prior.
+            steps: The number of steps.
+            report: Called after every step.
+
+        Returns:
+            The new theta, and the length of the gradient by standard effects there.
+        """
         _, squares = self._measure(theta, prior)
         scale = 1 / np.sqrt(1 + squares)
 
@@ -207,7 +260,17 @@ class EffectSearch(ABC):
     def _draw(
         self, theta: Floats, prior: EffectPrior, number: int, close: float, report: Callable[[], None] = lambda: None
     ) -> Iterator[tuple[Floats, Floats]]:
-        """Yield draws of theta and the penalties drawn before each, as factors of those of the prior."""
+        """Yield draws of the effects theta (J, K) from their posterior, each with the penalties that it was drawn with.
+
+        The penalties are factors of those of the prior, (terms, K).
+
+        Args:
+            theta: The mode.
+            prior: The prior.
+            number: The number of draws.
+            close: The relative residual at which a linear system counts as solved.
+            report: Called after every draw.
+        """
         information, squares = self._measure(theta, prior)
         slope, groups = self._evaluate(theta)[1], self._design.groups
         factors = np.ones((len(self._levels), theta.shape[1]))
@@ -223,7 +286,11 @@ class EffectSearch(ABC):
             report()
 
     def _draw_factors(self, theta: Floats, prior: EffectPrior) -> Floats:
-        """Return penalties (terms, K), drawn given theta, as factors of those of the prior."""
+        """Draw the penalties of the prior given theta.
+
+        Returns:
+            For each term and value the factor by which the prior's penalty is multiplied (terms, K).
+        """
         amounts, values = prior.sum_squares(prior.whiten(theta)), theta.shape[1]
         factors = self._noise.gamma(self._levels * values / 2 + 1) / (amounts / 2 + 1)
         factors = np.repeat(factors[:, None], values, axis=1)
@@ -235,13 +302,28 @@ class EffectSearch(ABC):
 
     @staticmethod
     def _curve(prior: EffectPrior, information: Information, white: Floats) -> Floats:
-        """Return (1 + R' H R) times standard effects."""
+        """Multiply standard effects (see ``EffectPrior``) by the precision matrix of their posterior, 1 + R' H R.
+
+        Args:
+            prior: The prior, which has R.
+            information: The information matrix H of the data.
+            white: The standard effects (J, K).
+        """
         return white + prior.pull(information.multiply(prior.color(white)))
 
     def _learn(
         self, draws: Sequence[tuple[Floats, Floats]], covariances: Floats, penalties: Floats
     ) -> tuple[Floats, Floats]:
-        """Return Sigma and lambda by term from the last two thirds of the draws."""
+        """Learn the prior from draws; the first third of them is left out.
+
+        Args:
+            draws: Pairs of theta and the factors of the penalties, as ``_draw`` yields them.
+            covariances: The current Sigma of each term (terms, K, K).
+            penalties: The current lambda of each term (terms,).
+
+        Returns:
+            The new Sigma and lambda.
+        """
         kept, parts = draws[len(draws) // 3 :], EffectPrior.list_parts(self._design)
         values = covariances.shape[1]
         squares = np.zeros(covariances.shape)
@@ -264,9 +346,14 @@ class EffectSearch(ABC):
 
 
 def solve(multiply: Callable[[Floats], Floats], right: Floats, nearly: Floats, close: float, longest: int) -> Floats:
-    """Return x with A x = ``right`` by conjugate gradients; ``nearly``: about the inverse of A's diagonal.
+    """Solve A x = ``right`` by conjugate gradients.
 
-    The residual falls to the share ``close``, unless ``longest`` products are too few for that.
+    Args:
+        multiply: Returns A times a vector.
+        right: The right side.
+        nearly: About the inverse of A's diagonal, as preconditioner.
+        close: The search ends when the residual has fallen to this share.
+        longest: The search ends after this number of products with A.
     """
     found, residual = np.zeros_like(right), right.copy()
     way = nearly * residual

@@ -1,4 +1,4 @@
-"""Estimate the rows of an answer from the sets of records that a question distinguishes: counts, amounts, intervals."""
+"""Estimate the rows of an answer, with intervals, from sets of records: one set for each combination of the groups."""
 
 from __future__ import annotations
 
@@ -28,16 +28,22 @@ if TYPE_CHECKING:
 # Interval -------------------------------------------------------------------------------------------------------------
 
 
-RELATIVE = 1e-15  # error of sums
-CERTAIN = 1e-9  # variance of a count that hardly moves
+RELATIVE = 1e-15  # error of sums in doubles, relative to the sum
+CERTAIN = 1e-9  # variance of a count that is hardly to be moved
 
 
 def project_within(values: Floats, total: Floats, caps: Floats, give: Floats) -> Floats:
-    """Move values (G, m) into [0, caps] with the sum ``total`` (G,); ``give`` (m,): how easily each moves.
+    """Move each row of values into [0, caps] so that it sums to ``total``, changing it as little as possible.
 
-    Each is clip(v - t give, 0, cap) with the t at which the sum is right: the nearest such point where distances are
-    measured in ``give``. Newton's method on t, as the sum is linear between few points; a step that would leave the
-    range in which t must lie, and every third one, is a bisection.
+    Each value v becomes clip(v - t give, 0, cap), with the same t for the whole row. This is the nearest such point if
+    the squared distance of each value is divided by ``give``. As the sum is piecewise linear in t, Newton's method
+    finds t; a step out of the range where t must lie, and every third step, is a bisection.
+
+    Args:
+        values: The values (G, m).
+        total: The wanted sum of each row (G,).
+        caps: The upper limits of the values (G, m).
+        give: How easily each value moves relative to the others (m,) or (G, m), above 0.
     """
     low = ((values - caps) / give).min(axis=1) - 1
     high = (values / give).max(axis=1) + 1
@@ -58,7 +64,7 @@ def project_within(values: Floats, total: Floats, caps: Floats, give: Floats) ->
 
 
 def count_interval(mean: float, std_error: float, confidence: float, degrees: float = np.inf) -> tuple[float, float]:
-    """Return the lower and upper bound of one count, as ``count_intervals`` does for many."""
+    """Return the lower and upper bound of one count; see ``count_intervals``."""
     low, high = count_intervals(np.array([mean], dtype=np.float64), np.array([std_error]), confidence, degrees)
     return float(low[0]), float(high[0])
 
@@ -93,8 +99,8 @@ def count_intervals(
 def round_bounds(low: Floats, high: Floats) -> tuple[Floats, Floats]:
     """Round the bounds of counts to whole numbers, so that the interval keeps its probability.
 
-    A count c stands for all numbers from c - 1/2 to c + 1/2. The whole numbers from a to b are those that this density
-    over [a - 1/2, b + 1/2] stands for.
+    The estimate has a continuous distribution, in which a whole number c stands for the range from c - 1/2 to c + 1/2.
+    So the rounded interval holds all whole numbers whose range touches [low, high].
     """
     return np.ceil(low - 1 / 2), np.floor(high + 1 / 2)
 
@@ -109,12 +115,21 @@ def student_quantile(tail: float, degrees: float | Floats) -> Floats:
 
 
 # Totals ---------------------------------------------------------------------------------------------------------------
-# The cells of every table are moved to the answer without groups, so that the table adds up: each takes a part of the
-# difference in proportion to its error, within its bounds.
+# The cells of a table are moved so that they add up to the answer to the same question without groups. Each cell takes
+# a part of the difference in proportion to its error, within its bounds.
 
 
 def fit_sums(cells: Floats, wanted: Floats, bounds: tuple[Floats, Floats], errors: Floats) -> Floats:
-    """Return the cells (G, f) with the sums ``wanted`` (f,), as far as ``bounds`` (least, most) allow."""
+    """Move the cells of a table so that its columns have the wanted sums.
+
+    Each cell takes a part of the difference in proportion to its error, within its bounds.
+
+    Args:
+        cells: The counts (G, f).
+        wanted: The wanted sum of each column (f,); it is reached as far as the bounds allow.
+        bounds: The lower and the upper bounds of the cells, each (G, f).
+        errors: The standard errors of the cells (G, f).
+    """
     least, most = bounds
     beyond, room = (wanted - least.sum(axis=0)).clip(0), (most - least).clip(0)
     return np.asarray(project_within((cells - least).T, beyond, room.T, errors.T + TINY).T + least)
@@ -130,9 +145,10 @@ class RecordSets:
     """The G sets of records that a question distinguishes by quasi-identifiers.
 
     Attributes:
-        keys: For each set, the values of the expressions that group records or stand in the question's conditions.
+        keys: For each set, the values by which its records agree: those of GROUP BY, then those of conditions that also
+            depend on sensitive columns.
         observed: e (G, k), the published values added up over each set.
-        amounts: The same sums, with each record weighted by the amount to be added up (G, k).
+        amounts: The same sums, with each record weighted by the amount that SUM or AVG adds up (G, k).
     """
 
     keys: list[tuple[Any, ...]]
@@ -142,19 +158,19 @@ class RecordSets:
 
 @dataclass(frozen=True)
 class ReleaseQuestion:
-    """A question to an open release, with all that its reconstruction needs.
+    """A question to an open release, with all that is needed to estimate its answer.
 
     Attributes:
-        db: Where the release is open.
+        db: The engine in which the release is open.
         query: The question.
-        records: The published table that has the quasi-identifiers.
-        channel: The release as a channel from n (m values) to e (k published values).
+        records: The published table with the quasi-identifiers.
+        channel: The release as a linear channel from the counts of m sensitive values to k published values.
         independent: True if each record's published value was drawn by itself, as in perturbation. False if records
             took places without replacement, as in buckets.
-        most: The most records that each value can have (m,); None for the records of the channel.
-        uncertain: The variances of the channel's records where these are estimates (m,); None where they are exact.
+        most: The largest number of records that each value can have (m,); None for the channel's ``records``.
+        uncertain: The variances of the channel's ``records`` where these are estimates (m,); None if they are exact.
         taught: The prior that was learnt from the release; None for the default one.
-        linear: The linear estimator, if it is the one that answers; else None.
+        linear: The linear estimator; None if another one answers.
         code: The name of the column of codes in the list of sensitive values.
     """
 
@@ -171,17 +187,20 @@ class ReleaseQuestion:
 
     @property
     def selecting_columns(self) -> set[str]:
-        """Return the release's own columns by which the question selects and groups records."""
+        """Return the names of the release's columns by which the question selects, groups and joins records."""
         query = self.query
         parts = [*query.filters["qi"], *(expression for _, expression in group_terms(query, "qi"))]
         names = {node.name for part in parts for node in part.find_all(exp.Column)}
         return names | {name for lookup in query.lookups for _, name in lookup.keys}
 
     def reconstruct(self, observation: Observation, functionals: Floats) -> Posterior:
-        """Estimate the counts of each set, by the first of three ways that is there.
+        """Estimate how many records of each set have each sensitive value.
 
-        They are the linear estimator, the posterior by the prior that was learnt, and the posterior by the default
-        prior.
+        The linear estimator does it if there is one, otherwise the prior that was learnt, otherwise the default prior.
+
+        Args:
+            observation: What the release shows of the sets.
+            functionals: Weights of values in the sums whose standard errors are wanted, (m, F) or by set (G, m, F).
         """
         if self.linear is not None:
             return self.linear.estimate_sets(self.channel, observation, functionals)
@@ -191,33 +210,35 @@ class ReleaseQuestion:
 
     @property
     def degrees_of_freedom(self) -> float:
-        """Return the degrees of freedom of a standard error.
+        """Return the degrees of freedom of the standard errors, for Student's quantiles.
 
-        By the default prior the strength is estimated from one deviation for each value, so they are m - 1.
+        The default prior estimates its strength from one deviation for each of the m values, so they are m - 1.
         """
         return max(len(self.channel.records) - 1, FEWEST_DEGREES) if self.taught is None else DEGREES
 
     @property
     def most_records(self) -> Floats:
-        """Return the most records that each value can have (m,)."""
+        """Return the largest number of records that each value can have in the whole release (m,)."""
         return self.channel.records if self.most is None else self.most
 
     def noise_weight(self, share: Floats) -> Floats:
-        """Return the factor ``weight`` of the noise covariance for sets that are this ``share`` of all records.
+        """Return the factor of the noise covariance for sets that hold this ``share`` of all records.
 
-        It is share for independent draws, and share (1 - share) without replacement (see ``privsql.answers.channel``).
+        It is share for independent draws, and share (1 - share) without replacement (``weight`` of
+        ``privsql.answers.channel``).
         """
         return share if self.independent else share * (1 - share)
 
 
 def read_sets(question: ReleaseQuestion, rows: pa.Table, scale: Floats) -> RecordSets:
-    """Read query rows into arrays by set of records.
+    """Return the sets of records from the rows of an SQL query.
 
     Args:
         question: The question.
-        rows: One row for each set and published value: the set's number, its groups and terms, the value's place in e,
-            the number of pairs, and the sum of amounts.
-        scale: What one pair of each row counts (rows,).
+        rows: One row for each set and published value: the number of the set (``set``), its keys, the index of the
+            published value (``place``), how often it occurs in the set (``pairs``), and the sum of amounts
+            (``amounts``).
+        scale: The number of records for which one occurrence counts, by row (rows,).
     """
     ranks = rows["set"].to_numpy()
     keys = read_keys(question, rows, ranks)
@@ -231,23 +252,29 @@ def read_sets(question: ReleaseQuestion, rows: pa.Table, scale: Floats) -> Recor
 
 
 def read_keys(question: ReleaseQuestion, rows: pa.Table, ranks: NDArray[Any]) -> list[tuple[Any, ...]]:
-    """Return the groups and terms of every set, from rows whose ``ranks`` (rows,) number the sets."""
+    """Return the keys of every set (see ``RecordSets``).
+
+    Args:
+        question: The question.
+        rows: Rows of an SQL query, each about one set.
+        ranks: The number of the set of each row (rows,).
+    """
     names = [name for name, _ in group_terms(question.query, "qi")]
     of_set = np.zeros(int(ranks.max(initial=-1)) + 1, dtype=np.int64)
-    of_set[ranks] = np.arange(len(ranks))  # some row: all of a set have its keys
+    of_set[ranks] = np.arange(len(ranks))  # any row will do: all rows of a set have the same keys
     taken = rows.select(names).take(of_set).to_pylist() if names else [{}] * len(of_set)
     return [tuple(same_nan(row[name]) for name in names) for row in taken]
 
 
 def as_sums(column: pa.ChunkedArray) -> Floats:
-    """Return a column of sums as doubles (rows,); a NULL, the sum of nothing, becomes 0."""
+    """Return a column of SQL sums as doubles (rows,); NULL, the sum of no row, becomes 0."""
     return as_doubles(column, null=0.0)
 
 
 def choose_functionals(
     question: ReleaseQuestion, record_sets: RecordSets, values: int
 ) -> tuple[list[tuple[Any, ...]], Floats]:
-    """Return which sensitive values count towards each group of the answer.
+    """Find out which sensitive values count towards each group of the answer.
 
     Args:
         question: The question.
@@ -255,8 +282,9 @@ def choose_functionals(
         values: The number of sensitive values, m.
 
     Returns:
-        The F groups by sensitive columns, and 1 where a value counts for a group, else 0: (m, F), or (G, m, F) where a
-        condition on both sides makes it depend on the set.
+        The F combinations of the grouped sensitive columns, and an array with 1 where a value counts towards a
+        combination, else 0. Its shape is (m, F), or (G, m, F) if a condition compares both sides, so that the values
+        differ by set.
     """
     db, query = question.db, question.query
     terms = group_terms(query, "sa")
@@ -290,7 +318,15 @@ def choose_functionals(
 
 
 def apply_functionals(values: Floats, functionals: Floats) -> Floats:
-    """Return the sum of counts by functional (G, F), from counts (G, m) and functionals (m, F) or (G, m, F)."""
+    """Return weighted sums of counts.
+
+    Args:
+        values: The counts of m values in each of G sets (G, m).
+        functionals: The weights of the values in each of F sums, (m, F) or by set (G, m, F).
+
+    Returns:
+        The sums (G, F).
+    """
     if functionals.ndim == 2:
         return np.asarray(values @ functionals)
     return np.asarray(np.einsum("gm,gmf->gf", values, functionals))
@@ -298,19 +334,20 @@ def apply_functionals(values: Floats, functionals: Floats) -> Floats:
 
 # Counts ---------------------------------------------------------------------------------------------------------------
 
-TURNS = 5  # of sums over rows and over columns
+TURNS = 5  # of fitting the sums of rows and of columns
 
 
 @dataclass(frozen=True)
 class CountBounds:
-    """Counts for each set and functional (G, F).
+    """Estimated counts with bounds, for G sets of records and F groups of sensitive values: arrays (G, F).
 
     Attributes:
         mean: The estimates.
         variance: The variances of their errors.
         least: The certain lower bounds.
         most: The certain upper bounds.
-        judged: The part of the variance that was itself estimated from the observation; None if all of it was.
+        judged: The part of the variance that is itself uncertain, since it rests on an estimate of how far sets
+            deviate; None if all of it is.
     """
 
     mean: Floats
@@ -321,12 +358,12 @@ class CountBounds:
 
 
 def estimate_counts(question: ReleaseQuestion, record_sets: RecordSets, functionals: Floats) -> CountBounds:
-    """Estimate the count of every set for every functional.
+    """Estimate how many records of every set count towards each group of sensitive values.
 
     Args:
         question: The question.
         record_sets: The G sets of records.
-        functionals: Which values count for each group of the answer, (m, F) or (G, m, F).
+        functionals: 1 where a value counts towards a group, else 0: (m, F) or (G, m, F).
     """
     counts, posterior = _reconstruct_sets(question, record_sets.observed, functionals)
     parts = _bound_counts(question, posterior, functionals, counts.total)
@@ -336,9 +373,15 @@ def estimate_counts(question: ReleaseQuestion, record_sets: RecordSets, function
 def _reconstruct_sets(
     question: ReleaseQuestion, observed: Floats, functionals: Floats
 ) -> tuple[Observation, Posterior]:
-    """Return the observation of the sets and their posterior, with its mean moved to possible counts.
+    """Return what the release shows of the sets, and the estimated counts of the values in each set.
 
-    Each count lies between 0 and the smaller of o_i and |Q|; the counts of a set sum to |Q|.
+    A count lies between 0 and the smaller of two numbers: the records of the value, and those of the set. The counts of
+    a set sum to its size.
+
+    Args:
+        question: The question.
+        observed: The published values added up over each set (G, k).
+        functionals: 1 where a value counts towards a group, else 0: (m, F) or (G, m, F).
     """
     totals, channel = observed.sum(axis=1), question.channel
     weight = question.noise_weight(totals / channel.records.sum())
@@ -355,6 +398,12 @@ def _fit_totals(
 
     Because counts can't be negative, those of small sets have too large a sum. The difference is taken from all counts
     in proportion to their errors. The square of a count's move is added to its variance.
+
+    Args:
+        question: The question.
+        record_sets: The G sets of records.
+        functionals: 1 where a value counts towards a group, else 0: (m, F) or (G, m, F).
+        parts: The counts to be moved.
     """
     if len(record_sets.keys) < 2 or functionals.ndim > 2 or question.query.measure.amount is not None:
         return parts
@@ -363,7 +412,7 @@ def _fit_totals(
     _, posterior = _reconstruct_sets(alone, record_sets.observed.sum(axis=0, keepdims=True), functionals)
     wanted, mean = apply_functionals(posterior.values, functionals)[0], parts.mean
     once, totals = (functionals.sum(axis=1) == 1).all(), record_sets.observed.sum(axis=1)
-    for _ in range(TURNS if once else 1):  # every record counts once: rows and columns have sums that are known
+    for _ in range(TURNS if once else 1):  # if every record counts once, sums of rows are known, too
         if once:
             mean = project_within(mean, totals, parts.most, np.maximum(parts.variance.mean(axis=0), CERTAIN))
         mean = fit_sums(mean, wanted, (parts.least, parts.most), np.sqrt(parts.variance))
@@ -371,15 +420,15 @@ def _fit_totals(
 
 
 def pool_sets(query: CountQuery, record_sets: RecordSets, functionals: Floats) -> tuple[RecordSets, Floats]:
-    """Unite the sets of one group of the answer that ask for the same sensitive values.
+    """Unite the sets that belong to the same group of the answer and ask for the same sensitive values.
 
-    Every set by itself is drawn towards the overall shares, so ten small sets would be drawn further than their union.
-    Sets that ask for no value are left out.
+    The estimate of every set is drawn towards the shares of the whole table, so ten small sets would be drawn further
+    than their union. Sets that ask for no value are left out.
 
     Args:
         query: The question.
-        record_sets: The sets.
-        functionals: The values that count, by set (G, m, F).
+        record_sets: The G sets.
+        functionals: 1 where a value counts towards a group for a set, else 0 (G, m, F).
 
     Returns:
         The united sets, and their functionals: (m, F) if these are the same for all sets, else (sets, m, F).
@@ -401,10 +450,16 @@ def pool_sets(query: CountQuery, record_sets: RecordSets, functionals: Floats) -
 
 
 def _bound_counts(question: ReleaseQuestion, posterior: Posterior, functionals: Floats, totals: Floats) -> CountBounds:
-    """Return the counts with certain bounds.
+    """Return the estimated counts with bounds that hold with certainty.
 
-    At most as many records count as the set has, or as the release has of the counted values. At least as many count as
-    are left when all records of the other values are taken off the set.
+    A set of ``totals`` records has at most as many records of the counted values as the whole release has. If the
+    release has too few records of all other values to fill the set, the rest must have counted values.
+
+    Args:
+        question: The question.
+        posterior: The estimated counts of the sets.
+        functionals: 1 where a value counts towards a group, else 0: (m, F) or (G, m, F).
+        totals: The number of records in each set (G,).
     """
     held, others = _split_sums(question.most_records, posterior.values.shape, functionals)
     most = np.minimum(totals[:, None], held)
@@ -418,7 +473,13 @@ def _bound_counts(question: ReleaseQuestion, posterior: Posterior, functionals: 
 
 
 def _split_sums(values: Floats, shape: tuple[int, ...], functionals: Floats) -> tuple[Floats, Floats]:
-    """Return the sums of ``values`` (m,) over the values that count, and over those that do not, each (G, f)."""
+    """Return two sums of ``values`` (m,), each (G, F): over the values that count, and over all other values.
+
+    Args:
+        values: One number for each value.
+        shape: The shape (G, m).
+        functionals: 1 where a value counts, else 0: (m, F) or (G, m, F).
+    """
     spread = np.broadcast_to(values, shape)
     return apply_functionals(spread, functionals), apply_functionals(spread, 1 - functionals)
 
@@ -429,14 +490,19 @@ def _split_sums(values: Floats, shape: tuple[int, ...], functionals: Floats) -> 
 # ``channel.reconstruct`` gives counts per sensitive value for each set of records. These are moved into their bounds,
 # summed over the values and sets of each row of the answer, and get an interval.
 
-SURELY = 5  # standard errors
-ROUNDING = 1e-6  # records
-LARGE = 1e4  # beyond which a quotient of variances makes no difference
+SURELY = 5  # standard errors within which a count is taken to lie
+ROUNDING = 1e-6  # records; a smaller count is 0
+LARGE = 1e4  # a larger quotient of variances makes no difference
 
 
 @dataclass(frozen=True)
 class ConfidenceLevel:
-    """The confidence asked for, and the degrees of freedom behind a standard error."""
+    """What determines the width of an interval, apart from the standard error.
+
+    Attributes:
+        confidence: The confidence that the user asks for, between 0 and 1.
+        degrees: The degrees of freedom of the standard error; infinite if it is known exactly.
+    """
 
     confidence: float
     degrees: float = np.inf
@@ -467,13 +533,13 @@ def estimate_rows(question: ReleaseQuestion, record_sets: RecordSets, confidence
 
 
 def empty_estimates(query: CountQuery) -> list[Estimate]:
-    """Return the answer where no record can match."""
+    """Return the answer if no record can match: no row, or the figures of an empty table if there is no GROUP BY."""
     return [Estimate((), *query.measure.empty_figures)] if not query.groups else []
 
 
 @dataclass(frozen=True)
 class AmountMoments:
-    """Describe the amounts a of each set, for SUM(a) and AVG(a).
+    """What is known exactly of the amounts a that SUM(a) or AVG(a) adds up, for each of G sets of records.
 
     Attributes:
         size: The number of records with an amount that is not NULL (G,).
@@ -482,7 +548,7 @@ class AmountMoments:
         centre: The mean of a over all sets of the same group of the answer (G,).
         least: The least a (G,).
         most: The greatest a (G,).
-        deviations: e with every record weighted by a - centre (G, k).
+        deviations: The published values added up over the set, with every record weighted by a - centre (G, k).
     """
 
     size: Floats
@@ -496,10 +562,10 @@ class AmountMoments:
 
 @dataclass(frozen=True)
 class Amounts:
-    """Reconstructed sums of a - centre for each set and functional.
+    """The estimated sums of a - centre over the records of a set with the counted values, for the amounts a.
 
     Attributes:
-        moments: What is known exactly of the amounts.
+        moments: What is known exactly of the amounts, among it ``centre``.
         mean: The estimated sums (G, F).
         variance: The variances of their errors (G, F).
     """
@@ -510,7 +576,7 @@ class Amounts:
 
 
 def measure_amounts(question: ReleaseQuestion, record_sets: RecordSets) -> AmountMoments | None:
-    """Return the moments of the amounts of a question's sets; None if the question adds up no amount.
+    """Return what is known exactly of the amounts of each set; None if the question adds up no amount.
 
     Raises:
         UsageError: An amount is not finite, or the amounts are too large to be added up.
@@ -537,7 +603,10 @@ def measure_amounts(question: ReleaseQuestion, record_sets: RecordSets) -> Amoun
 
 
 def _reconstruct_amounts(question: ReleaseQuestion, record_sets: RecordSets, functionals: Floats) -> Amounts | None:
-    """Estimate the sums of a - centre by set and functional; return None if the question adds up no amount."""
+    """Estimate the sums of amounts over the records with counted sensitive values, as deviations from their mean.
+
+    The result is None if the question adds up no amount.
+    """
     moments = measure_amounts(question, record_sets)
     if moments is None:
         return None
@@ -556,15 +625,15 @@ def collect_estimates(
     level: ConfidenceLevel,
     amounts: Amounts | None = None,
 ) -> list[Estimate]:
-    """Add up the sets of each group of the answer, whose errors are independent, and return one row per group.
+    """Return one row for each group of the answer by adding up its sets, whose errors are independent.
 
     Args:
         query: The question.
         record_sets: The G sets of records.
-        outputs: The F groups by sensitive columns.
-        counts: The counts of each set and functional.
+        outputs: The F combinations of the grouped sensitive columns.
+        counts: The estimated counts (G, F).
         level: The confidence, and the degrees of freedom of the errors.
-        amounts: The sums of amounts; None for a count.
+        amounts: The estimated sums of amounts; None for a count.
     """
     cells = locate_cells(query, record_sets, outputs, counts.most)
     if not query.groups and not cells.groups:
@@ -575,18 +644,18 @@ def collect_estimates(
     return [Estimate(group, *_amount_figures(query, counts, amounts, at, level)) for group, at in each]
 
 
-Figures = tuple[float | None, ...]  # of an Estimate, in its order
-At = tuple[NDArray[np.intp], NDArray[np.intp]]  # sets and functionals, side by side
+Figures = tuple[float | None, ...]  # the figures of an Estimate, in its order
+At = tuple[NDArray[np.intp], NDArray[np.intp]]  # indices of sets and of functionals, one pair for each cell
 
 
 @dataclass(frozen=True)
 class AnswerCells:
-    """The pairs of a set and a functional (c cells) that make up the groups of an answer.
+    """The cells of a table of G sets by F combinations of sensitive values, each assigned to its group of the answer.
 
     Attributes:
-        groups: The groups of the answer.
-        member: The index of the group of each cell (c,).
-        at: The set and the functional of each cell, two arrays (c,).
+        groups: The groups of the answer, each as the values of its GROUP BY.
+        member: The index of the group of each of the c cells (c,).
+        at: The row and the column of each cell in the table, two arrays (c,).
     """
 
     groups: list[tuple[Any, ...]]
@@ -594,11 +663,11 @@ class AnswerCells:
     at: At
 
     def sum_by_group(self, part: Floats) -> Floats:
-        """Return the sum of a table (G, F) over the cells of every group."""
+        """Return for each group of the answer the sum of a table (G, F) over its cells."""
         return np.asarray(np.bincount(self.member, part[self.at], len(self.groups)), dtype=np.float64)
 
     def split_by_group(self) -> list[At]:
-        """Return the sets and functionals of the cells of every group."""
+        """Return for each group the rows and the columns of its cells in the table, as two arrays."""
         if not self.groups:
             return []
         order = np.argsort(self.member, kind="stable")
@@ -610,7 +679,14 @@ class AnswerCells:
 def locate_cells(
     query: CountQuery, record_sets: RecordSets, outputs: list[tuple[Any, ...]], most: Floats
 ) -> AnswerCells:
-    """Return the cells of every group of the answer; cells whose upper bound ``most`` (G, F) is 0 are left out."""
+    """Assign every cell that may be non-empty to its group of the answer.
+
+    Args:
+        query: The question.
+        record_sets: The G sets of records.
+        outputs: The F combinations of the grouped sensitive columns.
+        most: The certain upper bounds of the counts (G, F); cells where it is 0 are left out.
+    """
     sides = [group.side for group in query.groups]
     group_count = sides.count("qi")
     rank: dict[tuple[Any, ...], int] = {}
@@ -636,21 +712,21 @@ def _count_rows(counts: CountBounds, cells: AnswerCells, level: ConfidenceLevel)
     )
     low, high = (np.where(error, *ends) for ends in zip(round_bounds(low, high), (low, high), strict=True))
     low, high = np.minimum(mean, np.maximum(low, least)), np.maximum(mean, np.minimum(high, most))
-    error = np.minimum(error, np.maximum(most - least, 0.0) / 2)  # no number between the two deviates by more
+    error = np.minimum(error, np.maximum(most - least, 0.0) / 2)  # the largest possible one on [least, most]
     rows = zip(cells.groups, *(part.tolist() for part in (mean, error, low, high)), strict=True)
     return [Estimate(*row) for row in rows]
 
 
 def _satterthwaite_degrees(counts: CountBounds, add: Callable[[Floats], Floats], level: ConfidenceLevel) -> Floats:
-    """Return the degrees of freedom of each group's error, nu (V / J)^2 (Satterthwaite 1946).
+    """Return the degrees of freedom of the standard error of each group (Satterthwaite 1946).
 
-    V is the variance of the error, J the part of it that was estimated from the observation, nu the degrees of freedom
-    of J.
+    They are nu (V / J)^2. V is the variance of the error, J the part of V that was estimated from the observation, and
+    nu the degrees of freedom of J.
 
     Args:
-        counts: The counts with V and J by cell.
-        add: Sums a table (G, F) over the cells of each group.
-        level: Holds nu.
+        counts: The counts, with V and J for each cell.
+        add: A function that sums a table (G, F) over the cells of each group.
+        level: The confidence level, which holds nu.
     """
     whole = add(counts.variance)
     judged = whole if counts.judged is None else add(counts.judged)
@@ -683,7 +759,14 @@ def _amount_figures(
 
 @dataclass(frozen=True)
 class CountFigures:
-    """The number of records that a sum or mean is taken over: estimate, variance and certain bounds."""
+    """The number of records that a sum or mean is taken over.
+
+    Attributes:
+        mean: The estimate.
+        variance: The variance of its error.
+        least: The certain lower bound.
+        most: The certain upper bound.
+    """
 
     mean: float
     variance: float
@@ -698,9 +781,10 @@ def bound_amount(
     count: CountFigures,
     level: ConfidenceLevel,
 ) -> Figures:
-    """Return estimate, standard error, low and high of a sum or mean, and the fewest records that it is taken over.
+    """Return the figures of a sum or mean, and the smallest number of records that it is taken over.
 
-    If there is hardly a record to add up, the result is what SQL gives for no record.
+    The figures are estimate, standard error, low and high. If there is hardly a record to add up, they are those that
+    SQL gives for no record.
 
     Args:
         query: The question, which says whether it is a sum or a mean.
@@ -709,7 +793,7 @@ def bound_amount(
         count: The number of records that it is taken over.
         level: The confidence, and the degrees of freedom of the error.
     """
-    if count.mean + SURELY * count.variance**0.5 < 1 / 2:  # there is hardly any to add up
+    if count.mean + SURELY * count.variance**0.5 < 1 / 2:  # there is hardly a record
         return (*query.measure.empty_figures, 0.0)
     least, most = range_of_one
     if query.measure.kind == "sum":
@@ -723,19 +807,19 @@ def bound_amount(
 
 @dataclass(frozen=True)
 class WeightedSums:
-    """Sums over the weighted rows of a release, for each group of an answer (G,).
+    """Sums over the weighted rows of a release; every array has one entry for each group of an answer.
 
-    A weight w of a row stands for w records; weights have known variances.
+    A row of weight w stands for w records. The variance of each weight is known.
 
     Attributes:
-        known: The number of records whose amount is not NULL.
-        n: The sum of weights.
-        a: The sum of weighted amounts.
+        known: The number of rows whose amount is not NULL.
+        n: The sum of the weights, which estimates the number of records.
+        a: The sum of the amounts times the weights.
         nn: The variance of n.
         na: The covariance of n and a.
         aa: The variance of a.
-        least: The least amount of a record.
-        most: The greatest amount of a record.
+        least: The least amount of a row.
+        most: The greatest amount of a row.
     """
 
     known: Floats
@@ -749,17 +833,22 @@ class WeightedSums:
 
     @staticmethod
     def read(rows: pa.Table, order: NDArray[np.intp] | None = None) -> WeightedSums:
-        """Read the attributes from the columns of the same names.
+        """Read the sums from the columns of the same names.
 
         Args:
             rows: One row for each group that was found.
-            order: The row of each group of the answer, -1 for a group without a row; None for the rows as they are.
+            order: For each group of the answer the index of its row, -1 if it has none; None if ``rows`` are the
+                groups.
         """
         order = np.arange(len(rows)) if order is None else order
         return WeightedSums(*(np.append(as_sums(rows[one.name]), 0.0)[order] for one in fields(WeightedSums)))
 
     def measure_amounts(self, kind: str) -> tuple[Floats, Floats, Floats]:
-        """Return sums or means, by ``kind``, their covariances with the count, and their variances, each (G,)."""
+        """Return the sums or means of the amounts, their covariances with the count, and their variances.
+
+        Args:
+            kind: ``sum``, or ``avg`` for means.
+        """
         if kind == "sum":
             return self.a, self.na, self.aa
         number = np.maximum(self.n, 1e-9)
@@ -770,14 +859,14 @@ class WeightedSums:
     def bound_amounts(
         self, query: CountQuery, mean: Floats, variance: Floats, counts: CountBounds, level: ConfidenceLevel
     ) -> list[Figures]:
-        """Return the figures of sums or means, as ``bound_amount`` does for one.
+        """Return the figures of the sum or mean of each group, as ``bound_amount`` does for one.
 
         Args:
             query: The question.
             mean: The sums or means (G,).
             variance: The variances of their errors (G,).
             counts: The numbers of records that they are taken over (G, 1).
-            level: The confidence, and the degrees of freedom of the errors.
+            level: The confidence, and the degrees of freedom of the error.
         """
         of_counts = (part[:, 0].tolist() for part in (counts.mean, counts.variance, counts.least, counts.most))
         pairs = ((mean, variance), (self.least, self.most))
@@ -787,6 +876,12 @@ class WeightedSums:
 
 
 def count_groups(groups: list[tuple[Any, ...]], counts: CountBounds, level: ConfidenceLevel) -> list[Estimate]:
-    """Return the answer's rows for counts (G, 1), one for each group."""
+    """Return one row of the answer with a count and its interval for each group.
+
+    Args:
+        groups: The values of GROUP BY for each group.
+        counts: The estimated counts (G, 1).
+        level: The confidence, and the degrees of freedom of the errors.
+    """
     places = np.arange(len(groups))
     return _count_rows(counts, AnswerCells(groups, places, (places, np.zeros_like(places))), level)

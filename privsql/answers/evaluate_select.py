@@ -1,8 +1,8 @@
-"""Answer the questions of a SELECT and evaluate its expressions.
+"""Put the questions of a SELECT to a release, and evaluate its expressions.
 
-Exact aggregate functions are one statement of the engine. Every other one is a question of its own, with the same
-answer in any query. The covariance of two of them follows from three more questions: with A and B the records that
-each counts, and X those of one but not of both,
+All aggregate functions that the release holds exactly are one statement of the engine. Every other function is a
+question of its own, so it has the same answer in any query. The covariance of two estimated counts follows from three
+more questions. With A and B the records that each counts, and X those that only one of them counts,
 
     2 Cov(A, B) = Var A + Var B + Var X - 2 Var(A but not B) - 2 Var(B but not A).
 """
@@ -63,14 +63,14 @@ EVERYONE = AggregateCall(Measure(), None, "COUNT(*)")
 
 @dataclass(frozen=True)
 class AggregateColumn:
-    """The results of an aggregate function.
+    """The results of one aggregate function.
 
     Attributes:
-        values: Its value by group.
-        estimates: Its figures by group.
-        if_any: What the figures rest on if there is any record to measure.
-        touching: How many records that are not in the release could meet its question.
-        kind: The type of the values; empty for estimates.
+        values: Its value for each group.
+        estimates: The value with standard error and bounds for each group.
+        if_any: How reliable the bounds are, on condition that there is a record to aggregate.
+        touching: The number of records that the release leaves out and that could meet the conditions of the query.
+        kind: The SQL type of exact values; empty for estimates.
     """
 
     values: dict[Key, Any]
@@ -81,14 +81,26 @@ class AggregateColumn:
 
     @cached_property
     def rests_on(self) -> RestsOn:
-        """Return what its figures rest on: of nobody a sum is NULL, so one that may be of nobody is not certain."""
+        """Return how reliable the bounds are.
+
+        They are not certain if a group may have no record to aggregate, since its sum would be NULL.
+        """
         sure = self.if_any not in CERTAIN or all(one.is_of_some for one in self.estimates.values())
         return self.if_any if sure else "interval"
 
 
 @dataclass(frozen=True)
 class SelectEvaluation:
-    """A SELECT put to an open release."""
+    """A SELECT that is put to an open release.
+
+    Attributes:
+        db: The engine in which the release is open.
+        answers: The open release.
+        manifest: What the release states about itself.
+        statement: The SELECT.
+        estimator: The name of the estimator.
+        confidence: The confidence of the intervals.
+    """
 
     db: Relations
     answers: Answers
@@ -99,13 +111,13 @@ class SelectEvaluation:
 
     @cached_property
     def calls(self) -> dict[int, AggregateCall]:
-        """Return the aggregate functions, and the window functions over their answers, by number."""
+        """Return the aggregate functions, by number from 0, and the window functions, by number from ``WINDOWS``."""
         windows = [AggregateCall(Measure("window"), None, one.sql(DIALECT)) for one in self.statement.windows]
         return {**dict(enumerate(self.statement.calls)), **dict(enumerate(windows, WINDOWS))}
 
     @cached_property
     def typed_scope(self) -> Scope:
-        """Return the scope with the types of the groups in the engine."""
+        """Return the records and groups of the SELECT, with the SQL types that the engine gives the groups."""
         scope = self.statement.scope
         types: dict[int, str] = {}
         for side, place in (("qi", self.answers.records), ("sa", self.answers.values)):
@@ -119,7 +131,11 @@ class SelectEvaluation:
 
     @cached_property
     def grouped_questions(self) -> list[CountQuery]:
-        """Return the questions by all groups; ``UsageError`` for aggregates that can't be estimated."""
+        """Return one question for each aggregate function, grouped by all expressions of GROUP BY.
+
+        Raises:
+            UsageError: The release neither holds nor estimates an aggregate function.
+        """
         questions = [one.as_question(self.typed_scope) for one in self.statement.calls]
         for one, question in zip(self.statement.calls, questions, strict=True):
             if not self.answers.holds_exactly(question) and one.measure.side == "qi" and one.measure.kind in EXACT_ONLY:
@@ -136,13 +152,18 @@ class SelectEvaluation:
         return questions
 
     def group_by(self, chosen: Sequence[int]) -> GroupedBy:
-        """Return the answers by some of the groups."""
+        """Return the aggregate functions for one grouping set: the GROUP BY expressions at the indices ``chosen``."""
         return GroupedBy(self, self.typed_scope.select_groups(chosen))
 
 
 @dataclass(frozen=True)
 class GroupedBy:
-    """The aggregate functions of a SELECT by one grouping set."""
+    """The aggregate functions of a SELECT, computed for one grouping set.
+
+    Attributes:
+        asking: The SELECT.
+        scope: The records, with the groups of this grouping set alone.
+    """
 
     asking: SelectEvaluation
     scope: Scope
@@ -150,14 +171,14 @@ class GroupedBy:
 
     @cached_property
     def questions(self) -> list[CountQuery]:
-        """Return the question of each aggregate function."""
+        """Return the question of each aggregate function, grouped by this grouping set."""
         if self.scope.groups == self.asking.typed_scope.groups:
             return self.asking.grouped_questions
         return [one.as_question(self.scope) for one in self.asking.statement.calls]
 
     @cached_property
     def columns(self) -> dict[int, AggregateColumn]:
-        """Return the column of each aggregate function, by its number."""
+        """Return the results of each aggregate function, by its number."""
         put = dict(enumerate(zip(self.asking.statement.calls, self.questions, strict=True)))
         exact = {i: pair for i, pair in put.items() if self.asking.answers.holds_exactly(pair[1])}
         read = dict(zip(exact, self._read_exact(list(exact.values())) if exact else (), strict=True))
@@ -165,7 +186,11 @@ class GroupedBy:
 
     @cached_property
     def _records_column(self) -> AggregateColumn:
-        """Return the number of records by group, or else another figure of all of them."""
+        """Return the number of records in each group.
+
+        If the query asks only for other aggregate functions, the result of one of them is returned, which has the same
+        groups.
+        """
         plain = [
             (one.measure.kind != "count", i) for i, one in enumerate(self.asking.statement.calls) if one.among is None
         ]
@@ -177,26 +202,33 @@ class GroupedBy:
 
     @property
     def group_keys(self) -> list[Key]:
-        """Return all groups, as the number of their records has them, but for those that certainly have none."""
+        """Return the groups of the answer; those that certainly hold no record are left out."""
         counts = self.scope.groups and not self._records_column.kind
         estimates = self._records_column.estimates.items()
         return [key for key, one in estimates if not (counts and one.least is None and one.is_fixed and one.high == 0)]
 
     def may_be_empty(self, key: Key) -> bool:
-        """Return whether a group may have no record, as far as the bounds of its number of records are sure."""
+        """Return whether the bounds of a group's number of records allow that it holds none."""
         one = self._records_column.estimates[key]
         least = one.low if one.least is None else one.least
         return bool(self.scope.groups) and not self._records_column.kind and (least is None or least < 1)
 
     @property
     def existence_rests_on(self) -> RestsOn:
-        """Return what the existence of the groups rests on; that of groups that may be empty is not stated."""
+        """Return how reliable it is that the groups exist.
+
+        ``exact`` if the answer marks all of them as possibly empty.
+        """
         column = self._records_column
         sure = not self.scope.groups or column.kind or all(map(self.may_be_empty, self.group_keys))
         return "exact" if sure else column.if_any
 
     def _read_exact(self, put: Sequence[tuple[AggregateCall, CountQuery]]) -> list[AggregateColumn]:
-        """Return the columns of functions that the release holds exactly."""
+        """Compute the aggregate functions that the release holds exactly.
+
+        Args:
+            put: The functions, each with its question.
+        """
         db, records = self.asking.db, table(self.asking.answers.records)
         functions, everyone = [one.function.copy() for one, _ in put], self.scope.make_question()
         group_count, types = len(self.scope.groups), ["BIGINT"] * len(put)
@@ -216,7 +248,12 @@ class GroupedBy:
         return columns
 
     def _estimate_column(self, one: AggregateCall, question: CountQuery) -> AggregateColumn:
-        """Return the column of a function that has to be estimated."""
+        """Estimate an aggregate function.
+
+        Args:
+            one: The function.
+            question: Its question.
+        """
         asking = self.asking
         rows = asking.answers.answer_query(question, asking.estimator, asking.confidence)
         if question.measure.kind in COUNTS:
@@ -236,7 +273,10 @@ class GroupedBy:
         return self._bound_column(question, rows, {row.group: row.estimate for row in rows})
 
     def least_records(self, one: AggregateCall) -> dict[Key, Number]:
-        """Return the records by group that an aggregate function is certainly of; none where any may be missing."""
+        """Return for each group how many records an aggregate function certainly aggregates.
+
+        A group is left out if that is not known.
+        """
         known = [] if one.measure.operand is None else [exp.not_(is_null(exp.paren(one.measure.operand)))]
         among = all_of([part for part in (one.among, *known) if part is not None])
         asking, question = self.asking, self.scope.make_question(Measure(), among)
@@ -247,7 +287,16 @@ class GroupedBy:
     def _bound_column(
         self, question: CountQuery, rows: list[Estimate], values: dict[Key, Any], kind: str = ""
     ) -> AggregateColumn:
-        """Return a column with bounds of the source."""
+        """Return the results of an aggregate function, with bounds widened so that they hold for the source.
+
+        Suppressed records and rounded columns make the source differ from the release.
+
+        Args:
+            question: The question that asks for the function.
+            rows: The estimates, with bounds for the release.
+            values: The values of the function, by group.
+            kind: The SQL type of exact values; empty for estimates.
+        """
         missing = count_touching(question, self.asking.manifest)
         rows = widen_rows(question, rows, missing)
         rounded = question.measure.list_rounded(self.asking.manifest.bins)
@@ -260,18 +309,26 @@ class GroupedBy:
     def _widen_rounded(
         self, question: CountQuery, rounded: Mapping[str | None, Bins], rows: list[Estimate]
     ) -> list[Estimate]:
-        """Return the figures of rounded columns with bounds of the source.
+        """Widen the bounds of a function of rounded or cut columns so that they hold for the source.
 
-        Each number is half a step away at most. Nothing bounds numbers beyond the ends at which they were cut, so a
-        figure that depends on them is open on that side. How far an expression of several numbers lies from the source
-        is not known; it is that of the source where none of them was rounded or cut.
+        A rounded number differs by half a step at most. A number that was cut may lie anywhere beyond the end, so an
+        estimate that depends on it has no bound on that side. For an expression of several columns the bounds are
+        dropped, unless none of the aggregated numbers was rounded or cut.
+
+        Args:
+            question: The question that asks for the function.
+            rounded: The bins of the columns, by name.
+            rows: The estimates, with bounds for the release.
         """
         asking, kind = self.asking, question.measure.kind
         places = [i for i, group in enumerate(question.groups) if group.side == "qi"]
         ends = {name: self._count_ends(question, name, bins) for name, bins in rounded.items() if name is not None}
 
         def find_ends(name: str, key: Key) -> tuple[int, int, int]:
-            """Return how many records have the lowest and the highest number, and all; the worst if not known."""
+            """Return how many records of a group have the lowest number, the highest one, and any number.
+
+            If that is unknown, the result is (1, 1, 1), which removes both bounds.
+            """
             return (1, 1, 1) if ends[name] is None else (ends[name] or {}).get(tuple(key[i] for i in places), (0, 0, 0))
 
         bins = rounded.get(question.measure.column)
@@ -307,14 +364,18 @@ class GroupedBy:
         return wide
 
     def _count_ends(self, question: CountQuery, name: str, bins: Bins) -> dict[Key, tuple[int, int, int]] | None:
-        """Return how many records have the ends at which a column was cut, by the groups of quasi-identifiers.
+        """Return for each group how many records lie at the ends at which a column was cut.
 
-        They are counted among the records that meet the conditions on quasi-identifiers alone, so no other record can
-        have such a number.
+        Records that meet the conditions on quasi-identifiers are counted, so that no aggregated record is missed.
+
+        Args:
+            question: The question.
+            name: The column.
+            bins: Its bins, with the ends.
 
         Returns:
-            The records with the lowest end, those with the highest one, and all with a number; None where the release
-            does not hold the records.
+            By the group's quasi-identifiers: the records at the lowest number, those at the highest one, and all
+            records with a number. None if the release does not hold these columns exactly.
         """
         groups = tuple(group for group in question.groups if group.side == "qi")
         filters: dict[Side, list[exp.Expr]] = {"qi": question.filters["qi"], "sa": []}
@@ -337,7 +398,7 @@ class GroupedBy:
 
     @cached_property
     def open_rounded(self) -> list[tuple[AggregateCall, str]]:
-        """Return the aggregate functions of cut columns with a figure that is open at an end, each with the column."""
+        """Return the aggregate functions that lack a bound because their column is cut, each with the column's name."""
         found = []
         for i, one in enumerate(self.asking.statement.calls):
             names = one.measure.list_rounded(self.asking.manifest.bins)
@@ -347,12 +408,17 @@ class GroupedBy:
         return found
 
     def find_estimate(self, number: int, key: Key) -> Estimate:
-        """Return the figures of an aggregate function for a group."""
+        """Return value, standard error and bounds of an aggregate function for a group.
+
+        Args:
+            number: The number of the function.
+            key: The group.
+        """
         known = self.columns[number].estimates.get(key)
         return known or Estimate(key, *self.asking.calls[number].measure.empty_figures)
 
     def aggregate_estimate(self, number: int, key: Key) -> AggregateEstimate:
-        """Return the figures of an aggregate function for arithmetic."""
+        """Return an aggregate function's value and errors for a group, as ``answers.arithmetic`` needs them."""
         one, column = self.find_estimate(number, key), self.columns[number]
         counted = self.asking.calls[number].measure.kind in COUNTS
         certain = column.if_any in CERTAIN and one.is_of_some
@@ -364,7 +430,13 @@ class GroupedBy:
     # How two of them vary together ---
 
     def _count_variance(self, among: exp.Expr | None, columns: tuple[str, ...], key: Key) -> float | None:
-        """Return the variance of a count under one more condition, compared by some columns."""
+        """Return the error variance of a count of records that also meet a condition; None if it is unknown.
+
+        Args:
+            among: The condition; None for all records of the query.
+            columns: Further columns to estimate by, so that variances can be compared (``Answers.comparison_columns``).
+            key: The group.
+        """
         known = (among, columns)
         if known not in self._variances:
             question = replace(self.scope.make_question(Measure(), among), comparison_columns=columns)
@@ -374,7 +446,13 @@ class GroupedBy:
         return self._variances[known].get(key, 0.0)
 
     def correlation(self, j: int, k: int, key: Key) -> float | None:
-        """Return the correlation of two aggregate functions; None where it is not known."""
+        """Return the correlation of the errors of two aggregate functions; None if it is unknown.
+
+        Args:
+            j: The number of the first function.
+            k: The number of the second function.
+            key: The group of the answer.
+        """
         one, other = (self.asking.calls[i] for i in (j, k))
         errors = [self.find_estimate(i, key).std_error for i in (j, k)]
         if not all(errors):
@@ -399,7 +477,11 @@ class GroupedBy:
         return min(max(covariance / math.sqrt(math.prod(known_variances)), -1.0), 1.0)
 
     def find_nested(self, chosen: Sequence[int]) -> tuple[int, int] | None:
-        """Return (part, whole) of two counts, one of some of the other's records; None for others."""
+        """Return (part, whole) if one of two counts counts only records that the other one counts; None otherwise.
+
+        Args:
+            chosen: The numbers of two aggregate functions.
+        """
         calls = [self.asking.calls[i] for i in chosen]
         if len(calls) != 2 or any(one.measure.kind != "count" for one in calls):
             return None
@@ -410,7 +492,10 @@ class GroupedBy:
 
 
 def _implies(one: exp.Expr | None, other: exp.Expr | None) -> bool:
-    """Return whether the conditions that ``one`` joins by AND include those of ``other``, or a branch of each OR."""
+    """Return whether a condition provably implies another; None is the condition that all records meet.
+
+    It does if every condition that ``other`` joins by AND, or a branch of it if it is an OR, also stands in ``one``.
+    """
     if other is None:
         return True
     held = set() if one is None else set(split_parts(one))
@@ -429,7 +514,12 @@ def _implies(one: exp.Expr | None, other: exp.Expr | None) -> bool:
 
 
 def _difference_condition(one: exp.Expr | None, other: exp.Expr | None) -> exp.Expr | None:
-    """Return SQL for ``one AND NOT other``, where None is met by all; None if it is provably empty."""
+    """Return the condition ``one AND NOT other``; None if no record can meet it.
+
+    Args:
+        one: A condition; None if all records meet it.
+        other: Another condition; None if all records meet it.
+    """
     if other is None or one == other:
         return None
     outside = exp.not_(exp.Is(this=exp.paren(other), expression=exp.true()))

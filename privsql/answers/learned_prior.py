@@ -1,7 +1,4 @@
-"""Learn from a release how the shares of values vary together, and weigh the strength of the prior by that.
-
-Nothing but the release's own records teaches it.
-"""
+"""Learn the prior of a release from its own records: how the shares of sensitive values vary together between sets."""
 
 from __future__ import annotations
 
@@ -49,13 +46,18 @@ if TYPE_CHECKING:
 # With W^T B W = I and W^T M^T K M W = V diag(lambda) V^T, A_q = W V diag(1 / (lambda + 1/T_q)) V^T W^T: a round costs
 # one eigenproblem for all questions, whose noise is that of independent records.
 
-ROUNDS = 3  # more change neither errors nor coverage
-START = 0.25  # of the default form
-PRIOR = 50.0  # questions
+ROUNDS = 3  # more rounds change neither errors nor coverage
+START = 0.25  # share of the default covariance with which EM begins
+PRIOR = 50.0  # questions that the default covariance counts for
 
 
 def estimate_covariance(channel: Channel, observation: Observation) -> Floats:
-    """Return K (m, m); the default form where there is no question."""
+    """Estimate by EM how the shares of m values vary together between sets of records: the covariance K (m, m).
+
+    Args:
+        channel: The channel of the release.
+        observation: What the release shows of some sets; without any set K is the default form.
+    """
     default, number = np.diag(channel.prior_shape), len(observation.total)
     if not number:
         return default
@@ -80,13 +82,17 @@ def estimate_covariance(channel: Channel, observation: Observation) -> Floats:
 
 Codes = NDArray[np.int32]
 PLAIN = ("BIGINT", "INTEGER", "SMALLINT", "TINYINT", "VARCHAR", "BOOLEAN", "FLOAT", "DOUBLE", "DATE")
-MOST_RECORDS = 500_000  # records that are looked at
+MOST_RECORDS = 500_000  # records of a sample
 
 
 @dataclass(frozen=True)
 class Sample:
-    """``places`` (n,): the bucket, group or cell in which each record is seen, a row of ``shown``; ``shown`` (p, k):
-    what a record that is seen there adds to e; ``columns``: what tells the records apart, one code per value (n,).
+    """Some records of a release, as far as a prior is learnt from them.
+
+    Attributes:
+        places: The bucket, group or cell of each of n records (n,): a row of ``contributions``.
+        contributions: What one record of each bucket, group or cell adds to the k published values, a sparse (p, k).
+        columns: The columns that tell records apart, by name: one code for each record (n,).
     """
 
     places: Codes
@@ -95,31 +101,35 @@ class Sample:
 
     @property
     def record_count(self) -> int:
-        """Return the number n of records."""
+        """Return the number of records in the sample."""
         return len(self.places)
 
     def observe_sets(self, members: Sequence[NDArray[np.intp]]) -> tuple[Floats, Floats]:
-        """Return E (R, k) and the number of records (R,) of some sets of records."""
+        """Return the published values of R sets of records, added up (R, k), and the sizes of the sets (R,).
+
+        Args:
+            members: The indices of the records of each set.
+        """
         number = self.contributions.shape[0]
         rows = [np.bincount(self.places[chosen], minlength=number) for chosen in members]
         placed = np.array(rows, dtype=np.float64).reshape(-1, number)
         return np.asarray(placed @ self.contributions), placed.sum(axis=1)
 
     def by_value(self, column: str, values: NDArray[np.intp]) -> tuple[Floats, Floats]:
-        """Return E and the number of records for each of some ``values`` of a column."""
+        """Return the same as ``observe_sets`` for the sets of records that have each of some ``values`` of a column."""
         codes = self.columns[column]
         sets = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
         return self.observe_sets([sets[value] for value in values])
 
 
 def encode_values(column: pa.ChunkedArray) -> Codes:
-    """Return the values of a column as 0, 1, .. in order of appearance; NULL is one of them."""
+    """Return a code for each value of a column, from 0 in order of appearance; NULL has a code, too."""
     codes = column.combine_chunks().dictionary_encode(null_encoding="encode").indices
     return np.asarray(codes.to_numpy(zero_copy_only=False), dtype=np.int32)
 
 
 def comparable_columns(roles: Roles) -> list[exp.Expr]:
-    """Return the quasi-identifiers under internal names, rare types as text, which Arrow can compare."""
+    """Return the quasi-identifiers under internal names; types that Arrow can't compare are cast to text."""
     fields = zip(roles.qi_keys, roles.quasi_identifiers, strict=True)
     return [
         alias_as(item if field.type.removeprefix("U") in PLAIN else exp.cast(item, "VARCHAR"), key)
@@ -129,7 +139,10 @@ def comparable_columns(roles: Roles) -> list[exp.Expr]:
 
 
 def code_column(column: pa.ChunkedArray, field: Field) -> NDArray[Any]:
-    """Return numbers and days, NULL as NaN, or the ranks of texts, NULL last."""
+    """Return a column as numbers: numbers and days as they are, NULL as NaN.
+
+    Other values as ranks of texts, NULL last.
+    """
     if field.type == "DATE":
         column = column.cast(pa.int32())
     if field.type == "DATE" or (is_number(field.type) and field.type != "BOOLEAN"):
@@ -144,20 +157,26 @@ def code_column(column: pa.ChunkedArray, field: Field) -> NDArray[Any]:
 # Questions ------------------------------------------------------------------------------------------------------------
 
 NUMBER = 250  # conditions
-ATTRIBUTES = 3  # of a condition, at most
+ATTRIBUTES = 3  # the largest number of columns in a condition
 SHARE = 0.002  # of the records that a condition must select
 FEWEST_IN_SET = 8  # records that any set must have
 TRIES = 20  # conditions drawn for one that selects enough
-GROUPS = 150  # values of a column, at most
+GROUPS = 150  # the largest number of values of a column
 
 
 def draw_conditions(sample: Sample, channel: Channel, noise: np.random.Generator) -> Observation:
-    """Equality on 1 to 3 columns with the values of a random record."""
+    """Draw random conditions like an analyst's, and return what the release shows of the records that meet each.
+
+    A condition is equality on 1 to 3 columns with the values of a random record of the sample.
+    """
     return _make_observation(channel, *sample.observe_sets(_draw_sets(sample, noise)))
 
 
 def list_values(sample: Sample, channel: Channel, column: str, noise: np.random.Generator) -> Observation:
-    """Return the records of each value of a column; of many values some, in proportion to their records."""
+    """Return an observation for each value of a column: what the release shows of the records with that value.
+
+    Values with few records are left out. Of more than ``GROUPS`` values some are drawn, in proportion to their records.
+    """
     records = np.bincount(sample.columns[column]) if sample.record_count else np.zeros(0, dtype=np.int64)
     enough = np.flatnonzero(records >= FEWEST_IN_SET)
     if len(enough) > GROUPS:
@@ -167,10 +186,10 @@ def list_values(sample: Sample, channel: Channel, column: str, noise: np.random.
 
 
 def _draw_sets(sample: Sample, noise: np.random.Generator) -> list[NDArray[np.intp]]:
-    """Return the records of each condition that was drawn, once: asked again it tells nothing more.
+    """Draw conditions and return the indices of the records that meet each, without repetitions.
 
-    Where columns and values are few the same conditions are drawn over and over. What one of them says of the strengths
-    would count as often, until chance was taken for certainty.
+    Where columns and values are few, the same condition is drawn often. If each draw counted, chance would be taken for
+    certainty.
     """
     drawn: list[NDArray[np.intp]] = []
     columns = list(sample.columns.values())
@@ -191,7 +210,13 @@ def _draw_sets(sample: Sample, noise: np.random.Generator) -> list[NDArray[np.in
 
 
 def _make_observation(channel: Channel, observed: Floats, total: Floats) -> Observation:
-    """Return the observation of sets with so many records, which are perturbed independently."""
+    """Return the observation of sets whose records were published independently of each other.
+
+    Args:
+        channel: The channel of the release.
+        observed: The published values added up over each set (R, k).
+        total: The size of each set (R,).
+    """
     return Observation(observed, total, total, total, np.minimum(total / channel.records.sum(), 1))
 
 
@@ -203,11 +228,20 @@ def _make_observation(channel: Channel, observed: Floats, total: Floats) -> Obse
 # likelihood would be overconfident for few questions.
 
 STRENGTHS = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0])
-CHAINS, STEPS, THROWN = 10, 30, 10  # the first steps of a chain still know where it began
+CHAINS, STEPS, THROWN = 10, 30, 10  # the first steps of a chain depend on its start and are thrown away
 
 
 def weigh_strengths(logs: Floats, prior: Floats, noise: np.random.Generator) -> Floats:
-    """Posterior mean of w (s,) for log-likelihoods (s, R) under a Dirichlet ``prior`` (s,)."""
+    """Return how frequent each strength of association is among some questions, by Gibbs sampling.
+
+    Args:
+        logs: The log-likelihood of each of s strengths for each of R questions (s, R).
+        prior: The parameters of a Dirichlet prior of the frequencies (s,).
+        noise: The random generator.
+
+    Returns:
+        The posterior mean of the frequencies (s,); they sum to 1.
+    """
     chances = np.exp(logs - logs.max(axis=0, initial=-np.inf))
     drawn, total = np.tile(prior / prior.sum(), (CHAINS, 1)), np.zeros(len(prior))
     first = np.arange(CHAINS)[:, None] * len(prior)
@@ -232,25 +266,29 @@ Weights = dict[str, tuple["Floats", "Floats"]]
 # records of each value of a column give the weights for questions on that column, since columns differ more than the
 # questions on one column. A question on several columns has the weights of the one with the largest strengths.
 #
-# Neither K, an estimate from questions that share their records, nor the default form, by which values deviate
-# independently, is known to hold. The estimate is that of K; its variance is that of both around it, half each:
+# Neither covariance is known to hold: K is estimated from questions that share their records, and by the default form
+# values deviate independently. The answer is the one by K. Its variance is the mean of those by both around it:
 #
 #     se^2 = 1/2 se_K^2 + 1/2 (se_D^2 + (x^T n_D - x^T n_K)^2).
 #
-# Directions of which hardly anything is published say nothing of K, and what they seem to say must not be believed: the
-# noise is taken to be larger by a part of each place's own (``BLUR``).
+# In directions of which hardly anything is published, apparent evidence on K must not be trusted. So the noise is taken
+# to be larger than it is, by a share (``BLUR``) of that of each published value.
 
-BLUR = 0.02  # of the noise of each place
-EACH = 0.2  # questions that every strength is given
-OF_ONE_COLUMN = 0.5  # questions that the weights of all columns are worth for one of them
-DEGREES = 12.0  # of freedom behind a standard error
+BLUR = 0.02  # share of each published value's noise that is added to it
+EACH = 0.2  # questions that each strength counts for beforehand
+OF_ONE_COLUMN = 0.5  # questions that the weights of all columns count for in those of one column
+DEGREES = 12.0  # degrees of freedom of a standard error
 FEWEST_RECORDS = 1000  # records
 
 
 @dataclass(frozen=True)
 class LearnedPrior:
-    """``covariance`` K (m, m); by column ("" for all) the weights (s,) of strengths with K and with the default
-    form.
+    """A prior that was learnt from a release.
+
+    Attributes:
+        covariance: The covariance of the shares of the m sensitive values (m, m).
+        weights: For each column, and "" for all columns, how frequent each strength of association is: two arrays (s,),
+            with this covariance and with the default one.
     """
 
     covariance: Floats
@@ -259,18 +297,29 @@ class LearnedPrior:
 
 @dataclass(frozen=True)
 class TaughtPrior:
-    """A channel with what its release teaches."""
+    """A channel with the prior that was learnt from its release.
+
+    Attributes:
+        channel: The channel.
+        learnt: The prior.
+    """
 
     channel: Channel
     learnt: LearnedPrior
 
     @cached_property
     def learned_form(self) -> CovarianceForm:
-        """Return the covariances of values in the prior, K, as the channel sees them."""
+        """Return the prior covariance of the sensitive values that was learnt."""
         return CovarianceForm(self.channel, self.learnt.covariance)
 
     def reconstruct(self, observation: Observation, functionals: Floats, columns: Iterable[str]) -> Posterior:
-        """Return the posterior of sets that a question selects by ``columns``."""
+        """Estimate how many records of each set have each sensitive value.
+
+        Args:
+            observation: What the release shows of the sets.
+            functionals: Weights of values in the sums whose standard errors are wanted, (m, f) or by set (G, m, f).
+            columns: The columns by which the question selects records; the prior depends on them.
+        """
         together, alone = self.choose_weights(columns)
         learned = reconstruct(self.channel, observation, functionals, Prior(self.learned_form, STRENGTHS, together))
         wide = reconstruct(self.channel, observation, functionals, Prior(self.channel.default_form, STRENGTHS, alone))
@@ -279,7 +328,16 @@ class TaughtPrior:
         return Posterior(learned.values, np.sqrt(variance))
 
     def choose_weights(self, columns: Iterable[str]) -> tuple[Floats, Floats]:
-        """Return for each form the weights of the column with the largest strengths."""
+        """Return how likely each strength of association is beforehand, for a question on some columns.
+
+        Of the columns, the one that is associated with the sensitive value most strongly decides.
+
+        Args:
+            columns: The columns by which the question selects records.
+
+        Returns:
+            The weights of the strengths (s,) with the learnt covariance, and those with the default covariance.
+        """
         weights = self.learnt.weights
         candidates = [weights[column] for column in sorted(set(columns)) if column in weights] or [weights[""]]
         learned, default = zip(*candidates, strict=True)
@@ -291,12 +349,15 @@ def _mean_square(weights: Floats) -> float:
 
 
 def can_teach(channel: Channel, records: int) -> bool:
-    """Return whether a release of so many records is enough to learn from, and its values not too many."""
+    """Return whether a release has enough records to learn a prior from, and not too many values."""
     return records >= FEWEST_RECORDS and max(channel.mean.shape) <= LARGE
 
 
 def learn_from_release(channel: Channel, sample: Sample) -> TaughtPrior | None:
-    """Return the prior that the sample teaches, the same for the same sample; None where there is too little."""
+    """Learn a prior from a sample; the same sample always gives the same prior.
+
+    The result is None if there are too few records, too many values or no columns.
+    """
     if not (can_teach(channel, sample.record_count) and sample.columns):
         return None
     blurred = blur_channel(channel)
@@ -304,14 +365,26 @@ def learn_from_release(channel: Channel, sample: Sample) -> TaughtPrior | None:
 
 
 def blur_channel(channel: Channel) -> Channel:
-    """Add BLUR (diag(d) - d d^T / sum d) of noise, d its diagonal: none in the sum over all places."""
+    """Return a channel with a little more noise, BLUR (diag(d) - d d^T / sum d), where d is the diagonal of its noise.
+
+    The added noise does not change the sum over all published values.
+    """
     diagonal = np.diag(channel.noise_moment).clip(0)
     more = np.diag(diagonal) - np.outer(diagonal, diagonal) / max(diagonal.sum(), TINY)
     return replace(channel, moment=channel.moment + BLUR * more)
 
 
 def learn_prior(channel: Channel, sample: Sample, noise: np.random.Generator) -> LearnedPrior:
-    """Return K and the weights."""
+    """Learn how strongly questions and sensitive values are associated, and how values vary together.
+
+    Args:
+        channel: The channel of the release.
+        sample: The records to learn from.
+        noise: The random generator.
+
+    Returns:
+        The covariance of the values' shares, and how frequent each strength of association is, by column.
+    """
     observation = draw_conditions(sample, channel, noise)
     estimate = estimate_covariance(channel, observation)
     forms = CovarianceForm(channel, estimate), channel.default_form

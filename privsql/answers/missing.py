@@ -1,7 +1,8 @@
-"""Records of the source that are not in the release: how many could meet a question, and their effect on an answer.
+"""Account for records of the source that the release leaves out: how many could match, and how bounds change.
 
-Bounds and intervals are of the source. A record that was left out adds at most one to a count; its part of a sum or a
-mean is unknown. It was left out for a NULL, so it can't meet a question that excludes NULL in those columns.
+Bounds and intervals are meant for the source. A record that was left out adds at most one to a count; what it adds to a
+sum or mean is unknown. If records are left out because of a NULL, they can't match a question that excludes NULL in the
+column.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ REFUSES = (*COMPARISONS, exp.In, exp.Between, exp.Like, exp.ILike)
 
 
 def count_touching(query: CountQuery, manifest: Manifest) -> int:
-    """Return how many records that are not in the release could meet a question; 0 where none is stated."""
+    """Return how many records that the release leaves out could match a question; 0 if the release states no number."""
     suppressed, left_out = manifest.suppressed or 0, int(manifest.facts.get("left_out", 0))
     empty = [name for name, policy in manifest.nulls.items() if policy == "suppress"]
     refused = bool(empty) and all(_lets_no_null_through(query, name) for name in empty)
@@ -30,9 +31,9 @@ def count_touching(query: CountQuery, manifest: Manifest) -> int:
 
 
 def _lets_no_null_through(query: CountQuery, name: str) -> bool:
-    """Return whether a record whose column ``name`` is NULL meets no row of the answer, or adds nothing to it.
+    """Return whether records that have NULL in the column ``name`` add nothing to any row of the answer.
 
-    No group of the answer has NULL there, since the release has none. No comparison of NULL is true.
+    The release has no such records, so no group has NULL there, and no comparison with NULL is true.
     """
     if query.measure.column == name or any(group.column == name for group in query.groups):
         return True
@@ -51,7 +52,13 @@ def _lets_no_null_through(query: CountQuery, name: str) -> bool:
 
 
 def widen_rows(query: CountQuery, rows: list[Estimate], missing: int) -> list[Estimate]:
-    """Return the rows with bounds of the source, of which ``missing`` more records could meet each of them."""
+    """Widen the bounds of an answer so that they hold for the source.
+
+    Args:
+        query: The question.
+        rows: The rows of the answer, with bounds for the release.
+        missing: The number of records outside of the release that could match.
+    """
     wide = []
     for one in rows if missing else ():
         low, high = one.low, one.high
@@ -65,9 +72,12 @@ def widen_rows(query: CountQuery, rows: list[Estimate], missing: int) -> list[Es
 
 
 def weaken_grounds(before: RestsOn, rows: list[Estimate], missing: int) -> RestsOn:
-    """Return what an answer rests on where there is any record to measure, with bounds of the source.
+    """Return how reliable the bounds of an answer are for the source, on condition that any record matches.
 
-    ``before``: what it rests on by the release.
+    Args:
+        before: How reliable they are for the release.
+        rows: The rows, with bounds for the source.
+        missing: The number of records outside of the release that could match.
     """
     known = [one for one in rows if one.estimate is not None]
     if known and all(one.low is None and one.high is None for one in known):

@@ -1,4 +1,4 @@
-"""Build the rows of an answer: expressions, HAVING, ORDER BY and LIMIT, within the limits of one question."""
+"""Build the rows of an answer from the results of its aggregate functions: expressions, HAVING, ORDER BY and LIMIT."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class QuestionLimits:
-    """The limits of a question.
+    """The limits on the cost of one query.
 
     Attributes:
-        seconds: How long the engine may take.
-        rows: The most rows that its groups may give. Each aggregate function of a row counts, as a question of its own.
-        stop: Ends the question at once when nobody waits for it any more.
+        seconds: The longest time that the engine may take.
+        rows: The largest number of rows, times the number of aggregate functions in a row.
+        stop: An event that ends the query at once, when nobody waits for it any more; None without one.
     """
 
     seconds: float
@@ -58,7 +58,11 @@ class QuestionLimits:
     stop: Event | None = None
 
     def refuse_large(self, asking: SelectEvaluation) -> None:
-        """Raise ``UsageError`` for a question whose groups could give more rows, before any of them is estimated."""
+        """Refuse a query that could have too many rows, before anything is estimated.
+
+        Raises:
+            UsageError: The groups could give more than ``rows``.
+        """
         total = 0
         for chosen in asking.statement.sets:  # no more groups than those of the records, times the sensitive values
             groups = asking.statement.scope.select_groups(chosen).groups
@@ -76,7 +80,10 @@ class QuestionLimits:
 
 
 def _count_distinct(asking: SelectEvaluation, groups: Sequence[Group]) -> int:
-    """Return how many groups some expressions of one side make."""
+    """Return how many groups some GROUP BY expressions make.
+
+    All of them are over quasi-identifiers, or all sensitive.
+    """
     if not groups:
         return 1
     of_records = groups[0].side == "qi"
@@ -104,13 +111,13 @@ Rows = list[tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Cell:
-    """What a row says of an output.
+    """The figures of one estimated column in one row.
 
     Attributes:
         figures: Estimate, standard error, low and high.
-        rests_on: What they rest on.
-        if_any: What they rest on if there is any record to measure.
-        may_be_null: Whether there may be no such record.
+        rests_on: How reliable the bounds are.
+        if_any: How reliable they are on condition that there is a record to aggregate.
+        may_be_null: Whether there may be no record to aggregate, so that the true value is NULL.
     """
 
     figures: tuple[Any, ...]
@@ -120,7 +127,12 @@ class Cell:
 
 
 class AnswerBuilder:
-    """Builds the answer of a SELECT; ``fields``: its columns as the engine would have them on the source."""
+    """A builder of the answer to a SELECT.
+
+    Args:
+        asking: The SELECT, put to the release.
+        fields: The names and types that the engine gives the columns of the answer if it runs the SELECT on the source.
+    """
 
     def __init__(self, asking: SelectEvaluation, fields: Sequence[Field]) -> None:
         self._asking, self._fields = asking, fields
@@ -139,13 +151,17 @@ class AnswerBuilder:
 
     @property
     def open_rounded(self) -> list[tuple[AggregateCall, str]]:
-        """Return the aggregate functions of cut columns that a group leaves open at an end, each with the column."""
+        """Return the aggregate functions that lack a bound because their column is cut, each with the column's name."""
         return [pair for one in self._sets for pair in one.open_rounded]
 
     # Columns ---
 
     def name_columns(self) -> tuple[tuple[str, ...], tuple[Figure, ...]]:
-        """Return the names of the columns, and the figures among them; ``UsageError`` for two of one name."""
+        """Return the names of the answer's columns, and the estimated columns among them.
+
+        Raises:
+            UsageError: Two columns have the same name.
+        """
         names: list[str] = []
         figures = []
         shown = [output for output in self._outputs if output.aggregate_numbers and not output.bound]
@@ -175,12 +191,15 @@ class AnswerBuilder:
         return Figure(name, at, rests, max(one.touching for one in columns), if_any)
 
     def bounds_rest_on(self) -> RestsOn:
-        """Return what the bounds rest on that are columns by themselves."""
+        """Return how reliable the bounds are that the query selects as columns of their own, such as ``low(..)``."""
         rests = [one.rests_on for k, output in enumerate(self._outputs) if output.bound for one in self._cells[k]]
         return find_weakest(rests)
 
     def rows_rest_on(self) -> RestsOn:
-        """Return what the choice of the rows rests on: HAVING, QUALIFY, or ORDER BY with LIMIT, by their figures."""
+        """Return how reliable the choice of rows is.
+
+        HAVING, QUALIFY, and ORDER BY with LIMIT may choose rows by estimates.
+        """
         statement = self._asking.statement
         limited = statement.limit is not None or statement.offset is not None
         chosen = [statement.having, statement.qualify, *(one.this for one in statement.order if limited)]
@@ -190,7 +209,7 @@ class AnswerBuilder:
     # Rows ---
 
     def build_rows(self) -> Rows:
-        """Return the rows, each with the four columns of every figure."""
+        """Return the rows of the answer, in which an estimate is followed by standard error, low and high."""
         parts: list[Sequence[Any]] = []
         for k, output in enumerate(self._outputs):
             if output.bound:
@@ -203,13 +222,13 @@ class AnswerBuilder:
         return list(zip(*parts, strict=True))
 
     def may_be_empty(self) -> tuple[bool, ...]:
-        """Return for every row whether it, or a figure of it, may be of no record."""
+        """Return for each row whether its group, or what one of its figures aggregates, may hold no record."""
         open_ones = [[one.may_be_null for one in cells] for cells in self._cells.values()]
         return tuple(any(row) for row in zip(self._empty_groups, *open_ones, strict=True))
 
     @cached_property
     def _empty_groups(self) -> list[bool]:
-        """Return for every row whether its group may have no record."""
+        """Return for each row whether its group may hold no record."""
         return [by.may_be_empty(key) for by, key in (self._listed[rank] for rank, *_ in self._evaluated_rows)]
 
     def _values_of(self, k: int) -> list[Any]:
@@ -217,7 +236,7 @@ class AnswerBuilder:
 
     @cached_property
     def _cells(self) -> dict[int, list[Cell]]:
-        """Return the cells of every output with aggregate functions, by the output's place."""
+        """Return the figures in each row of every estimated column, by the index of the column."""
         rows = self._evaluated_rows
         return {
             k: [self._make_cell(k, row[0], value) for row, value in zip(rows, self._values_of(k), strict=True)]
@@ -226,7 +245,7 @@ class AnswerBuilder:
         }
 
     def _name_constants(self, by: GroupedBy, key: tuple[Any, ...]) -> dict[str, Any]:
-        """Return the values of a row's groups, by the names of their columns."""
+        """Return the values of GROUP BY in a row, by the names ``g_0``, .. that stand for them in expressions."""
         chosen = next(groups for one, groups in zip(self._sets, self._asking.statement.sets, strict=True) if one is by)
         return {f"g_{g}": value for g, value in zip(chosen, key, strict=True)}
 
@@ -249,7 +268,7 @@ class AnswerBuilder:
 
     @cached_property
     def _evaluated_rows(self) -> Rows:
-        """Return rank and outputs of the rows that remain, in order."""
+        """Return the rows that HAVING, QUALIFY and LIMIT keep, in order: a number of the row, then its outputs."""
         db, statement = self._asking.db, self._asking.statement
         groups = [f"g_{i}" for i in range(len(statement.scope.groups))]
         with self._store_rows() as stored:
@@ -277,7 +296,7 @@ class AnswerBuilder:
 
     @contextmanager
     def _store_rows(self) -> Iterator[exp.Subquery]:
-        """Give the engine the rows before HAVING: groups, aggregate functions and their bounds."""
+        """Give the engine the rows before HAVING, within a ``with``: groups, aggregate functions and their bounds."""
         data: dict[str, Any] = {"rank": pa.array(range(len(self._listed)), pa.int64())}
         data |= {name: _as_array(values) for name, values in self._list_columns().items()}
         self._asking.db.register_arrow("found", pa.table(data))
@@ -286,9 +305,10 @@ class AnswerBuilder:
         self._asking.db.drop("found")
 
     def _add_windows(self) -> None:
-        """Evaluate window functions over the rows that HAVING leaves, as columns behind the aggregate functions.
+        """Evaluate the window functions over the rows that HAVING keeps, and add them to the aggregate functions.
 
-        A function that grows with its argument has the bounds that it has of the argument's bounds.
+        If a window function increases with its argument, such as a sum, its bounds are its values at the argument's
+        bounds.
         """
         statement, db = self._asking.statement, self._asking.db
         bounds = [(_of_bound(one, "l"), _of_bound(one, "h")) for one in statement.windows]
@@ -323,7 +343,7 @@ class AnswerBuilder:
                 to.estimates[key] = exact_estimate(key, value) if exact else Estimate(key, value, None, low, high)
 
     def _divide_by_some(self, query: exp.Select) -> exp.Select:
-        """Return a query in which what is divided by an estimate of 0 is NULL: the share of nobody is no number."""
+        """Rewrite a query so that division by an estimate of 0 gives NULL, since a share of no records is undefined."""
         estimated = {f"a_{i}" for one in self._sets for i, column in one.columns.items() if not column.kind}
         for node in list(query.find_all(exp.Div)):
             if any(item.name in estimated for item in node.expression.find_all(exp.Column)):
@@ -332,12 +352,12 @@ class AnswerBuilder:
         return query
 
     def _output_type(self, k: int) -> str:
-        """Return the engine's type of an output; figures that are numbers are doubles."""
+        """Return the SQL type of the output with index ``k``; a numeric figure is a double."""
         number = self._outputs[k].single_aggregate
         return self._fields[k].type if number is None else self._types[f"a_{number}"]
 
     def _type_columns(self) -> dict[str, str]:
-        """Return the types of groups and aggregate functions; what is estimated is a double."""
+        """Return the SQL types of groups and aggregate functions by name; estimates are doubles."""
         groups = self._asking.typed_scope.groups
         types = {f"g_{i}": group.type for i, group in enumerate(groups)}
         types |= {f"k_{i}": "BIGINT" for i in range(len(groups))}
@@ -348,7 +368,10 @@ class AnswerBuilder:
         return types
 
     def _list_columns(self) -> dict[str, list[Any]]:
-        """Return the values of groups and aggregate functions; groups that are not in a row's set are NULL."""
+        """Return the values of groups and aggregate functions by name.
+
+        A group outside of the row's grouping set is NULL.
+        """
         statement, columns = self._asking.statement, dict[str, list[Any]]()
         chosen = {id(one): groups for one, groups in zip(self._sets, statement.sets, strict=True)}
         for g in range(len(statement.scope.groups)):
@@ -367,7 +390,12 @@ class AnswerBuilder:
 
 
 def list_records(asking: SelectEvaluation, fields: Sequence[Field]) -> Rows:
-    """Return some records of a release, in the columns of a query; what is of sensitive columns is NULL."""
+    """Return some records of a release, in the columns of a query that aggregates nothing; sensitive columns are NULL.
+
+    Args:
+        asking: The query, put to the release.
+        fields: The columns of the query.
+    """
     statement, db = asking.statement, asking.db
     question = statement.scope.make_question()
     outputs = []
@@ -386,7 +414,15 @@ def list_records(asking: SelectEvaluation, fields: Sequence[Field]) -> Rows:
 
 
 def join_answers(parts: UnionParts, answers: Sequence[Answer]) -> Answer:
-    """Return the rows of several answers as one; ``UsageError`` where their columns differ."""
+    """Join the answers to the parts of a UNION ALL into one.
+
+    Args:
+        parts: The UNION, with its ORDER BY, LIMIT and OFFSET.
+        answers: The answer to each part.
+
+    Raises:
+        UsageError: The parts have different columns.
+    """
     first = answers[0]
     if any(
         len(one.columns) != len(first.columns) or [f.at for f in one.figures] != [f.at for f in first.figures]
@@ -423,9 +459,14 @@ def join_items(
     answers: Sequence[Answer],
     known: Sequence[Estimate] | None = None,
 ) -> Answer:
-    """Return a row for each item of the counts that several answers hold, each in one row.
+    """Return one answer with a row for each item, which counts the records that hold it.
 
-    ``known``: the counts themselves; then the answers only say how they were made.
+    Args:
+        items: The query, with its ORDER BY and LIMIT.
+        fields: The columns of the query.
+        labels: The items.
+        answers: The answers to the count of each item.
+        known: The counts of all items if they were estimated together; ``answers`` then only tell how that was done.
     """
     first = items.item_first
     label_field, count_field = fields if first else fields[::-1]
@@ -446,7 +487,7 @@ def join_items(
 
 
 def _put_constants(expression: exp.Expr, constants: dict[str, Any]) -> exp.Expr:
-    """Return an expression with the numbers of a row's groups in place of their columns."""
+    """Return an expression with the values of a row's groups in place of their names ``g_0``, .."""
 
     def put(node: exp.Expr) -> exp.Expr:
         value = constants.get(node.name) if isinstance(node, exp.Column) else None
@@ -459,7 +500,14 @@ def _put_constants(expression: exp.Expr, constants: dict[str, Any]) -> exp.Expr:
 
 
 def _combine_cell(output: Output, by: GroupedBy, key: tuple[Any, ...], value: Any) -> Cell:
-    """Return what arithmetic of aggregate functions gives in a group, where its value is ``value``."""
+    """Return the figures of an output that computes with several aggregate functions, for one row.
+
+    Args:
+        output: The output.
+        by: The aggregate functions by the grouping set of the row.
+        key: The group of the row.
+        value: The value of the output.
+    """
     columns = [by.columns[i] for i in output.aggregate_numbers]
     rests = find_weakest(one.rests_on for one in columns)
     unknown = arithmetic.find_unknown_error(output.expression) is not None
@@ -499,14 +547,19 @@ def _combine_cell(output: Output, by: GroupedBy, key: tuple[Any, ...], value: An
 
 
 def _as_whole(cell: Cell) -> Cell:
-    """Turn exact figures that are whole numbers into integers; arithmetic of counts gives doubles."""
+    """Turn exact figures that are whole numbers into integers, since arithmetic of counts gives doubles."""
     value, _, *ends = cell.figures
     doubt = not isinstance(value, float) or not value.is_integer() or abs(value) >= EXACT or ends != [value, value]
     return cell if doubt else replace(cell, figures=(int(value), cell.figures[1], int(value), int(value)))
 
 
 def _of_bound(window: exp.Window, end: str) -> exp.Expr:
-    """Return a window function of lower (``end`` l) or higher (h) bounds; NULL where these do not bound its values."""
+    """Return a window function over the bounds of its argument; NULL if they do not bound the function's values.
+
+    Args:
+        window: The window function.
+        end: ``l`` for the lower bounds, ``h`` for the upper ones.
+    """
     others = [one for key in ("partition_by", "order") for one in list_items(window.args.get(key))]
     argument = window.this.this.unnest() if isinstance(window.this, MONOTONE) else None
     if any(map(list_aggregate_numbers, others)) or not isinstance(argument, exp.Column) or argument.name[:2] != "a_":
@@ -533,7 +586,7 @@ def _as_array(values: list[Any]) -> pa.Array:
 
 
 def _read_moments(kind: str, values: list[Any]) -> list[Any]:
-    """Parse points in time where Python knows all of them; else keep their texts."""
+    """Parse dates and times from texts if Python can represent all of them; otherwise return the texts."""
     reader = READERS.get(kind)
     if reader is None:
         return values

@@ -1,4 +1,4 @@
-"""Features of a softmax regression of a sensitive value on columns of codes or numbers; ``effect_fit`` fits it."""
+"""Turn columns into the features of a softmax regression of a sensitive value; ``effect_fit`` fits the regression."""
 
 from __future__ import annotations
 
@@ -42,10 +42,15 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class ColumnCoder:
-    """How a column is coded: its sorted ``values`` (V,), and for each of them the number of its indicator, its bin, -1
-    where it has none, and its code in pairs; ``rest`` is that of a value which is not here.
+    """The coding of one column: it maps the column's values to indicators, bins and coarse codes.
 
-    ``scores`` (bins + 1,): the normal score of each bin of numbers, and 0 for NULL and for what is in none.
+    Attributes:
+        values: The V different values, sorted (V,).
+        levels: The number of the indicator of each value (V,); -1 for a value without one.
+        bins: The quantile bin of each value (V,); -1 for a value without one.
+        coarse: The code of each value in pairs of columns (V,).
+        rest: The code in pairs of a value that is not among ``values``.
+        scores: The normal score of each bin, and a 0 for values without a bin (bins + 1,); empty without bins.
     """
 
     values: NDArray[Any]
@@ -57,7 +62,13 @@ class ColumnCoder:
 
     @staticmethod
     def from_column(column: NDArray[Any], sizes: NDArray[np.intp], fewest: int) -> ColumnCoder:
-        """Return the coder of a column (rows,) of ``sizes`` records each: floats are numbers, whole ones are codes."""
+        """Return the coding of a column.
+
+        Args:
+            column: The value of each row; floats are numbers, integers are codes of categories.
+            sizes: The number of records that each row stands for (rows,).
+            fewest: The smallest number of records for which a value gets an indicator.
+        """
         values, codes = np.unique(column, return_inverse=True)
         records = np.bincount(codes, sizes, len(values))
         levels = renumber_levels(np.flatnonzero(records >= fewest), len(values))
@@ -74,7 +85,10 @@ class ColumnCoder:
         return ColumnCoder(values, levels, bins, coarse, int(coarse[records.argmin()]), scores)
 
     def encode(self, column: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
-        """Return numbers of indicators, bins and codes in pairs (rows,)."""
+        """Return three codes of each row of a column: its indicator, its bin, and its code in pairs of columns (rows,).
+
+        The code is -1 for a row that has no indicator or no bin.
+        """
         at = np.searchsorted(self.values, column).clip(max=len(self.values) - 1)
         known = (self.values[at] == column) | ((self.values[at] != self.values[at]) & (column != column))
         return (
@@ -85,7 +99,18 @@ class ColumnCoder:
 
 
 def score_bins(bins: Ints, records: Floats, number: int) -> Floats:
-    """Return the normal scores of bins, whose records have the mean 0 and the variance 1; 0 for one that has none."""
+    """Return the normal scores of bins of numbers: the normal quantile at the rank of each bin's middle.
+
+    Over the records the scores have mean 0 and variance 1.
+
+    Args:
+        bins: The bin of each value.
+        records: The number of records of each value.
+        number: The number of bins.
+
+    Returns:
+        The scores and one further 0 (number + 1,); an empty bin has 0, too.
+    """
     counts, scores = np.bincount(bins, records, number), np.zeros(number + 1)
     held = np.flatnonzero(counts)
     shares = counts[held] / counts.sum()
@@ -96,7 +121,7 @@ def score_bins(bins: Ints, records: Floats, number: int) -> Floats:
 
 
 def renumber_levels(chosen: NDArray[np.intp], number: int) -> Ints:
-    """Return 0, 1, .. for chosen ones of ``number`` levels, -1 for others."""
+    """Return the codes 0, 1, .. for the ``chosen`` ones of ``number`` values, and -1 for the others (number,)."""
     codes = np.full(number, -1, dtype=np.int32)
     codes[chosen] = np.arange(len(chosen))
     return codes
@@ -104,10 +129,17 @@ def renumber_levels(chosen: NDArray[np.intp], number: int) -> Ints:
 
 @dataclass(frozen=True)
 class Term:
-    """Indicators that share a penalty: which each row has is ``numbers`` of its cell, -1 is none.
+    """Indicator features of one column, or of one pair of columns; they share a penalty in the regression.
 
-    The cell of a row is its code in a column, or of two columns, the first one's times ``width`` plus the second's.
-    A slope is a single feature whose amount in each cell is in ``weights``; indicators have none.
+    The cell of a row is its code in the column. For two columns it is the first code times ``width`` plus the second
+    code.
+
+    Attributes:
+        name: The name of the column or pair.
+        numbers: The number of the indicator of each cell; -1 for a cell without one.
+        width: The number of codes of the second column of a pair.
+        codes: The codes of each row in the column or columns.
+        weights: For a slope, the amount of its only feature in each cell; None for indicators, whose amount is 1.
     """
 
     name: str
@@ -118,15 +150,18 @@ class Term:
 
     @property
     def levels(self) -> int:
-        """Return the number of indicators."""
+        """Return the number of indicators of this term; 1 for a slope."""
         return int(self.numbers.max(initial=-1)) + 1
 
     def encode(self, rows: NDArray[np.intp] | slice = slice(None)) -> Ints:
-        """Return the indicator of some rows."""
+        """Return which indicator of the term is 1 in each given row; -1 if none is."""
         return self.numbers[self._locate_cells(rows)]
 
     def weigh(self, rows: NDArray[np.intp]) -> Floats:
-        """Return the amount of the feature that some rows have."""
+        """Return the value that this term's feature has in each given row.
+
+        It is 1 for an indicator, and the weight of the row's cell for a slope.
+        """
         return np.ones(len(rows)) if self.weights is None else self.weights[self._locate_cells(rows)]
 
     def _locate_cells(self, rows: NDArray[np.intp] | slice) -> Ints:
@@ -135,7 +170,12 @@ class Term:
 
 
 class FeatureMap:
-    """Which features rows have, learnt from columns (rows,) that ``sizes`` records have each."""
+    """The features of a regression, chosen by how many records have each value or pair of values.
+
+    Args:
+        columns: The columns, by name: one value for each row.
+        sizes: The number of records that each row stands for (rows,).
+    """
 
     def __init__(self, columns: Mapping[str, NDArray[Any]], sizes: NDArray[np.intp]) -> None:
         fewest = FEWEST if sizes.sum() >= FEW_RECORDS else FEWEST_OF_FEW
@@ -150,7 +190,7 @@ class FeatureMap:
 
     @property
     def description(self) -> list[list[str | int]]:
-        """Return names of columns and pairs with the number of their indicators."""
+        """Return for each column and each pair its name, followed by the numbers of its indicators, bins and slopes."""
         slopes = {name: np.zeros(min(1, len(coder.scores)), dtype=np.int32) for name, coder in self.coders.items()}
         numbers = {name: [coder.levels, coder.bins, slopes[name]] for name, coder in self.coders.items()}
         numbers |= {" x ".join(pair): [codes] for pair, (_, codes) in self.pairs.items()}
@@ -158,11 +198,16 @@ class FeatureMap:
 
     @property
     def count(self) -> int:
-        """Return the number of features, J."""
+        """Return the number of all features, J, the intercept included."""
         return 1 + sum(int(number) for _, *numbers in self.description for number in numbers)
 
     def make_design(self, columns: Mapping[str, NDArray[Any]], sizes: NDArray[np.intp]) -> Design:
-        """Return the design of rows (rows,) by column, which ``sizes`` records have each."""
+        """Return the features of some rows.
+
+        Args:
+            columns: The columns of the rows, by name.
+            sizes: The number of records that each row stands for (rows,).
+        """
         intercept = Term("intercept", np.zeros(1, dtype=np.int32), 1, (np.zeros(len(sizes), dtype=np.int32),))
         blocks, coarse = [([intercept], [*intercept.codes])], {}
         for name, coder in self.coders.items():
@@ -185,12 +230,24 @@ class FeatureMap:
 
 
 def _plain_term(name: str, codes: Ints, numbers: Ints) -> Term:
-    """Return the term of codes 0, 1, .. or -1, which finds the last number."""
+    """Return the term of a single column.
+
+    Args:
+        name: The name of the column.
+        codes: The code of each row; -1 counts as the last entry of ``numbers``.
+        numbers: The number of the indicator of each code.
+    """
     return Term(name, np.append(np.arange(numbers.max(initial=-1) + 1), -1).astype(np.int32), 1, (codes,))
 
 
 def cover_pairs(columns: Mapping[str, Ints]) -> list[list[tuple[str, str]]]:
-    """Return all pairs of columns in blocks of few columns, which have far fewer combinations than there are rows."""
+    """Return all pairs of columns, divided into blocks that use only a few columns each.
+
+    The columns of a block have far fewer combinations of values than there are rows.
+
+    Args:
+        columns: The codes of each column, by name.
+    """
     tried = {name: codes[:: -(-len(codes) // ROWS_TRIED)] for name, codes in columns.items()}
     left, blocks = list(combinations(columns, 2)), []
     while left:
@@ -206,7 +263,15 @@ def cover_pairs(columns: Mapping[str, Ints]) -> list[list[tuple[str, str]]]:
 
 
 def combine_rows(columns: Sequence[NDArray[Any]]) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-    """Return the combinations of columns (n,) each: one record of each, the combination of each record, and sizes."""
+    """Find the different rows of a table.
+
+    Args:
+        columns: The columns, each (n,).
+
+    Returns:
+        The index of one example of each different row, the number of the different row that each row equals (n,), and
+        how many rows equal each.
+    """
     key = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
         values, codes = np.unique(column, return_inverse=True)
@@ -217,11 +282,16 @@ def combine_rows(columns: Sequence[NDArray[Any]]) -> tuple[NDArray[np.intp], NDA
 
 @dataclass(frozen=True)
 class Design:
-    """Features of rows, as a product of two sparse matrices: Phi = ``cells`` ``features``.
+    """The features Phi of some rows, kept as the product of two sparse matrices ``cells`` and ``features``.
 
-    ``sizes`` (rows,): records of each. ``cells`` (rows, C) has a one for each block of columns, ``features`` (C, J) has
-    those of the terms that rest on a block: the dozens of features of a row are a few rows of a smaller matrix. What
-    has a number for every row is as precise as ``cells``; sums over rows are doubles.
+    A row of the table belongs to one cell in each block of columns. All rows of a cell have the same features of that
+    block, so the product is much smaller than Phi.
+
+    Attributes:
+        terms: The terms, whose features follow each other.
+        sizes: The number of records that each row stands for (rows,).
+        cells: 1 where a row belongs to a cell (rows, C). Its type is the precision of numbers for rows.
+        features: The features of each cell (C, J), as doubles.
     """
 
     terms: list[Term]
@@ -231,11 +301,16 @@ class Design:
 
     @cached_property
     def groups(self) -> NDArray[np.intp]:
-        """Return the term of each feature (J,)."""
+        """Return for each feature the index of its term, the column or pair of columns that it belongs to (J,)."""
         return np.repeat(np.arange(len(self.terms)), [term.levels for term in self.terms])
 
     def probabilities(self, theta: Floats, offset: Floats) -> Floats:
-        """Return p (rows, K) for theta (J, K) and the log-odds of a record without features (K,)."""
+        """Return the probability of each of K values for each row (rows, K).
+
+        Args:
+            theta: The effects of the features (J, K).
+            offset: The log-odds of a record without features (K,).
+        """
         effects, precision = self.features @ theta, self.cells.dtype
         members = np.diff(self.cells.indptr).max(initial=0)
         largest = members * np.abs(effects).max(initial=0) + np.abs(offset).max(initial=0)
@@ -254,26 +329,29 @@ class Design:
 
     @cached_property
     def parts(self) -> list[tuple[slice, Any]]:
-        """Return ``cells`` in parts of few rows."""
+        """Return ``cells`` split into parts of few rows, as ``split_rows`` does."""
         return split_rows(self.cells)
 
     def sum_features(self, residuals: Floats) -> Floats:
-        """Return Phi' residuals (J, K) of residuals (rows, K)."""
+        """Return Phi' times residuals of the rows (rows, K): one sum for each feature and value (J, K)."""
         return np.asarray(self.features.T @ sum_parts(self.parts, residuals))
 
 
 def split_range(rows: int) -> list[slice]:
-    """Return so many rows in parts that fit a cache."""
+    """Split the numbers of ``rows`` rows into slices that fit the processor's cache."""
     return [slice(begin, begin + ROWS_AT_ONCE) for begin in range(0, rows, ROWS_AT_ONCE)]
 
 
 def split_rows(matrix: Any) -> list[tuple[slice, Any]]:
-    """Return a sparse matrix in parts of few rows, each with the rows that it is."""
+    """Split a sparse matrix into parts of few rows, each with the slice of its rows."""
     return [(rows, matrix[rows]) for rows in split_range(matrix.shape[0])]
 
 
 def sum_parts(parts: Sequence[tuple[slice, Any]], each: Floats) -> Floats:
-    """Return the transpose of a matrix (rows, C), in parts, times numbers of rows (rows, K): sums in doubles (C, K)."""
+    """Multiply the transpose of a matrix (rows, C), given as ``split_rows`` returns it, by an array (rows, K).
+
+    The sums (C, K) are doubles.
+    """
     sums = np.zeros((parts[0][1].shape[1], each.shape[1]))
     for rows, cells in parts:
         sums += cells.T @ each[rows]
@@ -283,7 +361,13 @@ def sum_parts(parts: Sequence[tuple[slice, Any]], each: Floats) -> Floats:
 def join_blocks(
     blocks: Sequence[tuple[list[Term], Sequence[Ints]]], sizes: NDArray[np.intp], precision: type = np.float64
 ) -> Design:
-    """Return the design of blocks: terms, and the columns of codes (rows,) that these rest on."""
+    """Build the design from blocks of columns.
+
+    Args:
+        blocks: For each block its terms, and the columns of codes (rows,) that these use.
+        sizes: The number of records that each row stands for (rows,).
+        precision: The type of the numbers for rows.
+    """
     terms = [term for own, _ in blocks for term in own]
     starts = np.cumsum([0, *(term.levels for term in terms)])
     number, total, cells, features = 0, 0, [], []

@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 # A release whose tables an engine can read, with its manifest and the mechanism that made it.
 
 MANIFEST_COLUMNS = [("key", "VARCHAR"), ("value", "VARCHAR")]
-MOST_LABELS = 1000  # labels of an order
+MOST_LABELS = 1000  # texts of a column with an order of its own
 
 
 @dataclass(frozen=True)
 class AttachedRelease:
-    """Hold a release whose tables lie in one database of an open session.
+    """A release whose tables lie in one database of an open session.
 
     Attributes:
-        db: The session, or the engine that counts the release.
+        db: The session, or the engine that counts the release's rows.
         database: The name of the database that holds the tables.
-        manifest: What the release states of itself.
+        manifest: What the release states about itself.
         mechanism: The mechanism that made the release.
         checks: The results of comparing what the release holds with what its manifest states.
     """
@@ -58,26 +58,33 @@ class AttachedRelease:
     checks: list[CheckResult] = field(default_factory=list)
 
     def require_intact(self, path: object) -> None:
-        """Raise ``GuaranteeError`` unless the release holds what it states and no other table, view or metadata."""
+        """Check that the release holds what its manifest states, and no other table, view or metadata.
+
+        Args:
+            path: Where the release lies, for messages.
+
+        Raises:
+            GuaranteeError: It does not.
+        """
         for result in self.checks:
             if not result.ok:
                 raise GuaranteeError(f"{path}: {result.offending[0]}; verify it")
 
     def counted_by(self, engine: Relations) -> AttachedRelease:
-        """Return the same release, counted by an engine.
+        """Return the same release with another engine that counts its rows.
 
         Args:
-            engine: Holds the rows of the tables in its own database ``release``.
+            engine: The engine, which has the rows of the tables in its own database ``release``.
         """
         return replace(self, db=cast("Container", engine), database=COUNTED)
 
     @cached_property
     def checked(self) -> CheckedRelease[Any, Any]:
-        """Return the release with the parameters and the facts that it states, in the form that its checks take."""
+        """Return the release with its stated parameters and facts, as the mechanism's checks take it."""
         return self.mechanism.read_release(self.db, self.manifest, self.database)
 
     def read_arrays(self) -> ReleaseArrays:
-        """Read the tables of the release as arrays."""
+        """Read the tables of the release as arrays, which models and attackers use."""
         return self.mechanism.answers(self.db, self.manifest).read_arrays(self.database)
 
     @property
@@ -106,7 +113,7 @@ class AttachedRelease:
 
     @cached_property
     def reserved_columns(self) -> dict[str, list[tuple[str, str, str]]]:
-        """Return the columns that privsql adds to each table.
+        """Return the columns that privsql adds to each table, such as the number of the bucket.
 
         Returns:
             For each table, triples (name in privsql's code, name in the table, type).
@@ -115,7 +122,7 @@ class AttachedRelease:
 
     @property
     def renamed_columns(self) -> dict[str, dict[str, str]]:
-        """Return the columns of privsql that were renamed because a column of the publisher has their name.
+        """Return the columns of privsql that have another name because a column of the publisher already has theirs.
 
         Returns:
             For each table or view, the name in privsql's code -> the name in the release.
@@ -132,7 +139,11 @@ class AttachedRelease:
     # labels occur.
 
     def stored_orders(self, orders: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-        """Return the labels of each column that occur in the tables, in the order of the source's type."""
+        """Return for each column those of the given texts that occur in the tables, in the given order.
+
+        Args:
+            orders: The texts of each column with an order of its own, such as an ENUM, in that order.
+        """
         if not self.mechanism.states_counts:
             return {}
         published = {}
@@ -144,10 +155,10 @@ class AttachedRelease:
         return published
 
     def wrong_orders(self) -> list[str]:
-        """Compare the orders that the manifest states with the labels in the tables.
+        """Check the order that the manifest states for the texts of a column, such as an ENUM.
 
         Returns:
-            A line for each stated label that no table holds, and for each label in a table that is not stated.
+            A line for each stated text that no table holds, and for each text in a table that is not stated.
         """
         wrong, orders = [], self.manifest.orders
         for name, labels in orders.items():
@@ -157,11 +168,11 @@ class AttachedRelease:
         return wrong
 
     def list_groups(self, columns: Iterable[str]) -> dict[str, list[str]]:
-        """Return the labels of each of these columns that occur in the tables, in alphabetical order."""
+        """Return the different texts in each of these columns, such as names of groups of values, sorted."""
         return {name: sorted(self._list_labels([name])) for name in columns}
 
     def _list_labels(self, columns: Sequence[str]) -> set[str]:
-        """Return the labels that occur in any of these columns of the publisher, in any table."""
+        """Return the different texts in some columns of the publisher, in all tables that have them."""
         labels: set[str] = set()
         for name, listed in self.tables.items():
             own = {one for _, one, _ in self.reserved_columns.get(name, [])}
@@ -179,14 +190,14 @@ class AttachedRelease:
 # somebody else's file, a pipe would wait for ever. Of a database with a release in a schema nothing else is read.
 
 ENDING = ".parquet"
-VIEWS_FILE = "views.sql"  # beside the tables of a folder: statements that make its views
-MOST_ENTRIES = 10_000  # entries of a folder that are looked at
+VIEWS_FILE = "views.sql"  # the script in a folder that creates the views
+MOST_ENTRIES = 10_000  # a folder with more entries is refused
 WAL_ENDINGS = ("", ".checkpoint", ".recovery")  # endings of the files that DuckDB writes ahead
 
 
 @dataclass(frozen=True)
 class StoredRelease:
-    """Describe where a release lies on disk, before anything of it is read.
+    """Where a release lies on disk, and which files it consists of; nothing in them has been read.
 
     Attributes:
         target: The place that the caller gave.
@@ -208,12 +219,18 @@ class StoredRelease:
 
     @property
     def database_file(self) -> Path | None:
-        """Return the file to attach as the release; None for a folder or a schema, which is read through views."""
+        """Return the release's own database file to attach.
+
+        The result is None for a folder or a schema, which is read through views.
+        """
         return None if self.is_folder or self.target.schema is not None else self.place
 
     @property
     def holder_file(self) -> Path | None:
-        """Return the database file whose schema is the release, which must be attached too; None for other releases."""
+        """Return the database file in which the release is a schema, and which must be attached.
+
+        The result is None for other releases.
+        """
         return None if self.target.schema is None else self.place
 
     @property
@@ -223,15 +240,15 @@ class StoredRelease:
 
     @property
     def parts(self) -> dict[str, Path]:
-        """Return the files of the folder, each by its path relative to the folder."""
+        """Return the files of the folder, by their paths relative to the folder."""
         return {file.relative_to(self.place).as_posix(): file for file in self.readable_files}
 
 
 def name_holders(releases: Iterable[StoredRelease]) -> dict[str, Path | None]:
-    """Choose a database name for each file that holds one of the releases as a schema.
+    """Choose a database name for each file in which a release is a schema.
 
     Returns:
-        The name to attach each file under -> the file. A file that holds several releases occurs once.
+        The name under which to attach each file -> the file. A file that holds several releases occurs once.
     """
     files = dict.fromkeys(one.holder_file for one in releases if one.holder_file is not None)
     return {f"holder{i}": file for i, file in enumerate(files)}
@@ -276,7 +293,10 @@ def locate_release(target: Target) -> StoredRelease:
 
 
 def digest_release(target: Target) -> str:
-    """Return the SHA-256 of a release: of its file, of all files of its folder in order, or of its schema's tables."""
+    """Return the SHA-256 of a release.
+
+    It is that of its file, of all files of its folder in order, or of its schema's tables.
+    """
     place, schema = target.file, target.schema
     if schema is not None:
         if target.catalog is not None:
@@ -347,7 +367,13 @@ CUT, LONGEST_CHARACTER = 256, 4  # bytes at which DuckDB cuts a text in statisti
 
 
 def check_layout(db: Container, stored: StoredRelease, database: str) -> list[CheckResult]:
-    """Check which files a release consists of and how they are laid out, without decoding any of them."""
+    """Check which files a release consists of and how they are laid out, without decoding any of them.
+
+    Args:
+        db: The session that has attached the release.
+        stored: The release on disk.
+        database: The name of the release's database; empty for a folder.
+    """
 
     def find_leftovers() -> list[str]:
         if not stored.is_folder:
@@ -360,7 +386,7 @@ def check_layout(db: Container, stored: StoredRelease, database: str) -> list[Ch
 def check_statistics(release: AttachedRelease, stored: StoredRelease) -> list[CheckResult]:
     """Check that the statistics in Parquet files name only values that occur in the tables.
 
-    Statistics could reveal values that the publisher removed. Columns of lists are not examined.
+    Statistics could reveal values that the publisher removed. Columns of lists are not checked.
     """
     if not stored.is_folder:
         return []
@@ -385,9 +411,15 @@ def check_statistics(release: AttachedRelease, stored: StoredRelease) -> list[Ch
 
 
 def _is_cut_text(db: Container, rows: exp.Table, name: str, text: str) -> bool:
-    """Return whether ``text`` may be the beginning of a longer value of the column.
+    """Return whether ``text`` may be the beginning of a longer value in a column.
 
     Parquet statistics store long texts cut to a fixed length, so such a text need not occur in the column itself.
+
+    Args:
+        db: The session.
+        rows: The table.
+        name: The column.
+        text: The text in the statistics.
     """
     if not CUT - LONGEST_CHARACTER < len(text.encode()) <= CUT:
         return False
@@ -404,9 +436,9 @@ HOLDS = "holds the stated tables and no other table, view or metadata"
 FOLDER_HOLDS = "the folder holds the stated files, byte for byte, and no others"
 ORDERS = "orders name just the labels that it holds"
 WITHIN = "codes and numbers refer to rows of the release"
-ITEM = "item"  # a column of items, which are the publisher's
-STATED = "stated"  # the database in memory in which the engine writes down what a manifest states
-REMEMBERED = 64  # definitions
+ITEM = "item"  # the publisher's column of items
+STATED = "stated"  # a database in memory, in which the engine writes stated definitions in its own words
+REMEMBERED = 64  # definitions that are kept
 _DEFINITIONS: dict[object, dict[tuple[str, str], str]] = {}
 ENTRIES, BYTES = 100, 2**24  # of a manifest; sql/duckdb/extent stops behind so many
 
@@ -416,14 +448,13 @@ def admit_release(
 ) -> AttachedRelease:
     """Check that a release holds exactly what its manifest states, and return it with the results of these checks.
 
-    Nothing that the release holds is evaluated: its manifest must be a plain table, and its views are compared as text.
+    Nothing in the release is evaluated: its manifest must be a plain table, and its views are compared as text.
 
     Args:
-        db: A session that has attached the release's file as ``database``. For a folder, and for a schema of a file
-            that is attached under any name, ``database`` is empty; views of the tables are made there if they are as
-            stated.
+        db: A session that has attached the release's file.
         stored: The release on disk.
-        database: The name of the release's database.
+        database: The name of the release's database. It is empty for a folder or a schema; if these are as stated,
+            views of their tables are created in ``db``.
         counts: An engine that has the rows of the tables in its own database ``release``; None if ``db`` has them.
 
     Raises:
@@ -467,7 +498,7 @@ def state_file(path: Path) -> StatedFile:
 
 
 def _compare_files(release: AttachedRelease, stored: StoredRelease) -> list[str]:
-    """Return a line for each entry of a folder that the manifest does not state, or whose bytes differ from it."""
+    """Return a line for each file of a folder that the manifest does not state, or whose bytes differ from it."""
     stated, present, tables = release.manifest.files, stored.parts, release.stated_tables
     present.pop(f"{MANIFEST}{ENDING}", None)
     strange = [*stored.strange, *(name for name in stored.files if name not in tables)]
@@ -489,7 +520,7 @@ def _compare_files(release: AttachedRelease, stored: StoredRelease) -> list[str]
 
 
 def complete_folder(db: Container, release: AttachedRelease, folder: Path) -> None:
-    """Add to a folder of tables the script that makes the views, and a manifest that states every file."""
+    """Add to a folder of tables a script that creates the views, and a manifest that states every file."""
     files = {path.relative_to(folder).as_posix(): state_file(path) for path in sorted(folder.rglob(f"*{ENDING}"))
              if path.is_file()}  # fmt: skip
     db.register_arrow("stated", release.manifest.model_copy(update={"files": files}).as_table())
@@ -499,17 +530,20 @@ def complete_folder(db: Container, release: AttachedRelease, folder: Path) -> No
 
 
 def create_view(name: str, query: exp.Query) -> exp.Create:
-    """Return the statement that makes a view."""
+    """Return the SQL statement that creates a view."""
     return exp.Create(this=table(name), kind="VIEW", expression=query)
 
 
 def view_of_parquet(name: str, path: str) -> exp.Create:
-    """Return the statement that makes a view of Parquet files, in DuckDB."""
+    """Return DuckDB's SQL statement that creates a view of Parquet files."""
     return create_view(name, exp.select("*").from_(exp.func("read_parquet", exp.Literal.string(path))))
 
 
 def view_script(release: AttachedRelease, folder: Path) -> str:
-    """Return a DuckDB script that makes the tables and views of a release; it must run inside the release's folder."""
+    """Return a DuckDB script that creates the tables and views of a release.
+
+    It must run inside the release's folder.
+    """
     files = [f"{name}{ENDING}" for name in release.stated_tables]
     paths = [f"{file}/*{ENDING}" if (folder / file).is_dir() else file for file in files]
     shown = [view_of_parquet(*one) for one in zip(release.stated_tables, paths, strict=True)]
@@ -521,9 +555,9 @@ def view_script(release: AttachedRelease, folder: Path) -> str:
 
 
 def check_contents(release: AttachedRelease) -> list[CheckResult]:
-    """Run the checks of the contents in order, and stop at the first that fails.
+    """Check what a release holds against its manifest, in order, and stop at the first check that fails.
 
-    All other checks rely on these.
+    All other checks of the release rely on these.
     """
     database, objects = release.database, release.db.list_objects
     return _run_contents_checks(release, lambda: _compare_contents(release, database, MAIN, objects(database)))
@@ -531,6 +565,11 @@ def check_contents(release: AttachedRelease) -> list[CheckResult]:
 
 def _locate_tables(db: Container, stored: StoredRelease, database: str) -> tuple[str, str]:
     """Find the tables of a release. For a folder, also load its manifest as a table.
+
+    Args:
+        db: The session that has attached the release.
+        stored: The release on disk.
+        database: The name of the release's database; empty for a folder or a schema.
 
     Returns:
         The names of the database and of the schema that hold the tables.
@@ -559,7 +598,13 @@ def _run_contents_checks(release: AttachedRelease, wrong: Callable[[], list[str]
 
 
 def _read_manifest(db: Container, holder: str, schema: str, database: str) -> AttachedRelease:
-    """Read the manifest in schema ``schema`` of database ``holder``, and return the release as lying in ``database``.
+    """Read the manifest from a schema, and return the release.
+
+    Args:
+        db: The session.
+        holder: The database that holds the manifest.
+        schema: The schema that holds the manifest.
+        database: The database that will hold the tables.
 
     Raises:
         UsageError: The schema has no manifest, or the manifest is not a plain table.
@@ -591,17 +636,17 @@ def _read_contents(db: Container, database: str, schema: str) -> tuple[Columns, 
     """Read the manifest in a schema.
 
     Returns:
-        The columns of all tables that it states, and its views and functions.
+        The columns of all tables that the manifest states, and its views and functions.
     """
     release = _read_manifest(db, database, schema, database)
     return release.stated_tables, release.definitions
 
 
 def _find_numbers_beyond(release: AttachedRelease) -> list[str]:
-    """Return a line for each number of a bucket, value or node that exceeds the rows of the longest table.
+    """Return a line for each column with a number of a bucket, value or node above the longest table's number of rows.
 
-    These numbers are ranks, so a larger one is wrong. Code that indexes arrays by them relies on this check: an array
-    is then never longer than the release.
+    These numbers count from the first bucket, value or node, so a larger one is wrong. Code that indexes arrays by them
+    relies on this check to keep the arrays small.
     """
     rows, ends = 1, []
     for name, columns in {**release.reserved_columns, MANIFEST: []}.items():
@@ -646,12 +691,19 @@ def _compare_contents(
 def _attach_table(
     db: Container, stored: StoredRelease, name: str, columns: list[tuple[str, str]], database: str
 ) -> list[str]:
-    """Make a view of one table of a folder, if the table has the columns that are stated.
+    """Create a view of one table of a folder, if the table has the columns that are stated.
 
     The manifest is copied into a table instead, so that a damaged file is found at once.
 
+    Args:
+        db: The session.
+        stored: The release on disk.
+        name: The table.
+        columns: Its stated columns as (name, type).
+        database: The database in which the view is created.
+
     Returns:
-        A line for each difference from the stated columns; empty if the view was made.
+        A line for each difference from the stated columns; empty if the view was created.
     """
     files = stored.files.get(name)
     if not files:
@@ -679,10 +731,16 @@ def _compare_columns(name: str, columns: list[tuple[str, str]], fields: list[Fie
 def list_definitions(
     db: Container, tables: Columns, more: Sequence[Definition] = (), *, schema: str = MAIN
 ) -> dict[tuple[str, str], str]:
-    """Return the definitions of tables, views and functions as the engine writes them down.
+    """Return the definitions of tables, views and functions in the engine's own words.
 
-    The objects are made in a temporary database to obtain the engine's text. Recent results are remembered, because
+    The objects are created in a temporary database, and the engine's text is read. Recent results are kept, because
     they are the same in every session.
+
+    Args:
+        db: The session.
+        tables: The columns of each table.
+        more: The views and functions.
+        schema: The schema in which the objects are created.
 
     Returns:
         (kind, name) -> definition.

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 #
 # A crash at any moment leaves the old release or none. The next process removes drafts of dead processes.
 
-OLD = "old"  # where a draft puts the folder that it replaces
+OLD = "old"  # the name to which a draft moves a folder that it replaces
 
 
 class Draft:
-    """Provide a private folder beside the target, in which a release is built.
+    """A release in the making, in a private folder beside its target.
 
-    It is a context manager: on exit it removes everything that was not committed.
+    It is a context manager; on exit it removes everything that was not committed.
     """
 
     def __init__(self, target: Target, *, replace: bool = True) -> None:
@@ -77,11 +77,11 @@ class Draft:
 
     @property
     def spill_folder(self) -> Path:
-        """Return the folder where the engine may write temporary data that does not fit into memory."""
+        """Return the folder for the engine's temporary data that does not fit into memory."""
         return self.folder / "spill"
 
     def commit(self, content: Path) -> None:
-        """Flush ``content`` to disk and move it to the target; a failure leaves the old target in place.
+        """Flush ``content`` to disk and move it to the target; a failure leaves in place what lies there.
 
         After the move, others may read the release as far as the umask allows.
 
@@ -103,7 +103,7 @@ class Draft:
     def _move_into_place(self, content: Path) -> None:
         if not self._replace:
             if content.is_dir():
-                self._path.mkdir()  # fails if there is anything; an empty folder is then replaced
+                self._path.mkdir()  # fails if anything is there; the empty folder is replaced in the next step
                 content.replace(self._path)
             else:
                 os.link(content, self._path)
@@ -133,16 +133,16 @@ class Draft:
 
 
 def _swap_paths(one: Path, other: Path) -> bool:
-    """Exchange two paths in one atomic step.
+    """Exchange what lies at two paths in one atomic step.
 
     Returns:
-        False if the system (anything but Linux) or the file system can't do this; then nothing has changed.
+        Whether it was done. If the operating system (other than Linux) or the file system can't do it, nothing changes.
     """
     try:
         swap = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError, TypeError):
         return False
-    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE of Linux
     return bool(swap(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0)
 
 
@@ -151,12 +151,15 @@ def _draft_prefix(target: Target) -> str:
 
 
 def _draft_folder(target: Target) -> Path:
-    """Return the folder for drafts of a target: beside the target, or that of temporary files if it has no file."""
+    """Return the folder in which drafts of a target are made.
+
+    It is the folder of the target, or that of temporary files if the target is no file.
+    """
     return Path(tempfile.gettempdir()) if target.has_no_file else target.path.parent
 
 
 def sweep_drafts(target: Target) -> None:
-    """Remove the drafts of processes that have ended, and restore a release that one of them had moved aside."""
+    """Remove drafts that ended processes left beside a target, and put back a release that one of them moved aside."""
     path = target.path
 
     def restore(folder: Path) -> None:
@@ -167,7 +170,7 @@ def sweep_drafts(target: Target) -> None:
 
 
 def private_folder(target: Target) -> Folder:
-    """Return a context manager that provides a private folder beside a release."""
+    """Return a context manager that creates and removes a private folder beside a release."""
     return Folder(_draft_prefix(target), target.file.parent)
 
 
@@ -183,10 +186,10 @@ def _flush_path(path: Path) -> None:
 # Check whether a target is occupied, and compute the digest that identifies the tables of a release.
 
 MAIN = "main"  # the schema of a file that is a release
-COUNTED = "release"  # the database of an engine that counts a release where it lies
-HOLDER = "holder"  # the database as which a file is attached of which a schema is meant
-BATCH = 2**18  # rows that are digested at a time
-LENGTH = 16  # bytes of a digest of a table
+COUNTED = "release"  # the database name in an engine that counts a release where it lies
+HOLDER = "holder"  # the name under which a file is attached to read one of its schemas
+BATCH = 2**18  # rows that are hashed at a time
+LENGTH = 16  # bytes of a table's hash
 
 
 def is_occupied(target: Target) -> bool:
@@ -209,13 +212,13 @@ def is_occupied(target: Target) -> bool:
 def digest_tables(
     db: Relations, tables: Iterable[str], database: str, schema: str | None = None, *, ordered: bool = True
 ) -> str:
-    """Return the SHA-256 of several tables, taken together with their names.
+    """Return the SHA-256 of several tables together, including their names.
 
     Args:
         db: The engine that has the tables.
         tables: Their names.
         database: The database that holds them.
-        schema: Their schema; None for the first one.
+        schema: Their schema; None for the default one.
         ordered: Whether the order of the stored rows counts. If not, the digest is the same on every engine; columns of
             doubles are then left out, because engines print doubles differently.
     """
@@ -225,13 +228,13 @@ def digest_tables(
 
 
 def digest_schema(db: Container, database: str, schema: str) -> str:
-    """Return the digest of all tables of a schema."""
+    """Return the digest of all tables of a schema, as ``digest_tables`` computes it."""
     listed = [name for kind, place, name, _ in db.list_relations(database) if (kind, place) == ("table", schema)]
     return digest_tables(db, listed, database, schema)
 
 
 def _sum_rows(db: Relations, rows: exp.Table) -> str:
-    """Return the text "rows:sum": the number of rows and the sum of their hashes, which no order of rows changes."""
+    """Return the text "rows:sum", with the number of rows and the sum of their hashes; it ignores the order of rows."""
     exact = [one for one in db.list_fields(rows) if one.type not in FLOATS]
     hashed = db.hashed([injective_text(column(one.name), one.type) for one in exact])
     hashes = exp.select(alias_as(exp.cast(hashed, "HUGEINT"), "h")).from_(rows).subquery("hashes")
@@ -240,7 +243,7 @@ def _sum_rows(db: Relations, rows: exp.Table) -> str:
 
 
 def digest_table(db: Relations, rows: exp.Table | exp.Subquery) -> str:
-    """Return the number of rows of a table and the BLAKE2b hash of its rows in their order.
+    """Return a text with the number of rows of a table and the BLAKE2b hash of its rows, in their order.
 
     The digest does not depend on how the engine divides the rows into batches. Each column is a set of byte streams,
     such as the lengths of its texts, and each stream is hashed separately.
@@ -262,14 +265,15 @@ def enumerate_streams(
 ) -> Iterator[tuple[tuple[int, ...], bytes | memoryview | np.ndarray[Any, Any]]]:
     """Yield (place, bytes) for every byte stream of some columns: the NULL flags, then the lengths, then the values.
 
-    Streams of two arrays, put one after the other, equal the streams of one array that holds the values of both. This
-    holds for every memory layout of the arrays.
-
-    The bytes of two arrays, one after the other, are the bytes of both in one array, however they lie in memory.
+    If rows come in several arrays, the bytes of a stream in all of them, put together, are the same as in a single
+    array. This holds for every memory layout of the arrays.
 
     Args:
-        columns: The columns, as arrays of Arrow.
-        inside: The place of the list column that holds these columns as its items.
+        columns: The columns, as Arrow arrays.
+        inside: The place of the list column whose items the columns are; empty for columns of the table.
+
+    Yields:
+        ``place`` is the position of the column, and of the stream in it, which is the same for all arrays.
     """
     for number, values in enumerate(columns):
         place, kind = (*inside, number), values.type

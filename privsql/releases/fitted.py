@@ -38,7 +38,7 @@ Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class StoredArray(BaseModel):
-    """Store an array of numbers as base64 of its little-endian bytes."""
+    """An array of numbers in JSON: its type, its shape, and its little-endian bytes in base64."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     type: Literal["<f4", "<f8"]
@@ -47,7 +47,7 @@ class StoredArray(BaseModel):
 
     @staticmethod
     def from_array(array: np.ndarray[Any, Any]) -> StoredArray:
-        """Encode an array."""
+        """Encode an array in base64."""
         kind: Literal["<f4", "<f8"] = "<f4" if array.dtype == np.float32 else "<f8"
         content = np.ascontiguousarray(array, dtype=kind).tobytes()
         return StoredArray(type=kind, shape=tuple(array.shape), data=base64.b64encode(content).decode("ascii"))
@@ -56,18 +56,18 @@ class StoredArray(BaseModel):
         """Decode the array.
 
         Raises:
-            ValueError: The bytes do not have the number of entries that is stated.
+            ValueError: The bytes do not have the stated number of entries.
         """
         content = np.frombuffer(base64.b64decode(self.data, validate=True), dtype=self.type)
         return content.reshape(self.shape).astype(np.float64)
 
 
 class ModelParameters(BaseModel):
-    """Hold the parameters of a fitted model, as ``privsql fit --to`` writes them.
+    """The parameters of a fitted model, as ``privsql fit --to`` writes them.
 
     Attributes:
         release: The name of the release.
-        digest: The SHA-256 of the tables that the model was fitted to.
+        digest: The SHA-256 of the tables to which the model was fitted.
         version: The version of the model's form.
         arrays: The arrays of the model by name.
         facts: The other parameters by name.
@@ -128,6 +128,11 @@ def state_parameters(release: str, digest: str, model: BucketModel) -> ModelPara
 def restore_from(parameters: ModelParameters, arrays: ReleaseArrays, digest: str) -> BucketModel:
     """Rebuild the model of a release from parameters that an untrusted person may have written.
 
+    Args:
+        parameters: The parameters.
+        arrays: The release.
+        digest: The SHA-256 of its tables.
+
     Raises:
         UsageError: The parameters are damaged, or belong to other tables or to another version of the model.
         GuaranteeError: The parameters are impossible for this release.
@@ -148,12 +153,12 @@ def restore_from(parameters: ModelParameters, arrays: ReleaseArrays, digest: str
 # Records and digests --------------------------------------------------------------------------------------------------
 # The tables that a model is fitted to. A record's number is its place in QIT.
 
-RECORDS, NUMBERED = "modelled", "numbered"  # QIT where it is no plain table, and QIT with the numbers of its records
+RECORDS, NUMBERED = "modelled", "numbered"  # QIT if it is not a plain table, and QIT with the numbers of its records
 
 
 @dataclass(frozen=True)
 class NumberedRecords:
-    """Hold the two tables of an open bucketized release, QIT and ST, with a number for each record.
+    """The tables QIT and ST of an open bucketized release, with a number for each record.
 
     Attributes:
         db: The session that has the release.
@@ -167,7 +172,10 @@ class NumberedRecords:
 
     @staticmethod
     def find(release: AttachedRelease) -> NumberedRecords:
-        """Number the records of a release. The tables of a folder or a schema are copied first."""
+        """Number the records of a release in stored order.
+
+        The tables of a folder or a schema are copied first.
+        """
         db, tables = release.db, []
         plain = {name for kind, _, name, _ in db.list_relations(release.database) if kind == "table"}
         for name in ("qit", "st"):
@@ -183,7 +191,7 @@ class NumberedRecords:
         return NumberedRecords(db, (tables[0], tables[1]), number)
 
     def digest(self) -> str:
-        """Return the SHA-256 of both tables, with the rows in stored order."""
+        """Return the SHA-256 of both tables, with their rows in stored order."""
         parts = [digest_table(self.db, one) for one in self.tables]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
@@ -195,15 +203,15 @@ VARIABLE = "PRIVSQL_CACHE"
 FITTING = "PRIVSQL_FIT"
 OFF = "off"
 MOST_SECONDS = 15.0  # of a fit that the first query begins by itself
-ENDING, MODEL = ".model", "model"  # of files, and the database as which one is attached
+ENDING, MODEL = ".model", "model"  # of the files, and the name under which the database is attached
 WEIGHTS, COMPLETED = "weights", "completed"  # its tables
-DRAFT = ".fit-"  # a folder for one that is not finished
+DRAFT = ".fit-"  # begins the name of a folder in which a model is written
 MOST_MODELS = 40  # files; the oldest ones go
-TOLERANCE = 1e-6  # of sums of beliefs
+TOLERANCE = 1e-6  # of sums of probabilities
 
 
 def cache_folder() -> Path | None:
-    """Return the folder of stored models; None if the cache is switched off or the system has no place for it."""
+    """Return the folder of cached models; None if the cache is switched off or the system has no place for it."""
     setting = os.environ.get(VARIABLE)
     if setting == OFF:
         return None
@@ -211,17 +219,17 @@ def cache_folder() -> Path | None:
 
 
 def fits_by_itself(seconds: float | None) -> bool:
-    """Return whether the first query may fit a model without being asked to.
+    """Return whether the first query may fit a model although nobody asks for it.
 
     Args:
-        seconds: How long the fit is predicted to take; None if the release has no model.
+        seconds: How long the fit is predicted to take; None if no model can be fitted.
     """
     quick = seconds is not None and seconds <= MOST_SECONDS
     return quick and os.environ.get(FITTING) != OFF and cache_folder() is not None
 
 
 def list_models() -> dict[str, Path]:
-    """Return the files of all stored models, each by the digest of the tables that it was fitted to."""
+    """Return the files of all cached models, by the digest of the tables to which each was fitted."""
     folder = cache_folder()
     if folder is None or not folder.is_dir():
         return {}
@@ -229,7 +237,7 @@ def list_models() -> dict[str, Path]:
 
 
 def _is_private(path: Path) -> bool:
-    """Return whether a path is a regular file that belongs to this user; a link is not."""
+    """Return whether a path is a regular file that belongs to this user; a link does not count as one."""
     try:
         status = path.lstat()
     except OSError:
@@ -245,10 +253,10 @@ def fit_model(
     Args:
         release: The release.
         digest: The SHA-256 of its tables.
-        report: Is told how far the fit is.
+        report: Shows the progress of the fit.
 
     Returns:
-        The arrays that the model was fitted to, the model, and its parameters.
+        The arrays to which the model was fitted, the model, and its parameters.
 
     Raises:
         InfeasibleError: The fit does not converge.
@@ -265,7 +273,12 @@ def fit_model(
 
 
 def store_model(arrays: ReleaseArrays, beliefs: Beliefs, parameters: ModelParameters) -> Path | None:
-    """Write a model into the user's cache, and remove the oldest models beyond the limit.
+    """Write a model into the user's cache, and remove the oldest models if the cache is full.
+
+    Args:
+        arrays: The arrays to which the model was fitted.
+        beliefs: The probabilities and completed tables of the model.
+        parameters: The parameters of the model.
 
     Returns:
         The file; None if there is no cache.
@@ -298,9 +311,9 @@ def store_model(arrays: ReleaseArrays, beliefs: Beliefs, parameters: ModelParame
 
 
 def list_beliefs(arrays: ReleaseArrays, beliefs: Beliefs) -> pa.Table:
-    """Return a table (record, bid, code, weight) with the model's belief that a record has a value of its bucket.
+    """Return a table (record, bid, code, weight) of the model's probability of each value for each record.
 
-    ``weight`` is the probability of value ``code`` for the record, whose bucket is ``bid``.
+    ``weight`` is the probability that the record, whose bucket is ``bid``, has the value ``code``.
     """
     order = np.argsort(beliefs.value, kind="stable")  # a question of few values reads few blocks
     record, code = beliefs.record[order].astype(np.int32), beliefs.value[order].astype(np.int32)
@@ -326,7 +339,7 @@ def find_model(release: AttachedRelease) -> Path | None:
 
 
 def take_model(release: AttachedRelease, path: Path) -> AttachedModel | None:
-    """Attach a model from a file of the cache.
+    """Attach the model in a file of the cache.
 
     Returns:
         The model; None if the file is damaged, or holds no model of this release in this version.

@@ -1,4 +1,4 @@
-"""Open a release for an analyst's SQL, with lookup tables beside it, and commit one into a schema of a database."""
+"""Open a release for an analyst's SQL, join the analyst's own tables to it, and write releases into schemas."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ if TYPE_CHECKING:
 # An attached file may be a stranger's, too. It is opened after the lock, its tables are copied under privsql's names
 # into a database of their own, and a view in it is limited in rows and seconds and can read no file.
 
-ROWS = 10_000_000  # of a lookup
+ROWS = 10_000_000  # of one of the analyst's own tables
 SESSION_DATABASES = {"memory", "temp", "system", "release", LOOKUPS}  # databases of the session
 
 
 @dataclass(frozen=True)
 class AttachedTable:
-    """Describe a table of a file that the analyst attached.
+    """A table in a file of the analyst's own.
 
     Attributes:
         path: The file.
@@ -97,14 +97,14 @@ class AttachedTable:
 
 
 class AttachedLookups:
-    """Give queries access to the tables of the analyst's files. A table is copied when a query first names it."""
+    """The tables in the analyst's own files, which queries may join. A table is copied when a query first names it."""
 
     def __init__(self, db: LockedSession, paths: Sequence[Path]) -> None:
         self._db = db
         self._known: list[AttachedTable] = []
         self._copied: dict[tuple[str, str, str], tuple[str, tuple[str, ...]]] = {}
-        self._numbers = itertools.count()  # of tables, also of those that could not be read
-        self.answer: Callable[[str], Answer]  # what answers a query to the release
+        self._numbers = itertools.count()  # a new number for every table, even if it can't be read
+        self.answer: Callable[[str], Answer]  # answers a query over the release
         for number, path in enumerate(paths):
             kind, database = kind_of(path.name) if path.suffix else None, f"attached{number}"
             if kind is not None:
@@ -117,7 +117,7 @@ class AttachedLookups:
                 self._known.append(AttachedTable(path, (path.stem, schema, name), rows))
 
     def find_table(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-        """Return where in database ``lookups`` the copy of a table lies, and the names of its columns.
+        """Copy a table if needed, and return the copy's name in database ``lookups`` with the names of its columns.
 
         Args:
             names: The parts of the name by which the query calls the table.
@@ -146,7 +146,7 @@ class AttachedLookups:
 
     @property
     def labels(self) -> list[str]:
-        """Return the names of the tables."""
+        """Return the names of the tables in the analyst's files, for messages."""
         return [one.label for one in self._known]
 
     def read_rows(self, query: exp.Select) -> list[tuple[Any, ...]]:
@@ -166,7 +166,7 @@ class AttachedLookups:
             return self._db.rows(query.limit(min(MOST_VALUES + 1, read_limits(query)["limit"] or MOST_VALUES + 1)))
 
     def answer_query(self, query: exp.Select) -> tuple[list[tuple[Any, ...]], bool]:
-        """Answer a query to the release.
+        """Answer a SELECT over the release that stands in a subquery.
 
         Returns:
             The rows, without columns of errors and bounds, and whether every row is exact.
@@ -199,21 +199,23 @@ DESCRIBING = re.compile(
     r"((main|public)\.)?(?P<name>\"[^\"]+\"|\w+))\s*;?\s*",
     re.IGNORECASE,
 )
-RELEASE = "release"  # the database as which a release is attached
+RELEASE = "release"  # the name under which a release is attached
 
 
 @contextmanager
 def attach_release(
     target: Target, attach: Sequence[Path] = (), options: Options | None = None, *, in_place: bool = False
 ) -> Iterator[tuple[LockedSession, AttachedRelease]]:
-    """Attach a release and check what it holds.
+    """Attach a release during a ``with``, and compare what it holds with its manifest.
+
+    The results stand in ``checks`` of the release; a failed one raises no error.
 
     Args:
         target: Where the release lies.
         attach: Files of the analyst that may be read as well.
-        options: How the verb runs.
-        in_place: Whether an engine that can count the release where it lies becomes the ``db`` of the release. The
-            session that is yielded then has no rows.
+        options: How the engine runs; None for defaults.
+        in_place: Whether an engine that can count the release's rows where they lie should do so. It becomes the ``db``
+            of the release, and the session that is yielded then has no rows.
     """
     catalog = target.catalog if in_place else None
     if catalog is not None:
@@ -234,7 +236,7 @@ def attach_release(
 def open_release(
     target: Target, attach: Sequence[Path] = (), options: Options | None = None, *, in_place: bool = False
 ) -> Iterator[tuple[LockedSession, AttachedRelease]]:
-    """Attach a release and check it, as ``attach_release`` does.
+    """Attach a release during a ``with``, as ``attach_release`` does, and require that it holds what it states.
 
     Raises:
         GuaranteeError: The release does not hold what it states, or holds any other table, view or metadata.
@@ -246,9 +248,12 @@ def open_release(
 
 @contextmanager
 def explain_failures(*targets: Target) -> Iterator[None]:
-    """Turn an arithmetic error on a damaged release into ``GuaranteeError`` with the check that fails.
+    """Turn an arithmetic error in the body of a ``with``, which reads releases, into the error of the check that fails.
 
     If all checks of the releases hold, the error is raised as it is.
+
+    Raises:
+        GuaranteeError: A check of a release fails, so the release is damaged.
     """
     try:
         yield
@@ -265,7 +270,7 @@ def explain_failures(*targets: Target) -> Iterator[None]:
 def open_releases(
     targets: Sequence[Target], readable: Sequence[Path] = ()
 ) -> Iterator[tuple[LockedSession, list[AttachedRelease]]]:
-    """Attach several releases and check them; the i-th becomes database ``r<i>``, counted from 0.
+    """Attach several releases during a ``with``; release i, counted from 0, becomes database ``r<i>``.
 
     Raises:
         GuaranteeError: A release does not hold what it states, or holds any other table, view or metadata.
@@ -316,7 +321,7 @@ class Release:
             self._open_session()
 
     def _open_session(self) -> None:
-        """Open the release, and attach its model if the cache has one."""
+        """Open the release in a session of its own, with its fitted model if the cache has one."""
         from privsql.releases.fitted import find_model, fits_by_itself, take_model
 
         files, options, catalog = self._files, self._options, self.target.catalog
@@ -383,16 +388,16 @@ class Release:
             return self.answers.model is not None
 
     def sql(self, sql: str, *, confidence: float = 0.95, estimator: str = BEST) -> pd.DataFrame:
-        """Answer a count query as a DataFrame: the groups, estimate, std_error, low and high.
+        """Answer a query as a DataFrame with the groups, estimate, std_error, low and high.
 
-        ``attrs["notes"]`` lists warnings. Errors are those of ``query``.
+        Warnings are in ``attrs["notes"]``. It raises the same errors as ``query``.
         """
         return self.query(sql, confidence=confidence, estimator=estimator).frame()
 
     def query(
         self, sql: str, *, confidence: float = 0.95, estimator: str = BEST, limits: QuestionLimits | None = None
     ) -> Answer:
-        """Answer a count query.
+        """Answer a query.
 
         Args:
             sql: The query.
@@ -416,7 +421,7 @@ class Release:
 
     @contextmanager
     def _take_turn(self) -> Iterator[None]:
-        """Hold the release for one question, after waiting for those of other threads.
+        """Let one thread use the release during a ``with``, after waiting for other threads.
 
         Raises:
             UsageError: The release is closed.
@@ -428,7 +433,7 @@ class Release:
                 yield
 
     def _answer_query(self, sql: str, confidence: float, estimator: str, limits: QuestionLimits | None) -> Answer:
-        """Answer a query through the compiler; if the compiler refuses it, answer it from completed tables."""
+        """Answer a query by estimates from the release; if these do not support it, answer it from completed tables."""
         from privsql.answers.sql.compiler import count_persons
 
         described = self._describe(sql, confidence)
@@ -556,7 +561,7 @@ class Release:
             yield f"a record is all rows with the same {self.manifest.record}: COUNT(*) counts it once"
 
     def _explain_weights(self, statement: Statement) -> Iterator[str]:
-        """Yield how many unweighted records the weighted sums of a question are worth.
+        """Yield a note for each weighted sum in a query: how many unweighted records it is as precise as.
 
         For a weight w this number is (sum w)^2 / sum w^2 over the records that meet the conditions on
         quasi-identifiers. A column is taken for a weight if its name says so.
@@ -587,7 +592,15 @@ class Release:
     def _answer_items(
         self, sql: str, items: ItemGroups, confidence: float, estimator: str, limits: QuestionLimits | None
     ) -> Answer:
-        """Count the records with each item, by one question for every item that the release lists."""
+        """Answer a query that counts the records of each item, by one question for every item that the release lists.
+
+        Args:
+            sql: The query.
+            items: The parsed query.
+            confidence: The confidence of the intervals.
+            estimator: The name of the estimator.
+            limits: Limits of time and rows; None for no limits.
+        """
         from privsql.answers.present import join_items
         from privsql.answers.sql.compiler import MOST_ASKED, as_described
 
@@ -603,7 +616,7 @@ class Release:
             )
         kind, answers = exp.DataType.build(held.type.removesuffix("[]"), dialect=DIALECT), []
         known = self.answers.count_items(labels, estimator, confidence) if items.where is None else None
-        asked = labels if known is None else labels[:1]  # a question for one item says how all are answered
+        asked = labels if known is None else labels[:1]  # one question tells how all counts were made
         for start in range(0, len(asked), MOST_ASKED):
             values = [exp.cast(exp.Literal.string(one), kind) for one in asked[start : start + MOST_ASKED]]
             held_by = [exp.func("list_contains", sqlfiles.column(held.name), value) for value in values]
@@ -616,7 +629,7 @@ class Release:
         return join_items(items, fields, named, answers, known)
 
     def _preview(self, asking: SelectEvaluation, fields: list[Field], limits: QuestionLimits | None) -> Answer:
-        """Return some records of the release, without their sensitive values."""
+        """Return some records without their sensitive values, as the answer to a query that aggregates nothing."""
         from privsql.answers.answer import Answer
         from privsql.answers.present import list_records
 
@@ -645,15 +658,15 @@ class Release:
         return self._completed
 
     def structure(self) -> list[Structure]:
-        """Return what the release consists of, such as its buckets or its noisy tree."""
+        """Return what the release consists of, such as its buckets or its noisy tree, for reports."""
         with self._take_turn():
             return self.mechanism.structure(self._counts, self.manifest)
 
     def _require_unique_keys(self, lookups: Sequence[Lookup]) -> None:
-        """Refuse a lookup table that has two rows with the same key, because it would count records twice.
+        """Refuse a table of the analyst with two rows of the same key, because the join would count records twice.
 
         Raises:
-            UsageError: A lookup table has such rows.
+            UsageError: A table has such rows.
         """
         for lookup in lookups:
             ours = dict.fromkeys(name for _, name in lookup.keys)
@@ -677,11 +690,11 @@ class Release:
         return notebook_page(f"Release {self.path}", (pairs(describe_manifest(self.manifest)), question))
 
     def __fspath__(self) -> str:
-        """Return the path, so that verbs accept an open release in place of its path."""
+        """Return the path of the release, so that verbs accept an open release as a path."""
         return str(self.path)
 
     def close(self) -> None:
-        """Close the release once the question that is being answered, if any, has ended."""
+        """Close the release; a question that another thread has asked is answered first."""
         with self._turn:
             self._closed = True
             self._open.close()
@@ -711,7 +724,7 @@ def describe_release(target: Target) -> AttachedRelease:
 # Copies ---------------------------------------------------------------------------------------------------------------
 # Copies of a release that are written from its tables, its view and its manifest alone.
 
-ORIGINAL, COPY = "made", "copy"  # the databases as which a release and its copy are attached
+ORIGINAL, COPY = "made", "copy"  # the names under which a release and its copy are attached
 
 
 def list_relations(release: AttachedRelease) -> list[tuple[str, str]]:
@@ -731,18 +744,18 @@ def copy_tables(
     schema: str,
     former: Sequence[tuple[str, str]] = (),
 ) -> None:
-    """Copy the release in database ``original`` into a schema, as a whole or not at all.
+    """Copy the release in database ``original`` into a schema, completely or not at all.
 
     Args:
         db: The session that has attached both databases.
-        release: The release, for its tables and views.
+        release: The release, which names its tables and views.
         original: The database that holds it.
         into: The database to copy to.
         schema: The schema to copy to.
         former: The objects (kind, name) of the schema that are dropped first.
 
     Raises:
-        UsageError: The schema holds anything else.
+        UsageError: The schema holds other objects.
         GuaranteeError: The copy has another digest.
     """
     tables = list(release.stated_tables)
@@ -753,9 +766,9 @@ def copy_tables(
 
 @contextmanager
 def attach_clean_file(db: Container, file: Path, release: AttachedRelease) -> Iterator[Path]:
-    """Attach the file of a release for the time of a ``with``, and yield the path of the attached file.
+    """Attach the file of a release during a ``with``, and yield the path of the attached file.
 
-    If the file has leftovers of deleted rows, a fresh copy is written beside it and attached in its place.
+    Deleted rows may remain in the file; in that case a fresh copy is written beside it and attached in its place.
     """
     db.attach(file, RELEASE, read_only=True)
     if db.find_leftovers(RELEASE):
@@ -777,13 +790,18 @@ def _write_file(file: Path, release: AttachedRelease, to: Path) -> None:
 
 
 def write_copy(target: Target, release: AttachedRelease, to: Path) -> None:
-    """Write a copy of a release whose checks hold. The copy of a file is a file, that of a folder is a folder.
+    """Write a copy of a release whose checks hold; it is a file or a folder, like the release.
 
-    Nothing is written if an error is raised.
+    If an error is raised, nothing remains at the path.
+
+    Args:
+        target: Where the release lies.
+        release: The release.
+        to: The path of the copy.
 
     Raises:
         UsageError: The path exists, or the release is a schema.
-        GuaranteeError: The copy does not pass every check.
+        GuaranteeError: A check of the copy fails.
     """
     refuse_target(target, to)
     stored = locate_release(target)
@@ -807,7 +825,7 @@ def write_copy(target: Target, release: AttachedRelease, to: Path) -> None:
 
 
 def refuse_target(release: Target, to: Path) -> None:
-    """Check that a copy of a release may be written to a path.
+    """Check that a copy of a release may be written to the path ``to``.
 
     Raises:
         UsageError: The release is a schema, or the path exists or lies inside the release.
@@ -831,11 +849,11 @@ TRIED = ViewDefinition("privsql_tried", exp.select("1"), "")
 
 
 class _TriedError(Exception):
-    """Roll back a transaction that was opened only to try whether something is allowed."""
+    """The error that rolls back a transaction which only tried whether something is allowed."""
 
 
 def require_rights(target: Target) -> None:
-    """Check that the target's schema can be written. A view is made there for trial and rolled back.
+    """Check that the target's schema can be written, by creating a view there and rolling that back.
 
     Raises:
         UsageError: The schema holds something else, or the user may not write it.
@@ -854,10 +872,10 @@ def require_rights(target: Target) -> None:
 
 
 class SchemaDraft(Draft):
-    """Build a release that becomes a schema of a database. The database's write-ahead log must have been replayed."""
+    """A release in the making that will become a schema of a database; see ``replay_target_wal``."""
 
     def commit(self, content: Path) -> None:
-        """Copy the release in database file ``content`` into its schema; a failure leaves the old schema in place.
+        """Copy the release from database file ``content`` into its schema; a failure leaves the old schema in place.
 
         Raises:
             UsageError: Meanwhile something else has appeared in the schema.
@@ -881,10 +899,17 @@ class SchemaDraft(Draft):
 
 
 class StagedDraft(Draft):
-    """Build a release in a staging schema beside the target's schema, where an engine makes and checks its tables."""
+    """A release in the making in a staging schema, beside the schema that it will become.
+
+    An engine, such as Spark, creates and checks its tables there.
+
+    Attributes:
+        stage: The staging schema.
+        release: The release in it.
+    """
 
     stage: Stage
-    release: AttachedRelease  # as it was checked there
+    release: AttachedRelease
 
     def __enter__(self) -> Self:
         target, self._held = self.target, ExitStack()
@@ -902,7 +927,7 @@ class StagedDraft(Draft):
         super().__exit__(*error)
 
     def commit(self, content: Path) -> None:
-        """Move the staged tables into the target's schema. A failure may lose the release that they replace."""
+        """Move the staged tables into the target's schema. If this fails, the release that they replace may be lost."""
         target = self.target
         former = list_relations(describe_release(target)) if self._replace and is_occupied(target) else []
         try:
@@ -912,9 +937,9 @@ class StagedDraft(Draft):
 
 
 def replay_target_wal(target: Target) -> None:
-    """Commit what a killed process left in the write-ahead log of the target's database.
+    """Complete what a killed process left in the write-ahead log of the target's database.
 
-    In a catalog, staging schemas that were left behind are removed.
+    In a catalog of Spark, staging schemas that were left behind are removed.
 
     Raises:
         EngineError: Another process has the database open, or the file is not a database.

@@ -1,4 +1,4 @@
-"""Recompute what a manifest states, run all checks of a release, and describe it line by line or in a summary."""
+"""Recompute what a manifest states, run all checks of a release, and summarize it for people."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ SCHEMA_NOTE = (
 
 
 def describe_manifest(manifest: Manifest) -> list[tuple[str, object]]:
-    """Return a manifest as (name, value) lines."""
+    """Return a manifest as lines (name, value) for people."""
     params = {key: one for key, one in manifest.parameters.items() if one and key not in ("kind", "algorithm")}
     rows: list[tuple[str, object]] = [("name", manifest.name)]
     rows.append(("mechanism", f"{manifest.mechanism}, {manifest.algorithm}"))
@@ -91,9 +91,9 @@ def describe_manifest(manifest: Manifest) -> list[tuple[str, object]]:
 
 
 def _format_parameter(value: object) -> str:
-    """Return a parameter as text.
+    """Return a parameter of a mechanism as text.
 
-    Of a table the empty entries are left out. A table with no other entry than ``default`` is shown as that value.
+    Empty entries of a table are left out. A table whose only entry is ``default`` is shown as that entry.
     """
     if not isinstance(value, dict):
         return str(value)
@@ -114,12 +114,18 @@ def _join_fields(fields: Iterable[Field]) -> str:
 # randomness is from, what else was published, and how near to the optimum the search came.
 
 WHOLE = "columns in bins hold where bins begin, and columns of groups these"
-NEAR = 0.001  # shares of records that differ by less may do so because of another machine's arithmetic
+NEAR = 0.001  # a larger difference between shares of records is not due to another machine's arithmetic
 
 
 @dataclass(frozen=True)
 class MeasuredFacts(JsonObject):
-    """Hold what was measured on the tables of a release: its facts, its bounds, and the summary of both."""
+    """What was measured on the tables of a release.
+
+    Attributes:
+        facts: The facts, in the form in which a manifest states them.
+        bounds: The bounds of beliefs that were verified.
+        summary: A summary of both for people.
+    """
 
     json_keys = ("facts*", "bounds", "summary")
 
@@ -128,16 +134,16 @@ class MeasuredFacts(JsonObject):
     summary: ReleaseSummary
 
     def list_differences(self, manifest: Manifest) -> list[str]:
-        """Compare the measured facts with those that a manifest states, and return a line for each difference."""
+        """Return a line for each fact that a manifest states differently."""
         stated, measured = manifest.facts, self.facts.as_json().items()
         return [f"{key}: stated {stated.get(key)}" for key, value in measured if not _is_same(stated.get(key), value)]
 
 
 def refuse_learning(release: AttachedRelease, report: Reporter) -> Finding | None:
-    """Measure the attacker who trains on a release, if the publisher limits that attacker (``max_learning``).
+    """Measure the attacker who trains on a release, and refuse the release if this attacker exceeds ``max_learning``.
 
     Returns:
-        What was measured; None if there is no limit.
+        What was measured; None if the publisher sets no such limit.
 
     Raises:
         InfeasibleError: The attacker exceeds the limit, or privsql can't measure it for this mechanism.
@@ -162,7 +168,7 @@ def refuse_learning(release: AttachedRelease, report: Reporter) -> Finding | Non
 
 
 def measure_facts(release: AttachedRelease) -> MeasuredFacts:
-    """Recompute the facts and bounds of a release from its tables. All checks of the release must hold."""
+    """Recompute the facts and bounds of a release from its tables, after all of its checks were found to hold."""
     mechanism, checked = release.mechanism, release.checked
     bounds, facts = mechanism.bounds(checked), mechanism.measured(checked)
     summary = ReleaseSummary.make(release, bounds)
@@ -170,7 +176,7 @@ def measure_facts(release: AttachedRelease) -> MeasuredFacts:
 
 
 def statement_checks(release: AttachedRelease) -> list[Check]:
-    """Return the checks that compare a manifest with itself and with the tables; they apply to every mechanism."""
+    """Return the checks of a manifest against itself and against the tables, which apply to every mechanism."""
     from privsql.source.table import in_bins
 
     manifest = release.manifest
@@ -220,7 +226,7 @@ def statement_checks(release: AttachedRelease) -> list[Check]:
 
 
 def compare_with_source(manifest: Manifest, source: Records, spec: Spec) -> list[Check]:
-    """Return the checks that compare a manifest with the source and its specification, for every mechanism."""
+    """Return the checks of a manifest against the source and its specification, which apply to every mechanism."""
     from privsql.source.table import describe_coarsening
 
     left_out, orders = manifest.facts.get("left_out", 0), source.roles.orders
@@ -273,22 +279,22 @@ PROMISED, BEYOND, MEASURED, LEFT_OUT = "promised", "beyond the promise", "measur
 USELESS = "useless"
 UNKNOWN_ERROR = "no formula tells it before it is measured; 'privsql evaluate' measures it"
 MANY_LEFT_OUT = 0.05  # share of the source's records; if more are left out, a line says so
-NAMED = 3  # values without protection that a line names
+NAMED = 3  # unprotected values that a line names
 MOST_KINDS = 2**20  # records that are compared with each other
-HASHES = 2**64  # different ones
+HASHES = 2**64  # the number of possible hashes
 # Of records with the same quasi-identifiers, as reports have them.
 CLASS_SIZES = ((1, 1), (2, 4), (5, 10), (11, math.inf))
 
 
 @dataclass(frozen=True)
 class SummaryLine(JsonObject):
-    """Hold one line of a summary for people.
+    """One line of a summary for people.
 
     Attributes:
         title: What the line is about.
         text: The sentence.
         standing: ``PROMISED``, ``BEYOND`` (beyond the promise), ``MEASURED``, ``LEFT_OUT`` or ``USELESS``.
-        figures: The numbers of the sentence by name; None for one that is not known.
+        figures: The numbers in the sentence by name; None for an unknown one.
     """
 
     json_keys = ("text", "standing", "figures*")
@@ -301,11 +307,11 @@ class SummaryLine(JsonObject):
 
 @dataclass(frozen=True)
 class ReleaseSummary(Outcome):
-    """Hold the summary of a release: its lines by name.
+    """The summary of a release for people: its lines, by name.
 
-    The lines state the promise; what a record is to a person; how many records are left out, if these are many; the
-    strongest attacker beyond the promise; errors; unique records; and other releases. The summary of a plan has only
-    those of them that are known before publishing.
+    Lines state the promise, what a record is to a person, the strongest attacker beyond the promise, errors, unique
+    records, other releases, and the number of records left out if it is large. A plan has only the lines that are known
+    before publishing.
     """
 
     json_keys = ("lines*",)
@@ -321,15 +327,16 @@ class ReleaseSummary(Outcome):
         persons: Persons | None,
         counts: tuple[int | None, int | None],
     ) -> ReleaseSummary:
-        """Return the lines that are known before publishing, which a plan has as well.
+        """Return the lines that are known before publishing; they are the summary of a plan.
 
         Args:
             mechanism: The mechanism of the release.
             params: Its parameters.
             roles: The roles of its columns.
-            bounds: The bounds of the sensitive values, each with the highest belief that the release allows.
-            persons: What is declared of persons; None if nothing is.
-            counts: The records of the source, and how many of them are left out; None where this is not stated.
+            bounds: The highest belief in each sensitive value that the release allows.
+            persons: How the specification treats persons; None if it does not mention them.
+            counts: The number of records of the source, and how many are left out; None for a number that is not
+                stated.
         """
         several = {} if persons is None else {"several": persons.several, "most": persons.most}
         standing = BEYOND if persons is None or persons.several else MEASURED
@@ -346,7 +353,7 @@ class ReleaseSummary(Outcome):
         return ReleaseSummary(lines)
 
     def tell_precision(self, text: str) -> ReleaseSummary:
-        """Return the summary with the line on precision set to ``text``; for an empty text, return it unchanged."""
+        """Return the summary with ``text`` as the line on precision; an empty text changes nothing."""
         return ReleaseSummary({**self.lines, "error": SummaryLine("precision", text)}) if text else self
 
     @staticmethod
@@ -358,15 +365,15 @@ class ReleaseSummary(Outcome):
         *,
         measured: bool = False,
     ) -> ReleaseSummary:
-        """Return the summary of a release whose checks hold.
+        """Summarize a release whose checks hold.
 
         Args:
             release: The release.
             bounds: The bounds of its sensitive values.
-            learning: What was found on the attacker who trains on the release; None if it was not measured.
+            learning: What was measured of the attacker who trains on the release; None if that was not done.
             errors: For typical counts (estimate, error, is_bound). ``is_bound`` is true if the error is the largest
                 possible one, false if it is the expected one.
-            measured: Whether the attacker and the errors were looked for.
+            measured: Whether this attacker and the errors were measured, even if without a result.
         """
         manifest, hint = release.manifest, "" if measured else "; 'privsql attack' measures it"
         together = manifest.together
@@ -390,16 +397,16 @@ class ReleaseSummary(Outcome):
         return ReleaseSummary(lines)
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield the lines in order, each marked with its standing."""
+        """Yield the lines to print, each marked as promised, beyond the promise, measured, left out or useless."""
         yield pairs((one.title, Cell(one.text, one.standing)) for one in self.lines.values())
 
 
 def list_bounds(release: AttachedRelease, *, examined: bool = False) -> list[VerifiedBound]:
-    """Measure on its tables which bounds a release keeps.
+    """Measure on the tables of a release which bounds of beliefs it keeps.
 
     Args:
         release: The release.
-        examined: Whether ``examine_release`` has just made the relations from which the bounds are read.
+        examined: Whether ``examine_release`` has just created the relations from which the bounds are read.
     """
     if not examined:
         release.checked.name_tables()
@@ -408,7 +415,7 @@ def list_bounds(release: AttachedRelease, *, examined: bool = False) -> list[Ver
 
 
 def _protected_unit(persons: Persons | None) -> str:
-    """Return the unit that a budget protects: "person", or "record" if a person may have several records."""
+    """Return what a budget protects: "person", or "record" if a person may have several records."""
     return "person" if persons is not None and persons.rule != "count" else "record"
 
 
@@ -419,9 +426,14 @@ def _summarize_promise(
     bounds: Sequence[VerifiedBound],
     unit: str,
 ) -> SummaryLine:
-    """Return the line on the most that an attacker who finds a record can be sure of.
+    """Return the line on how sure an attacker who finds a record can be at most.
 
-    Values that the publisher does not protect are not named in it.
+    Args:
+        mechanism: The mechanism of the release.
+        params: Its parameters.
+        sensitive: The sensitive columns.
+        bounds: The bounds of their values; values that the publisher does not protect are not named in the line.
+        unit: What a budget protects, "person" or "record".
     """
     title, composition = "promised", mechanism.composition
     if isinstance(composition, BudgetComposition) and composition.unit == "presence":
@@ -460,7 +472,13 @@ def _summarize_promise(
 
 
 def _summarize_attacker(finding: Finding | None, release: AttachedRelease, hint: str) -> SummaryLine:
-    """Return the line on how often the strongest attacker is right, compared with guessing the most frequent value."""
+    """Return the line on how often the strongest attacker is right, compared with guessing the most frequent value.
+
+    Args:
+        finding: What was measured of the attacker; None if nothing was.
+        release: The release.
+        hint: The command that measures it, as a text; empty if it was tried already.
+    """
     title = "not promised"
     composition = release.mechanism.composition
     if isinstance(composition, BudgetComposition) and composition.unit == "presence":
@@ -480,9 +498,9 @@ def _summarize_attacker(finding: Finding | None, release: AttachedRelease, hint:
 
 
 def _foresee_error(precision: Precision | None) -> SummaryLine:
-    """Return the line on the errors of counts that a closed form predicts.
+    """Return the line on the expected errors of counts, as a formula predicts them before publishing.
 
-    Its standing is ``USELESS`` if the errors make the release useless.
+    Its standing is ``USELESS`` if such errors make the release useless.
     """
     if precision is None:
         return SummaryLine("precision", UNKNOWN_ERROR)
@@ -558,11 +576,17 @@ def estimate_matches(alone: int, pairs: int, rate: float) -> float:
 def count_classes(
     db: Relations, rows: exp.Expr, columns: Sequence[exp.Expr], most: int = MOST_KINDS
 ) -> tuple[Counter[int], int]:
-    """Count the classes of equal rows by their size.
+    """Count how many classes of equal rows there are of each size.
 
-    Rows count as equal if their 64-bit hashes are equal. For ``most`` records, the probability of any collision is
-    about 1e-5. If there are more records, a random part of the classes is read, with about ``most`` records, and scaled
-    up.
+    Rows count as equal if their 64-bit hashes are equal; for ``most`` records the probability of any collision is about
+    1e-5. Of more records only a random part of the classes is read, with about ``most`` records, and the result is
+    scaled up.
+
+    Args:
+        db: The engine.
+        rows: The rows.
+        columns: The columns in which equal rows agree.
+        most: The number of records that is read at most.
 
     Returns:
         Size of a class -> number of classes; and the number of rows.
@@ -584,7 +608,7 @@ def count_classes(
 
 
 def find_qi_table(release: AttachedRelease) -> str:
-    """Return the table that holds the quasi-identifiers of every published record."""
+    """Return the name of the table that holds the quasi-identifiers of every published record."""
     wanted = {field.name for field in release.manifest.roles.quasi_identifiers}
     return next(name for name, columns in release.tables.items() if wanted <= {one for one, _ in columns})
 
@@ -599,15 +623,18 @@ LISTED = "st"  # the table of sensitive values, by mechanisms that publish these
 
 
 def has_same_choice(manifest: Manifest, source: Records) -> bool:
-    """Return whether the same key chose the record of each person in both; true if one of them states no persons."""
+    """Return whether manifest and source chose one record of each person by the same key.
+
+    It is true if one of them states nothing about persons.
+    """
     stated, counted = manifest.persons, source.persons
     return stated is None or counted is None or stated.choice == counted.choice
 
 
 def matching_checks(release: AttachedRelease) -> list[Check]:
-    """Return the checks that different persons can stand for all published rows.
+    """Return the checks that the published rows can belong to different persons, with one record of each.
 
-    Relation ``people`` holds all records of all persons. It is not known which of them were published.
+    Relation ``people`` holds all records of all persons, since it is not known which of them were published.
     """
     db, database, roles = release.db, release.database, release.manifest.roles
     if not roles.quasi_identifiers or not roles.sensitive:
@@ -639,9 +666,9 @@ def matching_checks(release: AttachedRelease) -> list[Check]:
 
 
 def count_unfilled(persons: Ints, rows: Ints, records: Ints) -> int:
-    """Return how many published records remain without a person if each person stands for at most one record.
+    """Return how many published records no person is left for, if each person has at most one of them.
 
-    This is a maximum flow from persons to rows. Persons who could stand for the same rows are one node of it.
+    This is a maximum flow from persons to rows. Persons with the same possible rows are one node of it.
 
     Args:
         persons: The person of each pair (person, row that one of the person's records matches), (p,).
@@ -673,14 +700,14 @@ def examine_release(
     whole: bool = True,
     report: Reporter = SILENT,
 ) -> list[CheckResult]:
-    """Run all checks of a release whose contents are as stated.
+    """Run all checks of a release that holds what its manifest states.
 
     Args:
         release: The release.
         source: The records of its source; None to leave out the checks against the source.
-        spec: The specification of the source.
-        whole: Whether to run the slow checks as well that publishing already implies.
-        report: Is told how many checks are done.
+        spec: The specification of the source; None without a source.
+        whole: Whether to run also the slow checks that hold whenever privsql has published the release.
+        report: Shows how many checks are done.
     """
     report.start_step("Checking the release")
     try:

@@ -1,6 +1,6 @@
-"""Decide whether any SELECT may run, and find out from what its columns are computed.
+"""Decide whether a SELECT may run on completed tables, and find out which of its columns are estimates.
 
-A SELECT is read from the tree of DuckDB's ``json_serialize_sql``. Whatever this module does not know is refused.
+A SELECT is read from the syntax tree of DuckDB's ``json_serialize_sql``. Whatever this module does not know is refused.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ if TYPE_CHECKING:
 Tree = dict[str, Any]
 
 # Functions ------------------------------------------------------------------------------------------------------------
-# A function may be called if the engine's own list says that it gives the same for the same arguments, always. Beside
-# that it must not make values that are much longer than its arguments: a text of a row lies in memory that the engine's
-# limit does not count.
+# A function may be called if, by the engine's own list, its result depends on its arguments alone. Nor may its result
+# be much longer than its arguments, because the engine's memory limit does not count the texts of a row.
 
-NOT_PLAIN = {  # functions of the list whose answer depends on time or on the engine, or that tell of its inside
+NOT_PLAIN = {  # functions that the list calls constant, but that depend on time or tell of the engine
     "current_localtime", "current_localtimestamp", "reservoir_quantile", "version", "json_serialize_sql",
     "json_serialize_plan", "json_deserialize_sql", "get_type", "invoke", "cast_to_type",
 }  # fmt: skip
-CLOCKS = {  # names that mean a function where there is no such column
+CLOCKS = {  # names that mean a function if no column has them
     "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "current_catalog",
     "current_schema", "current_role", "current_user", "session_user", "user",
 }  # fmt: skip
@@ -48,20 +47,20 @@ KEEPING = {  # functions of texts and lists whose values are no longer than thei
     "<<", ">>", "abs", "@", "round", "trunc", "ceil", "floor", "list_sum", "list_avg", "list_min", "list_max",
     "list_count", "multiply", "subtract", "divide", "mod", "ceiling", "round_even", "roundbankers",
 }  # fmt: skip
-JOINING = {  # those whose values are as long as all of their arguments
+JOINING = {  # functions whose values are as long as all of their arguments together
     "||", "concat", "concat_ws", "list_value", "list_pack", "list_concat", "list_cat", "array_concat", "array_cat",
     "struct_pack", "row", "map", "+", "add",
 }  # fmt: skip
-SUMS = {"+", "add"}  # of numbers, or of lists where there are any
+SUMS = {"+", "add"}  # add numbers, but join lists
 REPLACING = {"replace", "regexp_replace", "translate"}
-GATHERING = {  # aggregate functions whose values are as long as all rows
+GATHERING = {  # aggregate functions whose values are as long as all rows together
     "list", "array_agg", "string_agg", "group_concat", "listagg", "histogram", "histogram_exact", "bitstring_agg",
     "lttb",
 }  # fmt: skip
 LONGEST_QUERY = 50_000  # characters
-MOST_NODES = 20_000  # of an expression, once the names of other columns in it are written out
-MOST_TABLES = 100  # that a query names, those of its WITH queries as often as it names these
-LONGEST_VALUE = 2**17  # characters that a value may have, if no value of the release has more than SHORT
+MOST_NODES = 20_000  # of an expression, after the aliases in it are replaced by their expressions
+MOST_TABLES = 100  # that a query reads if its WITH queries are written out
+LONGEST_VALUE = 2**17  # characters of a computed value, if no value of the release is longer than SHORT
 SHORT = 64
 TYPES = {
     "BOOLEAN", "BOOL", "TINYINT", "SMALLINT", "INT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT",
@@ -73,13 +72,13 @@ TYPES = {
 
 @dataclass(frozen=True)
 class EngineFunctions:
-    """Describe the functions of the engine.
+    """The functions that the engine offers.
 
     Attributes:
         kinds: The kinds (scalar, aggregate, macro, ..) of each function, by name.
         plain: The functions whose result depends on their arguments alone.
-        fixed: The functions whose results have types of a fixed length.
-        bodies: The texts that each macro stands for.
+        fixed: The functions that return a type of fixed length, so no long text.
+        bodies: The SQL texts that each macro stands for.
     """
 
     kinds: Mapping[str, frozenset[str]]
@@ -90,7 +89,7 @@ class EngineFunctions:
     @staticmethod
     @lru_cache(maxsize=1)
     def read(rows: tuple[tuple[str, str, str, str, str], ...]) -> EngineFunctions:
-        """Return the functions in the engine's list, given as rows (name, kind, stability, returned type, body)."""
+        """Read the engine's list of functions, given as rows (name, kind, stability, returned type, body)."""
         kinds: dict[str, set[str]] = {}
         bodies: dict[str, list[str]] = {}
         other, long = set(NOT_PLAIN), set()
@@ -110,7 +109,7 @@ class EngineFunctions:
         )
 
     def is_aggregate(self, name: str) -> bool:
-        """Return whether this is the name of an aggregate function, or of a macro that stands for one."""
+        """Return whether a name is that of an aggregate function, or of a macro that stands for one."""
         return "aggregate" in self.kinds.get(name, ()) or name in ("weighted_avg", "wavg", "geomean", "geometric_mean")
 
 
@@ -131,7 +130,7 @@ REFUSED = {
 
 
 def walk(tree: Any) -> Iterator[Tree]:
-    """Yield every node of a tree, each before the nodes inside it."""
+    """Yield every node of a syntax tree, each before the nodes inside it."""
     rest = [tree]
     while rest:
         one = rest.pop()
@@ -143,11 +142,11 @@ def walk(tree: Any) -> Iterator[Tree]:
 
 
 def count_tables(node: Any, around: Mapping[str, int]) -> int:
-    """Return how many tables a query reads once its WITH queries are written out, as the engine may do.
+    """Return how many tables a query reads if every WITH query is written out, as the engine may do.
 
     Args:
         node: The query.
-        around: The number of tables behind each WITH name that surrounds it, by folded name.
+        around: For each WITH name of an outer query, by name in lower case, the number of tables that it reads.
     """
     named, total = dict(around), 0
     for one in node["cte_map"]["map"]:
@@ -166,7 +165,7 @@ def count_tables(node: Any, around: Mapping[str, int]) -> int:
 
 
 def _refuse_expansion(select: Tree) -> None:
-    """Refuse a SELECT that becomes too large when the engine replaces column aliases by what they stand for.
+    """Refuse a SELECT that becomes too large when the engine replaces column aliases by their expressions.
 
     Raises:
         UsageError: It becomes too large.
@@ -184,7 +183,7 @@ def _refuse_expansion(select: Tree) -> None:
 
 
 class Admission:
-    """Decide whether a SELECT may run: refuse what it may not name or call, and list the tables that it names."""
+    """The decision whether a SELECT may run: it may name only certain tables and call only certain functions."""
 
     def __init__(self, db: LockedSession, release: str, columns: Sequence[str]) -> None:
         self._release = fold_name(release)
@@ -205,7 +204,10 @@ class Admission:
             raise UsageError(f"the query has more than {LONGEST_QUERY:,} characters; split it")
 
     def examine(self, tree: Tree) -> None:
-        """Refuse a query, given as a tree, that may not run.
+        """Refuse a query that may not run.
+
+        Args:
+            tree: The syntax tree of the query.
 
         Raises:
             UsageError: It may not run. The message says why.
@@ -293,7 +295,7 @@ class Admission:
             raise UsageError(f"{name} is not supported: it is another one each time")
 
     def _examine_bodies(self, name: str) -> None:
-        """Examine the text that one of the engine's own macros stands for."""
+        """Refuse one of the engine's own macros if the SQL that it stands for may not run."""
         for body in self.functions.bodies[name]:
             for node in walk(json.loads(body)):
                 if node.get("type") in ("BASE_TABLE", "TABLE_FUNCTION"):
@@ -308,27 +310,27 @@ LISTS = {name for name in KEEPING | JOINING if "list" in name or "array" in name
 
 
 def list_arguments(call: Tree) -> list[Tree]:
-    """Return the arguments of a function."""
+    """Return the arguments of a function call."""
     return [one["expression"] for one in call["arguments"]]
 
 
 def _joins_alike(call: Tree, argument: Tree) -> bool:
     """Return whether a call of ``||`` or ``+`` has a call of the same operator as its argument.
 
-    Such a chain is as long as all of its parts together.
+    The result of such a chain is as long as all of its parts together.
     """
     names = [one.get("function_name") for one in (call, argument)]
     return names in (["||", "||"], ["+", "+"])
 
 
 # Columns --------------------------------------------------------------------------------------------------------------
-# What an answer's columns are made of. A key is a value of records, by which rows of different draws are matched. All
-# else is a figure: it rests on an aggregate or window function somewhere inside.
+# What the columns of an answer are computed from. A key is a value of records; rows of different completed tables are
+# matched by keys. Every other column is a figure, which is computed by an aggregate or window function.
 
 Mark = Literal["figure", "count", "moment", "choice", "nested"]
 Marks = frozenset[Mark]
 KEY: Marks = frozenset()
-DIRECT: Marks = frozenset(("count", "choice"))  # of a function itself, and not of what is computed from it
+DIRECT: Marks = frozenset(("count", "choice"))  # lost in whatever is computed from the function's value
 MOMENTS = {
     "avg", "mean", "favg", "sum", "fsum", "sumkahan", "kahan_sum", "sum_no_overflow", "corr", "covar_pop", "covar_samp",
     "regr_avgx", "regr_avgy", "regr_intercept", "regr_r2", "regr_slope", "regr_sxx", "regr_sxy", "regr_syy", "stddev",
@@ -339,7 +341,7 @@ CHOICES = {
     "mode", "first", "last", "any_value", "arbitrary", "arg_max", "argmax", "max_by", "arg_min", "argmin", "min_by",
     "arg_max_null", "arg_min_null", "approx_top_k", "bool_and", "bool_or",
 }  # fmt: skip
-LINEAR = {  # functions of estimates that lean no further than these
+LINEAR = {  # functions of estimates that add no bias
     "sum", "fsum", "avg", "mean", "count", "count_star", "any_value", "first", "lag", "lead", "first_value",
     "last_value", "nth_value", "weighted_avg", "wavg",
 }  # fmt: skip
@@ -347,12 +349,12 @@ LINEAR = {  # functions of estimates that lean no further than these
 
 @dataclass(frozen=True)
 class Column:
-    """Describe a column of a query.
+    """A column of a query.
 
     Attributes:
         name: Its name.
-        marks: From what it is computed.
-        is_key: False if its own SELECT computes it from several rows.
+        marks: What it is computed from, such as keys or estimates.
+        is_key: Whether it identifies rows; False if the query computes it from several rows or from estimates.
         is_named: Whether it has an alias, or is a plain column.
     """
 
@@ -364,12 +366,12 @@ class Column:
 
 @dataclass
 class Source:
-    """Describe a table in FROM.
+    """A table in FROM.
 
     Attributes:
         alias: The name by which the query calls it.
-        columns: From what each of its columns is computed, by folded name.
-        others: From what the columns that are not listed are computed.
+        columns: What each of its columns is computed from, by name in lower case.
+        others: What its other columns are computed from.
     """
 
     alias: str
@@ -378,23 +380,23 @@ class Source:
 
 
 class Lineage:
-    """Find out from what the columns of a SELECT are computed."""
+    """An analysis of what the columns of a SELECT are computed from."""
 
     def __init__(self, functions: EngineFunctions) -> None:
         self._functions = functions
-        self._known: dict[int, Marks] = {}  # of expressions, which a query may name several times
-        self.has_top = False  # whether rows are chosen by an estimate
+        self._known: dict[int, Marks] = {}  # by identity of an expression, which a query may use several times
+        self.has_top = False  # whether an estimate decides which rows remain
 
     def read_query(
         self, node: Tree, around: Mapping[str, Source] | None = None, outer: Sequence[Source] = ()
     ) -> list[Column | Source]:
         """Return the columns of a query in their order.
 
-        A source in the result stands for all of its columns, of which only some may be known.
+        A ``Source`` in the result stands for ``*``, all columns of a table, of which only some may be known.
 
         Args:
             node: The query.
-            around: The queries that an outer WITH names, by folded name.
+            around: The queries that an outer WITH names, by name in lower case.
             outer: The tables of the queries around it.
         """
         named = dict(around or {})
@@ -430,7 +432,13 @@ class Lineage:
         return found
 
     def _look_for_top(self, node: Tree, scope: Sequence[Source], named: Mapping[str, Source]) -> None:
-        """Note whether an estimate decides which rows remain, by ORDER BY with LIMIT or by QUALIFY."""
+        """Set ``has_top`` if an estimate decides which rows remain, by ORDER BY with LIMIT or by QUALIFY.
+
+        Args:
+            node: The query.
+            scope: The tables whose columns it may name.
+            named: The queries that WITH names.
+        """
         kinds = {one["type"]: one for one in node["modifiers"]}
         orders = kinds["ORDER_MODIFIER"]["orders"] if {"ORDER_MODIFIER", "LIMIT_MODIFIER"} <= kinds.keys() else []
         items = node.get("select_list", [])
@@ -455,7 +463,13 @@ class Lineage:
         return joined
 
     def _as_source(self, alias: str, columns: Sequence[Column | Source], aliases: Sequence[str] = ()) -> Source:
-        """Return a query as a table; ``aliases`` are new names for its first columns."""
+        """Return the result of a query as a table.
+
+        Args:
+            alias: The name of the table.
+            columns: The columns of the query.
+            aliases: New names for the first columns.
+        """
         made = Source(alias)
         for at, one in enumerate(columns):
             if isinstance(one, Column):
@@ -464,7 +478,7 @@ class Lineage:
             else:
                 made.columns |= {name: marks for name, marks in one.columns.items() if name not in made.columns}
                 made.others |= one.others
-                if aliases:  # which column each of them names is not known here
+                if aliases:  # which columns they rename is unknown here
                     made.others |= KEY.union(*one.columns.values())
         return made
 
@@ -501,7 +515,7 @@ class Lineage:
         return kind == "WINDOW" or (kind == "SUBQUERY" and bool(node["subquery_type"] == "SCALAR"))
 
     def _marks(self, node: Tree, scope: Sequence[Source], named: Mapping[str, Source]) -> Marks:
-        """Return from what an expression is computed. The result is remembered for each node."""
+        """Return what an expression is computed from, such as estimates; the result is kept for each node."""
         if id(node) not in self._known:
             self._known[id(node)] = self._find_marks(node, scope, named)
         return self._known[id(node)]
@@ -531,7 +545,13 @@ class Lineage:
 
 
 def _names(node: Tree, computed: set[str], sources: Sequence[Source]) -> bool:
-    """Return whether a node is the alias of a computed column, and not a column of a table."""
+    """Return whether a node names a computed column by its alias.
+
+    Args:
+        node: The node.
+        computed: The aliases of computed columns.
+        sources: The tables in FROM; a column of that name in one of them comes first.
+    """
     path: Sequence[str] = node["column_names"] if node["class"] == "COLUMN_REF" else []
     name = fold_name(path[0]) if len(path) == 1 else ""
     return name in computed and not any(name in one.columns for one in sources)
@@ -560,9 +580,9 @@ def walk_own(node: Tree) -> Iterator[Tree]:
 
 
 def _find_column(path: Sequence[str], scope: Sequence[Source]) -> Marks:
-    """Return from what a column is computed, according to the first table that has it.
+    """Return what a column is computed from, according to the first table that has it.
 
-    If no table is known to have it, it counts as a value of records.
+    If no table is known to have it, it is taken for a plain value of a record.
     """
     name = fold_name(path[-1])
     owners = [one for one in scope if len(path) < 2 or fold_name(one.alias) == fold_name(path[-2])]
@@ -573,6 +593,9 @@ def _find_column(path: Sequence[str], scope: Sequence[Source]) -> Marks:
 
 
 def find_position(node: Tree, outputs: int) -> int | None:
-    """Return the index of the output that ORDER BY names by its number; None for any other expression."""
+    """Return the index of the output that ORDER BY names by its position, such as 0 for ``ORDER BY 1``.
+
+    None otherwise.
+    """
     text = str(node["literal"].get("text", "")) if node["class"] == "CONSTANT" else ""
     return int(text) - 1 if text.isdecimal() and 0 < int(text) <= outputs else None

@@ -1,8 +1,8 @@
-"""Compile an analyst's SQL into questions, or refuse it by name. Nothing that is not understood is ever answered.
+"""Compile an analyst's SQL into questions, or refuse it with a message that names the unsupported part.
 
-``parse_query`` is the entry for tables, ``parse_set_query`` for item sets; ``split_union`` and ``split_items`` come
-before them. A text becomes a tree (``grammar``), the tree one SELECT over the release with its names resolved
-(``sources``), and this a ``Statement`` of questions and of expressions over their answers (``question``).
+``parse_query`` reads queries over tables, ``parse_set_query`` over item sets; ``split_union`` and ``split_items`` come
+before them. The text becomes a syntax tree (``grammar``), the tree one SELECT over the release with resolved names
+(``sources``), and that SELECT a ``Statement``: questions, and expressions over their answers (``question``).
 """
 
 from __future__ import annotations
@@ -75,20 +75,20 @@ if TYPE_CHECKING:
 # parts on one side alone and a rest over named terms (q_0.., s_0..), one per largest one-sided part, so that each side
 # can be summed up by itself. Expressions around aggregate functions and groups are evaluated on their answers.
 
-MOST_ASKED = 64  # aggregate functions of one query: each is a question of its own
-MOST_TOGETHER = 256  # of those, over all grouping sets
-MOST_SETS = 64  # grouping sets of one query: CUBE of six columns
+MOST_ASKED = 64  # aggregate functions in one query; each is a question of its own
+MOST_TOGETHER = 256  # aggregate functions times grouping sets
+MOST_SETS = 64  # grouping sets in one query, as many as CUBE of six columns has
 ONE, TWO = map(exp.Literal.number, (1, 2))
 
 
-PERSON = "person"  # the column of persons has no name in a release
+PERSON = "person"  # stands for the column of persons, which no release has
 
 
 def count_persons(sql: str, roles: Roles) -> str:
-    """Replace COUNT(DISTINCT person) by COUNT(*) if each record is one person and no column has that name.
+    """Replace COUNT(DISTINCT person) by COUNT(*) if each record is one person and no column is called ``person``.
 
     Raises:
-        UsageError: The query seems to mean the column of persons, which no release holds. The message names COUNT(*).
+        UsageError: The query seems to name the column that identifies persons, which no release holds.
     """
     names = {fold_name(field.name) for field in roles.columns}
     if "distinct" not in fold_name(sql) or PERSON in names:
@@ -111,7 +111,7 @@ def count_persons(sql: str, roles: Roles) -> str:
 def parse_query(
     sql: str, roles: Roles, release: str, lookups: Lookups | None = None, measures: Collection[str] = ()
 ) -> Statement:
-    """Take a query apart; ``UsageError`` names what is not supported.
+    """Take a query apart into questions and expressions over their answers.
 
     >>> from privsql.engine.sqlfiles import Field, Roles
     >>> roles = Roles((Field("age", "INTEGER"),), (Field("job", "VARCHAR"),))
@@ -122,9 +122,12 @@ def parse_query(
     Args:
         sql: The text of one SELECT.
         roles: The columns of the release.
-        release: The name by which the query reads it.
-        lookups: The tables that may be joined to the release.
-        measures: Which of sum, avg, min and max of a sensitive column the release can tell.
+        release: The name of the release in FROM.
+        lookups: The tables that may be joined to the release; None if there are none.
+        measures: Those of ``sum``, ``avg``, ``min`` and ``max`` of a sensitive column that the release can answer.
+
+    Raises:
+        UsageError: The query is not supported.
     """
     with refuse_bad_text(sql):
         tree, joined = QueryReader(release, roles, lookups).read_query(parse_select(sql))
@@ -133,11 +136,11 @@ def parse_query(
 
 
 class _StatementReader:
-    """Take apart a query whose names are resolved.
+    """A reader of a query with resolved names.
 
-    In the resulting statement, groups are called g_0, g_1, .., aggregate functions a_0, a_1, .. and window functions
-    a_1000, .. Outputs, HAVING and ORDER BY become expressions over these names. The function ``check`` refuses what may
-    not stand in FILTER.
+    In the statement that it returns, groups are called g_0, g_1, .., aggregate functions a_0, a_1, .. and window
+    functions a_1000, .. Outputs, HAVING and ORDER BY become expressions over these names. The function ``check``
+    refuses what is not permitted in FILTER.
     """
 
     def __init__(
@@ -155,7 +158,7 @@ class _StatementReader:
         self._windows: list[exp.Window] = []
 
     def read_statement(self) -> Statement:
-        """Return the whole statement."""
+        """Return the query as questions and expressions over their answers."""
         tree, where = self._tree, read_clause(self._tree, "where")
         if not tree.args.get("group") and not has_aggregates(tree):
             return self._read_preview(where)
@@ -201,7 +204,7 @@ class _StatementReader:
         )
 
     def _read_preview(self, where: exp.Expr | None) -> Statement:
-        """Return the statement of a SELECT of plain columns. It lists some records without their sensitive values."""
+        """Return the statement of a SELECT without aggregates: it lists some records without their sensitive values."""
         limits, keys = read_limits(self._tree), order_items(self._tree)
         if self._tree.find(exp.Window):
             raise UsageError(
@@ -220,9 +223,9 @@ class _StatementReader:
         return Statement(scope, (), (), outputs, None, tuple(keys), limits["limit"], limits["offset"], previews=True)
 
     def _group_by_constants(self) -> None:
-        """Turn columns that have one value in each group into groups, in place of ANY_VALUE, MIN and the like.
+        """Group also by columns that are constant in each group, and drop ANY_VALUE, MIN and the like around them.
 
-        They are columns of a joined table that is grouped by its keys, such as the population of a region.
+        An example is the population of a region, in a joined table that is grouped by region.
         """
         clause = self._tree.args.get("group")
         items = [one.unnest() for one in clause.expressions] if clause is not None else []
@@ -252,7 +255,7 @@ class _StatementReader:
         return Group(next(iter(sides)), expression, self._types.get(expression.name, "VARCHAR"))
 
     def _read_grouping_sets(self) -> tuple[tuple[int, ...], ...]:
-        """Number the groups, and return the grouping sets as tuples of these numbers."""
+        """Collect the expressions of GROUP BY, and return each grouping set as the numbers of its expressions."""
         clause = self._tree.args.get("group")
         if clause is None:
             return ((),)
@@ -286,7 +289,7 @@ class _StatementReader:
             yield output
 
     def _over_answer(self, root: exp.Expr, clause: str) -> exp.Expr:
-        """Rewrite an expression as one over the answer, whose columns are the groups and the aggregate functions."""
+        """Rewrite an expression of a clause over the answer's columns: groups ``g_0``, .. and functions ``a_0``, .."""
         kinds = {type(group) for group in self._groups}
 
         def rename(node: exp.Expr) -> exp.Expr:
@@ -321,7 +324,7 @@ class _StatementReader:
         return root.copy().transform(rename)
 
     def _name_window(self, node: exp.Window, clause: str) -> exp.Expr:
-        """Return the column that stands for a window function over the rows of the answer."""
+        """Return the column (a_1000, ..) that stands for a window function over the rows of the answer."""
         known = {"this", "partition_by", "order", "spec", "over"}
         plain = all(key in known for key, value in node.args.items() if value)
         inner = [one for one in node.find_all(exp.Window) if one is not node]
@@ -338,7 +341,7 @@ class _StatementReader:
 
 
 def _list_sets(item: exp.Expr) -> list[tuple[exp.Expr, ...]]:
-    """Return the grouping sets that one item of GROUP BY stands for."""
+    """Return the grouping sets that one item of GROUP BY means, such as those of a ROLLUP."""
 
     def read_unit(part: exp.Expr) -> tuple[exp.Expr, ...]:
         return tuple(part.expressions) if isinstance(part, exp.Tuple) else (part.unnest(),)
@@ -372,7 +375,7 @@ TRUTHS = (*COMPARISONS, *CONNECTIVES, exp.In, exp.Between, exp.Is, exp.Like, exp
 
 @dataclass(frozen=True)
 class _CountedCase:
-    """Hold an expression CASE WHEN condition THEN value [ELSE 0] END.
+    """An expression CASE WHEN condition THEN value [ELSE 0] END.
 
     Attributes:
         condition: The condition.
@@ -386,10 +389,10 @@ class _CountedCase:
 
 
 class _AggregateReader:
-    """Read the aggregate functions of a query whose names are resolved. Equal functions are asked for once.
+    """A reader of the aggregate functions in a query with resolved names; equal functions are asked for only once.
 
     Attributes:
-        asked: The functions that must be asked for; the k-th is column ``a_k`` of the answer.
+        asked: The functions that must be asked for; number k is column ``a_k`` of the answer.
     """
 
     def __init__(
@@ -404,7 +407,7 @@ class _AggregateReader:
         self._seen: dict[tuple[str, exp.Expr | None, exp.Expr | None, Fraction], int] = {}
 
     def read_call(self, node: exp.Expr) -> exp.Expr:
-        """Return an aggregate function, with its FILTER, as an expression over the functions that are asked for."""
+        """Return an aggregate function, with its FILTER, as an expression over the columns ``a_k`` of the answer."""
         among: exp.Expr | None = None
         if isinstance(node, exp.Filter):
             among, node = node.expression.this, node.this
@@ -412,7 +415,7 @@ class _AggregateReader:
         written = as_written(node)
 
         def ask(measure: Measure, *more: exp.Expr) -> exp.Expr:
-            """Return the column of a function over the records that also meet the conditions ``more``."""
+            """Return the column ``a_k`` of a function over the records that also meet the conditions ``more``."""
             conditions = [part for part in (among, *more) if part is not None]
             condition = all_of(conditions) if conditions else None
             key = (measure.kind, measure.operand, condition, measure.share)
@@ -441,7 +444,7 @@ class _AggregateReader:
         branch = _match_branch(node)
         if branch is not None and "sa" in sides_of(branch.condition, self._sides):
             return self._read_branch(node, branch, among)
-        if isinstance(node, exp.CountIf):  # of NULL alone it is NULL, unlike COUNT
+        if isinstance(node, exp.CountIf):  # over NULL alone it is NULL, unlike COUNT
             return _weigh(node, _CountedCase(argument, ONE, or_zero=False), ask)
         if isinstance(argument, exp.Distinct):
             if len(argument.expressions) != 1 or argument.args.get("on"):
@@ -453,7 +456,7 @@ class _AggregateReader:
             if isinstance(argument, exp.Star | exp.Literal | exp.Boolean):
                 return ask(Measure())
             return ask(Measure(), exp.not_(is_null(exp.paren(argument))))
-        if argument.find(exp.Column) is None:  # of a constant, by the number of records
+        if argument.find(exp.Column) is None:  # a constant, so the number of records decides
             number = ask(Measure())
             value: exp.Expr = exp.paren(argument.copy())
             if isinstance(node, exp.Sum):
@@ -467,7 +470,13 @@ class _AggregateReader:
         return ask(self._make_measure(KINDS[type(node)], written, argument))
 
     def _read_branch(self, node: exp.Expr, branch: _CountedCase, among: exp.Expr | None) -> exp.Expr:
-        """Rewrite an aggregate function of CASE WHEN c THEN x [ELSE 0] END as that of x FILTER (WHERE c)."""
+        """Rewrite an aggregate function of CASE WHEN c THEN x [ELSE 0] END with FILTER (WHERE c).
+
+        Args:
+            node: The aggregate function.
+            branch: The CASE inside it.
+            among: The condition of its own FILTER; None if there is none.
+        """
         inner = node.copy()
         holder = inner.this.expressions[0] if isinstance(inner.this, exp.Distinct) else inner.this
         holder.replace(branch.value.copy())
@@ -482,7 +491,10 @@ class _AggregateReader:
         return null_if_nobody(self.read_call(everyone), exp.Coalesce(this=figure, expressions=[exp.Literal.number(0)]))
 
     def _make_statistic(self, node: exp.Expr) -> Measure:
-        """Return the measure of a statistic of quasi-identifiers, which a release answers exactly or not at all."""
+        """Return the measure of a statistic, such as a standard deviation.
+
+        A release answers it exactly or not at all, so its columns must be quasi-identifiers.
+        """
         if isinstance(node, exp.WithinGroup):  # as a function of two arguments, of which each engine has one
             (ordered,), share = node.expression.expressions, node.this.this
             if ordered.args.get("desc") and is_literal_number(share):
@@ -501,9 +513,16 @@ class _AggregateReader:
         return Measure("statistic", node)
 
     def _make_measure(self, kind: Kind, written: str, argument: exp.Expr) -> Measure:
-        """Return the measure of SUM, AVG and the like of an expression whose columns are all on one side.
+        """Return the measure of SUM, AVG and the like.
 
-        The sides are the quasi-identifiers and the sensitive columns.
+        Args:
+            kind: The function.
+            written: Its text in the query.
+            argument: Its argument.
+
+        Raises:
+            UsageError: The argument mixes quasi-identifiers and sensitive columns, or the release can't answer the
+                function.
         """
         operand = argument.unnest()
         sides = sides_of(operand, self._sides)
@@ -530,7 +549,7 @@ class _AggregateReader:
 
 
 def _match_branch(node: exp.Expr) -> _CountedCase | None:
-    """Return the CASE inside an aggregate function of CASE WHEN c THEN x [ELSE 0] END; None for any other function.
+    """Return the CASE if a node is an aggregate function of CASE WHEN c THEN x [ELSE 0] END; None for anything else.
 
     A sum with ELSE 0 and a constant x is left to ``_match_weighed``.
     """
@@ -550,9 +569,9 @@ def _match_branch(node: exp.Expr) -> _CountedCase | None:
 
 
 def _match_weighed(root: exp.Expr) -> _CountedCase | None:
-    """Return the CASE that an expression stands for if it is a number k where a condition holds, and 0 elsewhere.
+    """Return an expression as a CASE if it is a number k where a condition holds, and 0 elsewhere; None for others.
 
-    Such an expression, whose sum is k times a count, may also be a condition cast to a number. Return None for others.
+    Its sum is k times a count. A condition cast to a number is such an expression, too.
     """
     root = root.unnest()
     if isinstance(root, exp.Cast) and isinstance(root.this.unnest(), TRUTHS):
@@ -568,12 +587,12 @@ def _match_weighed(root: exp.Expr) -> _CountedCase | None:
 
 
 def _weigh(node: exp.Expr, case: _CountedCase, ask: Callable[..., exp.Expr]) -> exp.Expr:
-    """Rewrite SUM or AVG of a number k where a condition holds, and 0 elsewhere, by counts.
+    """Rewrite SUM or AVG of ``CASE WHEN condition THEN k ELSE 0 END``, for a number k, by counts of records.
 
     Args:
         node: The SUM or AVG.
         case: The condition and k.
-        ask: Returns the column of a measure over the records that meet more conditions.
+        ask: A function that returns the column of a measure over the records that meet further conditions.
 
     Returns:
         The expression, which is NULL if there are no records.
@@ -601,17 +620,25 @@ ALLOWED = "COUNT(*), FROM and WHERE"
 ONLY = "item sets answer COUNT(*), with FILTER (WHERE ..), and arithmetic of counts"
 FUNCTIONS = "list_contains, list_has_all, list_has_any, len"
 CONSTANT = (exp.Literal, exp.Neg, exp.Cast, exp.DataType, exp.Boolean, exp.Null)
-NAMED = {"list_has_all", "array_has_all"}  # sqlglot has no node of its own for them
+NAMED = {"list_has_all", "array_has_all"}  # functions for which sqlglot has no node type
 
 
 def parse_set_query(sql: str, roles: Roles, release: str) -> Statement:
-    """Take a query over item sets apart; ``UsageError`` names what is not supported.
+    """Take a query over item sets apart into questions and expressions over their answers.
 
     >>> from privsql.engine.sqlfiles import Field, Roles
     >>> roles = Roles((), (Field("pages", "INTEGER[]"),))
     >>> query = parse_set_query("SELECT COUNT(*) FROM t WHERE list_contains(pages, 7) AND len(pages) > 2", roles, "t")
     >>> [part.sql(dialect="duckdb") for part in query.questions[0].filters["sa"]]
     ['ARRAY_CONTAINS("items", 7)', 'LENGTH("items") > 2']
+
+    Args:
+        sql: The text of one SELECT.
+        roles: The columns of the release.
+        release: The name of the release in FROM.
+
+    Raises:
+        UsageError: The query is not supported.
     """
     with refuse_bad_text(sql):
         name = roles.sensitive[0].name
@@ -624,7 +651,11 @@ def parse_set_query(sql: str, roles: Roles, release: str) -> Statement:
 
 
 def _check_item_clauses(select: exp.Select, name: str) -> None:
-    """Refuse clauses that are not supported in a query over items.
+    """Refuse a query over item sets that has an unsupported clause.
+
+    Args:
+        select: The query.
+        name: The name of the column that holds the items.
 
     Raises:
         UsageError: There is such a clause.
@@ -694,7 +725,12 @@ def _check_condition(node: exp.Expr, name: str) -> None:
 
 
 def _advise_on_items(node: exp.Expr, name: str) -> str:
-    """Return advice on what to write in place of a condition, since item sets have no other column than the items."""
+    """Return advice on what to write in place of an unsupported condition on item sets.
+
+    Args:
+        node: The condition.
+        name: The name of the column that holds the items.
+    """
     others = [item.name for item in node.find_all(exp.Column) if fold_name(item.name) != fold_name(name)]
     if others:
         return f"there is no column {others[0]!r}, only the items of each record, {name}; conditions are on {FUNCTIONS}"
@@ -713,13 +749,13 @@ def _advise_on_items(node: exp.Expr, name: str) -> str:
 
 @dataclass(frozen=True)
 class UnionParts:
-    """Hold the queries that UNION ALL joins.
+    """A query as the parts of UNION ALL, with the clauses that apply to all rows.
 
     Attributes:
-        queries: The texts of the queries.
+        queries: The texts of the parts.
         order: The columns by which all rows are sorted, as pairs (index of the column, whether it is descending).
-        limit: The most rows; None for all.
-        offset: How many rows are skipped first.
+        limit: The largest number of rows; None for all.
+        offset: The number of rows to skip.
     """
 
     queries: tuple[str, ...]
@@ -729,7 +765,11 @@ class UnionParts:
 
 
 def split_union(sql: str) -> UnionParts:
-    """Return the parts of UNION ALL. Any other query is a single part."""
+    """Split a query at UNION ALL; a query without it is a single part.
+
+    Raises:
+        UsageError: The query can't be parsed, or has another set operation.
+    """
     tree = parse_query_text(sql)
     if not isinstance(tree, exp.Union):
         return UnionParts((sql,))
@@ -751,7 +791,13 @@ def split_union(sql: str) -> UnionParts:
 
 
 def _read_union(queries: tuple[str, ...], tree: exp.Query, first: exp.Select) -> UnionParts:
-    """Return the queries with the ORDER BY, LIMIT and OFFSET of ``tree``, over the columns of the ``first`` query."""
+    """Return a UNION with its ORDER BY, LIMIT and OFFSET.
+
+    Args:
+        queries: The texts of the parts.
+        tree: The whole query.
+        first: The first part, whose columns ORDER BY names.
+    """
     names, order = [fold_name(item.output_name) for item in first.expressions], []
     for item in order_items(tree):
         place = output_position(item.this, len(names))
@@ -771,10 +817,10 @@ FORM = "unnest({}) AS item and COUNT(*) by GROUP BY item, with WHERE on records,
 
 @dataclass(frozen=True)
 class ItemGroups:
-    """Hold a query that counts the records of each item.
+    """A query that counts, for each item, the records that hold it.
 
     Attributes:
-        item_first: Whether the item stands before the count.
+        item_first: Whether the item stands before the count in the select list.
         where: The condition on records; None if there is none.
         among: The texts of the items to list; None for all.
         rows: The ORDER BY, LIMIT and OFFSET; its ``queries`` are empty.
@@ -787,7 +833,13 @@ class ItemGroups:
 
 
 def split_items(sql: str, release: str, items: str) -> ItemGroups | None:
-    """Read a query that counts the records of each item by UNNEST; return None for any other query."""
+    """Read a query that uses UNNEST to count the records of each item; return None for any other query.
+
+    Args:
+        sql: The query.
+        release: The name of the release.
+        items: The name of the column that holds the items.
+    """
     tree = parse_query_text(sql)
     if not isinstance(tree, exp.Select) or not tree.find(exp.Explode, exp.Unnest):
         return None
@@ -810,7 +862,12 @@ def split_items(sql: str, release: str, items: str) -> ItemGroups | None:
 
 
 def _split_listed(where: exp.Expr | None, name: str, items: str) -> tuple[frozenset[str] | None, exp.Expr | None]:
-    """Split a condition into the items that it lists and a condition on records.
+    """Split a condition into a list of items and a condition on records.
+
+    Args:
+        where: The condition; None if there is none.
+        name: The name by which the query calls an item.
+        items: The name of the column that holds the items.
 
     Returns:
         The items, None for all of them; and the rest of the condition, None if nothing remains.
@@ -828,6 +885,12 @@ def _split_listed(where: exp.Expr | None, name: str, items: str) -> tuple[frozen
 
 def _find_unnested(tree: exp.Select, release: str, items: str, works: str) -> tuple[str, exp.Expr | None]:
     """Find the UNNEST of the items in a query.
+
+    Args:
+        tree: The query.
+        release: The name of the release.
+        items: The name of the column that holds the items.
+        works: What would work instead, for messages.
 
     Returns:
         The name by which the query calls an item, and the condition on records; None if there is none.
@@ -852,16 +915,17 @@ def _find_unnested(tree: exp.Select, release: str, items: str, works: str) -> tu
 
 
 def _is_item(node: exp.Expr, name: str, items: str) -> bool:
-    """Return whether an expression is an item of a record: ``unnest(items)``, or a column called ``name``."""
+    """Return whether an expression is one item of a record: ``unnest(items)``, or a column called ``name``."""
     if isinstance(node, exp.Explode):
         return isinstance(node.this, exp.Column) and fold_name(node.this.name) == fold_name(items)
     return bool(name) and isinstance(node, exp.Column) and fold_name(node.name) == fold_name(name)
 
 
 def as_described(sql: str, release: str) -> str:
-    """Rewrite a query so that the engine can describe its columns.
+    """Rewrite a query so that the engine can describe the columns of its result.
 
-    The engine does not know the schemas that tools write before the release's name, nor the functions of bounds.
+    Schema names that tools write before the release's name, and privsql's functions for bounds, are unknown to the
+    engine.
     """
     if not any(word in fold_name(sql) for word in (*MAIN_SCHEMAS, *BOUNDS)):
         return sql

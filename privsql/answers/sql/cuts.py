@@ -1,8 +1,9 @@
-"""Refuse questions that cut through a bin, since a release holds whole bins only.
+"""Refuse questions that divide a bin, since a release shows whole bins only.
 
-A published value of a column in bins stands for its whole bin. A condition is answered if every bin meets it as a
-whole or not at all: a comparison with constants at which bins begin (``age <= 44`` is ``age < 45`` of whole numbers),
-equality with a published value, and ``IS NULL``. For a column of groups it is equality with groups.
+A published value of a column in bins stands for its whole bin. A condition is answered if all values of each bin meet
+it, or none: a comparison with constants at which bins begin (``age <= 44`` is ``age < 45`` for whole numbers), equality
+with a published value, and ``IS NULL``. For a column whose values are published in named groups, only equality with
+such names is answered.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ if TYPE_CHECKING:
 
     from privsql.answers.sql.question import Statement
 
-FIRST = (exp.LT, exp.GTE)  # whose constant is the first value of what is asked for, or of the rest
-LAST = (exp.LTE, exp.GT)  # whose constant is the last one
+FIRST = (exp.LT, exp.GTE)  # their constant is the first value of one of the two ranges
+LAST = (exp.LTE, exp.GT)  # their constant is the last value of one of the two ranges
 CALENDAR: dict[type[exp.Expr], str] = {exp.Year: "year", exp.Quarter: "quarter", exp.Month: "month"}
-TRUNCATED = MONTHS | {"decade": 120, "century": 1200}  # months of what date_trunc rounds to
+TRUNCATED = MONTHS | {"decade": 120, "century": 1200}  # months between the values that date_trunc can return
 YEARLY, MONTHLY = {"%Y", "%y", "%%"}, {"%m", "%b", "%B"}  # signs of a date's text
 MOMENTS = {  # of a cast; DuckDB's TIMESTAMP is one without a time zone
     exp.DType.DATE: "DATE", exp.DType.TIMESTAMP: "TIMESTAMP", exp.DType.TIMESTAMPNTZ: "TIMESTAMP"
 }  # fmt: skip
 NUMBER = re.compile(r"[0-9]{1,40}(\.[0-9]{0,40})?")
 SIGNED = re.compile(f"-?{NUMBER.pattern}")
-NEAR = ("sum", "avg", "min", "max", "median")  # figures that rounding moves by half a step of a number at most
+NEAR = ("sum", "avg", "min", "max", "median")  # functions that rounding changes by at most half a step for each number
 ARITHMETIC = (exp.Column, exp.Identifier, exp.Literal, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg, exp.Paren)
 RISING = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Floor, exp.Ceil, exp.Round, exp.Cast)
 TURNED = {exp.LT: exp.GT, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.GTE: exp.LTE}
@@ -45,10 +46,16 @@ TURNED = {exp.LT: exp.GT, exp.GT: exp.LT, exp.LTE: exp.GTE, exp.GTE: exp.LTE}
 def refuse_cuts(
     statement: Statement, bins: Mapping[str, Bins], groups: Mapping[str, Sequence[str]], columns: Sequence[Field]
 ) -> Statement:
-    """Return the statement unchanged, unless it asks for a part of a bin or of a group of values.
+    """Return the statement unchanged if it uses only whole bins and whole groups of values.
+
+    Args:
+        statement: The query.
+        bins: The bins of columns, by name.
+        groups: The names of the groups of values, by name of the column.
+        columns: The quasi-identifiers.
 
     Raises:
-        UsageError: It does. The message names the column.
+        UsageError: It asks for a part of a bin or group. The message names the column.
     """
     if not bins and not groups:
         return statement
@@ -71,9 +78,9 @@ def refuse_cuts(
     terms = {f"g_{i}": group.term for i, group in enumerate(statement.scope.groups) if i not in groups_of_ends}
 
     def write_out(root: exp.Expr) -> exp.Expr:
-        """Replace the names of groups in an expression over the answer by what they stand for.
+        """Replace the names of groups (``g_0``, ..) in an expression over the answer by the expressions of GROUP BY.
 
-        Groups of ``find_coded_ends`` keep their names.
+        The groups of ``find_coded_ends`` keep their names.
         """
         return root.copy().transform(
             lambda node: terms[node.name].copy() if isinstance(node, exp.Column) and node.name in terms else node
@@ -104,11 +111,10 @@ def refuse_cuts(
 
 
 def find_coded_ends(statement: Statement, bins: Mapping[str, Bins]) -> dict[int, str]:
-    """Return the groups whose expressions do not divide the open bins at the ends of a column.
+    """Return the groups of GROUP BY that are computed from a column which is cut at its ends.
 
-    Such a group is a function of one column that never falls as the column grows (``age // 10``). The column has open
-    bins at its ends but is not rounded. So every value between the ends is as in the source, and the group of an end
-    holds all values beyond it.
+    Such a group is a function of one column that never falls as the column grows (``age // 10``). The column is not
+    rounded. So every value between the ends is as in the source, and the group of an end holds all values beyond it.
 
     Returns:
         The number of the group -> the name of the column.
@@ -123,7 +129,7 @@ def find_coded_ends(statement: Statement, bins: Mapping[str, Bins]) -> dict[int,
 
 
 def _never_falls(root: exp.Expr) -> bool:
-    """Return whether an expression is computed from one column by steps that keep the order of its values."""
+    """Return whether an expression of one column never decreases when the column increases."""
     node = root.unnest()
     while not isinstance(node, exp.Column):
         kept = {"this", "expression", "decimals", "to", "typed", "safe"}
@@ -208,7 +214,13 @@ def _count_months(node: exp.Expr) -> int:
 
 
 def _keeps_prefixes_whole(item: exp.Column, node: exp.Expr, length: int) -> bool:
-    """Return whether a comparison of a text, such as LIKE, looks at most at its first ``length`` characters."""
+    """Return whether a comparison of a text, such as LIKE, depends on its first characters only.
+
+    Args:
+        item: The column.
+        node: The comparison.
+        length: The number of characters.
+    """
     if isinstance(node, exp.In):
         compared = [] if node.args.get("query") else node.expressions
     elif isinstance(node, EQUALITY):
@@ -227,17 +239,17 @@ def _keeps_prefixes_whole(item: exp.Column, node: exp.Expr, length: int) -> bool
 
 
 def _begins_bin(bins: Bins, value: Decimal | date | None, kind: str, *, last: bool) -> bool:
-    """Return whether a bin begins at a value, or with ``last`` at the next possible value of the column.
+    """Return whether a bin begins at a value.
 
     Args:
         bins: The bins of the column.
         value: The value; the result is False for None.
         kind: The SQL type of the column.
-        last: Whether the value is the last before the bin.
+        last: Whether to look at the next possible value instead, so that ``value`` would be the last before the bin.
     """
     if value is None:
         return False
-    if isinstance(value, Decimal) and kind == DOUBLE:  # no double is the next one: only < and >= tell bins apart
+    if isinstance(value, Decimal) and kind == DOUBLE:  # a double has no next value, so only < and >= can divide at it
         return not last and ((bool(bins.edges) and value <= bins.edges[0]) or bins.begins_at(value))
     if isinstance(value, Decimal):
         step = Fraction(1, 10 ** number_range(kind)[2])
@@ -254,7 +266,7 @@ def _begins_bin(bins: Bins, value: Decimal | date | None, kind: str, *, last: bo
 
 
 def read_constant(node: exp.Expr, kind: str) -> Decimal | date | None:
-    """Return the value of a constant as the column has it; None if it is no constant or no value of that type."""
+    """Return the value of a constant in the type of a column; None if it is no constant or no value of that type."""
     node = node.unnest()
     if kind in ("DATE", "TIMESTAMP"):
         written = kind
@@ -281,7 +293,13 @@ def read_constant(node: exp.Expr, kind: str) -> Decimal | date | None:
 
 
 def _names_groups(item: exp.Column, node: exp.Expr, groups: Sequence[str]) -> bool:
-    """Return whether a column of groups is compared by equality with names of its groups."""
+    """Return whether a column published in groups of values is compared only with names of groups, by equality.
+
+    Args:
+        item: The column.
+        node: The expression directly around it.
+        groups: The names of its groups.
+    """
     if isinstance(node, exp.In):
         compared = node.expressions
     elif isinstance(node, EQUALITY):

@@ -31,7 +31,7 @@ STATISTICS = (
     exp.Quantile, exp.PercentileCont, exp.PercentileDisc, exp.WithinGroup, exp.Stddev, exp.StddevPop, exp.StddevSamp,
     exp.Variance, exp.VariancePop, exp.Corr, exp.CovarPop, exp.CovarSamp, exp.Mode,
 )  # fmt: skip
-CONSTANTS = (exp.AnyValue, exp.First)  # of a group in which all records have one value
+CONSTANTS = (exp.AnyValue, exp.First)  # exact if all records of a group have the same value
 AGGREGATES = (*CONSTANTS, exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Median, exp.CountIf, *STATISTICS)
 
 _PLAIN = (
@@ -60,8 +60,8 @@ NAMED = frozenset((
 ))  # fmt: skip
 MONOTONE = (exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue)
 RANKS = (exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile, exp.Count)
-WINDOWED = (*MONOTONE, *RANKS)  # functions that may stand before OVER; the first grow with their argument
-BOUNDS = ("low", "high", "std_error")  # functions of a figure
+WINDOWED = (*MONOTONE, *RANKS)  # may stand before OVER; MONOTONE ones never fall as their argument grows
+BOUNDS = ("low", "high", "std_error")  # privsql's functions that return one part of a figure
 PERMITTED = frozenset((
     *SCALAR, *AGGREGATES, *WINDOWED, exp.Star, exp.Distinct, exp.Filter, exp.Where, exp.Order, exp.Ordered, exp.Window,
     exp.WindowSpec, exp.Grouping, exp.GroupingId,
@@ -74,15 +74,15 @@ EXAMPLES = "comparisons, arithmetic, CASE, coalesce, upper, regexp_matches, year
 
 
 def check_kinds(clause: str, root: exp.Expr, *, aggregates: bool = False) -> None:
-    """Refuse an expression that contains what may not stand in a clause.
+    """Refuse an expression that contains functions or operators that its clause does not permit.
 
     Args:
         clause: The name of the clause, for messages.
         root: The expression.
-        aggregates: Whether aggregate functions are allowed.
+        aggregates: Whether aggregate functions are permitted.
 
     Raises:
-        UsageError: The expression has such a part.
+        UsageError: The expression contains something else.
     """
     for node in root.walk():
         name = node.name.lower() if type(node) is exp.Anonymous else ""
@@ -105,14 +105,18 @@ def check_kinds(clause: str, root: exp.Expr, *, aggregates: bool = False) -> Non
             raise UsageError(f"{clause}: {shorten_sql(node)} is not supported")
 
 
-LONGEST = 100  # characters of a constant by which a text may grow
+LONGEST = 100  # characters of a constant that may be inserted into a text
 
 
 def _check_growth(clause: str, node: exp.Expr) -> None:
-    """Refuse calls of ``replace`` and ``lpad`` that could make a text very long.
+    """Refuse calls of ``replace`` and ``lpad`` that could make a very long text.
+
+    Args:
+        clause: The name of the clause, for messages.
+        node: The function call.
 
     Raises:
-        UsageError: The call could.
+        UsageError: The text could become too long.
     """
     constants = [part for key, part in node.args.items() if isinstance(part, exp.Expr) and key != "this"]
     plain = all(isinstance(one, exp.Literal) for one in constants)
@@ -127,7 +131,7 @@ def _check_growth(clause: str, node: exp.Expr) -> None:
 # Parts of a tree ------------------------------------------------------------------------------------------------------
 
 WRITTEN = "written"
-ORDERED = "ordered"  # marks a cast that no analyst wrote: of a column to its own type (``in_order``)
+ORDERED = "ordered"  # marks a cast that ``in_order`` added
 
 
 def keep_text(item: exp.Expr) -> None:
@@ -147,7 +151,10 @@ def as_written(item: exp.Expr) -> str:
 
 
 def shorten_sql(item: exp.Expr, else_: str | None = None) -> str:
-    """Return the SQL of an expression; if it is long, return ``else_``, or its beginning if ``else_`` is None."""
+    """Return the SQL of an expression if it is short.
+
+    Otherwise return ``else_``, or the beginning of the SQL if ``else_`` is None.
+    """
     written = as_written(item)
     return written if len(written) < 60 else else_ or f"{written[:57]}..."
 
@@ -187,7 +194,7 @@ def find_aggregates(*roots: exp.Expr) -> list[exp.Expr]:
 
 
 def has_aggregates(select: exp.Select) -> bool:
-    """Return whether a query without GROUP BY has aggregate functions other than window functions, and so one row."""
+    """Return whether a query has aggregate functions but no GROUP BY, so that its result is a single row."""
     clauses = (select.args.get(name) for name in ("having", "qualify", "order"))
     for root in (*select.expressions, *(one for one in clauses if one is not None)):
         for node in root.find_all(*AGGREGATES):
@@ -215,7 +222,7 @@ def is_literal_number(item: exp.Expr | None) -> TypeGuard[exp.Literal]:
 
 
 def null_if_nobody(number: exp.Expr, figure: exp.Expr) -> exp.Case:
-    """Return a CASE that is ``figure``, but NULL if ``number``, the number of records, is 0."""
+    """Return SQL for ``figure`` that is NULL where ``number``, the number of records, is 0."""
     nobody = exp.EQ(this=number, expression=exp.Literal.number(0))
     return exp.Case(ifs=[exp.If(this=nobody, true=exp.null())], default=figure)
 
@@ -231,13 +238,16 @@ CLAUSE_NAMES = {
 }  # fmt: skip
 SETS = (exp.GroupingSets, exp.Rollup, exp.Cube)
 STUMBLES = (AttributeError, LookupError, TypeError, ValueError)  # what the parser ends in on some texts: SHOW alone
-DEEPEST = 200  # expressions inside each other: Python's stack ends near 300 when they are written as SQL
-CHAINS = (exp.And, exp.Or, exp.Add, exp.Sub, exp.Mul)  # are written without going deeper
+DEEPEST = 200  # levels of nested expressions; at about 300 writing them as SQL exceeds Python's stack
+CHAINS = (exp.And, exp.Or, exp.Add, exp.Sub, exp.Mul)  # chains of these need no deeper stack
 
 
 @contextmanager
 def refuse_bad_text(sql: str) -> Iterator[None]:
-    """Turn errors in the body of a ``with``, which parses ``sql``, into one that an analyst understands.
+    """Turn parser errors in the body of a ``with`` into errors that an analyst understands.
+
+    Args:
+        sql: The text that the body parses.
 
     Raises:
         UsageError: The query is not a text, not Unicode, or nested too deeply.
@@ -273,7 +283,7 @@ def parse_query_text(sql: str) -> exp.Expr:
     """
     logger = logging.getLogger("sqlglot")
     level = logger.level
-    logger.setLevel(logging.CRITICAL)  # what the parser warns of is refused here
+    logger.setLevel(logging.CRITICAL)  # whatever the parser warns about is refused below
     try:
         with refuse_bad_text(sql):
             statements = [s for s in sqlglot.parse(sql, dialect=DIALECT) if s is not None]
@@ -305,7 +315,7 @@ def parse_query_text(sql: str) -> exp.Expr:
 
 
 def _explain_syntax(error: SqlglotError) -> str:
-    """Return what is wrong with a text of SQL, and where, in an analyst's words."""
+    """Return what is wrong with a text of SQL and where, in words for the analyst."""
     found: dict[str, Any] = next(iter(getattr(error, "errors", None) or []), {})
     if not found:
         return str(error).splitlines()[0]
@@ -319,10 +329,10 @@ def _explain_syntax(error: SqlglotError) -> str:
 
 
 def refuse_others(node: exp.Expr, known: set[str]) -> None:
-    """Refuse a query that has a clause other than the ``known`` ones.
+    """Refuse a query that has clauses other than the ``known`` ones.
 
     Raises:
-        UsageError: It has such a clause.
+        UsageError: There is another clause.
     """
     for clause, value in node.args.items():
         if value and clause not in known:
@@ -430,7 +440,14 @@ PREDICATES = (*COMPARISONS, exp.Between, exp.In, exp.Is, exp.Like, exp.ILike)
 
 
 def in_order(tree: exp.Select, orders: Mapping[str, Sequence[str]]) -> exp.Select:
-    """Return the query with every column that has an order cast to a type with that order, wherever order matters."""
+    """Return a query in which columns with an order of their values are cast to types with that order.
+
+    The casts stand only where order matters, such as in comparisons, MIN and ORDER BY.
+
+    Args:
+        tree: The query.
+        orders: The values of such columns in order, by name of the column.
+    """
     for item in list(tree.find_all(exp.Column)) if orders else ():
         node = item.find_ancestor(*PREDICATES)
         # a condition compares a record's own value with constants: as text
@@ -444,5 +461,5 @@ def in_order(tree: exp.Select, orders: Mapping[str, Sequence[str]]) -> exp.Selec
 
 
 def unwrap_order(expression: exp.Expr | None) -> exp.Expr | None:
-    """Return the column inside a cast of ``in_order``; any other expression is returned as it is."""
+    """Return the column inside a cast that ``in_order`` added; return any other expression as it is."""
     return expression.this if isinstance(expression, exp.Cast) and expression.to.this == ENUM else expression

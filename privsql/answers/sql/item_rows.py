@@ -29,13 +29,18 @@ WORKS = (
 
 @dataclass(frozen=True)
 class ItemRows:
-    """Name the column of the record and that of the item in a source with one row for each item of a record."""
+    """The names of two columns in a source that has one row for each item of a record.
+
+    Attributes:
+        record: The column that identifies the record.
+        item: The column that holds the item.
+    """
 
     record: str
     item: str
 
     def translate(self, sql: str) -> str:
-        r"""Translate a query about rows into one about sets; return any other query unchanged.
+        r"""Translate a query about rows into one about item sets; return any other query unchanged.
 
         >>> print(ItemRows("basket", "good").translate("SELECT COUNT(*) FROM t WHERE good = 'ale'"))
         SELECT COUNT(*) FILTER(WHERE LIST_CONTAINS("good", 'ale')) FROM t
@@ -66,7 +71,7 @@ class ItemRows:
         return tree.sql(DIALECT)
 
     def _is_row_of(self, node: exp.Column) -> bool:
-        """Return whether a column is the record's, or is the item's and stands outside of functions of lists."""
+        """Return whether a column only makes sense for rows: the record's, or the item's outside of list functions."""
         is_list = node.find_ancestor(*LISTS, exp.Unnest) is not None
         return fold_name(node.name) == fold_name(self.record) or (self._is_item(node) and not is_list)
 
@@ -84,7 +89,7 @@ class ItemRows:
         """Split a condition on rows.
 
         Returns:
-            The items that a row may have, None if the condition names none; and the rest of the condition.
+            The items that a row may have, None if the condition names no item; and the rest of the condition.
         """
         chosen: list[exp.Expr] | None = None
         rest = []
@@ -115,7 +120,7 @@ class ItemRows:
         return None
 
     def _is_of_records(self, count: exp.Count) -> bool:
-        """Return true for COUNT(DISTINCT record), and false for COUNT(*).
+        """Return whether a count is COUNT(DISTINCT record), which counts records; COUNT(*) counts rows.
 
         Raises:
             UsageError: It is another count.
@@ -128,7 +133,7 @@ class ItemRows:
         raise self._refuse(count)
 
     def _count_sets(self, count: exp.Count, holder: exp.Expr, chosen: Sequence[exp.Expr] | None) -> exp.Expr:
-        """Translate a count of rows into a count of sets.
+        """Translate a count of rows into a count of item sets.
 
         Args:
             count: The count.
@@ -155,9 +160,11 @@ class ItemRows:
         return exp.paren(result) if len(counts) > 1 else result
 
     def _group_by_item(self, tree: exp.Select, chosen: Sequence[exp.Expr] | None) -> None:
-        """Change a query in place so that it counts the sets with each item of an unnested list.
+        """Change a query in place so that it counts the records that hold each item, by UNNEST.
 
-        Only the ``chosen`` items are counted; all of them if it is None.
+        Args:
+            tree: The query.
+            chosen: The items to count; None for all.
         """
         keys, shown = tree.args["group"].expressions, [one for one in tree.expressions if not one.find(exp.Count)]
         names = {fold_name(one.alias) for one in shown if one.alias}

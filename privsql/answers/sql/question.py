@@ -1,7 +1,7 @@
-"""Hold questions: a SELECT taken apart into groups, conditions by side of the release, and aggregate functions.
+"""Define questions: a SELECT taken apart into groups, conditions and aggregate functions.
 
-A question counts, adds up or compares the records that meet some conditions. There are two sides of a release:
-quasi-identifiers ("qi") and sensitive columns ("sa").
+A question asks for one aggregate function of the records that meet some conditions, by group. Every column belongs to
+one of two sides: quasi-identifiers ("qi") or sensitive columns ("sa").
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 Side = Literal["qi", "sa"]
 Explained = tuple["exp.Query | str | Callable[[], exp.Query]", str]  # a statement, or what makes it; a formula in words
 Kind = Literal["count", "sum", "avg", "min", "max", "median", "distinct", "statistic", "window"]
-COUNTS = ("count", "distinct")  # are 0 of nothing
-EXACT_ONLY = ("min", "max", "median", "distinct", "statistic")  # of quasi-identifiers
+COUNTS = ("count", "distinct")  # functions that are 0, not NULL, if there is no record
+EXACT_ONLY = ("min", "max", "median", "distinct", "statistic")  # over quasi-identifiers these can't be estimated
 AGGREGATE_NODES: dict[Kind, type[exp.AggFunc]] = {
     "sum": exp.Sum, "avg": exp.Avg, "min": exp.Min, "max": exp.Max, "median": exp.Median
 }  # fmt: skip
@@ -40,7 +40,13 @@ EXACT = "the release holds the exact answer"
 
 @dataclass(frozen=True)
 class Group:
-    """Hold one key of GROUP BY: an expression over columns of one side, and its type as the engine names it."""
+    """One expression of GROUP BY.
+
+    Attributes:
+        side: The side to which its columns belong, quasi-identifiers ("qi") or sensitive columns ("sa").
+        term: The expression.
+        type: Its SQL type, as the engine names it.
+    """
 
     side: Side
     term: exp.Expr
@@ -48,18 +54,24 @@ class Group:
 
     @property
     def column(self) -> str:
-        """Return the name of the column that the key is; empty if it is any other expression."""
+        """Return the name of the column, if the expression is nothing but a column; otherwise an empty text."""
         inner = unwrap_order(self.term)
         return inner.name if isinstance(inner, exp.Column) else ""
 
     @property
     def expression(self) -> exp.Expr:
-        """Return the expression, cast to text if values of its type travel as text (``as_text``)."""
+        """Return the expression for SQL.
+
+        It is cast to text if Python can't represent all values of its type (``as_text``).
+        """
         return exp.cast(self.term, "VARCHAR") if as_text(self.type) else self.term
 
 
 def as_text(kind: str) -> bool:
-    """Return whether values of a type travel as text, because Python has no such infinity or no such year."""
+    """Return whether values of an SQL type must be read as texts.
+
+    Python lacks some of these values, such as infinite dates and years beyond 9999.
+    """
     return kind.startswith(("DATE", "TIME", "INTERVAL", "UUID"))
 
 
@@ -67,34 +79,43 @@ NUMERIC = "TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT H
 
 
 def is_number(kind: str) -> bool:
-    """Return whether values of a type can be added up."""
+    """Return whether values of an SQL type can be added up; BOOLEAN counts as a number."""
     return kind.split("(", maxsplit=1)[0] in (*NUMERIC.split(), "BOOLEAN")
 
 
 @dataclass(frozen=True)
 class Measure:
-    """Describe the aggregate function of a question.
+    """The aggregate function of a question.
 
-    A ``count``, and a ``sum`` or ``avg`` of quasi-identifiers, can be estimated. Some releases also tell the ``sum``,
+    ``count``, and ``sum`` and ``avg`` of quasi-identifiers, can be estimated. Some releases also bound the ``sum``,
     ``avg``, ``min``, ``max`` or ``median`` of the sensitive column. If the question names no sensitive column, the
-    release holds ``min``, ``max``, ``median``, ``distinct`` (the number of different values) and ``statistic`` exactly.
-    The ``operand`` of a ``statistic`` is the aggregate function itself. A ``window`` is computed from the answers to
-    others.
+    release holds the exact answer, also for ``distinct`` (the number of different values) and ``statistic`` (any other
+    aggregate function). A ``window`` is a window function over the rows of the answer.
+
+    Attributes:
+        kind: Which function it is.
+        operand: Its argument, or for a ``statistic`` the whole function; None for a count.
+        side: The side of the columns in the argument.
+        share: Which quantile a ``median`` of the sensitive column is; 1/2 for the median itself.
     """
 
     kind: Kind = "count"
     operand: exp.Expr | None = None
     side: Side = "qi"
-    share: Fraction = Fraction(1, 2)  # of a median of the sensitive column that is another quantile
+    share: Fraction = Fraction(1, 2)
 
     @property
     def column(self) -> str | None:
-        """Return the name of the column that is measured; None if it is not a single column."""
+        """Return the name of the column that is aggregated; None if the argument is not a single column."""
         operand = unwrap_order(self.operand)
         return operand.name if isinstance(operand, exp.Column) else None
 
     def list_rounded(self, bins: Mapping[str, Bins]) -> dict[str | None, Bins]:
-        """Return the rounded columns that are measured, each with its bins."""
+        """Return the bins of each rounded column that is aggregated, by its name; empty for a count.
+
+        Args:
+            bins: The bins of the release, by the name of the column.
+        """
         if self.operand is None or self.kind == "count":
             return {}
         names = {item.name for item in self.operand.find_all(exp.Column)}
@@ -102,12 +123,15 @@ class Measure:
 
     @property
     def amount(self) -> exp.Expr | None:
-        """Return the expression over quasi-identifiers to add up; None for a count."""
+        """Return the expression over quasi-identifiers that is aggregated.
+
+        The result is None for counts and for sensitive columns.
+        """
         return self.operand if self.side == "qi" else None
 
     @property
     def function(self) -> exp.Expr:
-        """Return the SQL of the aggregate function."""
+        """Return the aggregate function as SQL, such as ``SUM(age)``."""
         if self.kind == "count":
             return exp.Count(this=exp.Star())
         if self.kind == "distinct":
@@ -118,17 +142,17 @@ class Measure:
 
     @property
     def empty_figures(self) -> tuple[float | None, float | None, float | None, float | None]:
-        """Return (estimate, std_error, low, high) if no record can match: zeros for a count, else NULLs, as in SQL."""
+        """Return (estimate, std_error, low, high) of an empty group: zeros for a count, otherwise NULLs as in SQL."""
         return (0.0, 0.0, 0.0, 0.0) if self.kind in COUNTS else (None, None, None, None)
 
 
 @dataclass(frozen=True)
 class Lookup:
-    """Describe a table of the analyst that is joined to the release on quasi-identifiers.
+    """A table of the analyst that the query joins to the release by quasi-identifiers.
 
     Attributes:
-        table: Where its copy lies in database ``lookups``.
-        names: The parts of the name by which the query calls it.
+        table: The name of its copy in database ``lookups``.
+        names: The parts of the name that the query uses for it, such as schema and table.
         alias: Its alias in the query.
         keys: Pairs (column of the table, column of the release) that must be equal.
         columns: The names of its columns.
@@ -143,19 +167,22 @@ class Lookup:
     keeps_unmatched: bool = False
 
     def inner_name(self, name: str) -> str:
-        """Return the name that a column of the lookup has inside privsql, beside the columns of the release."""
+        """Return the unique name that privsql gives to a column of this table, such as ``alias.name``."""
         return f"{self.alias}.{name}"
 
 
 @dataclass(frozen=True)
 class CountQuery:
-    """A question of one aggregate function.
+    """A question for one aggregate function of the records that meet conditions, by group.
 
     Attributes:
-        filters: The conditions on one side alone, which are joined by AND.
-        terms: The one-sided parts of the other conditions, as (name, expression).
-        predicate: The other conditions, over the names of the terms; None if there are none.
-        comparison_columns: Columns that the question does not name but is estimated by, so that its error compares
+        groups: The expressions of GROUP BY.
+        filters: For each side, the conditions over columns of that side alone; all of them must hold.
+        terms: For each side, the parts of all other conditions that are over that side alone, as (name, expression).
+        predicate: All other conditions, written over the names of the terms; None if there are none.
+        measure: The aggregate function.
+        lookups: The analyst's tables that are joined.
+        comparison_columns: Further columns by which to estimate, so that the error of this question can be compared
             with that of a question that names them (``Answers.comparison_columns``).
     """
 
@@ -169,13 +196,16 @@ class CountQuery:
 
     @property
     def is_exact(self) -> bool:
-        """Return whether the question is about no sensitive column, so that the release holds the true answer."""
+        """Return whether the release holds the true answer, because the question is about no sensitive column."""
         return self.measure.side == "qi" and not (
             self.filters["sa"] or self.terms["sa"] or any(group.side == "sa" for group in self.groups)
         )
 
     def separate_null_amounts(self) -> CountQuery:
-        """Group NULL amounts separately so that SUM and AVG ignore them."""
+        """Return the question with a further term, whether the aggregated amount is NULL.
+
+        So records with a NULL amount, which SUM and AVG ignore, form sets of their own.
+        """
         if self.measure.amount is None:
             return self
         known = exp.Is(this=self.measure.amount, expression=exp.null()).not_()
@@ -183,12 +213,12 @@ class CountQuery:
         return replace(self, terms={**self.terms, "qi": terms})
 
     def join_lookups(self, qit: exp.Table) -> exp.Expr:
-        """Return the join of table ``qit`` with the lookups."""
+        """Return the join of table ``qit`` (the published quasi-identifiers) with the analyst's tables."""
         if not self.lookups:
             return qit
         joined = exp.select(exp.Column(this=exp.Star(), table=exp.to_identifier("qit"))).from_(qit.copy().as_("qit"))
         for i, lookup in enumerate(self.lookups):
-            alias = f"lookup_{i}"  # the query's own alias could be qit, too
+            alias = f"lookup_{i}"  # not the query's own alias, which could be qit
             joined = joined.select(*(alias_as(column(c, alias), lookup.inner_name(c)) for c in lookup.columns))
             on = exp.and_(*(column(theirs, alias).eq(column(ours, "qit")) for theirs, ours in lookup.keys))
             kind = "left" if lookup.keeps_unmatched else "inner"
@@ -203,7 +233,7 @@ Terms = dict[Side, list[tuple[str, exp.Expr]]]
 
 
 def split_parts(root: exp.Expr | None, connective: type[exp.Connector] = exp.And) -> Iterator[exp.Expr]:
-    """Yield the conditions that ``root`` joins by AND, or by another connective; nothing if it is None."""
+    """Yield the conditions that ``root`` joins by AND, or by another ``connective``; nothing if it is None."""
     rest = [root] if root is not None else []
     while rest:
         node = rest.pop()
@@ -216,7 +246,12 @@ def split_parts(root: exp.Expr | None, connective: type[exp.Connector] = exp.And
 
 
 def sides_of(root: exp.Expr, sides: Mapping[str, Side]) -> set[Side]:
-    """Return the sides of all columns in an expression; empty for a constant."""
+    """Return the sides of the columns in an expression; empty if it has no column.
+
+    Args:
+        root: The expression.
+        sides: The side of each column, by its name.
+    """
     return {sides[item.name] for item in root.find_all(exp.Column)}
 
 
@@ -224,18 +259,21 @@ def split_condition(root: exp.Expr | None, sides: Mapping[str, Side]) -> tuple[F
     """Split a condition into the ``filters``, ``terms`` and ``predicate`` of a ``CountQuery``.
 
     Args:
-        root: The condition, whose parts are reused; None if there is none.
+        root: The condition, whose tree may change; None if there is none.
         sides: The side of each column, by its name.
+
+    Raises:
+        UsageError: An expression compares a quasi-identifier with a sensitive column.
     """
     filters: Filters = {"qi": [], "sa": []}
     terms: Terms = {"qi": [], "sa": []}
-    about: dict[int, set[Side]] = {}  # by the identity of each part
+    about: dict[int, set[Side]] = {}  # the sides of each part, by the identity of its node
     for node in reversed(list(root.walk(bfs=True))) if root is not None else ():
         own: set[Side] = {sides[node.name]} if isinstance(node, exp.Column) else set()
         about[id(node)] = own.union(*(about[id(child)] for child in node.iter_expressions()))
 
     def name_terms(part: exp.Expr) -> exp.Expr:
-        """Replace the largest one-sided parts by named terms, in place."""
+        """Replace the largest parts over one side by the names of new terms, in place."""
         if len(about[id(part)]) < 2:
             side: Side = next(iter(about[id(part)]), "qi")
             name = f"{side[0]}_{len(terms[side])}"
@@ -269,12 +307,12 @@ WINDOWS = 1_000  # the number of the first window function
 
 @dataclass(frozen=True)
 class Scope:
-    """Hold the records that a SELECT is about, and their groups.
+    """The part of a SELECT that says which records it is about, and how they are grouped.
 
     Attributes:
-        groups: The keys of GROUP BY.
+        groups: The expressions of GROUP BY.
         where: The condition on records; None if there is none.
-        lookups: The tables that are joined.
+        lookups: The analyst's tables that are joined.
         sides: The side of every column, by its name.
     """
 
@@ -284,10 +322,10 @@ class Scope:
     sides: Mapping[str, Side] = field(default_factory=dict)
 
     def make_question(self, measure: Measure | None = None, among: exp.Expr | None = None) -> CountQuery:
-        """Return the question about these records.
+        """Return the question for one aggregate function of these records.
 
         Args:
-            measure: The aggregate function; None for their number.
+            measure: The aggregate function; None for the number of records.
             among: A further condition on the records; None if there is none.
         """
         conditions = [part for part in (self.where, among) if part is not None]
@@ -297,18 +335,18 @@ class Scope:
         return query if query.is_exact else query.separate_null_amounts()
 
     def select_groups(self, chosen: Sequence[int]) -> Scope:
-        """Return the scope with only the groups of these numbers."""
+        """Return the same scope, grouped only by the expressions at the indices ``chosen``."""
         return replace(self, groups=tuple(self.groups[i] for i in chosen))
 
 
 @dataclass(frozen=True)
 class AggregateCall:
-    """Hold an aggregate function of a query.
+    """An aggregate function as a query calls it.
 
     Attributes:
         measure: The function.
         among: The condition of its FILTER; None if there is none.
-        written: The function as the query writes it.
+        written: Its text in the query.
     """
 
     measure: Measure
@@ -316,7 +354,7 @@ class AggregateCall:
     written: str
 
     def as_question(self, scope: Scope) -> CountQuery:
-        """Return the question that the function asks about the records of ``scope``."""
+        """Return the question that asks for this function of the records of ``scope``."""
         return scope.make_question(self.measure, self.among)
 
     @property
@@ -329,36 +367,56 @@ class AggregateCall:
 
 @dataclass(frozen=True)
 class Output:
-    """Hold a column of the answer: its alias, empty if it has none, and its expression over groups and aggregates."""
+    """A column of the answer.
+
+    Attributes:
+        alias: Its alias; empty if it has none.
+        expression: What it computes from groups (``g_0``, ..) and aggregate functions (``a_0``, ..).
+        written: Its text in the query.
+        bound: ``low``, ``high`` or ``std_error`` if the query asks for that alone, not for the estimate; otherwise
+            empty.
+    """
 
     alias: str
     expression: exp.Expr
     written: str
-    bound: str = ""  # low, high or std_error: that of the figure in place of the figure
+    bound: str = ""
 
     @cached_property
     def aggregate_numbers(self) -> tuple[int, ...]:
-        """Return the numbers of the aggregate functions in the expression."""
+        """Return the numbers of the aggregate functions in the expression: 2 for ``a_2``."""
         return list_aggregate_numbers(self.expression)
 
     @cached_property
     def single_aggregate(self) -> int | None:
-        """Return the number of the aggregate function if the expression is nothing else; None otherwise."""
+        """Return the number of the aggregate function that is the whole expression; None if it is anything else."""
         plain = self.expression.unnest()
         return self.aggregate_numbers[0] if isinstance(plain, exp.Column) and self.aggregate_numbers else None
 
 
 def list_aggregate_numbers(expression: exp.Expr) -> tuple[int, ...]:
-    """Return the numbers of the aggregate functions that an expression over an answer uses."""
+    """Return the numbers of the aggregate functions that an expression over the answer uses: 2 for ``a_2``."""
     names = (item.name for item in expression.find_all(exp.Column))
     return tuple(dict.fromkeys(int(name[2:]) for name in names if name.startswith("a_")))
 
 
 @dataclass(frozen=True)
 class Statement:
-    """Hold a SELECT that was taken apart.
+    """A SELECT taken apart into questions and expressions over their answers.
 
-    ``sets`` has the grouping sets, as numbers of groups. Without GROUPING SETS it is one set of all groups.
+    Attributes:
+        scope: The records and their groups.
+        sets: The grouping sets, each as the numbers of its groups; one set of all groups without GROUPING SETS.
+        calls: The aggregate functions; number i is called ``a_i`` in expressions.
+        outputs: The columns of the answer.
+        having: The condition of HAVING; None if there is none.
+        order: The items of ORDER BY.
+        limit: The number of rows to keep; None for all.
+        offset: The number of rows to skip; None for none.
+        windows: The window functions over groups and aggregate functions.
+        qualify: The condition of QUALIFY; None if there is none.
+        unique: Expressions of DISTINCT: of rows with equal values only the first is kept. None keeps all rows.
+        previews: Whether the SELECT lists columns of some records and aggregates nothing.
     """
 
     scope: Scope
@@ -369,35 +427,38 @@ class Statement:
     order: tuple[exp.Ordered, ...] = ()
     limit: int | None = None
     offset: int | None = None
-    windows: tuple[exp.Window, ...] = ()  # over groups and aggregates
+    windows: tuple[exp.Window, ...] = ()
     qualify: exp.Expr | None = None
-    unique: tuple[exp.Expr, ...] | None = None  # of rows with equal values of these the first remains
-    previews: bool = False  # outputs are columns of records, of which none is counted
+    unique: tuple[exp.Expr, ...] | None = None
+    previews: bool = False
 
     @property
     def questions(self) -> list[CountQuery]:
-        """Return the question of each aggregate function, with all groups."""
+        """Return one question for each aggregate function, grouped by all groups."""
         return [one.as_question(self.scope) for one in self.calls]
 
 
 class Lookups(Protocol):
-    """Give access to the tables that may be joined to the release."""
+    """The analyst's own tables, which queries may join to the release or read in subqueries."""
 
     def find_table(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-        """Return where the table that a query calls by ``names`` lies, and its columns.
+        """Return the name of a table's copy in database ``lookups``, and the names of its columns.
+
+        Args:
+            names: The parts of the name that the query uses for the table.
 
         Raises:
             UsageError: There is no such table.
         """
 
     def read_rows(self, query: exp.Select) -> list[tuple[Any, ...]]:
-        """Return the rows of a SELECT over these tables, at most 10,001."""
+        """Return the rows of a SELECT over these tables alone, at most 10,001."""
 
     def answer_query(self, query: exp.Select) -> tuple[list[tuple[Any, ...]], bool]:
-        """Answer a query to the release.
+        """Answer a SELECT over the release that stands in a subquery.
 
         Returns:
-            The rows, without errors and bounds, and whether every row is exact.
+            The rows, without standard errors and bounds, and whether every row is exact.
         """
 
 
@@ -405,18 +466,24 @@ class Lookups(Protocol):
 
 
 def group_terms(query: CountQuery, side: Side) -> list[tuple[str, exp.Expr]]:
-    """Return the groups and terms of one side as (name, expression); groups are named g_0, g_1, .. in order."""
+    """Return the GROUP BY expressions and terms of one side, each as (name, expression).
+
+    Expression i of GROUP BY is named ``g_i``. Terms are parts of conditions (``CountQuery.terms``).
+    """
     groups = [(f"g_{i}", g.expression) for i, g in enumerate(query.groups) if g.side == side]
     return [*groups, *query.terms[side]]
 
 
 def select_terms(query: CountQuery, side: Side) -> list[exp.Expr]:
-    """Return the expressions of ``group_terms`` with their names as aliases, for a SELECT list."""
+    """Return the GROUP BY expressions and terms of one side as items of a SELECT list, with their names as aliases."""
     return [alias_as(expression.copy(), name) for name, expression in group_terms(query, side)]
 
 
 def side_holes(query: CountQuery) -> Holes:
-    """Return the values to fill into SQL for both sides: terms, filters, the joint predicate and the groups."""
+    """Return the parts of a question by their names in an SQL template over both sides.
+
+    They are the terms and filters of each side, the predicate over the terms, and the groups.
+    """
     holes: Holes = {"predicate": query.predicate or exp.true()}
     holes["groups"] = [column(f"g_{i}") for i in range(len(query.groups))]
     for side, filters in query.filters.items():
@@ -425,25 +492,31 @@ def side_holes(query: CountQuery) -> Holes:
 
 
 def condition_holes(query: CountQuery) -> Holes:
-    """Return the values to fill into SQL that groups the records which meet the conditions on quasi-identifiers."""
+    """Return the parts of a question by their names in an SQL template over quasi-identifiers.
+
+    They are the filter, the terms, and the keys to group by.
+    """
     keys = [expression for _, expression in group_terms(query, "qi")]
     return {"terms": select_terms(query, "qi"), "keys": keys, "filter": all_of(query.filters["qi"])}
 
 
 def observation_holes(query: CountQuery) -> Holes:
-    """Return the values to fill into SQL that counts such records and adds up their amounts by published value."""
+    """Return the parts of a question by their names in an SQL template that counts records by published value.
+
+    The template also adds up the amounts of SUM and AVG.
+    """
     groups, amount = [column(name) for name, _ in group_terms(query, "qi")], query.measure.amount
     totals = [alias_as(exp.Sum(this=amount), "amounts")] if amount else []
     return condition_holes(query) | {"groups": groups, "totals": totals, "amounts": [column("amounts")] * len(totals)}
 
 
 def exact_statement(query: CountQuery, records: exp.Table, functions: Sequence[exp.Expr] = ()) -> exp.Query:
-    """Return the SQL for an answer that the table ``records`` holds exactly.
+    """Return the SQL of an answer that the table ``records`` holds exactly.
 
     Args:
         query: The question.
-        records: The table.
-        functions: The aggregate functions to compute; by default that of the question.
+        records: The published table with the quasi-identifiers.
+        functions: The aggregate functions to compute; the one of the question if there are none.
     """
     condition = [*query.filters["qi"], *([query.predicate] if query.predicate is not None else [])]
     measures = [alias_as(one, f"a_{i}") for i, one in enumerate(functions or [query.measure.function])]
@@ -452,6 +525,6 @@ def exact_statement(query: CountQuery, records: exp.Table, functions: Sequence[e
 
 
 def exact_answer(db: Relations, query: CountQuery, records: exp.Table) -> list[Estimate]:
-    """Compute the rows of an answer that the table ``records`` holds exactly."""
+    """Compute the rows of an answer that the table ``records`` holds exactly; their errors are 0."""
     rows = db.rows(exact_statement(query, records))
     return [exact_estimate(tuple(row[:-1]), None if row[-1] is None else as_number(row[-1])) for row in rows]

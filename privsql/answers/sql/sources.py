@@ -1,9 +1,9 @@
-"""Read an analyst's SELECT as one count query: resolve its names, and write out derived tables, joins and subqueries.
+"""Rewrite an analyst's SELECT as one count query over the release: resolve names, and merge subqueries and joins.
 
-``FROM (SELECT ..) AS t``, WITH and joined subqueries that pass rows on are merged with the query around them. If the
-query says anywhere that a lookup's column equals one of the release, these columns become a key of the join. DISTINCT
-becomes GROUP BY. Subqueries over the analyst's own tables or over the release alone are answered first, and are
-replaced by constants.
+``FROM (SELECT ..) AS t``, WITH and joined subqueries that return plain rows are merged with the query around them. If
+the query says anywhere that a column of the analyst's own table equals a quasi-identifier, both become a key of the
+join. DISTINCT becomes GROUP BY. Subqueries over the analyst's own tables or over the release alone are answered first
+and replaced by constants.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from privsql.errors import UsageError, suggest_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-MAIN_SCHEMAS = ("main", "public")  # what tools write before the name of a release
+MAIN_SCHEMAS = ("main", "public")  # schemas that tools write before the name of a release
 MOST = 2_000  # nodes that aliases and subqueries may add to an expression
-MOST_NODES = 20_000  # of the queries that WITH names, once they are written out
-MOST_VALUES = 10_000  # that a subquery may give
+MOST_NODES = 20_000  # of all WITH queries together, written out
+MOST_VALUES = 10_000  # that a subquery may return
 TOO_LARGE = "the query is too large once its {} written out; split it"
 
 # Tables ---------------------------------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ TOO_LARGE = "the query is too large once its {} written out; split it"
 
 @dataclass(frozen=True)
 class QueryTable:
-    """Describe a table of the query.
+    """A table that a query names in FROM or JOIN.
 
     Attributes:
         alias: The name by which the query calls it.
@@ -72,21 +72,21 @@ class QueryTable:
 
     @cached_property
     def folded(self) -> dict[str, exp.Expr]:
-        """Return the columns by folded name."""
+        """Return the columns with ASCII letters of one case in their names, since SQL names match in either case."""
         return {fold_name(name): one for name, one in self.columns.items()}
 
     def explain_missing(self, name: str) -> UsageError:
-        """Return the error for a column that the table lacks."""
+        """Return the error to raise for a column that the table lacks."""
         near = suggest_name(name, self.columns) or ";"
         return UsageError(f"column {name!r} is not in {self.label}{near} it has {', '.join(self.columns)}")
 
 
 @dataclass
 class JoinedTables:
-    """Hold the tables that a query and its derived tables join. Columns have names that are unique among all of them.
+    """All tables that a query and its derived tables join; each column gets a name that is unique among them.
 
     Attributes:
-        sides: The side of every column.
+        sides: Whether each column is a quasi-identifier ("qi") or sensitive ("sa"), by its name.
         lookups: The analyst's own tables.
         conditions: The conditions of joins and derived tables, which all records meet.
         reads_release: Whether the release is among the tables.
@@ -98,7 +98,11 @@ class JoinedTables:
     reads_release: bool = False
 
     def add_lookup(self, lookup: Lookup) -> QueryTable:
-        """Add a table of the analyst, and return it as a table of the query."""
+        """Add a table of the analyst, and return it under the names that the query uses.
+
+        Raises:
+            UsageError: One of its columns would have the same unique name as another column.
+        """
         columns = {name: column(lookup.inner_name(name)) for name in lookup.columns}
         taken = {fold_name(name) for name in self.sides}
         for one in columns.values():
@@ -109,7 +113,12 @@ class JoinedTables:
         return QueryTable(lookup.alias, columns, lookup.alias)
 
     def find_key(self, lookup: Lookup, part: exp.Expr) -> tuple[str, str] | None:
-        """Return the lookup's column and the quasi-identifier that a condition equates; None for other conditions."""
+        """Return (column of the table, quasi-identifier) if a condition says that these are equal; None otherwise.
+
+        Args:
+            lookup: The analyst's table.
+            part: The condition.
+        """
         if not _is_column_equality(part):
             return None
         names = (part.this.name, part.expression.name)
@@ -121,12 +130,16 @@ class JoinedTables:
         return None
 
     def take_keys(self, where: exp.Expr | None) -> exp.Expr | None:
-        """Move the conditions that are keys of a lookup to that lookup, and return the remaining condition."""
+        """Find the conditions that are join keys of the analyst's tables, and return the remaining condition.
+
+        Args:
+            where: The condition of WHERE; None if there is none.
+        """
         if not self.lookups and not self.conditions:
             return where
         rest = [part for one in (*self.conditions, where) for part in split_parts(one)]
         parts = list(rest)
-        for part in rest:  # what every branch of OR says holds as well
+        for part in rest:  # a condition that stands in every branch of an OR holds by itself
             first, *others = [list(split_parts(one)) for one in split_parts(part, exp.Or)]
             parts += [one for one in first if others and all(one in other for other in others)]
         for at, lookup in enumerate(self.lookups):
@@ -139,7 +152,6 @@ class JoinedTables:
 
 
 def _is_column_equality(part: exp.Expr) -> bool:
-    """Return whether a condition equates two columns."""
     return isinstance(part, exp.EQ) and all(isinstance(side, exp.Column) for side in part.iter_expressions())
 
 
@@ -153,14 +165,20 @@ INSIDE = "inside"  # marks columns that were resolved
 
 
 class NameResolver:
-    """Resolve the names of a query over ``tables``. In a derived table, aliases are known in the select list, too."""
+    """A resolver of the names in one SELECT.
+
+    Args:
+        joined: All tables of the query, to which new ones are added.
+        tables: The tables that this SELECT reads.
+        is_derived: Whether the SELECT is a derived table; aliases may then be used in its select list, too.
+    """
 
     def __init__(self, joined: JoinedTables, tables: Sequence[QueryTable] = (), *, is_derived: bool = False) -> None:
         self.joined, self.tables, self._is_derived = joined, list(tables), is_derived
-        self._shared: dict[str, QueryTable] = {}  # the first of the tables whose columns USING makes one
+        self._shared: dict[str, QueryTable] = {}  # for columns of USING, the first table that has them
 
     def add_table(self, table: QueryTable, join: exp.Expr) -> list[exp.Expr]:
-        """Add a table; return the conditions by which it is joined."""
+        """Add a table that is joined, and return the conditions of the join."""
         parts: list[exp.Expr] = []
         for key in join.args.get("using") or ():
             owner, name = self._find_table(exp.column(key.name)), fold_name(key.name)
@@ -176,7 +194,7 @@ class NameResolver:
         return parts
 
     def expand_stars(self, select: exp.Select) -> None:
-        """Replace ``*`` and ``table.*`` by the columns they stand for, in place."""
+        """Replace ``*`` and ``table.*`` by the columns that they stand for, in place."""
         expanded: list[exp.Expr] = []
         for item in select.expressions:
             prefix = fold_name(item.table) if isinstance(item, exp.Column) else ""
@@ -186,8 +204,8 @@ class NameResolver:
         select.set("expressions", expanded)
 
     def resolve_names(self, tree: exp.Select) -> None:
-        """Replace names, positions and aliases by the unique names of their columns, in place."""
-        for clause in ("expressions", "group", "having", "order"):  # whose items messages quote as they are written
+        """Replace names, aliases and positions by the unique names of their columns, in place."""
+        for clause in ("expressions", "group", "having", "order"):  # messages quote the items of these clauses
             items = list_items(tree.args.get(clause))
             quoted = [item.unalias() for item in items]
             if clause != "expressions":
@@ -215,7 +233,7 @@ class NameResolver:
             name = fold_name(item.name)
             if item.table or name in grouped or name not in plain:
                 continue
-            self._find_table(item)  # refused where several tables have such a column
+            self._find_table(item)  # raises an error if several tables have such a column
             if any(one.folded[name].name in columns for one in self.tables if name in one.folded):
                 raise UsageError(f"HAVING {item.name} is a column that the query groups by; use another alias")
         self._bind_names(having, plain, plain.keys() - grouped)
@@ -231,7 +249,14 @@ class NameResolver:
         aliases: Mapping[str, exp.Expr],
         first: Collection[str] = (),
     ) -> None:
-        """Resolve GROUP BY, or an item of ORDER BY. Both may name outputs by their positions."""
+        """Resolve the names in GROUP BY, or in an item of ORDER BY; a number there means an output by its position.
+
+        Args:
+            clause: The clause, which changes in place; None if there is none.
+            outputs: The select list.
+            aliases: The expressions that aliases stand for, by name in lower case.
+            first: The aliases that take precedence over columns of the same name.
+        """
         for item in list(clause.iter_expressions()) if clause is not None else ():
             place = output_position(item, len(outputs))
             if place is not None:
@@ -247,7 +272,7 @@ class NameResolver:
 
         Args:
             root: The expression, which changes in place.
-            aliases: The expressions that aliases stand for, by folded name.
+            aliases: The expressions that aliases stand for, by name in lower case.
             first: The aliases that take precedence over columns of the same name.
         """
         added = 0
@@ -260,7 +285,7 @@ class NameResolver:
                 raise self.tables[0].explain_missing(item.name)
             meant = (table.folded if table is not None else aliases)[name]
             is_plain = table is not None and isinstance(meant, exp.Column)
-            inner = meant.copy() if is_plain else exp.paren(meant)  # a number in parentheses is no position
+            inner = meant.copy() if is_plain else exp.paren(meant)  # parentheses keep a number from being a position
             added += 0 if is_plain else sum(1 for _ in meant.walk())
             for one in inner.find_all(exp.Column):
                 one.meta[INSIDE] = True
@@ -303,13 +328,13 @@ LOOKUP_CLAUSES = {"expressions", "from_", "where", "distinct", "group", "having"
 
 @dataclass
 class QueryReader:
-    """Read queries to one release. The queries change in place.
+    """A reader of the queries to one release. It changes the queries in place.
 
     Attributes:
         release: The name of the release.
-        roles: Its columns.
-        lookups: The tables that may be joined to it.
-        check: A function that refuses what may not stand in the clauses of a query over rows.
+        roles: The columns of the release.
+        lookups: The analyst's tables that may be joined to it; None if there are none.
+        check: A function that raises an error for unsupported clauses of a query without groups and limits.
     """
 
     release: str
@@ -348,13 +373,12 @@ class QueryReader:
         return in_order(select, self.roles.orders), names.joined
 
     def _start_names(self) -> NameResolver:
-        """Return the name resolver of a query that reads no table yet."""
         sides: dict[str, Side] = dict.fromkeys((field.name for field in self.roles.quasi_identifiers), "qi")
         sides |= dict.fromkeys((field.name for field in self.roles.sensitive), "sa")
         return NameResolver(JoinedTables(sides))
 
     def _read_rows(self, select: exp.Select, names: NameResolver) -> None:
-        """Resolve the names of a query over rows, and add its tables to ``names``."""
+        """Resolve the names of a query that has no groups or limits, and add its tables to ``names``."""
         refuse_others(select, CLAUSES)
         for join in list(select.args.get("joins") or ()):
             if isinstance(join.this, exp.Subquery) and not _passes_rows(join.this.this):
@@ -383,7 +407,7 @@ class QueryReader:
         names.resolve_names(select)
 
     def _find_source(self, source: exp.Expr, joined: JoinedTables) -> QueryTable:
-        """Return a table in FROM or JOIN: a query over rows, the release, or a table of the analyst's own."""
+        """Return the table that FROM or JOIN names: a derived table, the release, or a table of the analyst."""
         target = source.this
         if isinstance(source, exp.Join):
             if source.kind not in ("", "INNER", "OUTER", "CROSS") or source.side not in ("", "LEFT") or source.method:
@@ -422,12 +446,16 @@ class QueryReader:
         return joined.add_lookup(Lookup(table, called, target.alias_or_name, (), names))
 
     def _refuse_itself(self) -> UsageError:
-        """Return the error for a release that is joined with itself, since nobody knows which records would pair up."""
+        """Return the error for joining the release with itself, since nobody knows which records would pair up."""
         instead = "GROUP BY the columns that pair records, and take COUNT(*) * (COUNT(*) - 1) / 2 for pairs"
         return UsageError(f"JOIN: {self.release} is the release itself, whose records are not paired; {instead}")
 
     def _join_unmatched(self, join: exp.Expr, names: NameResolver) -> None:
-        """Add a table that is joined by LEFT JOIN on its keys alone, so that records without a row in it remain."""
+        """Add a table of the analyst that is joined by LEFT JOIN, so that records without a match remain.
+
+        Raises:
+            UsageError: The condition of the join is not only equality of keys.
+        """
         joined, alias = names.joined, join.this.alias_or_name
         if not joined.reads_release:
             written = f"{names.tables[0].alias} LEFT JOIN {self.release}"
@@ -451,9 +479,14 @@ class QueryReader:
         return any(map(self._is_release, query.find_all(exp.Table)))
 
     def _join_answered(self, select: exp.Select, join: exp.Join, inner: exp.Select) -> None:
-        """Answer a count query that is joined on its groups, and put its rows into WHERE as a condition.
+        """Answer a joined query that counts by group, and restrict WHERE to the groups in its answer.
 
         Tools write such joins to restrict a query to the largest groups.
+
+        Args:
+            select: The query around it, which changes in place.
+            join: The join.
+            inner: The query that is joined.
 
         Raises:
             UsageError: The query uses other columns of the joined query, or the join is not by equality.
@@ -490,7 +523,7 @@ class QueryReader:
     # Subqueries in expressions ---
 
     def _answer_subqueries(self, select: exp.Select) -> None:
-        """Replace the subqueries in expressions by constants, or by FILTER."""
+        """Replace subqueries in expressions by constants, or by aggregate functions with FILTER."""
         self._fold_scalars(select)
         for clause in PARTS:
             for node in _find_subqueries(select.args.get(clause)):
@@ -512,7 +545,10 @@ class QueryReader:
                 node.replace(as_constant(rows[0][0]))
 
     def _fold_scalars(self, select: exp.Select) -> None:
-        """Turn scalar subqueries that aggregate the release into aggregates with FILTER, if the query has no groups."""
+        """Replace scalar subqueries that aggregate the release by aggregate functions with FILTER.
+
+        This needs a query without GROUP BY.
+        """
         source, where = read_clause(select, "from_"), read_clause(select, "where")
         found = [node for node in _find_subqueries(select.expressions) if isinstance(node, exp.Subquery)]
         windows = any(item.find(exp.Window) for item in select.expressions)
@@ -537,7 +573,7 @@ class QueryReader:
             select.set("from_", exp.From(this=exp.Table(this=exp.to_identifier(self.release, quoted=True))))
 
     def _fold_scalar(self, node: exp.Subquery) -> exp.Expr | None:
-        """Return a subquery of one aggregate of the release as an aggregate with FILTER; None for any other."""
+        """Return the aggregate function with FILTER that a scalar subquery equals; None if there is none."""
         inner, names = node.this.copy(), self._start_names()
         others = [key for key, value in inner.args.items() if value and key not in ("expressions", "from_", "where")]
         if others or not isinstance(inner, exp.Select) or not self._reads_release(inner) or _find_counts(inner):
@@ -557,8 +593,7 @@ class QueryReader:
         """Answer a subquery over the analyst's own tables or over the release.
 
         Returns:
-            The rows, and whether they are exact. Rows of the release have no errors and bounds, as for HAVING and
-                LIMIT.
+            The rows, without standard errors and bounds, and whether they are exact.
         """
         if not isinstance(query, exp.Select):
             raise UsageError(f"{shorten_sql(query)} is not supported; write one SELECT in the subquery")
@@ -579,10 +614,10 @@ class QueryReader:
         return rows, exact
 
     def _answer_exists(self, node: exp.Exists) -> exp.Expr:
-        """Rewrite EXISTS over a table of the analyst as IN: the column that it is compared with is in a list of values.
+        """Rewrite EXISTS over a table of the analyst as IN with a list of that table's values.
 
         Raises:
-            UsageError: EXISTS has another form.
+            UsageError: EXISTS has another form than comparing one column for equality.
         """
         inner = node.this
         sources = _list_sources(inner) if isinstance(inner, exp.Select) else []
@@ -611,10 +646,10 @@ class QueryReader:
 
 
 def _write_out_queries(tree: exp.Select) -> None:
-    """Replace the names that WITH defines by their queries.
+    """Replace the names that WITH defines by their queries, in place.
 
     Raises:
-        UsageError: The queries become too large together.
+        UsageError: The query becomes too large.
     """
     for select in list(tree.find_all(exp.Select))[::-1]:  # the innermost first
         table = read_clause(select, "from_")
@@ -632,7 +667,7 @@ def _write_out_queries(tree: exp.Select) -> None:
 
 
 def _replace_tables(root: exp.Expr, queries: Mapping[str, exp.Select]) -> None:
-    """Replace tables by the queries that have their names."""
+    """Replace tables by the queries of the same names, in place."""
     size = 0
     for table in list(root.find_all(exp.Table)) if queries else ():
         query = queries.get(fold_name(table.name)) if isinstance(table.this, exp.Identifier) and not table.db else None
@@ -645,13 +680,13 @@ def _replace_tables(root: exp.Expr, queries: Mapping[str, exp.Select]) -> None:
 
 
 def _list_sources(select: exp.Expr) -> list[exp.Expr]:
-    """Return FROM and the joins of a query. Each has its table under ``this``."""
+    """Return the nodes of FROM and of the joins; each has its table under ``this``."""
     clause = select.args.get("from_")
     return [*([clause] if clause is not None else []), *(select.args.get("joins") or [])]
 
 
 def _explain_join(select: exp.Expr | None, alias: str) -> UsageError:
-    """Return the error that says why a query can't join a lookup as it does."""
+    """Return the error that says why the analyst's table ``alias`` can't be joined as the query does."""
     joins = (select.args.get("joins") if select is not None else None) or ()
     join = next((one for one in joins if fold_name(one.this.alias_or_name) == fold_name(alias)), exp.Join())
     for part in split_parts(join.args.get("on")):
@@ -663,14 +698,17 @@ def _explain_join(select: exp.Expr | None, alias: str) -> UsageError:
 
 
 def _find_counts(select: exp.Select) -> exp.Select | None:
-    """Return the count query that a query reads in FROM; None if it reads rows."""
+    """Return the derived table in FROM that counts by group.
+
+    None if FROM has a table or derived table of single records.
+    """
     source = read_clause(select, "from_")
     inner = source.this if isinstance(source, exp.Subquery) else None
     return inner if isinstance(inner, exp.Select) and not _passes_rows(inner) else None
 
 
 def _passes_rows(select: exp.Expr) -> bool:
-    """Return whether a query passes rows on, so that it is neither grouped nor limited."""
+    """Return whether a query keeps single records: it has no groups, aggregate functions or limits."""
     sources = _list_sources(select)
     if not sources or any(select.args.get(clause) for clause in BEYOND_ROWS):
         return False
@@ -691,7 +729,7 @@ def _find_subqueries(clause: exp.Expr | Sequence[exp.Expr] | None) -> list[exp.E
 
 
 def _add_filter(node: exp.Expr, condition: exp.Expr) -> exp.Expr:
-    """Return an aggregate function over the records that also meet ``condition``."""
+    """Return an aggregate function restricted to the records that also meet ``condition``."""
     if isinstance(node, exp.Filter):
         return exp.Filter(this=node.this.copy(), expression=exp.Where(this=exp.and_(condition, node.expression.this)))
     return exp.Filter(this=node.copy(), expression=exp.Where(this=condition.copy()))
@@ -707,17 +745,17 @@ LATER = ("limit", "offset")
 
 
 def list_grouped(select: exp.Select) -> list[exp.Expr]:
-    """Return what GROUP BY ALL groups by.
+    """Return the expressions by which GROUP BY ALL groups.
 
-    These are the outputs without aggregates that read a column. If there are none, they are all outputs without
-    aggregates.
+    These are the outputs that contain a column and no aggregate function; if there are none, all outputs without
+    aggregate functions.
     """
     items = [item for item in (one.unalias() for one in select.expressions) if not find_aggregates(item)]
     return [item for item in items if item.find(exp.Column)] or items
 
 
 def expand_group_all(select: exp.Select) -> None:
-    """Write out GROUP BY ALL in place, because an outer query may drop some columns while the groups must stay."""
+    """Replace GROUP BY ALL by its expressions in place, so that they remain when an outer query drops columns."""
     group = select.args.get("group")
     if group is not None and group.args.get("all"):
         items = [item.copy() for item in list_grouped(select)]
@@ -725,7 +763,11 @@ def expand_group_all(select: exp.Select) -> None:
 
 
 def merge_outer(outer: exp.Select, inner: exp.Select) -> exp.Select:
-    """Merge a query over the result of an inner query into that inner query, whose names are resolved.
+    """Merge a query with the inner query whose result it reads; both become one query.
+
+    Args:
+        outer: The outer query.
+        inner: The inner query, with resolved names.
 
     Raises:
         UsageError: The outer query is not supported.
@@ -759,7 +801,7 @@ def merge_outer(outer: exp.Select, inner: exp.Select) -> exp.Select:
     windows = outer.find(exp.Window) is not None
     columns = list(outer.find_all(exp.Column))
     sizes = {name: sum(1 for _ in item.walk()) for name, item in results.items()}
-    if sum(sizes[item.name] for item in columns) > MOST:  # each level could double what is below
+    if sum(sizes[item.name] for item in columns) > MOST:  # with every level the size could double
         raise UsageError(TOO_LARGE.format("subqueries are"))
     for item in columns:
         item.replace(exp.paren(results[item.name].copy(), copy=False))
@@ -790,12 +832,18 @@ def merge_outer(outer: exp.Select, inner: exp.Select) -> exp.Select:
 def _sum_results(
     outer: exp.Select, inner: exp.Select, results: Mapping[str, exp.Expr], calls: Sequence[exp.Expr]
 ) -> bool:
-    """Turn sums of inner counts and sums into counts and sums over fewer groups, in place.
+    """Rewrite sums of the counts and sums of an inner query as counts and sums by fewer groups, in place.
 
-    ``SUM(n)`` becomes ``n``, whose name still stands for the inner aggregate.
+    The outer ``SUM(n)`` becomes ``n``, whose name still stands for the inner aggregate function.
+
+    Args:
+        outer: The outer query.
+        inner: The inner query.
+        results: The expressions of the inner query, by name.
+        calls: The aggregate functions of the outer query.
 
     Returns:
-        Whether all aggregate functions could be turned; if not, nothing has changed.
+        Whether all of them could be rewritten; if not, nothing has changed.
     """
     group, outer_group = inner.args.get("group"), outer.args.get("group")
     beyond = any(inner.args.get(key) for key in ("having", "qualify", "distinct", "order"))
@@ -812,17 +860,17 @@ def _sum_results(
         return False
     for node, name, one in zip(calls, summed, inside, strict=True):
         total: exp.Expr = name if name is not None else node
-        if isinstance(one, exp.Count) and outer_group is None:  # of no group the sum is NULL
+        if isinstance(one, exp.Count) and outer_group is None:  # the sum over no groups is NULL
             total = null_if_nobody(exp.Count(this=exp.Star(), big_int=True), total)
         node.replace(exp.paren(total, copy=False))
     return True
 
 
 def _spread_aggregates(outer: exp.Select, calls: Sequence[exp.Expr]) -> None:
-    """Turn aggregate functions over a result into window functions in place, and keep one row of each group.
+    """Replace aggregate functions over the result of a count query by window functions, with one row for each group.
 
     Raises:
-        UsageError: There is an aggregate function or a GROUP BY that can't be turned.
+        UsageError: An aggregate function or a GROUP BY can't be replaced.
     """
     group, having = outer.args.get("group"), read_clause(outer, "having")
     calls = [node for node in calls if not node.find_ancestor(exp.Window)]

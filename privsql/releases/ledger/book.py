@@ -1,4 +1,4 @@
-"""The events of a ledger, the file that holds them, where it lies and who may read it."""
+"""Read and write a publisher's ledger: its events, the file that holds them, where it lies, and who may read it."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 # has come into place; ``withdrawn``: it was never distributed; ``cap``: the budget of a population; ``elsewhere``: the
 # releases of a population stand in another ledger.
 
-FORMAT = 1  # development code wrote others, which are not read
-Event = tuple[str, dict[str, Any]]  # kind and what it says
-PRIVATE = ("rows", "content", "setting", "draft", "out", "counters")  # what no output shows
-STORED = {"table", "query", "id", "person", "persons", "order", "population"}  # of the source in a specification
+FORMAT = 1  # ledgers of any other format are not read
+Event = tuple[str, dict[str, Any]]  # kind, and the fields that it states
+PRIVATE = ("rows", "content", "setting", "draft", "out", "counters")  # fields that no output shows
+STORED = {"table", "query", "id", "person", "persons", "order", "population"}  # parts of the source that are stored
 LEFT_OUT: dict[str, Any] = {
     "source": True,
     "ledger": True,
@@ -59,19 +59,29 @@ ROLES = ("quasi_identifiers", "sensitive", "categories")  # lists of published c
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerRequest:
-    """Hold a publisher's request as the ledger stores it: a specification without the places of source and release."""
+    """A publisher's request as the ledger stores it: a specification without the places of source and release.
+
+    Attributes:
+        name: The name of the release.
+        target: Where the release is to lie.
+        mechanism: The kind of the mechanism.
+        algorithm: The algorithm.
+        subject: The column that holds ids of records; empty if there is none.
+        spec: The specification as JSON.
+        population: The names of the population, the people in the source.
+    """
 
     name: str
     target: str
     mechanism: str
     algorithm: str
-    subject: str  # the column that names the records, "" for none
+    subject: str
     spec: dict[str, Any]
-    population: tuple[str, ...]  # the names of whom the table is about
+    population: tuple[str, ...]
 
     @staticmethod
     def from_spec(spec: Spec) -> LedgerRequest:
-        """Return the request of a specification."""
+        """Return the request that a specification makes."""
         parts: dict[str, Any] = json.loads(spec.model_dump_json(exclude=LEFT_OUT))
         parts["source"] = spec.source.model_dump(mode="json", include=STORED, exclude_none=True)
         return LedgerRequest(
@@ -86,7 +96,7 @@ class LedgerRequest:
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Return the names in the source of all columns that have a role."""
+        """Return the source's names of all columns with a role, such as quasi-identifiers."""
         return tuple(name for key in ROLES for name in self.spec["columns"].get(key, ()))
 
     @property
@@ -96,36 +106,67 @@ class LedgerRequest:
 
     @property
     def promised_person(self) -> str | None:
-        """Return the column of persons if the release has one record of each person; None if it promises per record."""
+        """Return the column that names persons if the release keeps one record of each.
+
+        The result is None if it promises per record.
+        """
         return None if self.spec["source"].get("persons") == "count" else self.person_column or None
 
     @property
     def determining_parts(self) -> list[Any]:
-        """Return the parts of the request that, together with the records and the key, determine the release."""
+        """Return the parts of the request on which the release depends; the records and the key determine the rest."""
         order = self.spec.get("release", {}).get("order") or "stream"
         return [self.spec["columns"], self.spec["mechanism"], *([order] if order != "stream" else [])]
 
     @property
     def composition(self) -> Composition:
-        """Return the rule by which releases of this algorithm combine with others."""
+        """Return the rule that says what releases of this mechanism guarantee together."""
         return get_mechanism(self.mechanism, self.algorithm).composition
 
     @property
     def unit(self) -> Unit | None:
-        """Return the unit that the budget protects; None if the release spends no budget."""
+        """Return what the budget protects: the presence of a record, or its value.
+
+        The result is None if the release spends no budget.
+        """
         composition = self.composition
         return composition.unit if isinstance(composition, BudgetComposition) else None
 
     def is_of(self, population: Iterable[str]) -> bool:
-        """Return whether the release is about a population, judged by the population's names."""
+        """Return whether the release is about the people of a population: both have a name in common.
+
+        Args:
+            population: The names of the population.
+        """
         return is_same_population(self.population, population)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerEntry(LedgerRequest, Outcome):
-    """Hold one release as the ledger records it.
+    """One release, as the ledger records it.
 
-    ``composes`` states in words what the release and earlier releases of the same people guarantee together.
+    Attributes:
+        number: Its number in the ledger.
+        made: When it was made.
+        key: Where its key comes from, with a digest of the key.
+        composes: In words, what it and earlier releases of the same people guarantee together.
+        allowed: Whether the publisher allowed it although no guarantee covers it and earlier releases.
+        rows: The number of records of the source, and a digest of them.
+        counters: The kinds of names (ids, persons) that could be mere numbering.
+        digest: The digest of its file; empty before it is known.
+        records: The number of published records; None if no exact number may be stated.
+        fresh: The number of records that no earlier release holds; None if it may not be stated.
+        held_back: The number of records that were left for a later release; None if it may not be stated.
+        epsilon: The epsilon that it spends, as a fraction; None if it spends no budget.
+        delta: Its delta, as a fraction.
+        rho: Its budget of zero-concentrated differential privacy, as a fraction; None if delta is 0.
+        withdrawn: Whether it was withdrawn.
+        content: The digest of its tables; a repetition of the release has the same.
+        setting: What the search of the mechanism found, for repetitions; None if there is nothing.
+        replaces: The number of the release that lay at its target before; None if there was none.
+        frees: Whether the replaced release no longer counts, because nobody has it or it has the same contents.
+        draft: The folder in which it was made, which exists as long as the process that makes it.
+        out: Whether it has come into place, as far as the ledger knows.
     """
 
     number: int
@@ -134,56 +175,56 @@ class LedgerEntry(LedgerRequest, Outcome):
     composes: str
     allowed: bool
     rows: RecordSummary
-    counters: tuple[str, ...]  # of ids and persons those that could be mere numbering
+    counters: tuple[str, ...]
     digest: str = ""
-    records: int | None = None  # None where no exact number is stated
+    records: int | None = None
     fresh: int | None = None
     held_back: int | None = None
-    epsilon: str | None = None  # what the release spends; None where releases compose otherwise
+    epsilon: str | None = None
     delta: str = "0"
-    rho: str | None = None  # what it spends if it is zero-concentrated differentially private
+    rho: str | None = None
     withdrawn: bool = False
-    content: str = ""  # the digest of its tables, which a repeat has, too
-    setting: dict[str, Any] | None = None  # what its search found, which a repeat takes
-    replaces: int | None = None  # the release that lay at its target
-    frees: bool = False  # whether that one is withdrawn: nobody has it, or it is the same
-    draft: str = ""  # the folder in which it grew, which is there as long as its process is
-    out: bool = True  # whether it has come into place, as far as is known
+    content: str = ""
+    setting: dict[str, Any] | None = None
+    replaces: int | None = None
+    frees: bool = False
+    draft: str = ""
+    out: bool = True
 
     @staticmethod
     def from_request(request: LedgerRequest, **fields: Any) -> LedgerEntry:
-        """Return the entry of a request.
+        """Return the entry of a release from its request.
 
         Args:
             request: The request.
-            **fields: The fields of the entry that the request does not have.
+            **fields: The further fields of the entry.
         """
         made = datetime.now(UTC).isoformat(timespec="seconds")
         return LedgerEntry(**vars(request), made=made, **fields)
 
     @staticmethod
     def from_event(fields: Mapping[str, Any]) -> LedgerEntry:
-        """Return the entry from the fields of its event."""
+        """Return the entry that the fields of an event describe."""
         known = {one.name: fields[one.name] for one in dataclass_fields(LedgerEntry)}
         known |= {key: tuple(fields[key]) for key in ("population", "counters")}
         return LedgerEntry(**{**known, "rows": RecordSummary(**fields["rows"])})
 
     def as_event(self) -> Event:
-        """Return the event that records this entry in the ledger."""
+        """Return the event that writes this entry into the ledger."""
         return "release", asdict(self)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object of ``--json``."""
+        """Return the entry as the object that ``--json`` prints."""
         return {key: value for key, value in asdict(self).items() if key not in PRIVATE}
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield the lines for people on all that the ledger holds of the release."""
+        """Yield the lines to print: all that the ledger holds about the release."""
         facts = self.as_json() | {"population": ", ".join(self.population), "spec": None}
         yield pairs((key.replace("_", " "), one) for key, one in facts.items() if one not in (None, "", False, {}))
 
     @property
     def spending(self) -> Spending | None:
-        """Return what the release spends; None if it spends no budget."""
+        """Return the epsilon, delta and rho that the release spends; None if it spends no budget."""
         if self.epsilon is None:
             return None
         return Spending(Fraction(self.epsilon), Fraction(self.delta), None if self.rho is None else Fraction(self.rho))
@@ -195,19 +236,19 @@ class LedgerEntry(LedgerRequest, Outcome):
 
     @property
     def label(self) -> str:
-        """Return the release's name in messages: its number, name and mechanism."""
+        """Return the text by which messages call the release: its number, name and mechanism."""
         return f"release {self.number} ({self.name}, {self.mechanism})"
 
 
 @dataclass(frozen=True)
 class Book:
-    """Hold the contents of a ledger as they were read.
+    """The contents of a ledger, as read at one moment.
 
     Attributes:
         events: The number of events in the file.
-        releases: The releases by their numbers.
-        caps: The caps by the name of a population, with letters of one case.
-        elsewhere: For the names of a population, the other ledger that records its releases.
+        releases: The releases, by number.
+        caps: The caps on spending, by name of the population in lower case.
+        elsewhere: The other ledgers that record releases of a population, by the names of the population.
     """
 
     events: int = 0
@@ -217,11 +258,11 @@ class Book:
 
     @staticmethod
     def from_rows(rows: Sequence[tuple[str, str]], before: int | None = None) -> Book:
-        """Return the book that results from the events of a ledger.
+        """Return the book that follows from the events of a ledger.
 
         Args:
             rows: The events in order, as (kind, JSON).
-            before: The number of a release. Its event and all later events are left out. None to apply all events.
+            before: The number of a release; the book is as it was before that release. None to apply all events.
 
         Raises:
             EngineError: An event is damaged, or the ledger has another format.
@@ -236,7 +277,7 @@ class Book:
             ) from error
 
     def with_events(self, events: Sequence[Event]) -> Book:
-        """Return the book after some more events.
+        """Return the book after further events.
 
         Raises:
             EngineError: An event states another format of ledgers.
@@ -279,7 +320,7 @@ class Book:
 
     @property
     def next_number(self) -> int:
-        """Return the number of the next release."""
+        """Return the number that the next release will get."""
         return max(self.releases, default=0) + 1
 
     @property
@@ -297,14 +338,14 @@ class Book:
         return others[-1] if others else None
 
     def list_caps(self, population: Sequence[str]) -> list[Cap]:
-        """Return the caps of a population: one for each of its names that has a cap."""
+        """Return the caps that apply to a population: one for each of its names that has one."""
         return [self.caps[name.casefold()] for name in population if name.casefold() in self.caps]
 
     def find_budget(self, population: Sequence[str]) -> Budget:
-        """Return the budget of a population: the spending of its releases, and its caps.
+        """Return what the releases of a population have spent, and its caps.
 
-        Releases that protect different units are added up separately, and the unit that spent most is returned.
-        Withdrawn releases count, because their noise was drawn.
+        Releases that protect presence and releases that protect values are added up separately; the kind that spent
+        most is returned. Withdrawn releases count, because their noise was drawn.
         """
         units: dict[Unit | None, list[Spending]] = {}
         for one in self.list_of_population(population):
@@ -335,7 +376,7 @@ def make_cap(population: Iterable[str], epsilon: Fraction, delta: Fraction, by: 
 
 VARIABLE = "PRIVSQL_LEDGER"
 NAME = "ledger.duckdb"
-PATIENCE = 60.0  # seconds that a process waits for another one to let go
+PATIENCE = 60.0  # seconds that a process waits for another one that has locked the ledger
 PAUSE = 0.02  # seconds between two tries
 
 
@@ -350,7 +391,7 @@ def path_of(spec: Spec) -> Path | None:
 
 
 def default_path() -> Path:
-    """Return the user's own ledger, as ``PRIVSQL_LEDGER`` names it, else in the system's folder for state."""
+    """Return the user's own ledger: the path in ``PRIVSQL_LEDGER``, or a file in the user's folder for state."""
     setting = os.environ.get(VARIABLE)
     if setting:
         path = Path(setting).expanduser().resolve()
@@ -362,15 +403,16 @@ def default_path() -> Path:
 
 
 def key_of(path: Path) -> Path:
-    """Return the file that holds a ledger's secret, from which the keys of releases are derived."""
+    """Return the file that holds a ledger's secret, from which the keys of its releases are derived."""
     return path.with_suffix(".key")
 
 
 def get_secret(path: Path) -> Key:
-    """Return the secret of a ledger. A secret is made if there is none and the ledger has no events yet.
+    """Return the secret of a ledger; create it if the ledger has no secret and no events yet.
 
     Raises:
-        EngineError: The ledger has lost its secret. A new one would not find any of its records again.
+        EngineError: The ledger has events but no secret. With a new secret it would not recognize the records that it
+            holds.
     """
     key = key_of(path)
     if key.exists():
@@ -384,9 +426,9 @@ def get_secret(path: Path) -> Key:
 
 
 def list_unfinished_keys(path: Path) -> list[Path]:
-    """Return files in which a process began to write a ledger's secret.
+    """Return the files in which processes began to write a ledger's secret.
 
-    They are leftovers, unless a process has the ledger open.
+    They are leftovers of killed processes, unless a process has the ledger open.
     """
     beginning = f".{key_of(path).name}."
     return [one for one in path.parent.glob(".*") if one.name.startswith(beginning)]
@@ -394,11 +436,11 @@ def list_unfinished_keys(path: Path) -> list[Path]:
 
 @contextmanager
 def lock_ledger(path: Path, *, alone: bool) -> Iterator[None]:
-    """Lock the ledger for this process, after waiting for other processes.
+    """Lock the ledger during a ``with``, after waiting for other processes.
 
     Args:
         path: The ledger.
-        alone: True to write; false to read, which several processes may do at once.
+        alone: True to write; False to read, which several processes may do at once.
 
     Raises:
         EngineError: Another process held the ledger for ``PATIENCE`` seconds, or the ledger's folder can't be written.
@@ -417,7 +459,7 @@ def lock_ledger(path: Path, *, alone: bool) -> Iterator[None]:
 
 
 def is_default_writable() -> bool:
-    """Return whether the user's own ledger has a place, and that place can be written."""
+    """Return whether the user's own ledger has a place that can be written."""
     try:
         os.close(_open_lock(default_path()))
     except EngineError:
@@ -443,7 +485,7 @@ def _open_lock(path: Path) -> int:
 
 
 def _tighten_modes(path: Path) -> None:
-    """Remove the rights of other users to the ledger's files. A copied ledger may have such rights."""
+    """Remove other users' rights to the ledger's files, which a copied ledger may have."""
     for file in (path, log_of(path)):
         try:
             mode = file.stat().st_mode
@@ -462,7 +504,7 @@ def _tighten_modes(path: Path) -> None:
 # them (``sketches``), of every id and person (``names``), and the records that are followed from release to release
 # (``subjects``). The key is that of ``key_of``.
 
-LEDGER = "ledger"  # the attached database
+LEDGER = "ledger"  # the name under which the ledger is attached
 EVENTS, SKETCHES, NAMES, SUBJECTS = (table(name, LEDGER) for name in ("events", "sketches", "names", "subjects"))
 COLUMNS = {
     EVENTS: "event BIGINT, kind VARCHAR, content VARCHAR",
@@ -497,9 +539,9 @@ def open_for_reading(db: Container, path: Path, *, before: int | None = None) ->
 
 @contextmanager
 def open_for_writing(db: EngineSession, path: Path) -> Iterator[Book]:
-    """Attach a ledger as database ``ledger`` for writing, and yield its contents; make it if it does not exist.
+    """Attach a ledger as database ``ledger`` for writing, and yield its contents; create it if it does not exist.
 
-    Write inside ``db.in_transaction``, so that all changes are made together or not at all.
+    Changes should be made inside ``db.in_transaction``, so that they are made together or not at all.
     """
     with lock_ledger(path, alone=True), private:
         is_new = not path.exists()
@@ -517,7 +559,7 @@ def open_for_writing(db: EngineSession, path: Path) -> Iterator[Book]:
 
 
 def replay_wal(path: Path) -> None:
-    """Bring the last whole transaction of a killed process into the ledger, and remove the files that it left."""
+    """Complete the last transaction of a killed process if it was committed, and remove the files that it left."""
     with suppress(EngineError):  # where it can't be written, it is read as it is
         if list_unfinished_keys(path):
             with lock_ledger(path, alone=True):
@@ -529,7 +571,7 @@ def replay_wal(path: Path) -> None:
 
 
 def _is_empty(db: Container) -> bool:
-    """Return whether the attached file has no tables: it is new, or the process that made it was killed."""
+    """Return whether the attached file has no tables, because it is new or the process that created it was killed."""
     try:
         db.list_fields(EVENTS)
     except UsageError:
@@ -577,22 +619,32 @@ def write_events(db: EngineSession, known: Book, *events: Event) -> None:
 
 
 def add_rows(db: EngineSession, into: exp.Table, number: int, rows: exp.Expr) -> None:
-    """Append rows to a table of the attached ledger, under the number of a release."""
+    """Append rows to a table of the attached ledger, marked with the number of their release."""
     names = [one.split()[0] for one in COLUMNS[into].split(", ")[1:]]
     db.append_rows(into.name, exp.select(exp.Literal.number(number), *map(column, names)).from_(rows), into=LEDGER)
 
 
 def rows_of(entry: LedgerEntry, rows: exp.Table) -> exp.Select:
-    """Return the query for the rows that a table of the attached ledger holds of a release."""
+    """Return the query for the rows of one release in a table of the attached ledger.
+
+    Args:
+        entry: The release.
+        rows: The table.
+    """
     return all_rows(rows).where(column("number").eq(entry.number))
 
 
 def known_values(entries: Sequence[LedgerEntry], kind: str) -> exp.Query:
-    """Return the query for (id, value) of all records of some releases, with the values cast to SQL type ``kind``."""
+    """Return the query for (id, value) of all records that some releases hold.
+
+    Args:
+        entries: The releases.
+        kind: The SQL type to which the values are cast.
+    """
     value = exp.cast(column("value"), kind, dialect=DIALECT)
     return fill("ledger/values", {"subjects": SUBJECTS, "among": select_releases(entries), "value": value})
 
 
 def select_releases(entries: Sequence[LedgerEntry]) -> exp.Expr:
-    """Return the condition that restricts the queries in ``sql/ledger`` to these releases."""
+    """Return the condition for queries in ``sql/ledger`` that restricts them to the given releases."""
     return column("number", "s").isin(*(exp.Literal.number(entry.number) for entry in entries))

@@ -18,10 +18,13 @@ NOTHING = Fraction(0)
 
 @dataclass(frozen=True)
 class Spending:
-    """State what one release spends.
+    """The budget that one release spends.
 
-    ``rho`` is the budget of zero-concentrated differential privacy, which every release with a delta has. It is None
-    for pure epsilon-differential privacy, where delta is 0.
+    Attributes:
+        epsilon: Its epsilon.
+        delta: Its delta.
+        rho: Its budget of zero-concentrated differential privacy, if delta is above 0; None for pure
+            epsilon-differential privacy, where delta is 0.
     """
 
     epsilon: Fraction
@@ -29,7 +32,7 @@ class Spending:
     rho: Fraction | None = None
 
     def convert(self, delta: Fraction) -> Fraction:
-        """Return the epsilon that the release spends at a delta above 0."""
+        """Return the epsilon that the release spends if it is stated at another delta, above 0."""
         if self.rho is None or self.delta == delta:
             return self.epsilon
         return max(concentrated_epsilon(self.rho, delta), NOTHING)
@@ -37,11 +40,11 @@ class Spending:
 
 @dataclass(frozen=True)
 class Cap:
-    """Limit what the releases of a population may spend together.
+    """A limit on what the releases of a population may spend together.
 
     Attributes:
         population: The name of the population.
-        epsilon: The most that the releases may spend.
+        epsilon: The largest epsilon that the releases may spend together.
         delta: The delta at which their spending is converted to an epsilon.
         stated: Whether the specification of the new release sets or lowers this cap.
     """
@@ -69,16 +72,17 @@ def sum_spending(parts: Sequence[Spending], delta: Fraction) -> Fraction:
 
 
 def choose_delta(parts: Iterable[Spending]) -> Fraction:
-    """Return the delta at which releases without a cap are added up: the smallest above 0, or 0 if all are pure.
+    """Return the delta at which to add up releases that have no cap.
 
-    With the largest delta instead, adding a release with an even larger one could lower the sum.
+    It is their smallest delta above 0; or 0 if all of them have delta 0. With the largest delta instead, adding a
+    release with an even larger one could lower the sum.
     """
     return min((one.delta for one in parts if one.delta), default=NOTHING)
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Hold the budget of some people: what earlier releases and a new one spend, and the caps on their sum.
+    """The budget of some people: what earlier releases and a new one spend, and the caps on the sum.
 
     Attributes:
         earlier: What each earlier release has spent.
@@ -94,12 +98,12 @@ class Budget:
 
     @property
     def cap(self) -> Cap | None:
-        """Return the cap with the least epsilon left; None if there is no cap."""
+        """Return the cap under which the least epsilon is left; None if there is no cap."""
         return min(self.caps, key=lambda one: one.epsilon - self._add_up(self.earlier, one.delta), default=None)
 
     @property
     def delta(self) -> Fraction:
-        """Return the delta at which all totals are stated."""
+        """Return the delta at which all sums are stated."""
         return choose_delta([*self.earlier, self.new]) if self.cap is None else self.cap.delta
 
     @property
@@ -114,14 +118,19 @@ class Budget:
 
     @staticmethod
     def _add_up(parts: Sequence[Spending], delta: Fraction) -> Fraction:
-        """Return the epsilon that releases spend together at a delta; 0 stands for their own smallest delta."""
+        """Return the epsilon that releases spend together.
+
+        Args:
+            parts: What each release spends.
+            delta: The delta at which to add up; 0 means the smallest delta of these releases.
+        """
         return sum_spending(parts, delta or choose_delta(parts))
 
     def require_fitting(self, spell: Callable[..., str]) -> None:
         """Check that the new release fits under every cap.
 
         Args:
-            spell: Returns the text of a ledger command from its words, for the message.
+            spell: Makes the text of a ledger command from its words, for the message.
 
         Raises:
             InfeasibleError: A cap is exceeded. The message has the command that raises the cap far enough.
@@ -150,7 +159,13 @@ class Budget:
 def _spell_remedy(spell: Callable[..., str], cap: Cap, epsilon: Fraction, delta: Fraction) -> str:
     """Return the command that raises a cap to ``epsilon``.
 
-    If the specification limits epsilon to less, the text also says how to change the specification.
+    If the specification itself limits epsilon to less, the text also says how to change the specification.
+
+    Args:
+        spell: Makes the text of a ledger command from its words.
+        cap: The cap.
+        epsilon: The epsilon that is needed.
+        delta: The delta at which it is stated.
     """
     at = ("--delta", fraction_text(delta)) if delta else ()
     lowers = cap.stated and epsilon > cap.epsilon
@@ -160,6 +175,11 @@ def _spell_remedy(spell: Callable[..., str], cap: Cap, epsilon: Fraction, delta:
 
 
 def describe_cap(cap: str | None, delta: str) -> str:
-    """Return a cap in words, with its delta unless that is 0; ``cap`` is None if no cap is set."""
+    """Return a cap in words, with its delta unless that is 0.
+
+    Args:
+        cap: The epsilon; None if no cap is set.
+        delta: The delta.
+    """
     most = "no cap is set" if cap is None else f"of at most {cap}"
     return most if delta == "0" else f"{most} (at delta {delta})"

@@ -1,4 +1,4 @@
-"""Decide by groups or by budget whether one more release of the same people may follow, and open the ledger for it."""
+"""Decide whether one more release of the same people may follow, by groups or by budget, and find the ledger for it."""
 
 from __future__ import annotations
 
@@ -71,11 +71,13 @@ if TYPE_CHECKING:
     from privsql.source.spec import Spec
     from privsql.source.targets import Target
 
-PLACES = 6  # behind the point of an epsilon that a release states
+PLACES = 6  # decimal places of an epsilon that a release states
 
 
 def spell_command(path: Path, *words: object) -> str:
-    """Return a quoted shell command on a ledger. It names the ledger's file unless that is the user's own.
+    """Return a quoted shell command on a ledger, for messages.
+
+    The command names the ledger's file unless that is the user's own.
 
     >>> spell_command(default_path(), "withdraw", 1), spell_command(default_path(), "cap", "clinic", "1/2")
     ('"privsql ledger withdraw 1"', '"privsql ledger cap clinic 1/2"')
@@ -88,14 +90,20 @@ def spell_command(path: Path, *words: object) -> str:
 
 @dataclass(frozen=True)
 class Refusal:
-    """State why no guarantee covers a publication together with earlier releases, as a code and in words."""
+    """The reason why no guarantee covers a publication together with earlier releases.
+
+    Attributes:
+        reason: The reason as a code.
+        beside: The earlier releases.
+        words: The reason in words.
+    """
 
     reason: Reason
     beside: tuple[LedgerEntry, ...]
     words: str
 
     def state(self) -> Composed:
-        """Return what the new release states about this refusal if the publisher allows composition nevertheless."""
+        """Return what the new release states about this refusal, if the publisher publishes it nevertheless."""
         last = self.beside[-1]
         named = last.digest[:DIGITS_OF_RELEASE] or None
         return Composed(reason=self.reason, releases=len(self.beside), release=named, date=str(last.day))
@@ -103,23 +111,29 @@ class Refusal:
 
 @dataclass
 class RecordedPublication(Publication):
-    """Carry out a publication that is recorded in a ledger, beside earlier releases of the same people."""
+    """A publication that a ledger records, beside earlier releases of the same people.
+
+    Attributes:
+        subjects: The comparison of the source's records with those of earlier releases.
+        verdicts: For each earlier release, by number, whether it holds the same people.
+        crossing: The earlier releases of the same people whose budgets protect something else than this one.
+    """
 
     subjects: Subjects = field(init=False)
     verdicts: dict[int, Verdict] = field(default_factory=dict, init=False)
-    crossing: list[LedgerEntry] = field(default_factory=list, init=False)  # whose budgets protect something else
+    crossing: list[LedgerEntry] = field(default_factory=list, init=False)
 
     def _judge_entries(self, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
-        """Return those of the releases that hold people of this source. Their populations may have other names."""
+        """Return those of some releases that hold people of this source, even if their populations have other names."""
         self.verdicts = self.subjects.judge_entries(entries)
         return [entry for entry in entries if self.verdicts[entry.number].is_same]
 
     def _refuse_crossing(self) -> list[Refusal]:
-        """Return the refusals because of earlier releases whose budgets protect another unit than this release.
+        """Return the refusals because of earlier releases whose budgets protect something else than this release.
 
         Raises:
-            GuaranteeError: One of two releases protects values and the other has no budget. Or there is a refusal, and
-                the publisher does not allow composition.
+            GuaranteeError: One of two releases protects values and the other has no budget. Or there is any refusal,
+                and the publisher does not allow it.
         """
         refusals = list_crossing(self.request.stated.unit, self.crossing, self.request.ledger_path)
         if refusals:
@@ -132,17 +146,18 @@ class RecordedPublication(Publication):
 
 
 # Budget ---------------------------------------------------------------------------------------------------------------
-# The privacy budget of a population: what its differentially private releases spend adds up (``budget``), and so does
-# what other populations have spent on one of its people. Releases of one population add up even where ids say that the
-# people are others: what they state must not follow from whether one person is in both.
+# The privacy budget of a population is the sum of what its differentially private releases spend (``budget``). What
+# other populations have spent on any of its people is added. Releases of one population add up even if ids show that
+# their people are different: what a release states must not depend on whether one person is in both.
 #
 # The ledger holds what was spent and the caps, each a pair of epsilon and delta. A specification can set or lower the
 # epsilon of a cap; the first release under a cap states its delta. Only ``ledger cap`` raises them.
 #
-# A budget protects a record's presence, or one value of a record. Both kinds of releases of the same people: a value's
-# odds take twice the epsilon of a release that protects presence, since a substitution is one record less and one more;
-# presence is no longer protected once the other one publishes who is there. Likelihood ratios of a value have no bound
-# beside its column as it is, nor beside a release without a budget: exact frequencies, or groups of values.
+# A budget protects a record's presence, or one value of a record. If the same people have releases of both kinds, the
+# epsilon of a release that protects presence counts twice for a value, since another value is one record less and one
+# record more. Presence is no longer protected once the other release publishes who is there. The likelihood ratio of a
+# value has no bound beside a release of its column as it is, or beside a release without a budget, which publishes
+# exact frequencies or groups of values.
 
 UNBOUNDED = (
     "these people are in {label} already, and one of the two publishes exact frequencies or groups of values: "
@@ -160,11 +175,11 @@ CROSSING: dict[frozenset[str | None], Reason] = {
 
 
 def list_crossing(unit: Unit | None, entries: Sequence[LedgerEntry], path: Path) -> list[Refusal]:
-    """Return the refusals because of releases of the same people whose budgets protect another unit.
+    """Return the refusals because of releases of the same people whose budgets protect something else.
 
     Args:
-        unit: The unit that the budget of the new release protects; None if it has no budget.
-        entries: The other releases, none with the same unit.
+        unit: What the budget of the new release protects, presence or values; None if it has no budget.
+        entries: The other releases, which protect something else.
         path: Their ledger.
 
     Raises:
@@ -206,10 +221,10 @@ def refuse_exposed(stated: LedgerRequest, entries: Sequence[LedgerEntry], path: 
 
 
 def require_names(spec: Spec) -> None:
-    """Check that the people of a capped population can be recognized.
+    """Check that the source has ids or persons, by which the people of a population with a cap are recognized.
 
     Raises:
-        UsageError: The source has neither ids nor persons.
+        UsageError: It has neither.
     """
     if spec.source.id is None and spec.source.person is None:
         raise UsageError(
@@ -227,7 +242,7 @@ IMPURE = (
 
 @dataclass
 class BudgetPublication(RecordedPublication):
-    """Carry out a publication that spends a privacy budget.
+    """A publication that spends a privacy budget.
 
     The budget is recorded as spent before any noise is drawn, so it stays spent even if the release fails.
     """
@@ -236,7 +251,7 @@ class BudgetPublication(RecordedPublication):
 
     @property
     def spending(self) -> Spending:
-        """Return what this release spends."""
+        """Return the epsilon, delta and rho that this release spends."""
         params, composition = self.request.spec.mechanism, self.request.spec.implementation.composition
         if not isinstance(composition, BudgetComposition):
             raise TypeError(params.kind)
@@ -265,7 +280,7 @@ class BudgetPublication(RecordedPublication):
             self._spend_epsilon(book, crossing)
 
     def _take_budget(self, book: Book) -> None:
-        """Work out from an attached book what earlier releases have spent, and the caps."""
+        """Read from the contents of an attached ledger what earlier releases have spent, and the caps."""
         stated = self.request.stated
         self.replaced = self.request.find_replaced(book)
         live = [one for one in book.live_entries if one != self.replaced or not self.frees_replaced]
@@ -280,9 +295,14 @@ class BudgetPublication(RecordedPublication):
             require_names(self.request.spec)
 
     def _list_budgets(self, book: Book, sharing: Sequence[LedgerEntry]) -> list[Budget]:
-        """Return the budgets that this release must fit: that of its own unit first.
+        """Return the budgets in which this release must fit; the first one is about what it protects itself.
 
-        If the release protects presence and releases of the same people protect values, the budget of values follows.
+        If it protects presence and releases of the same people protect values, it must also fit into the budget of
+        values.
+
+        Args:
+            book: The contents of the ledger.
+            sharing: The earlier releases that hold people of this source.
 
         Raises:
             GuaranteeError: A budget of values has no delta, and a release that counts for it has one.
@@ -305,7 +325,14 @@ class BudgetPublication(RecordedPublication):
         return [Budget(tuple(presence), caps, new), *([of_values] if crossing else [])]
 
     def _list_caps(self, book: Book, sharing: Sequence[LedgerEntry]) -> tuple[Cap, ...]:
-        """Return the caps on this population, as its specification changes them, and on others that share people."""
+        """Return the caps on this population and on other populations with the same people.
+
+        The specification may change the cap on this population.
+
+        Args:
+            book: The contents of the ledger.
+            sharing: The earlier releases that hold people of this source.
+        """
         stated, ledger = self.request.stated, self.request.spec.ledger
         caps = dict.fromkeys(cap for one in (stated, *sharing) for cap in book.list_caps(one.population))
         if ledger is None or ledger.epsilon is None:
@@ -318,7 +345,10 @@ class BudgetPublication(RecordedPublication):
         return (*new, *(one for one in caps if one not in own))
 
     def _spend_epsilon(self, book: Book, refusals: list[Refusal]) -> None:
-        """Record the release before it has a file, and its cap if the specification sets or lowers one."""
+        """Record the release as having spent its budget, before it has a file.
+
+        Its cap is recorded too, if the specification sets or lowers one.
+        """
         stated, budget, spending = self.request.stated, self.budgets[0], self.spending
         composes = f"epsilon {fraction_text(spending.epsilon)}; all together {fraction_text(budget.total)}"
         composes += f" at delta {float(budget.delta):g}" if budget.delta else ""
@@ -349,14 +379,17 @@ class BudgetPublication(RecordedPublication):
             write_events(self.db, book, *events)
 
     def record_release(self, path: Path, facts: Facts) -> None:
-        """Record the digest of the release's file."""
+        """Add the digest of the finished release to its entry in the ledger."""
         if self.entry is None:
             raise TypeError("nothing was spent")
         self.entry = replace(self.entry, digest=self.request.digest_target(path))
         self._append_events([("made", {"number": self.entry.number, "digest": self.entry.digest})])
 
     def as_facts(self) -> dict[str, Any]:
-        """Return the ledger's facts, with the epsilon spent so far; this release counts once the ledger records it."""
+        """Return the facts of the ledger for the outcome, with the epsilon spent so far.
+
+        This release is included once the ledger records it.
+        """
         budget = self.budgets[0] if self.budgets else Budget((), self._list_caps(Book(), ()), self.spending)
         facts = {"epsilon": self.spending.epsilon, "spent": budget.spent if self.entry is None else budget.total}
         facts |= {"delta": budget.delta}
@@ -370,7 +403,7 @@ class BudgetPublication(RecordedPublication):
 # A guarantee covers a chain of releases that agree in their mechanism's terms and in the columns. The same release
 # again reveals nothing new. Anything else is refused, unless the publisher allows composition, and the release says so.
 
-AGREEING = ("quasi_identifiers", "sensitive", "bins", "levels", "others")  # what of the columns agrees in a chain
+AGREEING = ("quasi_identifiers", "sensitive", "bins", "levels", "others")  # what must agree in a chain
 CHANGED = "records of earlier releases may not change"
 GROWN = (
     "a release of the new records alone is safe, with a source.query that leaves out those of earlier releases; "
@@ -381,11 +414,11 @@ PREFIX = "put a prefix before them in source.query"
 
 @dataclass(frozen=True)
 class LedgerFindings:
-    """Hold the ledger's verdict on a publication.
+    """What the ledger says about a publication.
 
     Attributes:
-        fresh: How many of the records are in no earlier release.
-        same: The numbers of the earlier releases that hold these people.
+        fresh: The number of records that no earlier release holds.
+        same: The numbers of the earlier releases that hold people of this source.
         chain: Whether a guarantee covers these releases and the new one together.
         again: The number of the release that this one repeats; None if it repeats none.
         composes: In words, what these releases and the new one guarantee together.
@@ -399,12 +432,18 @@ class LedgerFindings:
     again: int | None = None
     composes: str = "no earlier release of these people"
     refusal: Refusal | None = None
-    budgets: tuple[int, ...] = ()  # releases of these people that spend one
+    budgets: tuple[int, ...] = ()
 
 
 @dataclass
 class GroupPublication(RecordedPublication):
-    """Carry out a publication whose guarantee holds for one release, or for a chain of releases, without a budget."""
+    """A publication without a budget, whose guarantee holds for one release or for a chain of releases.
+
+    Attributes:
+        book: The contents of the ledger.
+        findings: What the ledger says about the publication.
+        content: The digest of the release's tables; empty before they are made.
+    """
 
     book: Book = field(init=False)
     findings: LedgerFindings = field(init=False)
@@ -413,7 +452,7 @@ class GroupPublication(RecordedPublication):
     def compare_earlier(self) -> None:
         """Compare the records with earlier releases.
 
-        If a guarantee covers this release and a chain of them, the source's history receives their groups.
+        If a guarantee covers a chain of them with this release, the source's history receives their groups.
         """
         self.subjects = Subjects(self.db, self.source, self.request, chains=self._chains)
         before = self.request.before
@@ -426,13 +465,13 @@ class GroupPublication(RecordedPublication):
             chain = self._list_entries(self.findings.same)
 
             def fetch_earlier_groups(last: int) -> NDArray[np.int64]:
-                """Return the group of each record in each of the last releases.
+                """Return in which group each record was in each of the last releases.
 
                 Args:
                     last: The number m of releases.
 
                 Returns:
-                    An array (m, n) for n records; -1 if a record was not in a release.
+                    The number of the group (m, n) for n records; -1 if a release did not hold the record.
                 """
                 holes: Holes = {"records": TRACES, "position": self.db.row_number("r")}
                 with open_for_reading(self.db, self.request.ledger_path):
@@ -464,7 +503,7 @@ class GroupPublication(RecordedPublication):
             self._require_allowed("; ".join([self.findings.refusal.words, *self._list_remedies()]))
 
     def _list_remedies(self) -> list[str]:
-        """Return the texts that say what the publisher can do instead."""
+        """Return sentences that say what a publisher can do about a refusal."""
         last = self._list_entries(self.findings.same)[-1]
         verdict, remedies = self.verdicts[last.number], []
         if self.changes:
@@ -481,7 +520,7 @@ class GroupPublication(RecordedPublication):
 
     @property
     def key(self) -> Key:
-        """Return the publisher's key, or else the key derived from the ledger's secret, the records and the request.
+        """Return the publisher's key; without one, a key derived from the ledger's secret, the records and the request.
 
         With a derived key, the same request for the same records gives the same release again.
         """
@@ -491,14 +530,17 @@ class GroupPublication(RecordedPublication):
 
     @property
     def repeats(self) -> bool:
-        """Return whether this release repeats an earlier one, or a guarantee covers it together with earlier ones."""
+        """Return whether this release reveals nothing beyond its guarantee.
+
+        That is so if it repeats an earlier release, or if a guarantee covers it together with earlier ones.
+        """
         return self.findings.chain or self.findings.again is not None
 
     @property
     def frees_replaced(self) -> bool:
         """Return whether the release that this one replaces no longer counts.
 
-        That is so if nobody has received it, or if both releases have the same contents.
+        It does not if nobody has received it, or if both releases have the same contents.
         """
         again = self.book.releases.get(self.findings.again or 0)
         is_same = again is not None and self.replaced is not None and again.content == self.replaced.content
@@ -514,7 +556,7 @@ class GroupPublication(RecordedPublication):
     # What the ledger says ---
 
     def _assess_book(self, book: Book) -> LedgerFindings:
-        """Return the verdict on this publication that follows from an attached book."""
+        """Return what the contents of an attached ledger say about this publication."""
         replaced = self.replaced if self.request.nobody_has_it else None
         alike = self._judge_entries([entry for entry in book.live_entries if entry != replaced])
         budgets = tuple(entry.number for entry in alike if entry.epsilon is not None)
@@ -539,7 +581,7 @@ class GroupPublication(RecordedPublication):
     def _cover_chain(self, same: Sequence[LedgerEntry]) -> str | None:
         """Return in words what earlier releases and this one guarantee together.
 
-        Return None if no guarantee covers them, because their requests differ or records have no ids.
+        The result is None if no guarantee covers them, because their requests differ or records have no ids.
         """
         stated, params = self.request.stated, self.request.spec.mechanism
         composition = self.request.spec.implementation.composition
@@ -558,11 +600,11 @@ class GroupPublication(RecordedPublication):
         return composition.covered([*(entry.algorithm for entry in same), stated.algorithm])
 
     def _is_of_records_after(self, same: Sequence[LedgerEntry]) -> bool:
-        """Return whether this release promises per record although an earlier one has promised per person."""
+        """Return whether this release promises per record while an earlier one promised per person."""
         return self.request.stated.promised_person is None and any(entry.promised_person for entry in same)
 
     def _is_repeat(self, entry: LedgerEntry) -> bool:
-        """Return whether an earlier release has the same records, key and determining parts of the request."""
+        """Return whether an earlier release has the same records and key, and a request that gives the same release."""
         of_same = (entry.rows, entry.determining_parts) == (self.subjects.rows, self.request.stated.determining_parts)
         return of_same and entry.key == self.key.reference
 
@@ -591,7 +633,7 @@ class GroupPublication(RecordedPublication):
     # Writing ---
 
     def read_tables(self, db: Relations, tables: Columns) -> None:
-        """Compute the digest of the tables, by which a repeated release is recognized."""
+        """Compute the digest of the release's tables, by which a repetition is recognized."""
         self.content = digest_tables(db, tables, "release", ordered=db.keeps_order)
 
     def record_release(self, path: Path, facts: Facts) -> None:
@@ -647,9 +689,7 @@ def derive_release_key(secret: Key, rows: RecordSummary, request: LedgerRequest)
 
 
 def restore_history(db: EngineSession, source: Records, spec: Spec, path: Path, entry: LedgerEntry) -> None:
-    """Give the source what the ledger knew of its records when a release was published.
-
-    This is the history on which the release depended: the groups of earlier releases, and the setting.
+    """Give the source the history that it had when a release was published: earlier groups and the mechanism's setting.
 
     Args:
         db: The session.
@@ -689,9 +729,9 @@ def make_publication(db: EngineSession, source: Records, request: PublicationReq
 
 
 def find_ledger(db: EngineSession, spec: Spec) -> Path | None:
-    """Return the ledger that already records releases of the population, else the one that the specification names.
+    """Return the ledger that already records releases of the population.
 
-    Return None if the specification switches the ledger off.
+    If there is none, return the one that the specification names; None if the specification switches the ledger off.
     """
     path = path_of(spec)
     if path is None:
@@ -736,11 +776,11 @@ def prepare_ledger(db: EngineSession, spec: Spec) -> Path | None:
 
 
 def require_ledger(spec: Spec | None, database: Path | None = None, *, exists: bool = True) -> Path:
-    """Return the ledger at ``database``; if that is None, the ledger of the specification, or else the user's own.
+    """Return the ledger for a command: the given file, otherwise the specification's ledger, otherwise the user's own.
 
     Args:
-        spec: The specification; None for the user's own ledger.
-        database: The file of the ledger.
+        spec: The specification; None if there is none.
+        database: The file of the ledger; None if the caller names none.
         exists: Whether the ledger must exist already.
 
     Raises:
@@ -772,12 +812,12 @@ def require_ledger(spec: Spec | None, database: Path | None = None, *, exists: b
 def make_choice(
     db: EngineSession, request: PublicationRequest, *, publishing: bool, otherwise: Key | None = None
 ) -> PersonChoice | None:
-    """Return the rule by which a publication chooses one record of each person; None if it publishes all records.
+    """Return how a publication chooses one record of each person; None if it publishes all records.
 
     Args:
         db: A session.
         request: The publication.
-        publishing: Whether to make the ledger's secret if there is none. A plan does not make it.
+        publishing: Whether to create the ledger's secret if there is none; False for a plan.
         otherwise: The key that a plan uses before the first release; None to draw one.
     """
     spec, path = request.spec, request.path
@@ -793,11 +833,19 @@ def make_choice(
 def repeat_choice(
     db: EngineSession, spec: Spec, release: Target | None, manifest: Manifest, key_path: Path | None
 ) -> PersonChoice | None:
-    """Return the choice of records that a release has made, with its key from the key file or the ledger.
+    """Return how a release chose one record of each person, with the key from the key file or the ledger.
+
+    Args:
+        db: A session.
+        spec: The specification of the source.
+        release: The release; its choice depends only on releases that the ledger recorded before it. None to consider
+            all.
+        manifest: The manifest of the release.
+        key_path: The key file; None if there is none.
 
     Returns:
         The choice; None if the release publishes all records of each person. If the key is in neither place, the choice
-            has another key, and its reference differs from the one that the manifest states.
+        has another key, and its reference differs from the one that the manifest states.
     """
     if not spec.source.chooses_records:
         return None

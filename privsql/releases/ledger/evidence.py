@@ -1,4 +1,4 @@
-"""Decide from what two releases have in common whether they are of the same people."""
+"""Decide whether two releases hold the same people, from what they have in common."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ if TYPE_CHECKING:
     from privsql.model.records import HashedRecords
 
 # The rule -------------------------------------------------------------------------------------------------------------
-# The same population is the same people, unless ids or persons tell that they are others.
+# Releases of the same population hold the same people, unless ids or persons show that they differ.
 #
-# In other populations ids, persons or equal records show the same people. It guards a careful publisher against
-# mistakes: a table under another name, whose values were written anew and whose records have no ids, is not found.
+# In other populations, equal ids, persons or records show that people are the same. This guards a careful publisher
+# against mistakes. It does not find a table under another name whose values were rewritten and whose records have no
+# ids.
 
 Kind = Literal["ids", "persons"]
-FEW, FEW_SHARE = 2, Fraction(1, 1000)  # common names of other populations that may be chance
-TERMS = (2, 4)  # of a series
+FEW, FEW_SHARE = 2, Fraction(1, 1000)  # names in common with another population that may be chance
+TERMS = (2, 4)  # numbers of terms of the series in ``_has_few_new`` that are tried
 SURE = 31  # -2 ln(1e-6 / 4): by Bernstein's inequality one of four tests is beyond it once in a million
 
 
 @dataclass(frozen=True)
 class CommonNames:
-    """Hold the ids or persons that two releases have in common.
+    """The ids, or the persons, that two releases have in common.
 
     Attributes:
         kind: Whether these are ids or persons.
-        common: How many names are in both releases.
-        names: How many names the smaller release has.
+        common: The number of names that are in both releases.
+        names: The number of names in the smaller release.
         tells: Whether different names always mean different people.
         are_counters: Whether the names could be mere numbering in both releases.
     """
@@ -54,7 +55,7 @@ class CommonNames:
 
     @property
     def are_few(self) -> bool:
-        """Return whether so few names are in common that the people could be others.
+        """Return whether so few names are in common that they may belong to different people.
 
         Two hospitals that number their patients alike have such names in common.
         """
@@ -63,7 +64,7 @@ class CommonNames:
 
 @dataclass(frozen=True)
 class TableSample:
-    """Describe the records of a table whose hashes are below a limit.
+    """Counts of the records of a table whose hashes lie below a limit.
 
     Attributes:
         records: The number of these records.
@@ -78,14 +79,14 @@ class TableSample:
 
 @dataclass(frozen=True)
 class CommonRecords:
-    """Compare the records of two tables with the same column names.
+    """A comparison of the records of two tables with the same column names.
 
-    Only records whose hashes are below the limits of both sketches are compared.
+    Only records whose hashes lie below the limits of both sketches are compared.
 
     Attributes:
         ours: The records of the new table.
         theirs: The records of the earlier table.
-        common: How many different records are in both.
+        common: The number of different records that are in both.
         are_equal: Whether both tables consist of the same records.
     """
 
@@ -96,7 +97,7 @@ class CommonRecords:
 
     @property
     def exceed_chance(self) -> bool:
-        """Return whether the tables share more different records than two samples of one population would."""
+        """Return whether the tables share more records than two independent random samples of one population would."""
         if not (self.ours.records and self.theirs.records):
             return False
         sides = (self.ours, self.theirs), (self.theirs, self.ours)
@@ -127,7 +128,7 @@ class CommonRecords:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Hold the observations that show whether a release and a source hold the same people.
+    """Observations that show whether a release and a source hold the same people.
 
     Attributes:
         same_population: Whether their populations have a name in common.
@@ -146,20 +147,20 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Verdict:
-    """State whether two releases hold the same people, and why.
+    """The conclusion whether two releases hold the same people, and why.
 
     Releases quote these words, so the words contain no numbers of records.
 
     Attributes:
-        why: The reason why they are the same people, for messages; empty if they are different people.
+        why: Why they hold the same people, for messages; empty if they hold different people.
         kind: Whether ids or persons show it; None if neither does.
         assumed: Whether it is only assumed, because nothing shows that the people are different.
         few: Names in common that are so few that they may be chance.
     """
 
     why: str = ""
-    kind: Kind | None = None  # the names that say so
-    assumed: bool = False  # because nothing tells that they are others
+    kind: Kind | None = None
+    assumed: bool = False
     few: tuple[CommonNames, ...] = ()
 
     @property
@@ -189,18 +190,18 @@ def judge_evidence(evidence: Evidence) -> Verdict:
 
 # Sketches -------------------------------------------------------------------------------------------------------------
 
-WHOLE = 2**63  # the limit of a sketch that holds all records
+WHOLE = 2**63  # the limit of a sketch that holds the hashes of all records
 MOST = 2**20  # different records in a sketch
 
 
 @dataclass(frozen=True)
 class RecordSummary:
-    """Summarize the records of a source.
+    """A summary of the records of a source.
 
     Attributes:
         records: The number of records.
-        fingerprint: A digest of all records, which their order does not change.
-        limit: The sketch of the records holds all hashes below this limit.
+        fingerprint: A digest of all records, which does not depend on their order.
+        limit: The limit of the records' sketch, which holds all hashes below it.
     """
 
     records: int
@@ -210,11 +211,13 @@ class RecordSummary:
 
 @dataclass(frozen=True)
 class RecordSketch:
-    """Hold the smallest hashes of the records of a table.
+    """The smallest hashes of the records of a table, by which tables are compared without their records.
 
-    It has k different hashes in ascending order (k,), and the number of records with each hash (k,). These numbers are
-    divided by their greatest common divisor. So a table in which every record occurs twice has the same sketch as the
-    table itself.
+    Attributes:
+        hashes: k different hashes in ascending order (k,).
+        records: The number of records with each hash (k,), divided by the greatest common divisor of these numbers. So
+            a table in which every record occurs twice has the same sketch as the table itself.
+        summary: The number of all records, and their fingerprint.
     """
 
     hashes: NDArray[np.int64]
@@ -223,7 +226,7 @@ class RecordSketch:
 
     @staticmethod
     def collect(hashed: Iterable[HashedRecords]) -> RecordSketch:
-        """Build the sketch from hashes of 63 bits in any order; the ``MOST`` smallest different ones are kept."""
+        """Make the sketch of hashes of 63 bits in any order; the ``MOST`` smallest different ones are kept."""
         kept: list[HashedRecords] = [_NO_HASHES]
         held, limit, total = 0, WHOLE, RecordSum()
         for found, times in hashed:
@@ -232,7 +235,7 @@ class RecordSketch:
             is_small = smaller < np.uint64(limit)
             kept.append((smaller[is_small], None if times is None else times[is_small]))
             held += len(kept[-1][0])
-            if held > 2 * MOST:  # seldom, since this sorts
+            if held > 2 * MOST:  # rarely, since it sorts
                 smallest, counts, limit = _keep_smallest(kept, limit)
                 kept, held = [(smallest, counts)], len(smallest)
         hashes, counts, limit = _keep_smallest(kept, limit)
@@ -240,7 +243,7 @@ class RecordSketch:
 
     @staticmethod
     def collect_there(db: Relations, hashed: exp.Query) -> RecordSketch:
-        """Build the sketch inside the engine that holds the hashes, and fetch only the sketch.
+        """Make the sketch inside the engine that holds the hashes, and fetch only the sketch.
 
         Args:
             db: The engine.
@@ -269,11 +272,11 @@ class RecordSketch:
         return RecordSketch(hashes, divided, RecordSummary(total.records, total.fingerprint, limit))
 
     def as_table(self) -> pa.Table:
-        """Return the sketch as a table (hash, records)."""
+        """Return the sketch as an Arrow table with the columns (hash, records)."""
         return pa.table({"hash": self.hashes, "records": self.records})
 
     def sample_below(self, limit: int) -> TableSample:
-        """Return the sample of the records whose hashes are below a limit."""
+        """Return counts of those records in the sketch whose hashes lie below a limit."""
         counts = self.records[: np.searchsorted(self.hashes, min(limit, WHOLE - 1))]
         often = (int((counts == times).sum()) for times in range(1, 5))
         return TableSample(int(counts.sum()), len(counts), tuple(often))

@@ -1,4 +1,4 @@
-"""Carry one publication through the ledger: its request, its entry, and whether the release came into place."""
+"""Record one publication in the ledger: its request, its entry, and whether the release came into place."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from privsql.source.table import PersonChoice
 
 # Unfinished releases --------------------------------------------------------------------------------------------------
-# Releases whose process was killed after it had written them into the ledger: did they come into place?
+# Did a release come into place if its process was killed after it had written the release into the ledger?
 #
-# A release is written into the ledger before it comes into place; its arrival, and the withdrawal of one that it frees,
-# afterwards. If a process was killed in between, the digest of the target decides. A release without a decision counts
-# as distributed.
+# A release is written into the ledger before it comes into place. Its arrival is written afterwards, and so is the
+# withdrawal of a release that no longer counts. If a process was killed in between, the digest of what lies at the
+# target decides. A release counts as distributed as long as this is open.
 
 
 def find_unwritten_events(book: Book) -> list[Event]:
-    """Return the events that processes should have written about their releases but were killed before."""
+    """Return the events that processes were killed before writing: whether their releases came into place."""
     return [event for entry in book.live_entries if not entry.out for event in _settle_entry(book, entry)]
 
 
@@ -46,7 +46,7 @@ def _settle_entry(book: Book, entry: LedgerEntry) -> list[Event]:
     target = Target.parse(Path(entry.target))
     sweep_drafts(target)
     if Path(entry.draft).exists():
-        return []  # its process lives
+        return []  # the process that makes it is still running
     try:
         there = digest_release(target) if is_occupied(target) else ""
     except (OSError, PrivsqlError):
@@ -60,7 +60,7 @@ def _settle_entry(book: Book, entry: LedgerEntry) -> list[Event]:
 
 
 def make_arrival_events(entry: LedgerEntry) -> list[Event]:
-    """Return the events for a release that now lies at its target.
+    """Return the events to record that a release now lies at its target.
 
     They also withdraw the release that it replaced, if that one no longer counts.
     """
@@ -71,7 +71,7 @@ def make_arrival_events(entry: LedgerEntry) -> list[Event]:
 
 
 def make_withdrawal(number: int, why: str) -> Event:
-    """Return the event that withdraws the release ``number``; ``why`` is the reason in words."""
+    """Return the event to withdraw release ``number``, with the reason in words."""
     return "withdrawn", {"number": number, "why": why}
 
 
@@ -81,7 +81,7 @@ def make_withdrawal(number: int, why: str) -> Event:
 
 @dataclass(frozen=True)
 class PublicationRequest:
-    """Hold what a publisher asks for.
+    """A publisher's request for a release.
 
     Attributes:
         spec: The specification.
@@ -90,9 +90,9 @@ class PublicationRequest:
         allow: Whether to publish even if no guarantee covers this and earlier releases.
         replaces: The digest of the release that lies at the target; None if nothing lies there.
         choice: How one record of each person is chosen; None to decide it here.
-        repeat: Whether only the same release may replace the one at the target.
-        nobody_has_it: Whether nobody has received the release at the target. Otherwise it counts as received.
-        digest: The digest of the new release, if it does not become a file.
+        repeat: Whether the release at the target may only be replaced by the same release.
+        nobody_has_it: Whether the publisher says that nobody has received the release at the target.
+        digest: The digest of the new release, if it does not become a file; None to compute it from the file.
         before: The number of an earlier release that is made again; the ledger is read as it was before that release.
             None to read all of it.
     """
@@ -125,7 +125,11 @@ class PublicationRequest:
         return LedgerRequest.from_spec(self.spec)
 
     def digest_target(self, path: Path) -> str:
-        """Return the digest that the release will have at its target, computed from the draft at ``path``."""
+        """Return the digest that the release will have at its target.
+
+        Args:
+            path: The draft of the release.
+        """
         if self.digest is None and self.spec.target.catalog is not None:
             with open_locked({HOLDER: path}, home=HOLDER) as db:
                 tables = [name for kind, _, name, _ in db.list_relations(HOLDER) if kind == "table"]
@@ -133,9 +137,11 @@ class PublicationRequest:
         return self.digest or digest_release(Target(path, None if self.spec.release.schema_ is None else MAIN))
 
     def find_replaced(self, book: Book) -> LedgerEntry | None:
-        """Return the ledger's entry of the release at the target; None if the ledger does not know that release.
+        """Return the ledger's entry of the release that lies at the target.
 
-        It is found by its digest. Of several entries with the same digest, the one with the target's path is taken.
+        The result is None if the ledger does not know that release.
+
+        The entry has the digest of that release. If several entries have it, one with the target's path is preferred.
         """
         alike = [entry for entry in book.live_entries if self.replaces is not None and entry.digest == self.replaces]
         there = [entry for entry in alike if entry.target == self.stated.target]
@@ -145,7 +151,7 @@ class PublicationRequest:
 
 @dataclass
 class Publication(ABC):
-    """Carry out a publication, in a session that has its source.
+    """One publication, in a session that has its source.
 
     Attributes:
         db: The session.
@@ -164,9 +170,9 @@ class Publication(ABC):
     request: PublicationRequest
     statements: list[Composed] = field(default_factory=list, init=False)
     few: list[tuple[LedgerEntry, CommonNames]] = field(default_factory=list, init=False)
-    entry: LedgerEntry | None = field(default=None, init=False)  # as it was written down
-    replaced: LedgerEntry | None = field(default=None, init=False)  # what it takes the place of
-    changes: list[tuple[str, str]] = field(default_factory=list, init=False)  # ids of earlier records, and fates
+    entry: LedgerEntry | None = field(default=None, init=False)
+    replaced: LedgerEntry | None = field(default=None, init=False)
+    changes: list[tuple[str, str]] = field(default_factory=list, init=False)
     fresh_key: Key = field(default_factory=system_key, init=False)
 
     @property
@@ -176,12 +182,12 @@ class Publication(ABC):
 
     @property
     def frees_replaced(self) -> bool:
-        """Return whether the replaced release no longer counts. Call ``require_covered`` before."""
+        """Return whether the release that this one replaces no longer counts. Call ``require_covered`` before."""
         return self.request.nobody_has_it
 
     @property
     def beside(self) -> list[OtherRelease]:
-        """Return the other releases that the new one must name. Call ``require_covered`` before."""
+        """Return the other releases that the new one must mention. Call ``require_covered`` before."""
         named = {OtherRelease(made=entry.day, relation=names.kind) for entry, names in self.few}
         if self.request.replaces is not None and not self.frees_replaced:
             made = None if self.replaced is None else self.replaced.day
@@ -200,17 +206,17 @@ class Publication(ABC):
 
     @property
     def must_bind_key(self) -> bool:
-        """Return whether the key must first be combined with a digest of the records.
+        """Return whether the key must first be combined with a digest of the records, so that it serves only these.
 
-        This is not necessary for a fresh key or one derived from the ledger's secret, because it serves these records
-        only. It is not necessary for differentially private noise either, which is drawn afresh.
+        A fresh key, or one derived from the ledger's secret, serves these records only, and differentially private
+        noise is drawn afresh. In these cases the result is False.
         """
         is_repeatable = self.request.key is not None or self.source.order != "stream"
         return is_repeatable and not isinstance(self.request.spec.implementation.composition, BudgetComposition)
 
     @property
     def repeats(self) -> bool:
-        """Return whether an earlier release in the ledger ensures that this one reveals nothing new."""
+        """Return whether the release reveals nothing new, according to earlier releases in the ledger."""
         return False
 
     @abstractmethod
@@ -231,15 +237,20 @@ class Publication(ABC):
 
     @abstractmethod
     def record_release(self, path: Path, facts: Facts) -> None:
-        """Record the release in the ledger, before it comes into place."""
+        """Record the release in the ledger, before it comes into place.
+
+        Args:
+            path: The file or folder of the draft.
+            facts: The facts that the release states.
+        """
 
     def record_refusal(self) -> None:
-        """Withdraw the entry of a release that was refused after its budget was recorded as spent."""
+        """Withdraw the ledger's entry of a release that was refused after its budget had been recorded as spent."""
         if self.entry is not None:
             self._append_events([make_withdrawal(self.entry.number, "refused; what was drawn is spent")])
 
     def as_facts(self) -> dict[str, Any]:
-        """Return the facts of the ledger that the outcome of ``publish`` or ``plan`` shows."""
+        """Return what the outcome of ``publish`` or ``plan`` shows about the ledger."""
         stated = self.request.stated
         facts: dict[str, Any] = {"database": str(self.request.ledger_path), "population": list(stated.population)}
         if self.entry is not None:
@@ -288,19 +299,19 @@ class Publication(ABC):
 
 @dataclass
 class UnrecordedPublication(Publication):
-    """Carry out a publication that no ledger records."""
+    """A publication that no ledger records."""
 
     def compare_earlier(self) -> None:
-        """Let the release state that there is no ledger."""
+        """Remember to state in the release that no ledger records it."""
         self.statements = [Composed(reason=UNRECORDED)]
 
     def require_covered(self) -> None:
-        """Let the release state that there is no ledger."""
+        """Remember to state in the release that no ledger records it."""
         self.compare_earlier()
 
     def record_release(self, path: Path, facts: Facts) -> None:
         """Do nothing, because there is no ledger."""
 
     def as_facts(self) -> dict[str, Any]:
-        """Return the fact that there is no ledger."""
+        """Return for the outcome that there is no ledger."""
         return {"off": True}

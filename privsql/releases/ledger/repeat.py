@@ -1,4 +1,4 @@
-"""Make a release again to prove it, from its entry in the ledger, its key, and what the ledger knew at the time."""
+"""Make a release again to prove it: from its entry in the ledger, its key, and what the ledger knew at the time."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ SAME_RECORDS = "the source's records are those of the release in the ledger"
 
 @dataclass(frozen=True)
 class LedgerRecord:
-    """Hold what the publisher's ledger knows of a release.
+    """What the publisher's ledger knows about a release.
 
     Attributes:
         path: The ledger.
         entries: The entries, newest first, including withdrawn ones.
-        same_file: Whether the entries are of this very file. Otherwise the ledger does not know the file, and the
+        same_file: Whether the entries are about this very file. Otherwise the ledger does not know the file, and the
             entries are those with the same name and request.
     """
 
@@ -53,7 +53,7 @@ class LedgerRecord:
 
 @dataclass(frozen=True)
 class Proof:
-    """Hold the outcome of preparing to publish a release again.
+    """The outcome of preparing to make a release again.
 
     Attributes:
         check: The check that compares the tables; None if nothing can be compared.
@@ -65,7 +65,7 @@ class Proof:
 
     @property
     def proves(self) -> bool:
-        """Return whether the release counts as proved once the check holds."""
+        """Return whether the release counts as proved if ``check`` holds."""
         return self.check is not None and not self.unproved
 
 
@@ -97,7 +97,7 @@ def find_record(spec: Spec, target: Target, database: Path | None = None) -> Led
 def prove_release(
     release: AttachedRelease, source: Records, spec: Spec, record: LedgerRecord | None, key_path: Path | None
 ) -> Proof:
-    """Return the check that the release's key and records give its tables again.
+    """Return the check that the release's key and records give the same tables again.
 
     The check overwrites the release in its session, so it must run last.
 
@@ -154,7 +154,10 @@ def prove_release(
 
 
 def _find_entry(release: AttachedRelease, record: LedgerRecord) -> LedgerEntry | None:
-    """Return the ledger's entry of the file, or else of a release with the same tables; None if there is neither."""
+    """Return the ledger's entry of this very file, otherwise of a release with the same tables.
+
+    The result is None if there is none.
+    """
     if record.same_file:
         return record.entries[0]
     content = digest_tables(release.db, release.tables, RELEASE)
@@ -162,9 +165,9 @@ def _find_entry(release: AttachedRelease, record: LedgerRecord) -> LedgerEntry |
 
 
 def _names_same(spec: Spec, entry: LedgerEntry) -> bool:
-    """Return whether specification and entry name the same column of ids and, if chains matter, the same population.
+    """Return whether the specification and the ledger's entry choose records in the same way.
 
-    These decide which records a release that may follow others contains.
+    They name the same column of ids and, for releases that may follow others, the same population.
     """
     stated = LedgerRequest.from_spec(spec)
     chains = isinstance(spec.implementation.composition, GroupComposition)
@@ -172,9 +175,15 @@ def _names_same(spec: Spec, entry: LedgerEntry) -> bool:
 
 
 def _list_differing(source: Records, record: LedgerRecord, secret: Key) -> list[str]:
-    """Return a line for each entry whose key can be derived and whose records and request equal those of the release.
+    """Return a line for each entry of the ledger that contradicts the release.
 
-    The entry proves that publishing again would have given its tables, and they are not those of the release.
+    Such an entry has the same records and request, and its key follows from the ledger's secret. So publishing again
+    gives the tables of the entry, and they differ from those of the release.
+
+    Args:
+        source: The records of the release's source.
+        record: What the ledger knows of the release.
+        secret: The secret of the ledger.
     """
     own = [one for one in record.entries if derive_release_key(secret, one.rows, one).reference == one.key]
     rows = RecordSketch.collect(source.hash_records(secret)).summary if own else None

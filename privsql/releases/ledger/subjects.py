@@ -51,7 +51,7 @@ NAMED_BY: dict[Kind, str] = {"ids": "id", "persons": "person"}  # the columns of
 def is_numbering(least: str, greatest: str) -> bool:
     """Return whether the names from ``least`` to ``greatest`` could be mere numbering, such as p-0001 to p-0999.
 
-    The caller has checked that all names contain the same letters.
+    The caller ensures that all names have the same letters.
 
     >>> is_numbering("p-0001", "p-0999"), is_numbering("1f3a", "9be0"), is_numbering("1f3a", "1f3a")
     (True, False, False)
@@ -70,7 +70,7 @@ def without_digits(name: str) -> str:
 
 
 class Subjects:
-    """Compare the records of a source with the releases of the attached ledger.
+    """The people of a source, compared with those in the releases of the attached ledger.
 
     Relation ``traces`` holds the records with their ids and persons. ``counters`` lists the kinds of names (ids,
     persons) that could be mere numbering, such as 1, 2, .. or p-01, p-02, ..
@@ -119,11 +119,11 @@ class Subjects:
 
     @property
     def rows(self) -> RecordSummary:
-        """Return the number of the records and their fingerprint."""
+        """Return the number of the records and a digest of them."""
         return self._sketch.summary
 
     def _hash_names(self, traces: exp.Table | exp.Subquery) -> None:
-        """Make relation ``hashed_names`` of the ids and persons in ``traces``."""
+        """Create relation ``hashed_names`` with the hashes of the ids and persons in ``traces``."""
         self._db.register_arrow(SECRET, secret_word(self._key))
         hashed = []
         for kind in self._kinds:
@@ -169,7 +169,7 @@ class Subjects:
         return self.rows.records - int(self._db.rows(fill("ledger/overlap", holes))[0][0])
 
     def list_changed(self, entry: LedgerEntry) -> list[tuple[str, str]]:
-        """Return (id, fate) of each record of a release that the source no longer holds as it was.
+        """Return (id, fate) of each record that a release holds and that the source no longer holds as it was.
 
         The fate is "deleted" or "changed".
         """
@@ -177,7 +177,11 @@ class Subjects:
         return [(str(name), str(fate)) for name, fate in self._db.rows(fill("ledger/changed", holes))]
 
     def judge_entries(self, entries: Sequence[LedgerEntry]) -> dict[int, Verdict]:
-        """Decide for each release, by its number, whether it holds people of this source, in whatever population."""
+        """Decide for each release whether it holds people of this source, whatever its population is called.
+
+        Returns:
+            The number of the release -> the decision.
+        """
         names, ours = self._compare_names(entries), self._request
         evidence = {
             entry.number: Evidence(
@@ -201,7 +205,7 @@ class Subjects:
         return {number: judge_evidence(one) for number, one in evidence.items()}
 
     def _compare_names(self, entries: Sequence[LedgerEntry]) -> dict[int, tuple[CommonNames, ...]]:
-        """Return for each release, by its number, the ids and persons that it shares with the source."""
+        """Return for each release, by its number, which ids and persons it has in common with the source."""
         common_names: dict[int, tuple[CommonNames, ...]] = dict.fromkeys((entry.number for entry in entries), ())
         # Which names of a release are compared with which of the source, and whether another name is another person.
         # If the columns are called otherwise it is not: somebody may have another name in each.
