@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from privsql.system import __version__
 
-TYPE_CHECKING = False  # not from typing, which is slow to import: until it is loaded, Ctrl-C is not handled
+TYPE_CHECKING = False  # not imported from typing, which is slow: Ctrl-C is not handled until then
 if TYPE_CHECKING:
     from typing import Any
 
@@ -68,7 +68,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use, so that a start of the command line does not wait for all modules."""
+    """Import a public name on first use, so that the command line starts without importing all modules."""
     from importlib import import_module
 
     real = _ALIASES.get(name, name)

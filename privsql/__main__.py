@@ -10,25 +10,25 @@ import gc
 import os
 import sys
 
-TYPE_CHECKING = False  # as of typing, which takes long to import: until ``main`` runs, Ctrl-C would be a traceback
+TYPE_CHECKING = False  # not imported from typing, which is slow: until ``main`` runs, Ctrl-C gives a traceback
 if TYPE_CHECKING:
     from signal import Signals
     from types import FrameType
     from typing import NoReturn
 
 STOPS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}
-SAME = 1.0  # seconds within which a second signal is the same wish: timeout(1) and terminals may send it twice
-AGAIN = 0.01  # seconds after which a lost interruption comes again
+SAME = 1.0  # a second signal within so many seconds is ignored: timeout(1) and terminals may send it twice
+AGAIN = 0.01  # seconds after which a lost interruption is repeated
 ALARM = "SIGALRM"
-GARBAGE = 500000  # new objects between two searches for garbage: most of what a command makes lasts until its end
+GARBAGE = 500000  # new objects between two garbage collections; most objects of a command live to its end
 
 
 class StopSignals:
-    """Interrupt the running command when a stop signal arrives, and end the process with a one-line message."""
+    """Handles stop signals: interrupts the running command, and ends the process with a one-line message."""
 
     name = "SIGINT"
     asked_at = float("-inf")
-    lost = False  # an interruption that Python has dropped comes again
+    lost = False  # whether Python has dropped an interruption, which is then repeated
 
     def handle_signals(self) -> None:
         """Raise ``KeyboardInterrupt`` on stop signals from now on.
@@ -99,7 +99,9 @@ class StopSignals:
             messages.append((1, json.dumps({"error": word, "exit_code": code}) + "\n"))
         for stream, text in messages:
             with suppress(OSError):  # nobody may be reading
-                os.write(stream, text.encode())  # past Python's buffers, in which the signal may have come
+                os.write(
+                    stream, text.encode()
+                )  # write past Python's buffers, as the signal may have come while they were written
         os._exit(code)
 
 
@@ -111,7 +113,7 @@ def _known_signals(*names: str) -> list[Signals]:
 
 
 class WithoutPandas:
-    """Hide pandas from imports, because pyarrow would load it with its first array and no command uses it."""
+    """An import finder that hides pandas: pyarrow would import it with its first array, and no command uses it."""
 
     @staticmethod
     def find_spec(name: str, *_: object) -> None:
@@ -127,8 +129,10 @@ class WithoutPandas:
 def main() -> None:
     """Run the command line, and end the process properly if a signal interrupts it, even during imports."""
     stop = StopSignals()
-    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # what is asked for and published is no other package's business
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices are small: its threads spend their time on waiting
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = (
+        "__all__"  # plugins of other packages must not see specifications and releases
+    )
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices are small, so its threads would mostly wait
     gc.set_threshold(GARBAGE)
     try:
         stop.handle_signals()
@@ -162,7 +166,7 @@ def run_process() -> None:
             if threading is None or threading.active_count() == 1:
                 atexit._run_exitfuncs()
                 sys.stdout.flush()
-                with suppress(OSError):  # nobody reads what went wrong: the code says it
+                with suppress(OSError):  # nobody may be reading; the exit code tells what went wrong
                     sys.stderr.flush()
                 os._exit(end.code)  # type: ignore[arg-type]
         raise

@@ -104,7 +104,7 @@ def as_exact_data(data: Any, where: str = "specification") -> Any:
     if isinstance(data, set | frozenset):
         return as_exact_data(
             sorted(data, key=str), where
-        )  # else the next process has another order, and another release
+        )  # sorted, because another process would have another order, and make another release
     number = as_printed(data)
     if isinstance(number, Decimal) and not number.is_finite():
         raise UsageError(f"{where}: {number} is not a number; write a decimal or a fraction such as 1/50")
@@ -122,8 +122,12 @@ def _as_key(key: Any) -> Any:
 def as_exact_number(value: Any, what: str) -> Fraction:
     """Return a number as an exact fraction.
 
+    Args:
+        value: The number.
+        what: What the error message calls it.
+
     Raises:
-        UsageError: The value is not a number; the message begins with ``what``.
+        UsageError: The value is not a number.
     """
     try:
         return as_fraction(as_printed(value))
@@ -134,8 +138,12 @@ def as_exact_number(value: Any, what: str) -> Fraction:
 def as_share(value: Any, what: str) -> float:
     """Return a share between 0 and 1 as a double.
 
+    Args:
+        value: The share.
+        what: What the error message calls it.
+
     Raises:
-        UsageError: The value is not a number in [0, 1]; the message begins with ``what``.
+        UsageError: The value is not a number in [0, 1].
     """
     exact = as_exact_number(value, what)
     if not 0 <= exact <= 1:
@@ -144,10 +152,16 @@ def as_share(value: Any, what: str) -> float:
 
 
 def as_whole_number(value: Any, what: str, least: int | None = 1, most: int | None = None) -> int:
-    """Return a whole number between ``least`` and ``most``; None stands for no bound.
+    """Return a whole number between two bounds.
+
+    Args:
+        value: The number.
+        what: What the error message calls it.
+        least: The lower bound; None for no bound.
+        most: The upper bound; None for no bound.
 
     Raises:
-        UsageError: The value is not a whole number or lies outside the bounds; the message begins with ``what``.
+        UsageError: The value is not a whole number, or lies outside the bounds.
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise UsageError(f"{what}: {value!r} is not a whole number")
@@ -195,7 +209,7 @@ def as_names(value: str | Iterable[str], what: str) -> tuple[str, ...]:
 
 
 def as_confidence(confidence: float) -> float:
-    """Return a confidence level.
+    """Return a confidence level, such as 0.95, as a double.
 
     Raises:
         UsageError: The level does not lie strictly between 0 and 1.
@@ -237,7 +251,7 @@ def _unknown_keyword(name: str, names: set[str], verb: str | Callable[..., Any])
 
 @contextmanager
 def pause_collection() -> Iterator[None]:
-    """Switch off garbage collection inside the block: most objects of a query live until its answer is there."""
+    """Switch off Python's garbage collection inside the block, as most objects that a query makes live to its end."""
     was_running = gc.isenabled()
     gc.disable()
     try:

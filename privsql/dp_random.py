@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     Counts = NDArray[np.int64]
     Bits = NDArray[np.uint64]
 
-LARGEST_MEAN = 100  # of one binomial draw by inversion
-NEWEST = "0.16"  # the version of OpenDP whose releases this version of privsql knows, and those before it
-DOUBT = 1e-9  # nearer to a step of the distribution function than this, doubles do not decide
+LARGEST_MEAN = 100  # largest mean of one binomial draw by inversion
+NEWEST = "0.16"  # the newest version of OpenDP that this version of privsql knows
+DOUBT = 1e-9  # closer than this to a step of the distribution function, doubles do not decide
 
 
 class TableNoise(Protocol):
-    """Add integer noise to counts, and choose the best of several candidates privately.
+    """Adds integer noise to counts, and chooses the best of several candidates privately.
 
     A budget is an epsilon or, under zero-concentrated privacy, a rho. Tests replace this class by one that enumerates
     all outcomes.
@@ -61,57 +61,67 @@ class TableNoise(Protocol):
 
 
 class SelectionNoise(TableNoise, Protocol):
-    """Add noise to counts of sensitivity 1, where Pr[noise = x] is proportional to exp(-epsilon |x|)."""
+    """Adds noise to counts; the noise is x with a probability proportional to exp(-epsilon |x|), as in the Laplace law.
+
+    It can also draw how many counts of 0 reach a threshold, without drawing the noise of each.
+    """
 
     def count_passing(self, empty: Counts, least: int, epsilon: Fraction) -> Counts:
-        """Draw how many zero counts reach a threshold once noise is added to them.
+        """Draw how many counts of 0 reach a threshold once noise is added to each of them.
 
         Args:
-            empty: Numbers of zero counts; there is one draw for each entry.
+            empty: Several numbers of such counts; each gets a draw of its own.
             least: The threshold, at least 1.
             epsilon: The budget of each count.
         """
 
     def draw_above(self, number: int, least: int, epsilon: Fraction) -> Counts:
-        """Draw the noisy values of ``number`` zero counts, given that each reaches the threshold ``least`` (>= 1)."""
+        """Draw noisy values of counts of 0, given that each value reaches a threshold.
+
+        Args:
+            number: How many values are drawn.
+            least: The threshold, at least 1.
+            epsilon: The budget of each count.
+        """
 
 
 # Budgets --------------------------------------------------------------------------------------------------------------
-# What a budget is, and how much noise it buys: pure (a count spends epsilon, with discrete Laplace noise of scale
-# 1/epsilon) or zero-concentrated (it spends rho, with discrete Gaussian noise of variance 1/(2 rho)). Both add up.
+# A budget is pure or zero-concentrated. With a pure one, a count spends epsilon by discrete Laplace noise of scale
+# 1/epsilon. With the other, it spends rho by discrete Gaussian noise of variance 1/(2 rho). Budgets of both kinds add
+# up.
 #
 # A release that is rho-zero-concentrated differentially private is (epsilon, delta)-differentially private for any
 # alpha > 1 with
 #
 #     ln delta = (alpha - 1)(alpha rho - epsilon) + alpha ln(1 - 1/alpha) - ln(alpha - 1)
 #
-# (Canonne, Kamath, Steinke, NeurIPS 2020, proposition 12). Solved for rho or epsilon, every alpha gives a valid answer;
-# decimals of 50 digits look for the best one, and what comes out is rounded to the safe side.
+# (Canonne, Kamath, Steinke, NeurIPS 2020, proposition 12). Solved for rho or epsilon, every alpha gives a valid answer.
+# The best alpha is searched in decimals of 50 digits, and the result is rounded to the safe side.
 
-PRECISION = 50  # decimal digits of conversions
-RHO_DIGITS, EPSILON_DIGITS = 9, 6  # significant digits of a rho, digits behind the point of a total epsilon
-SEARCH = 120  # steps for alpha
-SMOOTH = 4  # from this sigma on sums over whole numbers are integrals, to the precision of doubles
+PRECISION = 50  # decimal digits when budgets are converted
+RHO_DIGITS, EPSILON_DIGITS = 9, 6  # significant digits of a rho; decimals of a total epsilon
+SEARCH = 120  # steps of the search for alpha
+SMOOTH = 4  # from this sigma on, sums over whole numbers equal integrals to the precision of doubles
 
 
 @dataclass(frozen=True)
 class NoiseLaw:
-    """Describe the distribution of the noise in tables of counts or sums, and in private choices.
+    """The distribution of the noise in tables of counts or sums, and in private choices.
 
     Each table spends its own budget. In choices, one record changes each score by at most 1.
 
     Attributes:
-        concentrated: Whether budgets are rhos (Gaussian noise) and not epsilons (Laplace noise).
-        moved: The most by which all cells of a table together can differ between neighbouring data sets. It is 1 for
-            counts where a record is added or removed, 2 where one value is substituted, and the largest amount for
-            sums.
+        concentrated: Whether noise is Gaussian and budgets are rhos; otherwise it is Laplace noise and they are
+            epsilons.
+        moved: The most by which all cells of a table together can differ between neighbouring data sets. For counts it
+            is 1 if a record is added or removed, and 2 if one value is replaced. For sums it is the largest amount.
     """
 
     concentrated: bool
     moved: int = 1
 
     def scale(self, budget: Fraction) -> float:
-        """Return the smallest scale of noise that spends at most the budget, as a double.
+        """Return the smallest scale of noise, as a double, with which a table spends at most the budget.
 
         For counts it is 1/epsilon (Laplace) or sigma = 1/sqrt(2 rho) (Gaussian).
         """
@@ -119,9 +129,9 @@ class NoiseLaw:
         return _sigma_of(part) if self.concentrated else noise_scale(part)
 
     def variance(self, budget: Fraction) -> float:
-        """Return the variance of the noise of one count.
+        """Return the variance of the noise in one count.
 
-        For Gaussian noise it is sigma^2, or slightly less where sigma is small, because the noise is discrete.
+        For Gaussian noise it is sigma^2, or slightly less if sigma is small, because the noise is discrete.
         """
         if not self.concentrated:
             return variance_of(self.unit_budget(budget))
@@ -133,21 +143,24 @@ class NoiseLaw:
         return float(2 * (steps**2 * weights).sum() / (1 + 2 * weights.sum()))
 
     def unit_budget(self, budget: Fraction) -> Fraction:
-        """Return the budget of noise that hides a change by 1, if ``budget`` is to hide a change by ``moved``.
+        """Return the budget of noise for a unit change, so that a change by ``moved`` units spends the given budget.
 
         It is epsilon / moved, or rho / moved^2.
         """
         return budget / (self.moved**2 if self.concentrated else self.moved)
 
     def mean_noise(self, budget: Fraction) -> Fraction:
-        """Return approximately the mean absolute noise of a count: the Laplace scale, or sqrt(2/pi) sigma."""
+        """Return the approximate mean absolute noise of a count.
+
+        It is the scale of Laplace noise, or sqrt(2/pi) times the standard deviation of Gaussian noise.
+        """
         return Fraction(self.scale(budget) * math.sqrt(2 / math.pi)) if self.concentrated else self.moved / budget
 
     def choice_epsilon(self, budget: Fraction) -> Fraction:
-        """Return the epsilon with which a private choice is made if it may spend ``budget``.
+        """Return the epsilon of a private choice that spends the budget.
 
-        Under zero-concentrated privacy it is sqrt(8 rho), because the exponential mechanism with epsilon spends rho =
-        epsilon^2/8.
+        Under zero-concentrated privacy it is sqrt(8 rho), because the exponential mechanism with epsilon spends
+        rho = epsilon^2/8.
         """
         return Fraction(math.sqrt(8 * budget)) if self.concentrated else budget
 
@@ -180,14 +193,17 @@ def concentrated_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
 
 
 def _log_terms(alpha: Decimal, delta: Fraction) -> Decimal:
-    """Return (ln delta + ln(alpha - 1) - alpha ln(1 - 1/alpha)) / (alpha - 1), from the formula in this module."""
+    """Return the terms without rho and epsilon of the formula that links them to delta, divided by alpha - 1.
+
+    They are (ln delta + ln(alpha - 1) - alpha ln(1 - 1/alpha)) / (alpha - 1).
+    """
     return (as_decimal(delta).ln() + (alpha - 1).ln() - alpha * (1 - 1 / alpha).ln()) / (alpha - 1)
 
 
 def _best_alpha(value: Callable[[Decimal], Decimal]) -> Decimal:
-    """Return the largest value of a function of alpha > 1, found by ternary search over t in alpha = 1 + e^t.
+    """Return the largest value of a function of alpha > 1, found by ternary search.
 
-    Every alpha gives a valid bound, so an inexact search only costs precision.
+    The search is over t in alpha = 1 + e^t. Every alpha gives a valid bound, so an inexact search only costs precision.
     """
     low, high = Decimal(-20), Decimal(40)
     for _ in range(SEARCH):
@@ -237,17 +253,20 @@ def deviation_of(scales: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class OpenDPNoise:
-    """The discrete Laplace or Gaussian mechanism of OpenDP on vectors of 64-bit integers, and its noisy maximum.
+    """Noise by OpenDP: the discrete Laplace or Gaussian mechanism on vectors of 64-bit integers, and its noisy maximum.
 
-    ``add_noise`` and ``choose_best`` are OpenDP's own mechanisms, whose samplers are exact for the rational value of
-    the scale, a double rounded so that no more than the budget is spent. They draw from the operating system and can't
-    be seeded: a release with this noise is never repeated, not even with the same key. A choice that spends rho is
-    the exponential mechanism at epsilon = sqrt(8 rho), by noise of Gumbel (Cesar, Rogers, AISTATS 2021).
+    ``add_noise`` and ``choose_best`` are OpenDP's own mechanisms. Their samplers are exact for the rational value of
+    the scale, which is rounded so that no more than the budget is spent. They draw from the operating system and can't
+    be
+    seeded: a release with this noise is never repeated, not even with the same key. A choice that spends rho is the
+    exponential mechanism with epsilon = sqrt(8 rho), by Gumbel noise (Cesar, Rogers, AISTATS 2021).
 
-    ``draw_above`` is exact: given that discrete Laplace noise is >= 0 it is geometric, and a geometric variable given
-    that it is >= t is itself plus t. ``count_passing`` inverts the binomial distribution function at 64 uniform bits of
-    the operating system; where these come within 1e-9 of a step of the function, which is a million times the error of
-    doubles here, the decision is taken in decimals with as many digits and bits as it needs. So it is exact, too.
+    ``draw_above`` is exact. Discrete Laplace noise that is >= 0 is geometric, and a geometric variable that is >= t is
+    distributed as t plus a geometric variable.
+
+    ``count_passing`` is exact, too. It inverts the binomial distribution function at 64 uniform bits of the operating
+    system. If these come within 1e-9 of a step of the function, which is a million times the error of doubles here, the
+    draw is decided in decimals with as many digits and bits as it needs.
     """
 
     origin: Literal["opendp", "seed"] = "opendp"
@@ -281,7 +300,7 @@ class OpenDPNoise:
 
 
 class SeededNoise:
-    """Draw Laplace noise by a seeded generator, in double precision. It is for tests, and not private."""
+    """Laplace noise by a seeded generator, in double precision. It is for tests, and not private."""
 
     origin: Literal["opendp", "seed"] = "seed"
 
@@ -300,13 +319,13 @@ class SeededNoise:
         return self._draw.geometric(-math.expm1(-1 / noise_scale(epsilon)), number) - 1 + least
 
     def choose_best(self, scores: Counts, epsilon: Fraction, *, monotonic: bool = True) -> int:
-        # the maximum with exponential noise has the distribution of permute-and-flip
+        # choosing the maximum after exponential noise is the same as permute-and-flip
         scale = _flip_scale(epsilon, monotonic=monotonic)
         return int(np.argmax(scores + self._draw.exponential(scale, len(scores))))
 
 
 class SeededGaussian:
-    """Draw Gaussian noise by a seeded generator, in double precision. It is for tests, and not private."""
+    """Gaussian noise by a seeded generator, in double precision. It is for tests, and not private."""
 
     origin: Literal["opendp", "seed"] = "seed"
 
@@ -314,7 +333,7 @@ class SeededGaussian:
         self._draw = draw
 
     def add_noise(self, counts: Counts, budget: Fraction) -> Counts:
-        # from discrete Laplace noise, by rejection (Canonne, Kamath, Steinke 2020)
+        # draw discrete Laplace noise and reject some of it (Canonne, Kamath, Steinke 2020)
         sigma, result = CONCENTRATED.scale(budget), np.empty(0, dtype=np.int64)
         width = math.floor(sigma) + 1
         while len(result) < len(counts):
@@ -329,23 +348,30 @@ class SeededGaussian:
 
 
 def _flip_scale(epsilon: Fraction, *, monotonic: bool) -> float:
-    """Return the scale of permute-and-flip: 1/epsilon or, where scores are not monotonic, 2/epsilon."""
+    """Return the scale of noise for a private choice by permute-and-flip that spends epsilon.
+
+    It is 1/epsilon, or 2/epsilon if one record may raise some scores and lower others (not monotonic).
+    """
     return noise_scale(epsilon if monotonic else epsilon / 2)
 
 
 def _choice_scale(rho: Fraction, *, monotonic: bool) -> float:
-    """Return the scale of Gumbel noise of a choice that spends rho, with epsilon = sqrt(8 rho).
+    """Return the scale of Gumbel noise for a private choice that spends rho, with epsilon = sqrt(8 rho).
 
-    It is 1/epsilon, or 2/epsilon where scores are not monotonic.
+    It is 1/epsilon, or 2/epsilon if one record may raise some scores and lower others (not monotonic).
     """
     return _sigma_of(4 * rho if monotonic else rho)
 
 
 def table_noise_for(key: Key, law: NoiseLaw) -> TableNoise:
-    """Return the source of noise for tables with this law; the key decides as in ``noise_for``.
+    """Return the generator of noise for tables: OpenDP's for a fresh key, or a seeded one if the key comes from a seed.
+
+    Args:
+        key: The key of the release.
+        law: The law of the noise.
 
     Raises:
-        UsageError: The key is from a key file.
+        UsageError: The key is from a key file, which promises that a release can be repeated; a private one can't.
         EngineError: OpenDP is not installed.
     """
     if not law.concentrated:
@@ -354,13 +380,13 @@ def table_noise_for(key: Key, law: NoiseLaw) -> TableNoise:
 
 
 def noise_for(key: Key) -> SelectionNoise:
-    """Return the source of noise: OpenDP's for a fresh key, or a seeded one for a seed.
+    """Return the generator of Laplace noise: OpenDP's for a fresh key, or a seeded one if the key comes from a seed.
 
-    OpenDP's noise can't be repeated with any key. Seeded noise is for tests and is not private. Callers get the errors
-    below before any record is read.
+    OpenDP's noise can't be repeated with any key. Seeded noise is for tests and is not private. The errors below are
+    raised before any record is read.
 
     Raises:
-        UsageError: The key is from a key file.
+        UsageError: The key is from a key file, which promises that a release can be repeated; a private one can't.
         EngineError: OpenDP is not installed.
     """
     opendp_version()
@@ -429,7 +455,7 @@ def noisy_max(width: float, *, monotonic: bool, gumbel: bool = False) -> Any:
 
 
 def draw_binomial(trials: Counts, least: int, width: Fraction, bits: Callable[[int], Bits]) -> Counts:
-    """Draw exactly how many of each number of trials have discrete Laplace noise of at least ``least``.
+    """Draw for each number of trials how many of them have discrete Laplace noise of at least ``least``, exactly.
 
     The result is binomial with probability p^least/(1+p), p = exp(-1/width). It is drawn by inverting the binomial
     distribution function at uniform random bits.
@@ -442,7 +468,9 @@ def draw_binomial(trials: Counts, least: int, width: Fraction, bits: Callable[[i
     """
     chance = math.exp(-float(least / width)) / (1 + math.exp(-float(1 / width)))
     parts = np.maximum(1, np.ceil(trials * chance / LARGEST_MEAN)).astype(np.int64)
-    owner = np.repeat(np.arange(len(trials)), parts)  # a sum of binomials: a mean of hundreds would underflow
+    owner = np.repeat(
+        np.arange(len(trials)), parts
+    )  # add up several binomials, because one with a mean of hundreds would underflow
     place = np.arange(len(owner)) - np.repeat(np.cumsum(parts) - parts, parts)
     numbers = trials[owner] // parts[owner] + (place < trials[owner] % parts[owner])
     drawn = bits(len(numbers))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
-TYPE_CHECKING = False  # as of typing, which takes longer to import than all that stands here
+TYPE_CHECKING = False  # not imported from typing, which takes longer to import than this module
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
@@ -17,7 +17,7 @@ HIDDEN = "a value can't be read or converted; it is not shown, since it may be a
 
 
 class PrivsqlError(Exception):
-    """Base of all errors that privsql raises on purpose."""
+    """The base class of all errors that privsql raises on purpose."""
 
     exit_code = 4
 
@@ -27,9 +27,9 @@ class PrivsqlError(Exception):
 
 @contextmanager
 def hide_values(hidden: bool) -> Iterator[None]:
-    """Replace the message of an engine's error by a fixed text if it may quote a value.
+    """Replace the message of an error of the database engine by a fixed text, because it may quote a value.
 
-    An error counts as an engine's if privsql raised it from another error. Nothing is replaced if ``hidden`` is false.
+    An error counts as the engine's if privsql raised it from another error. Nothing is replaced if ``hidden`` is false.
     """
     try:
         yield
@@ -37,7 +37,7 @@ def hide_values(hidden: bool) -> Iterator[None]:
         raise type(error)(HIDDEN) if hidden and error.__cause__ is not None else error from error.__cause__
 
 
-COMPARED = 2_000  # of those that are compared letter by letter
+COMPARED = 2_000  # most texts that are compared letter by letter
 
 
 def closest(value: str, listed: Sequence[str]) -> str | None:
@@ -89,21 +89,21 @@ def suggest_file(path: Path) -> str:
 
 
 class GuaranteeError(PrivsqlError):
-    """A check or a guarantee fails."""
+    """The error for a check that fails, or a guarantee that does not hold."""
 
     exit_code = 1
 
 
 class UsageError(PrivsqlError):
-    """The request is not understood: bad usage, bad specification, unsupported query."""
+    """The error for a request that can't be carried out: wrong usage, a wrong specification, an unsupported query."""
 
     exit_code = 2
 
 
 class InfeasibleError(PrivsqlError):
-    """No result exists that meets the request.
+    """The error for a request that no result can meet, such as a bound that the records do not allow.
 
-    ``details`` holds the certificate (for example the violated Hall set) for ``--json``.
+    ``details`` holds the reason for ``--json``, such as the values that can't be distributed (a violated Hall set).
     """
 
     exit_code = 3
@@ -114,10 +114,10 @@ class InfeasibleError(PrivsqlError):
 
 
 class EngineError(PrivsqlError):
-    """The database engine or a file gives trouble."""
+    """The error for trouble with the database engine, a file, or a missing package."""
 
     exit_code = 4
 
 
 class LateError(EngineError):
-    """The engine did not finish within its time limit, or was told to stop."""
+    """The error of an engine that did not finish within its time limit, or was told to stop."""

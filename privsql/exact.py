@@ -13,9 +13,9 @@ from decimal import Decimal
 from fractions import Fraction
 from numbers import Rational
 
-# Numerators and denominators are re-checked in SQL as HUGEINT products with counts: 18 digits leave room.
+# SQL multiplies numerators and denominators with counts as HUGEINT; 18 digits leave room for that.
 MAX_DIGITS = 18
-MAX_EXPONENT_DIGITS = 2  # 1e-999999999 is a number, but nobody can write it out
+MAX_EXPONENT_DIGITS = 2  # longer exponents are refused: 1e-999999999 would have a billion digits
 MAX_DENOMINATOR = 10**MAX_DIGITS
 MAX_NUMERATOR = 10**38
 
@@ -23,8 +23,11 @@ MAX_NUMERATOR = 10**38
 def as_fraction(number: object) -> Fraction:
     """Read a number as the exact rational that was written.
 
-    Accepts ``int``, ``Decimal``, ``Fraction`` and strings such as ``"0.02"``, ``"1/50"`` and ``"2e-2"``.
-    Raises ``ValueError`` for a ``float`` (its decimal was lost already), for infinities, and for anything else.
+    Args:
+        number: An ``int``, ``Decimal``, ``Fraction``, or a text such as ``"0.02"``, ``"1/50"`` and ``"2e-2"``.
+
+    Raises:
+        ValueError: It is a ``float`` (whose decimal is already lost), infinite, or anything else.
     """
     try:
         if isinstance(number, bool) or not isinstance(number, str | Rational | Decimal):
@@ -59,7 +62,7 @@ def fraction_text(value: Fraction) -> str:
 
 
 def decimal_text(value: Fraction, digits: int) -> str:
-    """Return a rational as a decimal with ``digits`` digits after the point; the number must fit exactly.
+    """Return a rational as a decimal with ``digits`` digits after the point, which must be enough to write it exactly.
 
     >>> decimal_text(Fraction(-1, 50), 2)
     '-0.02'
@@ -85,13 +88,18 @@ def readable_text(exact: str) -> str:
 
 @dataclass(frozen=True)
 class Linear:
-    """The threshold rule f' = min(1, slope * f + intercept), where f is the relative frequency of a value."""
+    """A rule for thresholds: f' = min(1, slope * f + intercept) for a value whose share of the records is f.
+
+    Attributes:
+        slope: The factor of f.
+        intercept: The threshold for f = 0.
+    """
 
     slope: Fraction
     intercept: Fraction
 
     def threshold_at(self, frequency: Fraction) -> Fraction:
-        """Return the threshold f' at one relative frequency f.
+        """Return the threshold f' of a value whose share of the records is f.
 
         It may be zero or negative, which the caller must refuse.
         """
@@ -106,7 +114,7 @@ class Linear:
 
 
 def parse_linear(expression: object) -> Linear:
-    """Read a constant or an expression that is linear in ``f``, such as ``"8*f + 0.02"`` or ``"1/4"``.
+    """Read a rule for thresholds: a constant, or an expression linear in ``f`` such as ``"8*f + 0.02"`` or ``"1/4"``.
 
     Raises:
         ValueError: The expression is not linear; the message quotes the part that is not understood.
@@ -126,7 +134,7 @@ def _evaluate_node(node: ast.expr, source: str) -> Linear:
         case ast.Name(id="f"):
             return Linear(Fraction(1), Fraction(0))
         case ast.Constant(value=int() | float()):
-            # The text, not node.value: Python has read 0.02 as a double already.
+            # Read the text and not node.value, because Python has read 0.02 as a double.
             return Linear(Fraction(0), as_fraction(ast.get_source_segment(source, node) or ""))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             inner = _evaluate_node(operand, source)

@@ -8,9 +8,9 @@ from typing import TypeGuard
 
 DASH = "\N{EN DASH}"
 SPACE = "\N{NO-BREAK SPACE}"
-HELD = 15  # significant digits that every double holds
-POINT = 4  # significant digits of an estimate of which no error is known
-LARGEST, MOST = 1e21, 12  # beyond which a number, or its decimals, are written with an exponent
+HELD = 15  # significant digits that every double holds reliably
+POINT = 4  # significant digits of an estimate without a known error
+LARGEST, MOST = 1e21, 12  # larger numbers, or numbers with more decimals, are written with an exponent
 
 
 def is_number(value: object) -> TypeGuard[int | float | Decimal]:
@@ -77,7 +77,7 @@ def _drop_sign(text: str) -> str:
 
 
 def format_exact(value: object) -> object:
-    """Return an exact number as text in full; of a double, all digits that it holds reliably.
+    """Return an exact number as text in full; a double is shown with all digits that it holds reliably.
 
     Any other value is returned as it is.
 

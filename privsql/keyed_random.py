@@ -37,7 +37,7 @@ class Shuffler(Protocol):
 
 
 class Chooser(Protocol):
-    """Choose uniformly without replacement; a numpy ``Generator`` fits this protocol."""
+    """Chooses uniformly without replacement; a numpy ``Generator`` fits this protocol."""
 
     def choice(self, number: int, size: int, *, replace: bool, shuffle: bool) -> NDArray[np.int64]:
         """Return ``size`` different numbers from 0, .., number - 1; every set of them is equally likely."""
@@ -45,9 +45,12 @@ class Chooser(Protocol):
 
 @dataclass(frozen=True)
 class Key:
-    """A secret key and where it came from; its bytes do not show in ``repr``.
+    """A secret key, whose bytes do not show in ``repr``.
 
-    A ``fresh`` key was drawn for a single use and is not stored, so nothing else can have been made with it.
+    Attributes:
+        origin: Where the key came from.
+        secret: The bytes of the key.
+        fresh: Whether it was drawn for a single use and is not stored, so that nothing else can have been made with it.
     """
 
     origin: Origin
@@ -71,10 +74,13 @@ class Key:
         return Key(self.origin, digest.digest())
 
     def word(self, *purpose: object, bits: int = 128) -> pa.Table:
-        """Return a table of one row and one column ``word``: a secret text for engines that compute keyed hashes.
+        """Return a secret text for one purpose, with which engines compute keyed hashes.
 
-        The text holds ``bits`` bits derived from the key for this purpose. In base 64, 128 bits have 22 characters. A
-        text to be hashed, together with them and a few numbers, still fits into one block of SHA-256.
+        It holds ``bits`` bits derived from the key. In base 64, 128 bits have 22 characters. A text to be hashed,
+        together with them and a few numbers, still fits into one block of SHA-256.
+
+        Returns:
+            A table of one row and one column ``word``.
         """
         import pyarrow as pa
 
@@ -104,7 +110,7 @@ def system_key() -> Key:
 
 
 def random_token() -> str:
-    """Return a token for an address that can't be guessed: 256 bits from the operating system."""
+    """Return a random token for a web address that can't be guessed: 256 bits from the operating system."""
     return secrets.token_urlsafe(KEY_BYTES)
 
 
@@ -123,7 +129,7 @@ def key_file(path: Path) -> Key:
     if path.exists():
         return Key("key-file", _read_key(path))
     try:
-        # a fresh key is whole or not there: it comes into place in one step, and never over another one
+        # Create the file in one step, so that it is complete or missing, and never replaces another one.
         secret, draft = secrets.token_bytes(KEY_BYTES), path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
 ROWS, COLUMNS, WIDTH = 30, 20, 60  # the most rows and columns of a table, and characters of a cell
-WIDE = 160  # characters of a title, or of a cell beside a name
-LINE = 600  # characters of a line
-ROW_SIZE = 1_000  # characters of HTML that a row takes on average before rows are left out
-NULL = "<i>NULL</i>"  # which no text of a cell can be
+WIDE = 160  # most characters of a title, or of a cell beside a name
+LINE = 600  # most characters of a line
+ROW_SIZE = 1_000  # if rows have more characters of HTML on average, some are left out
+NULL = "<i>NULL</i>"  # no text of a cell gives this HTML
 STYLE = (
     "<style>.privsql table{border-collapse:collapse}.privsql th,.privsql td{text-align:left;padding:2px 8px;"
     "vertical-align:top}.privsql tbody th{font-weight:normal}.privsql .n{text-align:right;font-variant-numeric:"
@@ -149,7 +149,7 @@ def percent_along(value: object, ends: tuple[float, float]) -> float | None:
 
 
 def range_of_figures(figures: Iterable[object]) -> tuple[float, float]:
-    """Return the ends of a bar for these figures: the smaller of 0 and the least figure, and the largest figure."""
+    """Return two ends for bars that show these figures: the smaller of 0 and the least figure, and the largest one."""
     known = [0.0, *(figure for value in figures if (figure := _as_finite(value)) is not None)]
     return min(known), max(known)
 
@@ -163,6 +163,11 @@ def _as_finite(value: object) -> float | None:
 
 
 def html_page(title: object, *parts: str) -> str:
-    """Return the HTML of a notebook's cell: a title above tables (``html_table``) and lines of text."""
+    """Return the HTML of a notebook's cell: a title above tables and lines.
+
+    Args:
+        title: The title.
+        parts: The HTML of each table or line.
+    """
     blocks = (part if isinstance(part, Html) else f"<p>{clean_text(part, LINE)}</p>" for part in parts)
     return f'<div class="privsql">{STYLE}<p><b>{html_cell(title, WIDE)}</b></p>{"".join(blocks)}</div>'

@@ -19,7 +19,12 @@ from privsql.exact import fraction_text
 
 @dataclass(frozen=True)
 class Cell:
-    """A highlighted cell of a table; ``standing`` says why, such as "promised", "left out" or "best"."""
+    """A highlighted cell of a table.
+
+    Attributes:
+        text: The text of the cell.
+        standing: Why it is highlighted, such as "promised", "left out" or "best"; pages choose its colour by that.
+    """
 
     text: str
     standing: str
@@ -66,7 +71,7 @@ def _as_lines(value: object, width: int) -> object:
     return markup.Html("<br>".join(markup.clean_text(line, width) for line in value.splitlines()))
 
 
-Part = str | Table  # of what an outcome shows: a line, or a table
+Part = str | Table  # what an outcome shows: lines and tables
 
 
 def pairs(rows: Iterable[tuple[str, object]]) -> Table:
@@ -83,13 +88,16 @@ def notebook_page(title: object, parts: Iterable[Part]) -> str:
 
 
 class JsonObject:
-    """A dataclass that can be written as an object in the output of ``--json``."""
+    """The base class of dataclasses that ``--json`` prints as objects.
+
+    ``json_keys`` lists the fields that are printed; ``*`` stands for all.
+    """
 
     json_keys: ClassVar[tuple[str, ...]] = ("*",)
-    """The keys of that object, in order; "*" are all fields.
+    """The keys of the object, in order; "*" stands for all fields.
 
-    "key=path" has the value at a path of attributes, "key?" is left out where it is empty, and the entries of "key*"
-    stand in the object itself.
+    "key=path" takes the value from a path of attributes. "key?" is left out if its value is empty. "key*" puts the
+    entries of its value into the object itself.
     """
 
     def as_json(self) -> dict[str, Any]:
@@ -123,7 +131,7 @@ def _as_plain(value: Any) -> Any:
 class Outcome(JsonObject, ABC):
     """The result of a command, which the command line, ``--json`` and notebooks can show."""
 
-    warnings: Sequence[str] = ()  # what its reader should know; the command line writes that to stderr
+    warnings: Sequence[str] = ()  # warnings for the reader, which the command line writes to stderr
 
     @property
     def title(self) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PlottedScore(Protocol):
-    """Hold the answers of one estimator beside the true answers.
+    """The answers of one estimator beside the true answers, as charts need them.
 
     ``summary`` returns the errors; its entry ``bands`` has them by size of the true answer.
     """
@@ -36,7 +36,7 @@ class PlottedScore(Protocol):
 
 Content = TypeVar("Content")
 Pair = tuple[str, float, float, float | None, float | None]  # estimator, true answer, estimate, low, high
-INKS = {  # of every picture; a page has the same under these names, and others for a dark ground
+INKS = {  # colours of all charts; a page has them under these names, and others for a dark background
     "first": "#1f6f8b",
     "second": "#b8571b",
     "third": "#6b4fa0",
@@ -47,7 +47,7 @@ INKS = {  # of every picture; a page has the same under these names, and others 
     "ground": "#ffffff",
 }
 BLUE, ORANGE, GREY, BLACK = (INKS[name] for name in ("first", "second", "still", "text"))
-ESTIMATORS = {  # by name their labels
+ESTIMATORS = {  # labels of estimators by their names
     "model": "privsql's model",
     "linear": "privsql's linear estimator",
     "reconstructed": "privsql's estimate",
@@ -62,11 +62,27 @@ REACHED = {
 }
 PROMISES = {"promised to resist": BLUE, "not promised": ORANGE}
 RESOLUTION = 150  # dots per inch
-PADDING = {"left": 20, "right": 20, "top": 5, "bottom": 5}  # of a file: its reader's letters may be wider than ours
-BARS = 130  # pixels of bars with labels at both sides, which a telephone shows, too
-NARROW, HALF, WIDE, WHOLE, HEIGHT, ROW = 270, 400, 480, 560, 300, 22  # pixels: widths, a height, a row of bars
-LABEL, FEW, LOW = 24, 60, 16  # characters of a label, values that have a bar each, and pixels of a row of many
-DENSE = 20  # values from which on rows are lower
+PADDING = {
+    "left": 20,
+    "right": 20,
+    "top": 5,
+    "bottom": 5,
+}  # margins of a file, as its reader's letters may be wider than ours
+BARS = 130  # pixels of bars with labels at both sides, so narrow that a telephone shows them, too
+NARROW, HALF, WIDE, WHOLE, HEIGHT, ROW = (
+    270,
+    400,
+    480,
+    560,
+    300,
+    22,
+)  # pixels: four widths, a height, and the height of a row of bars
+LABEL, FEW, LOW = (
+    24,
+    60,
+    16,
+)  # characters of a label, most values with a bar each, and pixels of a row if there are many
+DENSE = 20  # with so many values or more, rows are lower
 PERCENT = ".3~%"
 ERROR = "mean error / true answer"
 
@@ -77,7 +93,7 @@ def save_picture(draw: Callable[[Content], Any], content: Content, to: Path | No
     Args:
         draw: The function that draws the chart.
         content: What the function draws.
-        to: The file; None writes nothing.
+        to: The file; if it is None, nothing is drawn.
 
     Raises:
         EngineError: The file can't be written.
@@ -115,7 +131,7 @@ def style_chart(chart: Any, size: int = 10) -> Any:
 
 
 def draw_evaluation(scores: Mapping[str, PlottedScore]) -> HConcatChart:
-    """Draw two charts that compare estimators: errors by size of the true answer, and estimates over true answers."""
+    """Return two charts that compare estimators: errors by size of the true answer, and estimates over true answers."""
     alt = load_altair()
     errors = [row for name, score in scores.items() for row in _list_errors(ESTIMATORS.get(name, name), score)]
     pairs: list[Pair] = [
@@ -130,9 +146,12 @@ def draw_evaluation(scores: Mapping[str, PlottedScore]) -> HConcatChart:
 
 
 def draw_comparison(releases: Mapping[str, Mapping[str, PlottedScore]]) -> Chart:
-    """Draw the errors of several releases by size of the true answer.
+    """Return a chart of the errors of several releases by size of the true answer.
 
     Each release has its own colour, and each estimator its own dashes.
+
+    Args:
+        releases: By the name of a release, the scores of its estimators by their names.
     """
     alt = load_altair()
     rows = [
@@ -147,19 +166,19 @@ def draw_comparison(releases: Mapping[str, Mapping[str, PlottedScore]]) -> Chart
 
 
 def _list_errors(name: str, score: PlottedScore) -> list[dict[str, Any]]:
-    """Return the rows that ``chart_errors`` draws for one score, without bands whose error is 0 or unknown.
+    """Return the rows that ``chart_errors`` draws for one estimator.
 
-    A logarithmic axis can't show 0.
+    Sizes of answers whose error is 0 or unknown are left out, because a logarithmic axis can't show 0.
     """
     bands = (band for band in score.summary()["bands"] if band["mean_relative_error"])
     return [{"low": band["low"], "name": name, "error": band["mean_relative_error"]} for band in bands]
 
 
 def chart_errors(rows: Iterable[dict[str, Any]], title: str, width: int = NARROW + 60) -> Chart:
-    """Draw relative errors by size of the answer, with one line for each name.
+    """Return a chart of relative errors by size of the true answer, with one line for each name.
 
     Args:
-        rows: Dictionaries with the keys low (the least answer of a band), name and error.
+        rows: Dictionaries with the keys low (the least answer of a range of sizes), name and error.
         title: The title of the axis of errors.
         width: The width in pixels.
     """
@@ -177,7 +196,7 @@ def chart_errors(rows: Iterable[dict[str, Any]], title: str, width: int = NARROW
 
 
 def chart_estimates(pairs: Sequence[Pair], width: int = NARROW + 40) -> LayerChart:
-    """Draw estimates with their intervals over true answers, and the diagonal on which the two are equal."""
+    """Return a chart of estimates with their intervals over true answers, and the diagonal of equal ones."""
     alt = load_altair()
     fields = ("name", "true", "estimate", "low", "high")
     data = [dict(zip(fields, pair, strict=True)) | {"estimate": max(0.0, pair[2])} for pair in pairs]
@@ -200,7 +219,7 @@ def chart_estimates(pairs: Sequence[Pair], width: int = NARROW + 40) -> LayerCha
 
 
 def draw_attacks(attacked: Any) -> VConcatChart:
-    """Draw how certain adversaries are of their best guess, and how that grows with the records they know."""
+    """Return charts of how certain adversaries are of their best guess, and how that grows with known records."""
     alt = load_altair()
     findings = [one for one in attacked.findings if one.mean is not None and one.unit != "columns"]
     means = "bar: on average; line: at most; circle: how often it is right; dashed: the most common value"
@@ -211,9 +230,9 @@ def draw_attacks(attacked: Any) -> VConcatChart:
 
 
 def chart_adversaries(findings: Sequence[Any], width: int) -> LayerChart:
-    """Draw the certainty of each adversary's best guess, on average and at most.
+    """Return a chart of the certainty of each adversary's best guess, on average and at most.
 
-    Where it is known, the chart also shows the share of guesses that are right.
+    If it is known, the share of right guesses is shown as well.
     """
     alt = load_altair()
     data = [
@@ -244,7 +263,7 @@ def chart_adversaries(findings: Sequence[Any], width: int) -> LayerChart:
 
 
 def _draw_corruption(points: Sequence[dict[str, Any]]) -> LayerChart:
-    """Draw how certain an adversary is who knows other records of a bucket, in theory and as measured."""
+    """Return a chart of how certain an adversary is who knows other records of a bucket, in theory and as measured."""
     alt = load_altair()
     base = make_chart(points, WIDE, HEIGHT // 2).properties(title="Corruption: an attacker who knows other values")
     base = base.encode(alt.X("known:Q", title="other records of the bucket that are known").axis(tickMinStep=1))
@@ -257,7 +276,7 @@ def _draw_corruption(points: Sequence[dict[str, Any]]) -> LayerChart:
 
 
 def draw_inference(inferred: Any) -> LayerChart:
-    """Draw the ratios of two noisy counts y/x by the size of x: mean and two standard deviations.
+    """Return a chart of the ratios y/x of two noisy counts by the size of x: mean and two standard deviations.
 
     Simulated values and theory are shown beside each other.
     """
@@ -292,7 +311,11 @@ def draw_inference(inferred: Any) -> LayerChart:
 
 
 def chart_reached(rows: Sequence[tuple[str, str, float]]) -> LayerChart:
-    """Draw probabilities as labelled bars; a row is (name, a key of ``REACHED``, probability)."""
+    """Return a chart of probabilities as labelled bars.
+
+    Args:
+        rows: Tuples of a name, the kind of the bar (a key of ``REACHED``, which decides its colour), and a probability.
+    """
     labels = distinct_labels([name for name, *_ in rows], 34)
     bars = [
         {"name": label, "kind": kind, "length": share, "text": format_share(share)}
@@ -302,16 +325,17 @@ def chart_reached(rows: Sequence[tuple[str, str, float]]) -> LayerChart:
 
 
 def chart_count_errors(rows: Sequence[tuple[str, float, str]]) -> LayerChart:
-    """Draw the relative errors of counts as labelled bars, cut at 100 %.
+    """Return a chart of the relative errors of counts as labelled bars, cut at 100 %.
 
-    A row is (size of the count, error as a share of the count, the error as text).
+    Args:
+        rows: Tuples of the size of a count, its error as a share of the count, and the error as text.
     """
     bars = [{"name": size, "kind": "", "length": min(error, 1.0), "text": text} for size, error, text in rows]
     return _draw_labelled_bars(bars, {"": BLUE}, 1.0)
 
 
 def _draw_labelled_bars(bars: Sequence[dict[str, Any]], kinds: dict[str, str], longest: float) -> LayerChart:
-    """Draw bars on a scale from 0 to ``longest``, each followed by its text, so that nobody has to read an axis."""
+    """Return a chart of bars on a scale from 0 to ``longest``, each followed by its text."""
     alt = load_altair()
     base = make_chart(bars, BARS, {"step": ROW})
     y = alt.Y("name:N", sort=[one["name"] for one in bars], title=None)
@@ -325,12 +349,12 @@ def _draw_labelled_bars(bars: Sequence[dict[str, Any]], kinds: dict[str, str], l
 
 
 def chart_bounds(rows: Sequence[tuple[str, float, float, float | None]]) -> LayerChart:
-    """Draw the promised bound and the highest belief of each value.
+    """Return a chart of the promised bound of each value and the highest belief in it.
 
     If there are many values, they are placed by their share of the records.
 
     Args:
-        rows: Tuples of value, bound, highest belief, and share of the records; the share is None if it is not known.
+        rows: Tuples of a value, its bound, the highest belief, and its share of the records; None if that is not known.
     """
     alt = load_altair()
     rows = sorted(rows, key=lambda row: row[2], reverse=True)
@@ -355,7 +379,7 @@ def chart_bounds(rows: Sequence[tuple[str, float, float, float | None]]) -> Laye
 
 
 def chart_curve(rows: Sequence[tuple[str, Mapping[str, float | None]]]) -> LayerChart:
-    """Draw the promised and predicted figures of several thresholds.
+    """Return a chart of promised and predicted figures by threshold.
 
     Args:
         rows: Pairs of a threshold and its figures by key; None stands for a figure that is not known.
@@ -383,7 +407,12 @@ def chart_curve(rows: Sequence[tuple[str, Mapping[str, float | None]]]) -> Layer
 
 
 def chart_structure(rows: Sequence[tuple[str, float]], head: tuple[str, str]) -> Chart:
-    """Draw a bar for each pair of a name and a number; ``head`` has the titles of names and numbers."""
+    """Return a chart with a bar for each number.
+
+    Args:
+        rows: Pairs of a name and a number.
+        head: The titles of names and of numbers.
+    """
     alt = load_altair()
     labels = distinct_labels([name for name, _ in rows], LABEL)
     data = [{"name": label, "number": number} for label, (_, number) in zip(labels, rows, strict=True)]
@@ -412,5 +441,5 @@ def make_palette(colours: dict[str, str]) -> dict[str, list[str]]:
 
 
 def band_label(band: dict[str, Any]) -> str:
-    """Return the range of true answers that a band covers, as text."""
+    """Return the range of true answers that a row of errors covers, as text such as "100-1,000" or "1,000+"."""
     return f"{band['low']:,}+" if band["high"] is None else f"{band['low']:,}-{band['high']:,}"

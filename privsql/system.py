@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 OTHERS = 0o077  # the rights of everybody but the owner
 OPENED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # a pipe or a device is not waited for when it is opened
+AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # do not wait for a pipe or a device when it is opened
 
 
-FOLDERS = {  # of a user's files on a system, elsewhere those of the XDG standard
+FOLDERS = {  # where a system keeps a user's files; other systems follow the XDG standard
     "darwin": {"STATE": "Library/Application Support", "CACHE": "Library/Caches"},
     "win32": {"STATE": "AppData/Local", "CACHE": "AppData/Local"},
 }
@@ -34,7 +34,7 @@ def user_folder(kind: Literal["STATE", "CACHE"]) -> Path | None:
     """Return privsql's folder for a user's files of this kind; None if the user has no home."""
     from pathlib import Path
 
-    stated = Path(os.environ.get(f"XDG_{kind}_HOME", ""))  # a relative one is to be ignored
+    stated = Path(os.environ.get(f"XDG_{kind}_HOME", ""))  # the standard says to ignore a relative path
     try:
         folder = stated if stated.is_absolute() else Path.home() / FOLDERS.get(sys.platform, XDG_FOLDERS)[kind]
     except RuntimeError:
@@ -57,7 +57,7 @@ def is_users_file(status: os.stat_result) -> bool:
 
 
 def for_others(mode: int) -> int:
-    """Return the bits of a file's mode that give rights to other users; 0 on a system without such rights."""
+    """Return those bits of a file's mode that let other users read or write it; 0 on a system without such rights."""
     return mode & OTHERS if hasattr(os, "geteuid") else 0
 
 
@@ -86,7 +86,7 @@ def locked(descriptor: int, *, alone: bool) -> bool:
 
 
 def total_memory() -> int:
-    """Return the machine's memory in bytes."""
+    """Return the memory of the machine in bytes."""
     if hasattr(os, "sysconf"):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     import psutil
@@ -99,10 +99,10 @@ def total_memory() -> int:
 
 @dataclass(frozen=True)
 class Extra:
-    """A group of optional packages that one purpose needs, installed by ``pip install 'privsql[name]'``.
+    """A group of optional packages for one purpose, which ``pip install 'privsql[NAME]'`` installs.
 
     Attributes:
-        name: The name of the extra.
+        name: The name of the group (NAME).
         modules: The modules that must be installed.
         does: The first words of the message about a missing package: which packages serve which purpose.
     """
@@ -113,11 +113,11 @@ class Extra:
 
     @property
     def is_installed(self) -> bool:
-        """Return True if all modules are installed, without importing any."""
+        """Return True if all modules are installed; none of them is imported."""
         return all(find_spec(module) is not None for module in self.modules)
 
     def require_installed(self) -> None:
-        """Raise ``EngineError`` if a module is missing; callers ask before long work begins."""
+        """Raise ``EngineError`` if a module is not installed, so that callers find out before long work begins."""
         if not self.is_installed:
             raise self.missing_error()
 

@@ -1,1 +1,1 @@
-"""Adversaries: how much each could learn from a release, measured on the release itself."""
+"""Adversaries: how much each of them can learn from a release, measured on the release itself."""

@@ -1,4 +1,7 @@
-"""Run the adversaries of a mechanism; those for any mechanism stand here."""
+"""The adversaries that several mechanisms share, and the function that runs all adversaries of a mechanism.
+
+A belief is the probability that an adversary gives to a sensitive value of a record (a posterior).
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,11 @@ if TYPE_CHECKING:
 # Absence --------------------------------------------------------------------------------------------------------------
 # Someone who knows everybody's quasi-identifiers sees who is missing from a release.
 #
-# If everybody's quasi-identifiers are known and n of N people are published, the mean over all people of the belief in
-# a value x is f_x, its frequency among all N, whatever the publisher does. So what is taken from the belief about those
-# who are there is added to the belief about those who are missing: leaving records out because of their sensitive value
-# tells that value. No bound on those who are there mends it; it is outside every promise, and a publisher has to state
-# that absence is not observable.
+# Suppose n of N people are published, and everybody's quasi-identifiers are known. The belief in a value x, averaged
+# over all N people, is its frequency f_x, whatever the publisher does. So what a release takes from the belief about
+# published people is added to that about missing ones: leaving records out because of their sensitive value reveals
+# that value. No bound for published people changes that. It is outside every promise, and a publisher has to state that
+# absence can't be observed.
 
 
 ABSENCE = "absence"
@@ -38,7 +41,7 @@ ABSENCE_KNOWS = "the quasi-identifiers of all records, and so which ones are mis
 
 
 def list_absence(view: ReleaseView, belief: float | None) -> list[Finding]:
-    """Return a finding for each reason why records are missing from a release.
+    """Return a finding for each reason why records of the source are missing from a release.
 
     Args:
         view: The release.
@@ -52,7 +55,7 @@ def list_absence(view: ReleaseView, belief: float | None) -> list[Finding]:
 
 
 def attack_by_absence(learnt: AttackContext[AttackView]) -> list[Finding]:
-    """Find which records are missing, for releases that do not tell how certain the value of a missing record is."""
+    """Find which records are missing, for releases in which the values of missing records are not known."""
     return list_absence(learnt.view, None)
 
 
@@ -60,16 +63,19 @@ ABSENCE_ADVERSARY: Adversary[AttackView] = Adversary(ABSENCE, ABSENCE_KNOWS, pro
 
 
 # Identifiers ----------------------------------------------------------------------------------------------------------
-# A quasi-identifier that is (nearly) unique names every record; one that determines the sensitive value
+# A quasi-identifier whose values are (nearly) unique identifies every record. One that determines the sensitive value
 # publishes it.
 
-UNIQUE = 0.95  # share of records with a value of their own from which on a column names records
-FEWEST = 20  # records, below which everything is nearly unique
-DETERMINED = 0.9  # share of records whose value a column gives away
+UNIQUE = 0.95  # share of records with a value of their own above which a column identifies records
+FEWEST = 20  # with fewer records, every column is nearly unique
+DETERMINED = 0.9  # share of right guesses above which a column determines the value
 
 
 def attack_by_identifiers(learnt: AttackContext[AttackView]) -> list[Finding]:
-    """Find columns in which all or nearly all records have a value of their own; a release promises to have none."""
+    """Find columns that identify records, because all or nearly all records have a value of their own.
+
+    A release promises to have no such column.
+    """
     scene = learnt.scene
     unique_shares = {
         f.name: _unique_share(level) for f, level in zip(scene.roles.quasi_identifiers, scene.levels, strict=True)
@@ -85,16 +91,20 @@ def attack_by_identifiers(learnt: AttackContext[AttackView]) -> list[Finding]:
 
 
 def _unique_share(level: Ints) -> float:
-    """Return the share of records whose value in a column no other record has."""
+    """Return the share of n records whose value in a column no other record has.
+
+    Args:
+        level: The rank of each record's value among the column's values (n,).
+    """
     return float((np.bincount(level) == 1).sum() / max(1, len(level)))
 
 
 def attack_by_determination(learnt: AttackContext[AttackView]) -> list[Finding]:
-    """Guess each record's sensitive value from a single quasi-identifier, and find columns that nearly determine it.
+    """Guess each record's sensitive value from one quasi-identifier, and find columns that nearly determine it.
 
-    The guess is the most frequent value among the records with the same level of the column. Beliefs come from the
-    counts that are reconstructed from the release; with the source, true counts say how many guesses are right. Columns
-    in which nearly every record has a value of its own are left to ``attack_by_identifiers``.
+    The guess is the most frequent sensitive value among the records with the same value of the column. Beliefs come
+    from counts that are reconstructed from the release. If the source is known, true counts tell how many guesses are
+    right. Columns that identify records are left to ``attack_by_identifiers``.
     """
     scene, fields, truth = learnt.scene, learnt.scene.roles.quasi_identifiers, learnt.scene.truth
     columns = zip(fields, learnt.associations, strict=True)
@@ -122,7 +132,12 @@ def attack_by_determination(learnt: AttackContext[AttackView]) -> list[Finding]:
 
 
 def _commonest_share(truth: Truth, level: Ints) -> float:
-    """Return the share of the source's records whose sensitive value is the most frequent one of their level."""
+    """Return the share of the source's records that have the most frequent sensitive value of their level.
+
+    Args:
+        truth: The records of the source.
+        level: The rank of each of n records' values of one quasi-identifier (n,).
+    """
     _, first = np.unique(truth.keys, return_index=True)
     keys, codes = np.divmod(truth.cells, truth.value_count)
     of_key = np.zeros(int(truth.keys.max()) + 1, dtype=np.int64)
@@ -147,15 +162,15 @@ DETERMINATION_ADVERSARY: Adversary[AttackView] = Adversary(
 
 
 # Intersection ---------------------------------------------------------------------------------------------------------
-# What two releases of the same people tell together of who is alone with their
-# quasi-identifiers in both.
+# What two releases of the same people reveal together about people who are unique in both: nobody else has the same
+# quasi-identifiers.
 #
-# Given that a record has value x, its group in one release says nothing about its group in the other, so with c1, c2
-# the counts of x in its two groups and o_x the records with x,
+# If a record's value is x, its group in one release says nothing about its group in the other. Let c1 and c2 be the
+# counts of x in its two groups, and o_x the number of records with x. Then
 #
 #     Pr(x | both groups) is proportional to c1(x) c2(x)/o_x.
 #
-# Each release keeps its own bound; no bound holds for the product, except where a guarantee covers both.
+# Each release keeps its own bound. No bound holds for the product, unless a guarantee covers both releases.
 
 INTERSECTION = "intersection of releases"
 INTERSECTION_KNOWS = (
@@ -164,9 +179,10 @@ INTERSECTION_KNOWS = (
 
 
 def attack_by_intersection(releases: ReleaseSeries) -> list[Finding]:
-    """Find beliefs about persons whose quasi-identifiers are unique in both of two releases.
+    """Find how sure an adversary becomes by combining two releases about persons who are unique in both.
 
-    The values listed in the two groups of a person are combined; both releases list the values of groups in ``st``.
+    A person is unique if nobody else has the same quasi-identifiers. The values that the person's groups list in the
+    two releases are combined; both releases list them in table ``st``.
 
     Raises:
         UsageError: The releases have different columns.
@@ -207,17 +223,18 @@ def attack_by_intersection(releases: ReleaseSeries) -> list[Finding]:
 
 
 # Linkage --------------------------------------------------------------------------------------------------------------
-# Who knows a person's quasi-identifiers finds the record, and reads off what is published of its value.
+# Someone who knows a person's quasi-identifiers finds the record, and reads what is published of its value.
 #
-# This is the adversary that both mechanisms promise to resist. Bucketization: Pr(x | g) = count(g, x)/|g| (with sigma
-# fakes, over |g| + sigma listed values), at most f'_x. Randomization: for a record published with y = x, gamma f/(gamma
-# f + 1 - f), at most rho2 for a protected x whose frequency in the sub-table is at most rho1_j.
+# This is the adversary that bucketization and randomization promise to resist. Bucketization: Pr(x | g) = count(g,
+# x)/|g| is at most f'_x; with sigma fakes, |g| + sigma values are listed. Randomization: the belief in the published
+# value is gamma f/(gamma f + 1 - f). It is at most rho2 for a protected value whose frequency in the sub-table is at
+# most rho1_j.
 
 
 def attack_by_linkage(learnt: AttackContext[AttackView]) -> list[Finding]:
-    """Find the posterior of every record for an attacker who knows its quasi-identifiers: the belief that is promised.
+    """Find the belief in each value of every record, for an attacker who knows the record's quasi-identifiers.
 
-    Whether a bound is exceeded is decided in exact numbers.
+    This is the belief that the release bounds. Whether a bound is exceeded is decided in exact numbers.
     """
     scene = learnt.scene
     tally, surest = scene.make_tally(), 0.0
@@ -241,26 +258,32 @@ LINKAGE_ADVERSARY: Adversary[AttackView] = Adversary(
 
 
 # Negative -------------------------------------------------------------------------------------------------------------
-# The release itself teaches that people with some attribute hardly ever have some value.
+# A release itself teaches that people with some known value hardly ever have some sensitive value.
 #
-# Counts n(v, x) are reconstructed per value v of a quasi-identifier; v and x are negatively associated if
+# The counts n(v, x) of sensitive values x are reconstructed for each value v of a quasi-identifier. v and x are
+# negatively associated if
 #
 #     n(v, x) + SURE standard errors < RARE n_v f_x,
 #
-# that is, with some certainty far fewer than independence would give: the statistic by which a publisher chooses fake
-# values that are not so excluded. The adversary strikes such values off the list of everyone with v, and shares the
-# rest out as before (Wang et al., section 6, after Li and Li 2008).
+# that is, if they occur together far less often than if they were independent. A publisher chooses fake values that are
+# not excluded in this way, by the same statistic. The adversary strikes excluded values off the list of everyone with
+# v, and divides the rest as before (Wang et al., section 6, after Li and Li 2008).
 
 
 def mark_excluded(one: Association, shares: Floats) -> NDArray[np.bool_]:
-    """Return which sensitive values hardly ever occur with each level of a column (V, m)."""
+    """Return which sensitive values hardly ever occur with which values of a quasi-identifier (V, m).
+
+    Args:
+        one: The counts of m sensitive values for each of V values of the quasi-identifier.
+        shares: The overall shares of the sensitive values (m,).
+    """
     return np.asarray(one.counts + SURE * one.errors < RARE * one.totals[:, None] * shares)
 
 
 def attack_by_negative(learnt: AttackContext[AttackView]) -> list[Finding]:
-    """Find the posterior of every record after values that its quasi-identifiers exclude are struck off.
+    """Find the beliefs of an adversary who strikes off sensitive values that hardly ever occur with known values.
 
-    A record for which no value is left keeps all of them.
+    A record for which no value would be left keeps all of them.
     """
     scene, columns = learnt.scene, learnt.associations
     rules = [mark_excluded(one, scene.shares) for one in columns]
@@ -287,20 +310,20 @@ NEGATIVE_ADVERSARY: Adversary[AttackView] = Adversary(
 
 
 # Order ----------------------------------------------------------------------------------------------------------------
-# The order of published rows, and the numbers of buckets, may tell what they should not.
+# The order of published rows, and the numbers of buckets, may reveal something.
 #
-# Tables are published in canonical order, which follows from their contents alone. Rows that lie otherwise were put
-# there by something else, such as the order of the source. Bucket numbers within a size are exchangeable in layouts
-# that draw them; a quasi-identifier that runs with them betrays the order in which records were taken.
+# Published tables are sorted by their contents alone. Rows in another place were put there by something else, such as
+# the order of the source. Layouts that draw bucket numbers make those of one size exchangeable. A quasi-identifier that
+# rises or falls with them reveals the order in which records were taken.
 #
-# With the source, the i-th row of a bucket is paired with its i-th listed value, which is right no more often than any
-# other pairing if the order tells nothing.
+# If the source is known, the i-th row of a bucket is paired with its i-th listed value. That is right no more often
+# than any other pairing if the order reveals nothing.
 
-SIGNIFICANCE = 1e-6  # false alarms per clean release, over all columns together
+SIGNIFICANCE = 1e-6  # probability of a false alarm for a release without fault, over all columns together
 
 
 def attack_by_order(learnt: AttackContext[AttackView]) -> list[Finding]:
-    """Find rows that are out of canonical order, and columns whose values follow the numbers of the buckets."""
+    """Find rows that are not sorted as published tables must be, and columns whose values follow the bucket numbers."""
     scene, out = learnt.scene, {}
     for name, (rows, order) in scene.canonical_orders().items():
         offending = in_order(rows, order, strict=False).subquery("offending")
@@ -312,10 +335,10 @@ def attack_by_order(learnt: AttackContext[AttackView]) -> list[Finding]:
 
 
 def _find_running(scene: AttackView) -> list[str]:
-    """Return the quasi-identifiers whose values follow the numbers of the buckets, by a permutation test.
+    """Return sentences on the quasi-identifiers whose values follow the numbers of the buckets, by a permutation test.
 
-    T_g is the sum of the column's ranks in bucket g. If the b buckets of a size are numbered at random, Var[sum_g g
-    T_g] = sum_g (g - mean)^2 sum_g (T_g - mean)^2/(b - 1). The sums of all sizes add up to one normal deviate.
+    T_g is the sum of the column's ranks in bucket g. If the b buckets of one size are numbered at random,
+    Var[sum_g g T_g] = sum_g (g - mean)^2 sum_g (T_g - mean)^2/(b - 1). The sums of all sizes give one normal deviate.
     """
     sentences = []
     for level, field in zip(scene.levels, scene.roles.quasi_identifiers, strict=True):
@@ -336,9 +359,9 @@ def _order_deviate(scene: AttackView, level: Ints) -> float:
 
 
 def _pairing_rates(scene: AttackView) -> dict[str, Any]:
-    """Return how often the i-th row of a bucket has the i-th listed value, and how often chance alone would do it.
+    """Return how often the i-th row of a bucket has the bucket's i-th listed value, and how often chance would do it.
 
-    The first figure is taken from the source.
+    The figures are ``right`` and ``baseline``; without the source, the result is empty.
     """
     truth = scene.truth
     if truth is None or not scene.is_paired:
@@ -361,21 +384,16 @@ ORDER_ADVERSARY: Adversary[AttackView] = Adversary(
 
 
 # Choice ---------------------------------------------------------------------------------------------------------------
-# Who knows how one record of each person was chosen weighs the values that the person may have.
-#
-# If the record with the smallest hash of K is taken and anybody can compute the hash h (of 0..1) of a person's record
-# with value x, then the probability that x is the published value is proportional to (1 - h)^(K - 1) times what is
-# published of x. With a secret key no hash can be computed: every record is as likely as the others, and nothing is
-# learnt.
+# Someone who knows how one record of each person was chosen weighs the values that the person may have.
 
-MOST = 20_000  # about as many records are attacked
-DEVIATIONS = 6  # more guesses are right than by chance: one false alarm in a billion
+MOST = 20_000  # about so many records are attacked at most
+DEVIATIONS = 6  # so many standard deviations above chance show a fault: one false alarm in a billion
 
 
 def attack_by_choice(learnt: AttackContext[AttackView]) -> list[Finding]:
     """Guess the published value of persons with several records, of which the smallest keyed hash chose one.
 
-    Only persons who are alone with their quasi-identifiers are attacked.
+    Only persons are attacked with whom nobody else shares the quasi-identifiers.
     """
     scene = learnt.scene
     scene.db.register_arrow("pairs", _list_pairs(scene))
@@ -406,13 +424,13 @@ def attack_by_choice(learnt: AttackContext[AttackView]) -> list[Finding]:
 def weigh_by_hash(pos: Ints, prior: Floats, hashes: Floats, times: Ints) -> Floats:
     """Return the posterior of every possible value of each person, given that the smallest hash was published.
 
-    It is proportional to prior (1 - hash)^(times - 1): the other records all have larger hashes.
+    It is proportional to prior (1 - hash)^(times - 1), because the hashes of the person's other records are larger.
 
     Args:
-        pos: The person of each value.
-        prior: The probability of each value before anything is learnt.
-        hashes: The hash of the person's record with each value, in [0, 1).
-        times: The number of the person's records.
+        pos: The person to whom each of n possible values belongs (n,).
+        prior: The probability of each value before anything is learnt (n,).
+        hashes: The hash of the person's record with each value, in [0, 1) (n,).
+        times: The number of the person's records (n,).
     """
     weights = prior * (1 - hashes) ** (times - 1)
     _, person = np.unique(pos, return_inverse=True)
@@ -420,7 +438,14 @@ def weigh_by_hash(pos: Ints, prior: Floats, hashes: Floats, times: Ints) -> Floa
 
 
 def make_choice_finding(pos: Ints, prior: Floats, posterior: Floats, true: np.ndarray) -> Finding:
-    """Return how often the likeliest value is right, beside how often it would be right if nothing were learnt."""
+    """Return how often the likeliest value of a person is right, beside the same figure before anything was learnt.
+
+    Args:
+        pos: The person to whom each of n possible values belongs (n,).
+        prior: The probability of each value before anything is learnt (n,).
+        posterior: Its probability after the attack (n,).
+        true: Whether each value is the person's true one (n,).
+    """
     order = np.lexsort((posterior, pos))
     best = order[np.append(np.diff(pos[order]) > 0, True)] if len(pos) else order
     attacked, right, chance = len(best), float(true[best].sum()), float(prior[best].sum())
@@ -440,7 +465,10 @@ def make_choice_finding(pos: Ints, prior: Floats, posterior: Floats, true: np.nd
 
 
 def _list_pairs(scene: AttackView) -> pa.Table:
-    """Return the possible values (pos, code, prior) of records that are alone with their quasi-identifiers."""
+    """Return the possible values of the records with which no other record shares its quasi-identifiers.
+
+    A row has the position of the record (pos), the code of the value, and its probability before the attack (prior).
+    """
     alone = np.bincount(scene.record_keys)[scene.record_keys] == 1
     attacked = np.flatnonzero(alone)
     wanted = np.zeros(len(alone), dtype=bool)
@@ -453,7 +481,7 @@ def _list_pairs(scene: AttackView) -> pa.Table:
         chosen = wanted[rows]
         parts.append(np.stack([rows[chosen], codes[chosen], prior.ravel()[chosen]]))
     pairs = np.concatenate(parts, axis=1) if parts else np.zeros((3, 0))
-    _, first = np.unique(pairs[:2], axis=1, return_index=True)  # a value that is listed twice is one
+    _, first = np.unique(pairs[:2], axis=1, return_index=True)  # count a value that is listed twice once
     pairs = pairs[:, first]
     columns = {name: pairs[i].astype(np.int64) for i, name in enumerate(("pos", "code"))}
     return pa.table({**columns, "prior": pairs[2]})
@@ -476,15 +504,16 @@ def run_attacks(
     scene: type[AttackView] | None,
     report: Reporter = SILENT,
 ) -> list[Finding]:
-    """Run the adversaries of a mechanism against one release and return their findings.
+    """Run the adversaries of a mechanism against one release, and return what they found.
 
     If one record of each person was chosen for publication, the attacker who knows how is run as well.
 
     Args:
         view: The release.
         adversaries: The adversaries of its mechanism.
-        scene: The class that turns the release's tables into arrays, for adversaries who learn from quasi-identifiers.
-        report: Where to say how many adversaries are done.
+        scene: The class that reads the release as arrays, for adversaries who learn from quasi-identifiers; None if
+            none do.
+        report: Where the number of finished adversaries is reported.
     """
     learnt = AttackContext(view, scene)
     reduced = view.manifest.persons is not None and view.manifest.persons.taken is not None

@@ -1,12 +1,12 @@
-"""Show what two noisy counts still tell: differential inference.
+"""Show what noisy counts still reveal about the people in a table (differential inference).
 
-x records meet a condition, y of them a sensitive one too. Each count is answered with Laplace noise of scale b =
-1/epsilon: X = x + xi_1, Y = y + xi_2. Theorem 2 of Wang et al.: for |xi_1| < x, to the second order,
+x records meet a condition, and y of them a sensitive condition as well. Both counts are answered with Laplace noise of
+scale b = 1/epsilon: X = x + xi_1, Y = y + xi_2. By theorem 2 of Wang et al., if |xi_1| < x, up to the second order,
 
     E[Y/X] ~ (y/x) (1 + 2 b^2/x^2),    Var[Y/X] ~ (2 b^2/x^2) (1 + (y/x)^2).
 
-So the larger the query, the closer the noisy answers bring an adversary to y/x, whatever epsilon: the noise protects
-whether somebody is in the table, not what is true of the people in it.
+So the larger x is, the closer an adversary comes to y/x, whatever epsilon is. Noise protects whether somebody is in the
+table, not what is true of the people in it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from privsql.outcomes import JsonObject
 if TYPE_CHECKING:
     from privsql.attacks.scene import Floats
 
-NEAR = 0.05  # distance from y/x within which a noisy ratio gives it away
-SURE_SHARE = 0.9  # share of draws that must be so near
+NEAR = 0.05  # a noisy ratio that is this close to y/x reveals it
+SURE_SHARE = 0.9  # share of simulations that must be so close to reveal the ratio
 SIZES = (20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 100_000)
-LEAST = 1.0  # noisy sizes below are thrown away, by the adversary as by the simulation: they can't be divided by
+LEAST = 1.0  # smaller noisy sizes are left out by adversary and simulation, as nothing is divided by them
 
 
 def expected_ratio(x: float, y: float, scale: float) -> float:
@@ -44,7 +44,10 @@ def expected_ratio(x: float, y: float, scale: float) -> float:
 def ratio_variance(x: float, y: float, scale: float) -> float:
     """Return the approximate variance of the ratio Y/X of two noisy counts, (2 b^2/x^2)(1 + (y/x)^2).
 
-    The arguments are those of ``expected_ratio``.
+    Args:
+        x: The true size of a query.
+        y: The true number of its records that meet the sensitive condition.
+        scale: b, the scale of the Laplace noise of both counts.
 
     >>> round(ratio_variance(100, 100, 10), 6)
     0.04
@@ -54,20 +57,20 @@ def ratio_variance(x: float, y: float, scale: float) -> float:
 
 @dataclass(frozen=True)
 class Inference(JsonObject):
-    """What noisy answers X and Y tell of a ratio.
+    """What two noisy counts X and Y reveal about the ratio y/x of the true counts.
 
-    X counts the records of a query, Y those of them that meet the sensitive condition.
+    x is the number of records that a query counts, y that of those which also meet a sensitive condition.
 
     Attributes:
         x: The size of the query.
         y: How many of its records meet the sensitive condition.
-        mean: The mean of Y/X, by the theorem.
-        deviation: The standard deviation of Y/X, by the theorem.
-        simulated_mean: The mean of Y/X over the draws.
-        simulated_deviation: The standard deviation of Y/X over the draws.
-        near: The share of draws within ``NEAR`` of y/x.
-        dropped: The share of draws with a noisy size below ``LEAST``.
-        asked: Whether it is the query that was asked.
+        mean: The approximate mean of Y/X, as ``expected_ratio`` gives it.
+        deviation: The approximate standard deviation of Y/X, by ``ratio_variance``.
+        simulated_mean: The mean of Y/X over simulated noise.
+        simulated_deviation: The standard deviation of Y/X over simulated noise.
+        near: The share of simulations that come close to y/x (within ``NEAR``).
+        dropped: The share of simulations that are left out because X is too small (below ``LEAST``).
+        asked: Whether this is the query that was asked; others have the same ratio y/x and another size.
     """
 
     x: float
@@ -83,17 +86,17 @@ class Inference(JsonObject):
 
     @property
     def ratio(self) -> float:
-        """Return y/x."""
+        """Return the true ratio y/x."""
         return self.y / self.x
 
     @property
     def discloses(self) -> bool:
-        """Return True if the noisy answers still give the ratio away."""
+        """Return True if an adversary still learns the ratio y/x well from the noisy counts."""
         return self.near >= SURE_SHARE
 
 
 def infer_counts(x: int, y: int, scale: float, noise_of_x: Floats, noise_of_y: Floats) -> list[Inference]:
-    """Return what noisy answers tell, for the query that was asked and for other sizes with the same ratio y/x.
+    """Return what noisy counts reveal, for the query that was asked and for queries of other sizes with the same ratio.
 
     The results are sorted by size.
 
@@ -101,8 +104,8 @@ def infer_counts(x: int, y: int, scale: float, noise_of_x: Floats, noise_of_y: F
         x: The size of the query that was asked.
         y: How many of its records meet the sensitive condition.
         scale: The scale of the Laplace noise.
-        noise_of_x: Draws of the noise of the size, used for every size.
-        noise_of_y: Draws of the noise of y, used for every size.
+        noise_of_x: Simulated noise of the size, used for every size.
+        noise_of_y: Simulated noise of y, used for every size.
     """
     found = []
     for size in sorted({*map(float, SIZES), float(x)}):

@@ -1,7 +1,7 @@
-"""Measure what the other records of a source teach of a record, without any release.
+"""Measure what the other records of a source teach about a record, without any release.
 
-Whoever knows the true statistics of everybody else guesses a sensitive value by them, whether the record is in the
-table or not. No release can promise less than that, so reports show it beside the attackers of a release.
+Whoever knows the true statistics of everybody else can guess a sensitive value from them, whether or not the record is
+in the table. No release can promise less, so reports show this figure beside the attackers of a release.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
     from privsql.engine.sqlfiles import Roles
 
-ATTACKED = 20_000  # records that are guessed at most, evenly spaced
-LARGEST = 2**23  # numbers of an array; a column whose table of values has more names records, and is left out
+ATTACKED = 20_000  # most records whose value is guessed; they are evenly spaced
+LARGEST = 2**23  # most numbers of an array; a column that would need more identifies records, and is left out
 
 
 def guess_from_others(db: Relations, roles: Roles) -> float | None:
-    """Return the share of records whose sensitive value is guessed right from all other records.
+    """Return the share of records whose sensitive value can be guessed right from all other records of the source.
 
-    The guess is naive Bayes, as of the attacker who learns from a release (``multiply_ratios``), from the true counts
-    of the source without the record itself; or the most frequent value, where that is right more often.
+    The guess is naive Bayes from the true counts without the record itself (see ``multiply_ratios``). If the most
+    frequent value is right more often, it is guessed instead.
 
     Args:
         db: Holds relation ``records`` of the source (s0.., q0..).
         roles: The columns of the release.
 
     Returns:
-        The share; None where there are fewer than two records or values.
+        The share; None if there are fewer than two records or values.
     """
     values = _read_codes(db, roles.sa_keys)
     m, n = int(values.max(initial=-1)) + 1, len(values)
@@ -55,7 +55,13 @@ def guess_from_others(db: Relations, roles: Roles) -> float | None:
 
 
 def _log_ratios(counts: Ints, own: Ints, shares: Floats) -> Floats:
-    """Return log p(x | v)/f_x from the counts (r, m) of records with the level of each, without the record itself."""
+    """Return log p(x | v)/f_x for r records and m sensitive values x (r, m); v is the record's value of one column.
+
+    Args:
+        counts: For each record, how many records with the same v have each sensitive value (r, m).
+        own: The sensitive value of each record, which is not counted itself (r,).
+        shares: f, the share of the records with each sensitive value (m,).
+    """
     others = counts.astype(np.float64)
     others[np.arange(len(own)), own] -= 1
     expected = (others.sum(axis=1, keepdims=True) + PSEUDO) * shares
@@ -63,7 +69,7 @@ def _log_ratios(counts: Ints, own: Ints, shares: Floats) -> Floats:
 
 
 def _read_codes(db: Relations, keys: Sequence[str]) -> Ints:
-    """Return a number from 0 on for the values of columns together, for every record in order (n,)."""
+    """Number the combinations of values of some columns from 0 on; return the number for each record in order (n,)."""
     rows = db.arrow(exp.select(*map(column, keys)).from_(temp_table("records")))
     codes = np.zeros(rows.num_rows, dtype=np.int64)
     for one in rows.columns:

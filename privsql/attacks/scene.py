@@ -1,4 +1,7 @@
-"""The view that adversaries have of a release, as arrays, and the findings that they report."""
+"""A release as arrays, as adversaries see it, and the findings that they report.
+
+A slot is a place for a value in the sensitive table: a value that a bucket lists, or one of a sub-table's domain.
+"""
 
 from __future__ import annotations
 
@@ -23,28 +26,30 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest
 
 # Blocks of records ----------------------------------------------------------------------------------------------------
-# Records that are attacked together, and the arithmetic of beliefs about them, in arrays.
+# Records that are attacked together, and the beliefs about them, as arrays.
 #
-# A block has b groups of r records and t slots each. Slots are places in the sensitive table: for a bucket, its listed
-# values, each as often as it is counted, sigma of them fake; for a perturbed sub-table, its domain, where a value can
-# be had by any number of records.
+# A block has b groups of r records and t slots each. A slot is a place for a value. A bucket has a slot for each value
+# that it lists, as often as it is counted; sigma of its values are fake. A perturbed sub-table has a slot for each
+# value of its domain, which any number of records may have.
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-LEAST = 1e-30  # no slot is impossible by rounding
+LEAST = 1e-30  # least weight of a slot, so that rounding makes none impossible
 
 
 @dataclass(frozen=True)
 class Block:
-    """Groups of records that are attacked together.
+    """b groups of records that are attacked together, each with r records and t slots.
+
+    A slot is a place for a value, such as one value that a bucket lists.
 
     Attributes:
         rows: The positions of the records (b, r).
-        codes: The values of the slots (b, t).
-        prior: The probability of each slot for a record before anything is learnt (b, r or 1, t).
-        exclusive: Whether each slot belongs to one record, or to none.
-        spare: How many slots of each group belong to none, if they are exclusive.
+        codes: The codes of the values in the slots (b, t).
+        prior: The probability that a record has the value of a slot, before anything is learnt (b, r or 1, t).
+        exclusive: Whether each slot belongs to at most one record, as in a bucket.
+        spare: How many slots of each group belong to no record (fake values), if slots are exclusive.
     """
 
     rows: Ints
@@ -55,21 +60,26 @@ class Block:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Return (b, r, t)."""
+        """Return (b, r, t): the numbers of groups, of records in each, and of slots in each."""
         return (*self.rows.shape, self.codes.shape[1])
 
     @cached_property
     def value_counts(self) -> Ints:
-        """Return for each slot how many slots of its group have the same value (b, t)."""
+        """Return for each of t slots in b groups how many slots of its group have the same value (b, t).
+
+        A slot is a place for a value, such as one value that a bucket lists. If several records may share a slot (slots
+        are not exclusive), the result is 1.
+        """
         if not self.exclusive:
             return np.ones(self.codes.shape, dtype=np.int64)
         return np.asarray((self.codes[:, :, None] == self.codes[:, None, :]).sum(axis=2))
 
     def update_beliefs(self, likelihood: Floats) -> Floats:
-        """Return the posterior of the slots (b, r, t).
+        """Return the probability of each slot for each record after an attack (b, r, t).
 
-        Where slots are exclusive, it sums over all assignments of records to slots, each with the product of its
-        likelihoods. Fake values count as further records that fit all slots equally well.
+        There are b groups of r records and t slots each. If slots are exclusive, all assignments of records to slots
+        are summed up, each with the product of its likelihoods. Fake values count as further records that fit all slots
+        equally well.
 
         Args:
             likelihood: The likelihood of each slot's value for each record (b, r, t), up to a factor for each record.
@@ -79,10 +89,13 @@ class Block:
         return assign_slots(weights, self.spare) if self.exclusive else np.asarray(weights)
 
     def of_values(self, slots: Floats) -> Floats:
-        """Return the posterior of each slot's value (b, r, t): the sum over all slots of the group with the same value.
+        """Return for each of r records in b groups the belief in the value of each of t slots (b, r, t).
+
+        A slot is a place for a value, such as one value that a bucket lists. Several slots of a group may have the same
+        value.
 
         Args:
-            slots: The posterior of the slots (b, r, t).
+            slots: The probability of each slot for each record (b, r, t).
         """
         return np.asarray(slots * self.value_counts[:, None, :])
 
@@ -95,10 +108,10 @@ OUTSIDE = "outside the promise: nothing guarantees resistance, the figure says h
 
 @dataclass(frozen=True)
 class Finding(JsonObject):
-    """What one adversary found in one release; ``Adversary.find`` says which one.
+    """What one adversary found in one release.
 
-    Beliefs are posteriors of values. The figures on truth need the source; they are expectations over the records that
-    share their quasi-identifiers.
+    A belief is the probability that the adversary gives to a value of a record. Figures on the truth need the source.
+    They are expectations over the source's records with the same quasi-identifiers.
 
     Attributes:
         adversary: The name of the adversary.
@@ -109,18 +122,18 @@ class Finding(JsonObject):
         mean: The mean belief in the best guess.
         highest: The highest belief in a best guess.
         above: The share of the attacked for which the belief in some value exceeds that value's promised bound.
-        twice: The share for which it exceeds twice the bound. Whatever is learnt, however little, exceeds a bound that
-            buckets use up entirely.
-        baseline: The probability that a guess from the overall frequencies f alone is right, max f.
+        twice: The share for which it exceeds twice the bound. (If buckets use up a bound entirely, anything that is
+            learnt exceeds the bound itself.)
+        baseline: The probability that a guess from the overall frequencies alone is right: the largest frequency.
         right: The share of best guesses that are right.
         true_mean: The mean belief in the true value.
         true_above: The share of records for which the belief in the true value exceeds its bound.
-        leaks: Whether the release has a fault that is no matter of probabilities.
-        applies: False where the adversary has nothing to attack in a release of this kind.
+        leaks: Whether the release has a fault that is not a matter of probabilities.
+        applies: False if the adversary has nothing to attack in a release of this kind.
         calibrated: Whether ``mean`` is how often the best guess is right. The release alone tells that.
-        notes: What else there is to say, in sentences.
-        curve: The certainty by the number of known records, theory beside measurement.
-        values: The certainty by sensitive value, where it depends on that.
+        notes: Further remarks, in sentences.
+        curve: The certainty by the number of known records, with theory and measurement.
+        values: The certainty by sensitive value, if it depends on that.
     """
 
     json_keys = ("*", "gain", "exceeded", "standing")
@@ -147,30 +160,30 @@ class Finding(JsonObject):
 
     @property
     def counted(self) -> str:
-        """Return how many were attacked, with the unit on a second line."""
+        """Return how many records (or buckets, or columns) were attacked, with the unit on a second line."""
         return f"{self.attacked:,}\n{self.unit.removesuffix('s') if self.attacked == 1 else self.unit}"
 
     @property
     def gain(self) -> float | None:
-        """Return how many times likelier the best guess is right than one from the overall frequencies.
+        """Return how many times likelier the best guess is right than a guess from the overall frequencies.
 
-        The result is None where that is not known.
+        The result is None if that is not known.
         """
         return self.mean / self.baseline if self.mean is not None and self.baseline else None
 
     @property
     def exceeded(self) -> bool:
-        """Return True if a promise is broken: only an adversary that the mechanism promises to resist can show that."""
+        """Return True if the adversary breaks a promise: the mechanism promises resistance, but a bound is exceeded."""
         return self.promised and (self.leaks or bool(self.above))
 
     @property
     def standing(self) -> str:
-        """Say in words whether the promise covers the adversary."""
+        """Return in words whether the mechanism promises to resist the adversary."""
         return PROMISED if self.promised else OUTSIDE
 
     @property
     def outcome(self) -> str:
-        """Return in a word or two whether the promise holds."""
+        """Return in a word or two whether the promise against the adversary holds."""
         if not self.applies:
             return "not applicable"
         if not self.promised:
@@ -180,23 +193,23 @@ class Finding(JsonObject):
 
 # Tally ----------------------------------------------------------------------------------------------------------------
 
-ROUNDING = 1e-9  # relative: beliefs in doubles that are at a bound do not exceed it
+ROUNDING = 1e-9  # relative rounding error: a belief so close to its bound does not exceed it
 
 
 @dataclass(frozen=True)
 class Truth:
-    """How many of the source's records with the same quasi-identifiers have each value.
+    """For each combination of quasi-identifiers in the source, how many records have which of m sensitive values.
 
-    A released record can be matched with the source only through its quasi-identifiers. Where several records of the
-    source share them, it may be any of these, with the probability that the publisher's random choice put that one
-    there. Every figure on the truth is the expectation over that. A fake value may be taken for a real one if another
-    of these records has it; that shifts the figures a little.
+    A released record can be matched with the source only by its quasi-identifiers. If several records of the source
+    share them, it may be any of these, with the probability of the publisher's random choice. Every figure on the truth
+    is the expectation over that. A fake value may be taken for a real one if one of these records has it; the effect is
+    small.
 
     Attributes:
-        keys: The number of every record's combination of quasi-identifiers (n,).
-        cells: key * ``value_count`` + code, for each combination of key and code that occurs, sorted.
-        records: How often each of these occurs in the source.
-        totals: How often each value occurs (m,).
+        keys: The number of the combination of quasi-identifiers of each of n released records (n,).
+        cells: key * ``value_count`` + code, for each combination (key) and sensitive value (code) that occurs, sorted.
+        records: How often each of these cells occurs in the source.
+        totals: How often each sensitive value occurs (m,).
     """
 
     keys: Ints
@@ -212,7 +225,7 @@ class Truth:
     def true_probability(self, block: Block) -> Floats:
         """Return the probability that a slot's value is the record's true one (b, r, t).
 
-        Slots of the same value share its probability.
+        There are b groups of r records and t slots each. Slots with the same value share its probability.
         """
         wanted = self.keys[block.rows][:, :, None] * self.value_count + block.codes[:, None, :]
         at = np.searchsorted(self.cells, wanted).clip(max=max(0, len(self.cells) - 1))
@@ -223,17 +236,27 @@ class Truth:
 
 
 class Tally:
-    """Sums over all attacked records of what is believed of them, block by block."""
+    """Sums, over all attacked records, of an adversary's beliefs and of how often it is right."""
 
     def __init__(self, bounds: Floats, truth: Truth | None = None) -> None:
-        """Start with no records; ``bounds`` (m,) are the promised bounds of the values, 1 where there is none."""
+        """Start with no records.
+
+        Args:
+            bounds: The promised bound of the belief in each of m sensitive values (m,); 1 if there is none.
+            truth: The sensitive values of the source; None without the source.
+        """
         self._bounds, self._truth = bounds * (1 + ROUNDING), truth
         self.records, self.matched = 0, 0.0
         self._sums = dict.fromkeys(("mean", "above", "twice", "right", "true_mean", "true_above"), 0.0)
         self._highest = 0.0
 
     def add_block(self, block: Block, slots: Floats) -> None:
-        """Count a block with its posterior (b, r, t)."""
+        """Add the records of a block: b groups of r records with t slots each.
+
+        Args:
+            block: The block.
+            slots: The probability of each slot for each record after the attack (b, r, t).
+        """
         believed = block.of_values(slots)
         bounds = self._bounds[block.codes][:, None, :]
         over = believed > bounds
@@ -253,7 +276,7 @@ class Tally:
         self._sums["true_above"] += float(true[over].sum())
 
     def finding_fields(self) -> dict[str, Any]:
-        """Return the sums as fields of a ``Finding``."""
+        """Return means and shares over all added records, by the names of the fields of ``Finding``."""
         found: dict[str, Any] = {"attacked": self.records, "highest": self._highest}
         found |= {name: self._sums[name] / max(1, self.records) for name in ("mean", "above", "twice")}
         names = ("right", "true_mean", "true_above") if self._truth is not None else ()
@@ -262,12 +285,12 @@ class Tally:
 
 # Scene ----------------------------------------------------------------------------------------------------------------
 
-CHUNK = 2**21  # numbers that a block's arrays may hold
-RANKED = 50  # columns that one statement ranks
+CHUNK = 2**21  # most numbers in an array of a block
+RANKED = 50  # columns that are ranked by one query
 
 
 def count_levels(level: Ints, cells: Ints, number: int) -> Floats:
-    """Return how many records of each level lie in each cell (levels, ``number``).
+    """Count n records by their level (the rank of their value in a column) and their cell: (levels, ``number``).
 
     Args:
         level: The level of each record (n,).
@@ -280,18 +303,18 @@ def count_levels(level: Ints, cells: Ints, number: int) -> Floats:
 
 @dataclass(frozen=True)
 class ReleaseView:
-    """An open release, and what adversaries are given beside it.
+    """An open release, and what adversaries are given in addition.
 
     Attributes:
         db: Where the release is open.
         manifest: Its manifest.
         noise: The generator of an adversary's random numbers.
-        database: The database with its tables; None if it is the open file itself.
+        database: The database with its tables; None for the current one.
         source: Whether the source's records are available as relation ``records``.
         persons: Whether all records of the source with their persons are available as relation ``people``.
         sample: About how many records are attacked; None for all.
-        within: How near to the truth a guess counts as right, where values are numbers; None for the promised distance.
-        prefix: The prefix of the relations that are made from the release.
+        within: How close to a number a guess must be to count as right; None for the promised distance.
+        prefix: The prefix of the names of relations that are made for this view.
     """
 
     db: Relations
@@ -306,23 +329,28 @@ class ReleaseView:
 
     @property
     def roles(self) -> Roles:
-        """Return the release's columns."""
+        """Return which columns of the release are quasi-identifiers, and which are sensitive."""
         return self.manifest.roles
 
 
 class AttackView(ABC):
-    """A release as arrays: the base class of what each mechanism makes of its tables for adversaries."""
+    """The base class of a release as arrays, which each mechanism derives for its tables.
+
+    There are n records and m sensitive values. A level is the rank of a value among those of its column.
+    """
 
     records: str  # the table with the quasi-identifiers
-    part: str  # its column that says to which group a record belongs
+    part: str  # the column of that table with the group of a record
     independent: bool  # whether the records' values were drawn independently of each other
-    stated: tuple[str, ...]  # what the list of values says of each besides its code
-    relations: tuple[str, ...] = ("rows",)  # relations that are made of the release, behind the view's prefix
+    stated: tuple[str, ...]  # columns of the list of values besides the code
+    relations: tuple[str, ...] = ("rows",)  # names (after the prefix) of relations that the view makes
 
     def __init__(self, view: ReleaseView) -> None:
-        """Make the relations that the arrays are read from.
+        """Make the relations from which the arrays are read.
 
-        They are ``a_records`` (part, q0.., more) as stored, its numbered rows, and ``a_values`` (code, s0.., stated).
+        ``a_records`` has the records in stored order: their part, quasi-identifiers (q0..) and further columns. A
+        second one has them with row numbers. ``a_values`` has the sensitive values: their code, columns (s0..) and what
+        is stated of them.
         """
         self.given = view
         self.db, self.roles = view.db, view.roles
@@ -341,45 +369,51 @@ class AttackView(ABC):
         }
         self.db.create_table(self.name_relation("rows"), fill("attack/rows", holes), title="Reading the release")
 
-    # What a kind gives ---
+    # What each mechanism defines ---
 
     def _more_columns(self) -> list[str]:
-        """Return further columns that ``a_records`` needs."""
+        """Return further columns of the table of records that the arrays need; by default there are none."""
         return []
 
     def _attacked_filter(self) -> exp.Expr:
-        """Return the condition for the records to attack."""
+        """Return the SQL condition for the records to attack, which selects a sample if one is wanted."""
         return exp.true()
 
     @property
     @abstractmethod
     def shares(self) -> Floats:
-        """Return the overall frequencies f (m,)."""
+        """Return the share of the records with each of m sensitive values (m,)."""
 
     @property
     @abstractmethod
     def bounds(self) -> Floats:
-        """Return the promised bound of the belief in each value (m,); 1 where there is none."""
+        """Return the promised bound of the belief in each of m sensitive values (m,); 1 if there is none."""
 
     @abstractmethod
     def blocks(self) -> Iterator[Block]:
-        """Yield all records, block by block."""
+        """Yield all attacked records, block by block."""
 
     @property
     @abstractmethod
     def channel(self) -> Channel:
-        """Return the channel from counts of sensitive values to published values (``answers.channel``)."""
+        """Return the channel that turns counts of sensitive values into expected counts of published values."""
 
     @abstractmethod
     def observe_levels(self, level: Ints) -> Floats:
-        """Return the published values added up over the records with each level of a quasi-identifier (levels, k)."""
+        """Return how many records with each level of a quasi-identifier have each of k published values (levels, k).
+
+        A level is the rank of a value among those of its column.
+
+        Args:
+            level: The level of each of the n records (n,).
+        """
 
     @abstractmethod
     def excess_share(self) -> float:
-        """Return the share of records for which the posterior of some value exceeds its bound, in exact numbers."""
+        """Return the share of records for which the belief in some value exceeds its bound, by exact numbers."""
 
     def canonical_orders(self) -> dict[str, tuple[exp.Table, list[str]]]:
-        """Return, by the name of a table, its rows and the columns by which they must be sorted."""
+        """Return for each table its rows, and the columns by which they must be sorted."""
         listed = exp.select(alias_as(self.roles.by_sa.as_column("bid"), "part"), *self.roles.sa_in())
         self.db.create_view("a_listed", listed.from_(table("st", self.given.database)))
         by_table = {self.records: (temp_table("a_records"), ["part", *self.roles.qi_keys])}
@@ -387,26 +421,26 @@ class AttackView(ABC):
 
     @property
     def numbered_groups(self) -> list[Ints]:
-        """Return the records of parts whose numbers must be random: an array (parts, size) for each size, by number.
+        """Return which records are in which bucket, for releases that promise random bucket numbers; otherwise nothing.
 
-        By default there are none.
+        There is one array (buckets, size) of records for each size of buckets, in the order of the buckets' numbers.
         """
         return []
 
     @property
     def is_paired(self) -> bool:
-        """Return whether the i-th record of a block stands beside the i-th listed value, as published."""
+        """Return whether a block keeps the published order: its i-th record stands beside its i-th listed value."""
         return False
 
-    # What follows ---
+    # What follows for all mechanisms ---
 
     def name_relation(self, name: str) -> str:
-        """Return the name of a relation of this view; views that are open at the same time have different names."""
+        """Return the name of one of this view's relations in the database, made from ``name`` and the view's prefix."""
         return f"{self.given.prefix}_{name}"
 
     @property
     def rows(self) -> exp.Table:
-        """Return the relation ``rows`` as a table."""
+        """Return the relation of the release's records with their row numbers, for use in a query."""
         return temp_table(self.name_relation("rows"))
 
     @cached_property
@@ -416,20 +450,17 @@ class AttackView(ABC):
 
     @property
     def record_parts(self) -> Ints:
-        """Return the bucket or sub-table of every record (n,), as stored."""
+        """Return the bucket or sub-table of each of the n records (n,), in stored order."""
         return np.asarray(self._record_rows["part"].to_numpy().astype(np.int64))
 
     @property
     def record_keys(self) -> Ints:
-        """Return a number for every record's combination of quasi-identifiers (n,)."""
+        """Return for each of n records a number (n,) that is equal for records with equal quasi-identifiers."""
         return np.asarray(self._record_rows["key"].to_numpy().astype(np.int64))
 
     @cached_property
     def levels(self) -> list[Ints]:
-        """Return the level of every record in each quasi-identifier, one array (n,) for each column.
-
-        Levels are ranks of the values from 0, with NULL last.
-        """
+        """Return for each quasi-identifier the level of n records (n,): the rank of their value from 0, NULL last."""
         levels: list[Ints] = []
         for begin in range(0, len(self.roles.qi_keys), RANKED):
             ranks = []
@@ -443,18 +474,18 @@ class AttackView(ABC):
 
     @property
     def protected_values(self) -> Ints:
-        """Return the codes of the values whose bound is below 1; of all values if none is."""
+        """Return the codes of the sensitive values whose bound is below 1; all codes if there is none."""
         protected = np.flatnonzero(self.bounds < 1)
         return protected if len(protected) else np.arange(len(self.bounds))
 
     @property
     def baseline(self) -> float:
-        """Return the probability that a guess from the overall frequencies alone is right."""
+        """Return the probability that a guess of the most frequent sensitive value is right."""
         return float(self.shares.max())
 
     @cached_property
     def truth(self) -> Truth | None:
-        """Return what the source says of the records; None without the source."""
+        """Return the sensitive values of the source's records; None without the source."""
         if not self.given.source:
             return None
         holes: Holes = {
@@ -472,15 +503,15 @@ class AttackView(ABC):
         return Truth(self.record_keys, key * m + code, records, totals)
 
     def close(self) -> None:
-        """Drop the relations that this view made."""
+        """Drop the relations that were made for this view."""
         self.db.drop(*map(self.name_relation, self.relations))
 
     def make_tally(self) -> Tally:
-        """Return an empty tally."""
+        """Return an empty tally with the bounds and the truth of this release."""
         return Tally(self.bounds, self.truth)
 
     def read_values(self, columns: list[str]) -> Any:
-        """Return columns of the release's list of values, in the order of their codes."""
+        """Return some columns of the release's table of sensitive values, sorted by the values' codes."""
         return self.db.arrow(exp.select(*columns).from_(temp_table("a_values")).order_by("code"))
 
     def read_table(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Say what an adversary is and what it learns from a release; learning from the release alone is one."""
+"""What an adversary is, what it can learn from a release alone, and the adversary who learns in this way."""
 
 from __future__ import annotations
 
@@ -20,28 +20,30 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest
 
 # Association ----------------------------------------------------------------------------------------------------------
-# What a release teaches about quasi-identifiers and sensitive values: the knowledge of the learning adversaries.
+# A release teaches which sensitive values go with which quasi-identifiers. Learning adversaries use that.
 #
-# For every value v of a quasi-identifier, the counts n(v, x) of its records per sensitive value are reconstructed
-# through the release's channel, as for an honest question. p(x | v)/f_x is the likelihood of x that one column gives; a
-# naive Bayes model multiplies the columns.
+# For every value v of a quasi-identifier, the counts n(v, x) of sensitive values x are reconstructed through the
+# release's channel, as for an analyst's question. p(x | v)/f_x is the likelihood ratio of x by one column. A naive
+# Bayes model multiplies the columns.
+#
+# v and x are negatively associated if n(v, x) + SURE standard errors < RARE n_v f_x.
 
 # A value v of a quasi-identifier and x are negatively associated if n(v, x) + SURE standard errors < RARE n_v f_x.
 RARE = 0.1
 SURE = 2.0
-PSEUDO = 5.0  # records with the overall frequencies that are added to those of every value of a quasi-identifier
-SEPARATE = 64  # columns whose associations are reconstructed one by one; of more so many at a time
+PSEUDO = 5.0  # records with the overall shares that are added to every value of a quasi-identifier
+SEPARATE = 64  # columns are reconstructed one by one; if there are more than so many, so many at a time
 
 
 @dataclass(frozen=True)
 class Association:
-    """How the sensitive value goes with one quasi-identifier of V levels, as learnt from the release.
+    """How often each of m sensitive values occurs with each of V values of one quasi-identifier, learnt from a release.
 
     Attributes:
-        level: The level of every record (n,).
-        counts: n(v, x), the estimated records with level v and sensitive value x (V, m).
+        level: For every record, which of the V values it has (n,).
+        counts: n(v, x), the estimated records with value v and sensitive value x (V, m).
         errors: The standard errors of the counts (V, m).
-        totals: The number of records with each level (V,).
+        totals: The number of records with each value v (V,).
     """
 
     level: Ints
@@ -51,9 +53,9 @@ class Association:
 
 
 def learn_association(scene: AttackView, *, errors: bool = True) -> list[Association]:
-    """Return the association of every quasi-identifier with the sensitive values.
+    """Learn from a release how often sensitive values occur with the values of each quasi-identifier.
 
-    If there are more than ``SEPARATE`` columns, the levels of that many columns at a time are reconstructed together.
+    Up to ``SEPARATE`` columns are reconstructed one by one; if there are more, so many at a time.
 
     Args:
         scene: The release as arrays.
@@ -72,7 +74,15 @@ def learn_association(scene: AttackView, *, errors: bool = True) -> list[Associa
 
 
 def _reconstruct_levels(scene: AttackView, observed: Floats, *, errors: bool) -> tuple[Floats, Floats]:
-    """Return the estimated counts (V, m) from the observation of each level (V, k), and their standard errors."""
+    """Return the estimated counts of m sensitive values for V levels of a column (V, m), and their standard errors.
+
+    The standard errors have the same shape; without ``errors`` they are placeholders.
+
+    Args:
+        scene: The release as arrays.
+        observed: How many records of each level have each of k published values (V, k).
+        errors: Whether standard errors are wanted.
+    """
     channel, totals = scene.channel, observed.sum(axis=1)
     share, m = totals / channel.records.sum(), len(channel.records)
     weight = share if scene.independent else share * (1 - share)
@@ -83,22 +93,25 @@ def _reconstruct_levels(scene: AttackView, observed: Floats, *, errors: bool) ->
 
 
 def log_ratios(columns: list[Association], shares: Floats) -> list[Floats]:
-    """Return log p(x | v)/f_x for every column, each (V, m).
+    """Return for every column, with V values v, and m sensitive values x, the ratios log p(x | v)/f_x (V, m).
 
-    ``PSEUDO`` records with the overall frequencies are added to every level, so that no ratio is 0.
+    p(x | v) is the share of sensitive value x among the records with value v, and f_x its overall share. Some
+    (``PSEUDO``) records with the overall shares are added to every v, so that no ratio is 0.
     """
     floor = np.maximum(shares, 1e-12)
     return [np.log((c.counts + PSEUDO * floor) / ((c.totals[:, None] + PSEUDO) * floor)) for c in columns]
 
 
 def multiply_ratios(columns: list[Association], logs: list[Floats], block: Block) -> Floats:
-    """Return naive Bayes likelihoods for every record and slot (b, r, t), scaled so that a record's largest one is 1.
+    """Return the naive Bayes likelihood of each of t slots' values for r records in each of b groups (b, r, t).
 
-    Each is the product of p(x | v)/f_x over the columns, for the record's level v and the slot's value x.
+    A slot is a place for a sensitive value, such as one that a bucket lists. The likelihood of value x for a record is
+    the product of p(x | v)/f_x over the columns, where v is the record's value there, and f_x the overall share of x.
+    It is scaled so that the largest likelihood of a record is 1.
 
     Args:
         columns: The associations of the columns.
-        logs: The logarithms of the ratios, as of ``log_ratios``.
+        logs: The logarithms of the ratios, as ``log_ratios`` gives them.
         block: The records and slots.
     """
     total = np.zeros(block.shape)
@@ -108,8 +121,8 @@ def multiply_ratios(columns: list[Association], logs: list[Floats], block: Block
 
 
 # Adversaries ----------------------------------------------------------------------------------------------------------
-# An adversary's attack is a function of ``attacks/adversaries.py``, or of its mechanism's folder. The method
-# ``adversaries`` of the mechanism names it. What several adversaries learn from a release is learnt once.
+# An adversary's attack is a function in ``attacks/adversaries.py``, or in the folder of its mechanism, whose method
+# ``adversaries`` names it. What several adversaries learn from a release is computed once.
 
 Seen = TypeVar("Seen", bound=AttackView, covariant=True)
 Needed = TypeVar("Needed", bound=AttackView, contravariant=True)
@@ -117,11 +130,11 @@ Needed = TypeVar("Needed", bound=AttackView, contravariant=True)
 
 @dataclass(frozen=True)
 class AttackContext(Generic[Seen]):
-    """A release under attack. What several adversaries learn from it is computed once.
+    """A release under attack, with what several adversaries learn from it, computed once.
 
     Attributes:
         view: The release.
-        set_up: The class that turns its tables into arrays; None where no adversary needs these.
+        set_up: The class that reads its tables as arrays; None if no adversary needs these.
     """
 
     view: ReleaseView
@@ -136,7 +149,7 @@ class AttackContext(Generic[Seen]):
 
     @cached_property
     def associations(self) -> list[Association]:
-        """Return the associations of the quasi-identifiers with the sensitive values."""
+        """Return for each quasi-identifier how often its values occur with the sensitive values."""
         return learn_association(self.scene)
 
 
@@ -147,7 +160,7 @@ class Adversary(Generic[Needed]):
     Attributes:
         name: The name in reports.
         knows: What it knows, in plain words.
-        promised: Whether the mechanisms that list it promise to resist it.
+        promised: Whether the mechanisms that list this adversary promise to resist it.
         attack: The function that carries out the attack.
     """
 
@@ -166,9 +179,13 @@ class Adversary(Generic[Needed]):
 
 @dataclass(frozen=True)
 class ReleaseSeries:
-    """Releases of the same people, which are attacked together.
+    """Several releases of the same people, which are attacked together.
 
-    They are attached to ``db`` under the names ``databases``; messages call them by the ``names`` of their files.
+    Attributes:
+        db: Where the releases are attached.
+        manifests: Their manifests.
+        databases: The names of their databases in ``db``.
+        names: The names of their files, for messages.
     """
 
     db: Relations
@@ -181,18 +198,18 @@ JointAttack = Callable[[ReleaseSeries], list[Finding]]
 
 
 # Learning -------------------------------------------------------------------------------------------------------------
-# Learning from the release alone: the deFinetti attack (Kifer 2009; Cormode 2011 for the naive Bayes form).
+# Learning from the release alone is the deFinetti attack (Kifer 2009; Cormode 2011 for the naive Bayes form).
 #
-# The adversary reconstructs how every quasi-identifier goes with the sensitive values (``privsql.attacks.suite``),
-# multiplies the columns as if they were independent given the value (naive Bayes), and weighs what each bucket or
-# perturbed value allows for a record by that. In a bucket every listed value belongs to one record only.
+# The adversary reconstructs how often sensitive values occur with each quasi-identifier, and multiplies the columns as
+# if they were independent given the value (naive Bayes). These likelihoods weigh the values that a bucket, or a
+# perturbed value, leaves open for a record. In a bucket every listed value belongs to one record only.
 #
-# Columns that say the same thing twice would make it too sure of itself. It notices: its beliefs about single records,
-# added up, must give the counts that it reconstructed. So it takes the product to the power (0, 1] at which they come
-# nearest to them.
+# Columns that say the same thing would make the adversary too sure. It can notice that: its beliefs about single
+# records must add up to the counts that it reconstructed. So it raises the product to the power in (0, 1] for which
+# they come closest.
 #
-# What is measured without the source are beliefs. With the source, ``right`` says how often the best guess is true, and
-# ``true_above`` for how many records the true value is held for more certain than was promised.
+# Without the source, beliefs are measured. With the source, ``right`` says how often the best guess is true, and
+# ``true_above`` for how many records the belief in the true value exceeds its bound.
 
 LEARNING = "learning"
 LEARNING_KNOWS = "all records' quasi-identifiers; learns from the release alone which kind of record has which value"
@@ -200,12 +217,12 @@ STRENGTHS = (0.55, 0.7, 0.85, 1.0)
 
 
 def attack_by_learning(learnt: AttackContext[AttackView]) -> list[Finding]:
-    """Find the posterior of every record by naive Bayes, from associations that the release itself teaches.
+    """Find the beliefs of an adversary who learns from the release which values go together (naive Bayes).
 
-    Likelihoods are raised to the power at which beliefs add up to the reconstructed counts most nearly.
+    Likelihoods are raised to the power for which the beliefs add up most nearly to the reconstructed counts.
     """
     scene, columns = learnt.scene, learnt.associations
-    tally = scene.make_tally()  # the power at which beliefs add up to the reconstructed counts most nearly
+    tally = scene.make_tally()  # choose the power for which beliefs add up most nearly to the counts
     strength = min(STRENGTHS, key=lambda one: _moved_share(columns, learn_beliefs(scene, columns, one)))
     learn_beliefs(scene, columns, strength, tally)
     notes = (f"likelihoods of all columns, multiplied and raised to the power {strength:g}",)
@@ -215,16 +232,16 @@ def attack_by_learning(learnt: AttackContext[AttackView]) -> list[Finding]:
 def learn_beliefs(
     scene: AttackView, columns: list[Association], strength: float = 1.0, tally: Tally | None = None
 ) -> list[Association]:
-    """Compute the posterior of every record from the associations, once through all blocks.
+    """Compute the belief in each value of every record from associations, in one pass over all blocks.
 
     Args:
         scene: The release as arrays.
         columns: The associations to start from.
         strength: The power to which likelihoods are raised.
-        tally: Where the posteriors are counted; None if they are only summed up.
+        tally: Where the beliefs are counted; None if they are only summed up.
 
     Returns:
-        Without a tally, associations whose counts are the sums of the posteriors. With one, ``columns`` unchanged.
+        Without a tally, new associations whose counts are the sums of the beliefs. With one, ``columns`` unchanged.
     """
     logs = [strength * ratio for ratio in log_ratios(columns, scene.shares)]
     counts = [np.zeros(one.counts.size) for one in columns]
@@ -233,7 +250,7 @@ def learn_beliefs(
         if tally is not None:
             tally.add_block(block, slots)
             continue
-        for i, one in enumerate(columns):  # the posteriors by level and value
+        for i, one in enumerate(columns):  # sum up the beliefs by level and sensitive value
             cell = one.level[block.rows][:, :, None] * one.counts.shape[1] + block.codes[:, None, :]
             counts[i] += np.bincount(cell.ravel(), slots.ravel(), minlength=one.counts.size)
     if tally is not None:
@@ -243,7 +260,10 @@ def learn_beliefs(
 
 
 def _moved_share(before: list[Association], after: list[Association]) -> float:
-    """Return the mean, over the columns, of the share of records whose counts moved."""
+    """Return how much the estimated counts changed from one pass of learning to the next, as a share of the records.
+
+    It is averaged over the quasi-identifiers.
+    """
     changes = [np.abs(a.counts - b.counts).sum() / 2 / b.counts.sum() for a, b in zip(after, before, strict=True)]
     return float(np.mean(changes))
 

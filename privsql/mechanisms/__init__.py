@@ -1,1 +1,1 @@
-"""The mechanisms: frozen parameters and a search over counts. None imports an engine or another mechanism."""
+"""The mechanisms: parameters, plans, releases, checks, answers and attacks of each. None imports another one."""

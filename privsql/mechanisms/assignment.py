@@ -1,4 +1,4 @@
-"""Assign numbers to the records of a source: by their positions in canonical order, or by ranks in the portable one."""
+"""Assign buckets, groups or sub-tables to the records of a source, by their sorted positions or by keyed hashes."""
 
 from __future__ import annotations
 
@@ -29,18 +29,19 @@ Ints = NDArray[np.integer[Any]]
 def assign_records(
     db: Relations, source: Records, numbers: NDArray[np.int32], codes: NDArray[np.int32], values: pa.Table | None = None
 ) -> tuple[exp.Query, bool]:
-    """Give records their numbers and codes. The relations that are made of the source are used up.
+    """Give each of n records of a source its number and its code; relations of the source are used up.
 
     Args:
         db: Where the source lies.
         source: The records.
-        numbers: The number of every record in canonical order (n,); records with one below 0 may be left out.
-        codes: The code of every record in canonical order (n,).
-        values: The sensitive values (s0..) by code, if rows are to have them.
+        numbers: The number (such as a bucket) of every record in sorted order (n,); records with a negative number may
+            be left out.
+        codes: The code of every record's value in sorted order (n,).
+        values: The sensitive values (s0..) by code, if the result is to have them; None if it is to have codes.
 
     Returns:
-        The query of the records, as (q0.., bid, code) or (q0.., s0.., bid), and whether rows are sorted by all of their
-        columns, bid first.
+        The query of the records, as (q0.., bid, code) or (q0.., s0.., bid), and whether its rows are sorted by all of
+        their columns, bid first.
     """
     grouped = None if source.packed is None else source.packed.stream_groups(numbers, codes, values)
     if grouped is not None:
@@ -57,33 +58,41 @@ def assign_records(
 
 
 # The portable order ---------------------------------------------------------------------------------------------------
-# Records take ranks by keyed hashes of what they hold, on any engine, however a table is split.
+# Records get ranks by keyed hashes of their contents, on any engine, and however a table is split.
 #
-# Every record has h, 60 bits of SHA-256 of a subkey and an injective text of all its columns (``Records.bound``), and a
-# copy number: 0, 1, .. among the records of one h, equal ones or not. Its place on a line is
+# Every record has h, 60 bits of SHA-256 of a subkey and a text of all its columns (``Records.bound``; different records
+# have different texts). It also has a copy number: 0, 1, .. among the records with the same h. Its place on a line is
 #
 #     u = first 60 bits of SHA-256(subkey | tag | h | copy)
 #
-# and its rank is the number of records of its part (of its value, or its group) that stand before it; ties, of which
-# there are n^2/2^61 on average, fall to h. The pairs (h, copy) are different, so for a pseudo-random function the u are
-# independent and uniform, those of equal records too: every order of a part's records is equally likely. That is what
-# the stream of the key gives (``Pieces.draw_places``), so the posterior of an adversary who knows the algorithm is the
-# same, and the proof of the bound carries over. Which of equal records has which copy number is nothing that a release
-# tells.
+# Its rank is the number of records of its part (its value, or its group) with a smaller place. Ties, of which there are
+# n^2/2^61 on average, are broken by h. The pairs (h, copy) are different. So for a pseudo-random function the u are
+# independent and uniform, also those of equal records: every order of a part's records is equally likely. The random
+# stream of the key has the same distribution (``Pieces.draw_places``). So an adversary who knows the algorithm has the
+# same posterior, and the proof of the bound carries over. A release does not reveal which of equal records has which
+# copy number.
 #
-# All of it depends on contents alone: whichever task reads a record, and however often, it gets the same rank. No
-# window goes over a whole part: the line is cut into stretches of about ``UNIT`` records, in which they are ordered,
-# and what a layout says of ranks (``Segments``) is cut along with them.
+# Everything depends on contents alone: whichever task reads a record, and however often, it gets the same rank. No
+# window function goes over a whole part. The line is cut into units of about ``UNIT`` records, which are sorted one by
+# one, and the ``Segments`` of a layout are cut at the same borders.
 
-UNIT = 1000  # records in a stretch, more or less: few pieces meet in one, and no task is long
+UNIT = 1000  # about so many records in a unit, so that few pieces meet in one and no task is long
 PURPOSE = "places"
 
 
 @dataclass(frozen=True)
 class Segments:
-    """Ranks ``lo`` .. ``hi`` - 1 of a ``part`` are given ``number``, ``number`` + ``step``, ..; arrays (p,).
+    """Ranges of ranks within parts of the records, and the numbers that their records get.
 
-    They are sorted by part and ``lo``, and do not overlap. Ranks in none of them are left out.
+    Each array has one entry for each of p segments; they are sorted and do not overlap. Records whose rank is in no
+    segment are left out.
+
+    Attributes:
+        part: The part of the records in which the segment lies.
+        lo: The first rank of the segment.
+        hi: The rank after its last one.
+        number: The number of its first record.
+        step: The difference between the numbers of neighbouring records.
     """
 
     part: Ints
@@ -95,12 +104,12 @@ class Segments:
 
 @dataclass(frozen=True)
 class RecordParts:
-    """The parts in which records are ranked.
+    """The k parts within which records are ranked, such as one part for each sensitive value.
 
     Attributes:
         records: The number of records of every part (k,).
-        by: The column of the records that tells their part.
-        of: The parts by the values of that column (part, ``by``); None where the value is the part.
+        by: The column of the records that determines their part.
+        of: The part of each value of that column, as rows (part, ``by``); None if the value is the part.
     """
 
     records: Ints
@@ -109,22 +118,23 @@ class RecordParts:
 
 
 class RankAssignment:
-    """The records of a source, ranked, and what segments say of their ranks."""
+    """The records of a source, shuffled within parts (such as those of equal value), to number them by their rank."""
 
     def __init__(
         self, db: Relations, source: Records, key: Key, parts: RecordParts, columns: Sequence[str] | None = None
     ) -> None:
-        """Rank the records.
+        """Rank the records within their parts by keyed hashes.
 
         Args:
             db: Where the records lie, in relation ``hashed``.
             source: The records.
-            key: The key that is bound to them.
-            parts: The parts in which they are ranked.
-            columns: The columns that are wanted of them, by default the quasi-identifiers; ``pos`` where there is one.
+            key: The key from which the order follows; it was derived for these records.
+            parts: The parts within which records are ranked.
+            columns: The columns of the records that are needed later; None for the quasi-identifiers. Their position
+                ``pos`` is kept in addition if records have identifiers.
 
         Raises:
-            GuaranteeError: They are not the records that were counted.
+            GuaranteeError: The records have changed since they were counted.
         """
         self._db, self._source = db, source
         wanted = [*(columns or source.roles.qi_keys), *(["pos"] if source.has_ids else [])]
@@ -134,7 +144,7 @@ class RankAssignment:
         holes: Holes = {"hashed": temp_table("hashed"), "twice": temp_table("twice"), "order": order}
         copies = fill("portable/copies", holes)
         bits = np.ceil(np.log2(np.maximum(1, parts.records // UNIT))).astype(np.int64)
-        widths = np.left_shift(np.int64(1), BITS - bits)  # of a stretch of each part
+        widths = np.left_shift(np.int64(1), BITS - bits)  # the width of a unit of each part
         numbers = np.arange(len(widths))
         table = parts.of or pa.table({"part": numbers, parts.by: numbers})
         db.register_arrow("parts", table.append_column("width", pa.array(widths[table["part"].to_numpy()])))
@@ -154,18 +164,17 @@ class RankAssignment:
             raise source_changed_error()
 
     def make_hash(self, tag: str) -> exp.Expr:
-        """Return 60 bits of record r that are independent of those under other tags.
-
-        First copies have a tag of their own.
-        """
+        """Return SQL for 60 bits that depend on a record and on ``tag``, and are independent for different tags."""
         first = exp.Case().when(column("copy", "r").eq(exp.Literal.number(0)), exp.Literal.string(tag))
         texts = [exp.cast(column(name, "r"), "VARCHAR") for name in ("h", "copy")]
         return self._db.hashed([column("word", "k"), first.else_(exp.Literal.string(f"{tag} of a copy")), *texts])
 
     def query_assigned(self, segments: Segments, columns: Sequence[exp.Expr]) -> exp.Query:
-        """Return the query for the records whose rank is in a segment: ``columns`` and ``number``.
+        """Return the query for the records whose rank is in a segment, with their number.
 
-        The columns are those of r, or a ``make_hash``.
+        Args:
+            segments: The segments.
+            columns: The columns of a record ``r``, or hashes by ``make_hash``, which the result has besides ``number``.
         """
         self._db.register_arrow("pieces", cut_segments(segments, self._units))
         rank, lo, hi = column("rank", "r"), column("lo", "p"), column("hi", "p")
@@ -180,7 +189,10 @@ class RankAssignment:
         return fill("portable/dealt", holes)
 
     def store_numbers(self, segments: Segments) -> None:
-        """Keep the numbers of named records in canonical order (n,), for the ledger; -1 for those that are left out."""
+        """Keep the number of each of n records for the ledger, in sorted order (n,); -1 for records that are left out.
+
+        Nothing is kept if records have no identifiers.
+        """
         if self._source.has_ids:
             numbered = self._db.arrow(self.query_assigned(segments, [column("pos", "r")]))
             every = np.full(self._source.records, -1, dtype=np.int64)
@@ -188,21 +200,24 @@ class RankAssignment:
             self._source.history.groups = every
 
     def drop_relations(self) -> None:
-        """Drop the relations."""
+        """Drop the relations that were made for the ranks."""
         self._db.drop("secret", "drawn", "pieces")
 
 
 def cut_segments(segments: Segments, units: pa.Table) -> pa.Table:
-    """Cut segments at the borders of units (part, bin, records).
+    """Cut segments of ranks at the borders of units, which are the stretches of a part in which records are sorted.
+
+    Args:
+        segments: The segments; ranks count from the first record of a part.
+        units: The units (part, bin, records), in order.
 
     Returns:
-        The table (part, bin, lo, hi, number, step). Its ranks count from the first of a unit; those of the segments
-        count from the first of a part.
+        The pieces as rows (part, bin, lo, hi, number, step); ranks count from the first record of a unit.
     """
     part, bin_, records = (units[name].to_numpy() for name in ("part", "bin", "records"))
     ends = np.cumsum(records)
     begins = ends - records
-    of_parts = begins[np.searchsorted(part, segments.part)]  # a line of all records, part by part
+    of_parts = begins[np.searchsorted(part, segments.part)]  # positions on one line of all records, part by part
     lo, hi = segments.lo + of_parts, segments.hi + of_parts
     borders = np.union1d(lo, begins)
     segment = np.searchsorted(lo, borders, side="right") - 1

@@ -1,4 +1,4 @@
-"""The base class of mechanisms, and the values that a mechanism hands to other rooms."""
+"""The base class of mechanisms, and the values that a mechanism hands to other packages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from privsql.model.universes import ListedValues, Universe
 
 # Algorithms beside each other -----------------------------------------------------------------------------------------
-# For one specification, the algorithms of a mechanism stand beside each other, with what each would cost and tell.
+# The algorithms of a mechanism are compared for one specification.
 
 Figure = float | int | None
 
@@ -43,9 +43,9 @@ class AlternativeMeasure:
     """One of the figures by which algorithms are compared.
 
     Attributes:
-        key: Its key in JSON.
-        title: Its title for people.
-        form: The format of its numbers.
+        key: The key of the figure in JSON.
+        title: The title of the figure for people.
+        form: The format of its numbers, as for ``format``.
         lowest: Whether a lower figure is better.
     """
 
@@ -57,7 +57,13 @@ class AlternativeMeasure:
 
 @dataclass(frozen=True)
 class Alternative:
-    """One algorithm in a comparison: its figures by key, or the reason why it can't be used."""
+    """One algorithm in a comparison.
+
+    Attributes:
+        algorithm: The name of the algorithm.
+        figures: Its figures by key; empty if it can't be used.
+        refused: The reason why it can't be used; None if it can.
+    """
 
     algorithm: str
     figures: dict[str, Figure]
@@ -66,14 +72,20 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Alternatives(Outcome):
-    """A comparison of all algorithms of a mechanism for one source, with one line of advice."""
+    """A comparison of all algorithms of a mechanism for one source.
+
+    Attributes:
+        measures: The figures by which they are compared.
+        rows: The algorithms with their figures.
+        advice: One line of advice on which to choose.
+    """
 
     measures: Sequence[AlternativeMeasure]
     rows: Sequence[Alternative]
     advice: str
 
     def choose_best(self, measure: AlternativeMeasure) -> float | None:
-        """Return the best figure of any algorithm by one measure; None if all have the same."""
+        """Return the best figure of any algorithm by one measure; None if all algorithms have the same figure."""
         figures = {figure for row in self.rows if (figure := row.figures.get(measure.key)) is not None}
         if len(figures) < 2:
             return None
@@ -97,27 +109,31 @@ class Alternatives(Outcome):
         yield self.advice
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object of ``--json``."""
+        """Return the comparison as the object that ``--json`` prints."""
         rows = [{"algorithm": row.algorithm, "refused": row.refused, **row.figures} for row in self.rows]
         return {"algorithms": rows, "advice": self.advice}
 
 
 @dataclass(frozen=True)
 class Curve(Alternatives):
-    """A comparison of thresholds of one mechanism; each row is named by its threshold."""
+    """A comparison of thresholds of one mechanism; each row is named by its threshold, not by an algorithm."""
 
     @property
     def points(self) -> list[tuple[str, dict[str, Figure]]]:
-        """Return (threshold, figures by key) for the thresholds that can be met."""
+        """Return the thresholds that can be met, each with its figures by key."""
         return [(row.algorithm, row.figures) for row in self.rows if row.refused is None]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object of ``--json``."""
+        """Return the comparison of thresholds as the object that ``--json`` prints."""
         rows = [{"threshold": row.algorithm, "refused": row.refused, **row.figures} for row in self.rows]
         return {"curve": rows}
 
     def plot(self) -> Any:
-        """Return a chart of the points; raise ``EngineError`` if altair is not installed."""
+        """Return a chart of promised and predicted figures by threshold.
+
+        Raises:
+            EngineError: altair is not installed.
+        """
         from privsql import plot
 
         return plot.draw_picture(plot.chart_curve, self.points)
@@ -127,29 +143,29 @@ class Curve(Alternatives):
 
 Json = dict[str, Any]
 Columns = dict[str, list[tuple[str, str]]]  # tables of a release: name -> (column, type)
-Views = dict[str, "exp.Query"]  # views of a release, by the end of their names: NAME_weighted, NAME_pairs
+Views = dict[str, "exp.Query"]  # views of a release by the end of their names, such as weighted of NAME_weighted
 P = TypeVar("P", bound=Parameters)
 F = TypeVar("F", bound=Facts)
 
 
-WEIGHTED = "weighted"  # the view of every release whose sums of weights are counts
+WEIGHTED = "weighted"  # the view of every release in which sums of weights estimate counts
 VIEW_COMMENTS = {
     WEIGHTED: "count with SUM(weight): weights are estimates, and may be negative",
     "pairs": "count with SUM(weight): every record beside every value of its bucket, by the value's share of that",
 }
 
 
-# The shape of the records ---
+# Which sources a mechanism takes ---
 
 
 @dataclass(frozen=True)
 class TableShape:
-    """A source that is a table of quasi-identifiers and sensitive columns.
+    """Says that a mechanism takes a source with quasi-identifiers and sensitive columns.
 
     The engine has it as two relations: ``domain`` counts the sensitive values, ``records`` holds all records.
 
     Attributes:
-        numeric: Whether the one sensitive column is a number or a point in time; else its values are categories.
+        numeric: Whether the one sensitive column holds numbers or times; otherwise its values are categories.
         most_numbers: The most different numbers that are treated as categories; None if there is no limit.
     """
 
@@ -157,71 +173,91 @@ class TableShape:
     most_numbers: int | None
 
     def listed(self, params: Any) -> ListedValues | None:
-        """Return the public list of sensitive values; None where the values are taken from the records."""
+        """Return the public list of sensitive values; None if the values are those that occur in the records."""
         return None
 
 
 class ItemSetShape(ABC, Generic[P]):
-    """A source of item sets, which the engine has as relations ``universe``, ``baskets`` and ``contents``."""
+    """Says that a mechanism takes a source of item sets: records that are sets of items of a universe.
+
+    The engine has it as relations ``universe``, ``baskets`` and ``contents``.
+    """
 
     @abstractmethod
     def universe(self, params: P) -> Universe:
-        """Return what lists the items that may occur."""
+        """Return where the items that may occur are listed."""
 
 
 class CategoricalShape(ABC, Generic[P]):
-    """A source whose columns all become dimensions of a contingency table; they count as sensitive columns."""
+    """Says that a mechanism takes a source of which all columns become dimensions of a contingency table.
+
+    All of them count as sensitive columns.
+    """
 
     @abstractmethod
     def domains(self, params: P) -> Mapping[str, Universe]:
-        """Return what lists the values of each column, by its name."""
+        """Return by column where its possible values are listed."""
 
 
-# What several releases of the same subjects are together ---
+# What several releases of the same records guarantee together ---
 
 
 class NoComposition:
-    """No guarantee covers two releases together, so a second release of the same records is refused."""
+    """The rule for mechanisms without a guarantee for two releases: a second release of the same records is refused."""
 
 
 @dataclass(frozen=True)
 class LedgerRelease:
-    """A release in a ledger: its number, and the table that says in which bucket (bid) each record (id) was."""
+    """A release in the publisher's ledger.
+
+    Attributes:
+        number: The number of the release.
+        members: The table that says in which bucket (bid) each record (id) was.
+    """
 
     number: int
     members: exp.Table
 
 
 class GroupComposition(ABC, Generic[P]):
-    """The rules for mechanisms with one guarantee for a whole chain of releases of the same subjects."""
+    """The rules for mechanisms that give one guarantee for a whole chain of releases about the same people."""
 
     @abstractmethod
     def terms(self, params: P) -> Any:
-        """Return the parameters that must be the same in all releases of a chain; columns must be the same, too."""
+        """Return the parameters that must be the same in all releases of a chain, as the columns must be."""
 
     @abstractmethod
     def covered(self, algorithms: Sequence[str]) -> str | None:
-        """Return in words what releases by these algorithms, oldest first, guarantee together.
+        """Return in words what several releases guarantee together; None if no guarantee covers them.
 
-        The result is None if no guarantee covers them.
+        Args:
+            algorithms: The algorithms of the releases, oldest first.
         """
 
     @abstractmethod
     def comparable(self, names: Sequence[str], manifests: Sequence[Manifest]) -> None:
-        """Raise ``UsageError`` unless the releases can be compared; ``names`` are those of their files."""
+        """Raise ``UsageError`` unless the releases can be compared with each other.
+
+        Args:
+            names: The names of the releases' files, for the message.
+            manifests: Their manifests.
+        """
 
     @abstractmethod
     def published(self, db: Relations, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
         """Return the checks of what an adversary sees in every pair of published releases.
 
-        Release i is attached to ``db`` as database ``r<i>``.
+        Args:
+            db: Where release i is attached as database ``r<i>``.
+            names: The names of the releases' files.
+            manifests: Their manifests.
         """
 
     @abstractmethod
     def by_record(
         self, db: Relations, releases: Sequence[LedgerRelease], known: exp.Query, manifest: Manifest
     ) -> list[Check]:
-        """Return the checks of a chain that follow each record through all releases.
+        """Return the checks of a chain of releases that follow each record through all of them.
 
         Args:
             db: Where the tables of members are.
@@ -237,7 +273,7 @@ Unit = Literal["presence", "value"]
 class BudgetComposition(ABC, Generic[P]):
     """The rules for mechanisms whose releases add up the budgets that they spend.
 
-    Exact counts of records are not covered by the guarantee, so they are stated nowhere.
+    The guarantee does not cover exact counts of records, so none are published.
 
     Attributes:
         unit: What the budget protects: a record's presence, or one value of a record whose presence is known.
@@ -251,11 +287,11 @@ class BudgetComposition(ABC, Generic[P]):
 
     @abstractmethod
     def delta(self, params: P) -> Fraction:
-        """Return the delta that a release spends; 0 for pure differential privacy."""
+        """Return the delta that a release spends; 0 under Laplace noise."""
 
     @abstractmethod
     def rho(self, params: P) -> Fraction | None:
-        """Return the rho that a release spends under zero-concentrated differential privacy; None for pure noise."""
+        """Return the rho that a release spends under zero-concentrated differential privacy; None for other noise."""
 
 
 Shape = TableShape | ItemSetShape[Any] | CategoricalShape[Any]
@@ -264,11 +300,12 @@ Composition = NoComposition | GroupComposition[Any] | BudgetComposition[Any]
 
 @dataclass(frozen=True)
 class Proposal:
-    """Parameters that ``init`` proposes for the table ``[mechanism]`` of a specification, with remarks as comments.
+    """Parameters that ``init`` proposes for a source, with remarks that become comments of the specification.
 
     Attributes:
+        parameters: The proposed table ``[mechanism]``.
         promise: What the release promises and what it does not protect, one sentence each.
-        precision: The errors of counts of the worst protected value; None where no closed form is known.
+        precision: The expected errors of counts for the value with the largest ones; None if no formula is known.
         remarks: Further comments.
         left_out: Columns of the source that can't be published by this mechanism.
         decide: Parameters that were read from the records, so that the publisher has to confirm them.
@@ -283,7 +320,7 @@ class Proposal:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Return the promise and the precision, one line for each sentence."""
+        """Return the sentences on the promise and on the precision, one line for each."""
         if self.precision is None:
             return self.promise
         text = self.precision.warning if self.precision.is_useless else f"Precision: {self.precision.text}."
@@ -292,17 +329,17 @@ class Proposal:
 
 @dataclass(frozen=True)
 class ProfiledSource:
-    """A source as ``init`` sees it.
+    """A source as ``init`` sees it, when it proposes parameters.
 
     Attributes:
-        columns: What is known of its columns.
-        records: Prepares its records under the roles that ``init`` chose.
+        columns: The profile of each column.
+        records: Returns its records, prepared under the roles that ``init`` chose.
         harmless: Values of the sensitive column that harm nobody.
         protect: The values that the publisher wants to protect, if any are named.
         weights: Whether a survey weight is published.
         any_rule: Whether parameters are wanted that can be met, even if the release is of little use.
         persons: Whether one record is published of each person who has several.
-        first: Whether that is the first one by some order, so that no sensitive value decides which it is.
+        first: Whether that is the first record by some order, so that no sensitive value decides which it is.
     """
 
     columns: Sequence[Profile]
@@ -316,7 +353,7 @@ class ProfiledSource:
 
     @property
     def of_a(self) -> str:
-        """Return what a promise calls a record: it is a person only where each person has one record."""
+        """Return what a promise speaks of: "a person" if each person has one record, otherwise "a record"."""
         return "a person" if self.persons else "a record"
 
 
@@ -332,26 +369,26 @@ class Mechanism(ABC, Generic[P, F]):
     folder uses only the methods of this class. Instances have no state: everything that a release depends on is an
     argument.
 
-    A method is abstract unless its body is right for every mechanism. So a subclass that forgets one fails when it is
-    loaded.
+    A method is abstract unless its body is right for every mechanism. So a subclass that lacks one can't be
+    instantiated.
 
     ``P`` is the type of the parameters that a publisher sets, ``F`` that of the facts that a release states.
     """
 
     kind: ClassVar[str]
-    """The name that a specification gives it. Mechanisms of one kind have the same parameters and other algorithms."""
+    """The kind in a specification. Mechanisms of one kind have the same parameters, but different algorithms."""
     algorithms: ClassVar[tuple[str, ...]]
-    """The algorithms of the kind whose releases it makes."""
+    """The algorithms of that kind that this class carries out."""
     parameters: type[P]
-    """The table ``[mechanism]`` of a specification; JSON Schema and flags follow from it."""
+    """The model of the table ``[mechanism]`` of a specification; JSON Schema and flags follow from it."""
     facts: type[F]
-    """The ``facts`` of a release: in its manifest, in JSON and for people."""
+    """The model of the facts that the manifest of a release states."""
     shape: ClassVar[Shape]
-    """Which records it is given; the same for all algorithms of a kind, up to lists of values."""
+    """Which sources it takes; the same for all algorithms of a kind, up to lists of values."""
     composition: ClassVar[Composition]
-    """How several of its releases combine."""
+    """What several of its releases guarantee together."""
     layout: ClassVar[Tables]
-    """The tables of a release, besides its manifest."""
+    """The tables of a release."""
     advice: ClassVar[tuple[str, ...]]
     """Advice that lowers what an attacker learns beyond the promise."""
 
@@ -359,13 +396,13 @@ class Mechanism(ABC, Generic[P, F]):
 
     @abstractmethod
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
-        """Return feasible parameters for a source; ``init`` asks the mechanism of a kind's default algorithm."""
+        """Propose parameters that a source can meet, for ``init``."""
 
     @abstractmethod
     def plan(self, db: Relations, source: Records, params: P) -> Facts:
-        """Return the facts that a release by ``publish`` would have.
+        """Return the facts of the release that ``publish`` would make.
 
-        Where releases add up budgets, the plan is made before the budget is spent. So every reason to refuse a release
+        If releases add up budgets, the plan is made before the budget is spent. So every reason to refuse a release
         must be found here.
 
         Raises:
@@ -375,28 +412,28 @@ class Mechanism(ABC, Generic[P, F]):
 
     @abstractmethod
     def compare_algorithms(self, db: Relations, source: Records, params: P) -> Alternatives:
-        """Return the figures of all algorithms of the kind for one specification; nothing is written.
+        """Compare all algorithms of the kind for one specification by their plans; nothing is written.
 
         Raises:
-            UsageError: Plans of these algorithms tell nothing that could be compared.
+            UsageError: Plans of these algorithms have no figures that could be compared.
         """
 
     @abstractmethod
     def predict_curve(self, db: Relations, source: Records, params: P) -> Curve:
-        """Predict releases with other thresholds than the stated one: what they promise and how good their answers are.
+        """Predict what releases with other thresholds would promise, and how good their answers would be.
 
         Raises:
-            UsageError: The mechanism has no threshold of beliefs.
+            UsageError: The mechanism has no threshold for an attacker's beliefs.
         """
 
     def foresee_precision(self, params: P, bounds: Sequence[VerifiedBound], columns: int) -> Precision | None:
-        """Return the errors of counts in closed form, before anything is measured; None where no form is known.
+        """Return the expected errors of counts by a formula, before anything is measured; None if no formula is known.
 
         A private mechanism reads public figures only, and never ``bounds``.
 
         Args:
             params: The parameters.
-            bounds: The bounds of values, with the highest belief in each and its records.
+            bounds: The bounds of values, each with the highest belief and the number of records.
             columns: The number of quasi-identifiers.
         """
         return None
@@ -413,27 +450,30 @@ class Mechanism(ABC, Generic[P, F]):
 
     @abstractmethod
     def views(self, manifest: Manifest) -> Views:
-        """Return the queries of the views that a release has beside its tables, by name.
+        """Return the queries of the views that a release has in addition to its tables, by name.
 
-        The sum of the weights of view ``WEIGHTED`` over some rows estimates a count.
+        View ``WEIGHTED`` has rows with weights; the sum of the weights of some rows estimates a count.
         """
 
     def functions(self, manifest: Manifest) -> IntervalFunctions | None:
-        """Return the SQL functions that count rows of ``WEIGHTED`` with intervals; None if variances are not known."""
+        """Return the SQL functions that count rows of view ``WEIGHTED`` with intervals; None if it has no variances."""
         return None
 
     # The proof of a release ---
 
     @abstractmethod
     def checks(self, release: CheckedRelease[P, F]) -> list[Check]:
-        """Return the checks that need nothing but the release; they may make views for the methods that follow."""
+        """Return the checks that read nothing but the release.
+
+        They may make views in the database that later methods use.
+        """
 
     @abstractmethod
     def long_checks(self, release: CheckedRelease[P, F]) -> list[Check]:
         """Return the slow checks, which ``verify`` runs and ``publish`` does not.
 
-        A release by ``publish`` passes them by construction. They are still part of the proof, because somebody else's
-        release may have been made in another way.
+        A release by ``publish`` always passes them. They are still part of the proof, because somebody else's release
+        may have been made in another way.
         """
 
     @abstractmethod
@@ -448,14 +488,14 @@ class Mechanism(ABC, Generic[P, F]):
 
     @abstractmethod
     def measured(self, release: CheckedRelease[P, F]) -> Facts:
-        """Return the facts that follow from the tables and that no check compares; ``verify`` compares and shows them.
+        """Return the facts that follow from the tables and that no check compares.
 
-        It is called after ``checks`` were run.
+        ``verify`` compares them with the stated ones and shows them. The method is called after ``checks`` were run.
         """
 
     @abstractmethod
     def bounds(self, release: CheckedRelease[P, F]) -> list[VerifiedBound]:
-        """Return the bounds that hold for each value if all checks hold; it is called after ``checks`` were run."""
+        """Return the bounds of each value that hold if all checks pass; it is called after ``checks`` were run."""
 
     # Answers ---
 
@@ -465,7 +505,7 @@ class Mechanism(ABC, Generic[P, F]):
 
     @abstractmethod
     def evaluate(self, context: EvaluationContext) -> Evaluated:
-        """Return how far the answers of a release are from those of its source."""
+        """Measure how far the answers of a release are from those of its source."""
 
     # Attacks ---
 
@@ -473,20 +513,23 @@ class Mechanism(ABC, Generic[P, F]):
     def attack_view(self) -> type[AttackView] | None:
         """Return the class that reads a release as arrays, for adversaries who learn from quasi-identifiers.
 
-        The result is None if no adversary does.
+        The result is None if no adversary needs it.
         """
 
     @abstractmethod
     def adversaries(self) -> Sequence[Adversary[Any]]:
-        """Return the adversaries that are run against a release, in the order of the table; there is at least one."""
+        """Return the adversaries that ``attack`` runs against a release, at least one, in the order of its table."""
 
     @abstractmethod
     def joint_attacks(self) -> Sequence[JointAttack]:
-        """Return the attacks on two releases together; those are run that the mechanisms of both releases list."""
+        """Return the attacks on two releases together.
+
+        An attack is run if the mechanisms of both releases list it.
+        """
 
     @abstractmethod
     def measure_learning(self, view: ReleaseView) -> Finding | None:
-        """Return how often an attacker who learns from the release is right; None if no model predicts that."""
+        """Return how often an attacker who learns from the release guesses right; None if no model predicts that."""
 
     # Words ---
 
@@ -509,23 +552,27 @@ class Mechanism(ABC, Generic[P, F]):
 
     @property
     def states_counts(self) -> bool:
-        """Return whether exact counts of records may be published; they may not where a release protects presence."""
+        """Return whether exact counts of records may be published; False if a release protects a record's presence."""
         return not (isinstance(self.composition, BudgetComposition) and self.composition.unit == "presence")
 
     def define_views(self, manifest: Manifest) -> list[ViewDefinition]:
-        """Return the definitions of the release's views: NAME_weighted first, then any others."""
+        """Return the definitions of a release's views; the first is NAME_weighted, where NAME is the release's name."""
         return [
             ViewDefinition(f"{manifest.name}_{ending}", query, VIEW_COMMENTS[ending])
             for ending, query in self.views(manifest).items()
         ]
 
     def tables(self, manifest: Manifest) -> Columns:
-        """Return the columns of the tables that a release holds, with their types."""
+        """Return the columns of each table of a release, as pairs (name, type)."""
         tables = self.layout.items()
         return {name: [(called, kind) for _, called, kind in one.place_columns(manifest.roles)] for name, one in tables}
 
     def read(self, manifest: Manifest) -> P:
-        """Return the parameters of a release; raise ``UsageError`` if parameters, facts or columns are not valid."""
+        """Return the parameters of a release.
+
+        Raises:
+            UsageError: Its parameters, facts or columns are not valid.
+        """
         try:
             self.read_facts(manifest)
             params = self.parameters.model_validate(manifest.parameters)
@@ -535,11 +582,19 @@ class Mechanism(ABC, Generic[P, F]):
         return params
 
     def read_facts(self, manifest: Manifest) -> F:
-        """Return the facts of a release; raise ``ValidationError`` if they are not valid."""
+        """Return the facts of a release.
+
+        Raises:
+            ValidationError: They are not valid.
+        """
         return self.facts.model_validate(manifest.facts)
 
     def read_release(self, db: Relations, manifest: Manifest, database: str | None) -> CheckedRelease[P, F]:
-        """Return the release as its checks need it; raise ``UsageError`` as ``read`` does."""
+        """Return the release in the form that checks need.
+
+        Raises:
+            UsageError: Its parameters, facts or columns are not valid.
+        """
         from privsql.model.checks import CheckedRelease
 
         params, facts = self.read(manifest), self.read_facts(manifest)

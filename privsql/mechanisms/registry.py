@@ -1,4 +1,4 @@
-"""The mechanisms by kind and algorithm, each loaded when it is asked for."""
+"""The list of mechanisms by kind and algorithm; each is imported only when it is needed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from privsql.mechanisms.base import Mechanism
     from privsql.model.parameters import Parameters
 
-# By kind, the name that a specification gives: the classes of its mechanisms, each with the algorithms that it has. The
-# parameters of a kind are PARAMETERS of the module ``parameters`` beside its first class.
+# By kind (the name in a specification): the classes of its mechanisms, each with its algorithms. The parameters of a
+# kind are PARAMETERS of the module ``parameters`` in the folder of its first class.
 KINDS: dict[str, dict[str, tuple[str, ...]]] = {
     "bucketize": {
         "privsql.mechanisms.bucketize.mechanism.Bucketization": (
@@ -42,13 +42,17 @@ KINDS: dict[str, dict[str, tuple[str, ...]]] = {
         "privsql.mechanisms.diffpart.mechanism.ColumnDiffPart": ("diffpart",),
     },
 }
-# What ``init`` can promise for a table with a sensitive column, in the order in which it tries: kind and algorithm.
+# The kinds and algorithms that ``init`` tries for a table with a sensitive column, in this order.
 PROMISES = {"tables": ("randomize", "tables"), "bucketize": ("bucketize", "optimal")}
-DEFAULT = next(iter(KINDS))  # where a specification names none
+DEFAULT = next(iter(KINDS))  # the kind of a specification that names none
 
 
 def get_mechanism(kind: str, algorithm: str) -> Mechanism[Any, Any]:
-    """Return the mechanism of an algorithm; ``UsageError`` for one that this version of privsql does not know."""
+    """Return the mechanism that has an algorithm of a kind.
+
+    Raises:
+        UsageError: This version of privsql does not know the algorithm.
+    """
     classes = _get_classes(kind)
     place = next((place for place, algorithms in classes.items() if algorithm in algorithms), None)
     if place is None:
@@ -62,12 +66,12 @@ def get_mechanism(kind: str, algorithm: str) -> Mechanism[Any, Any]:
 
 
 def get_default_mechanism(kind: str) -> Mechanism[Any, Any]:
-    """Return the mechanism of a kind's default algorithm, for callers who know the kind alone."""
+    """Return the mechanism of a kind's default algorithm, for callers who know only the kind."""
     return get_mechanism(kind, get_parameters(kind).model_fields["algorithm"].default)
 
 
 def get_parameters(kind: str) -> type[Parameters]:
-    """Return what a publisher asks of the mechanisms of a kind, without loading a mechanism."""
+    """Return the model of the parameters of a kind, without importing a mechanism."""
     folder = next(iter(_get_classes(kind))).rsplit(".", 2)[0]
     parameters: type[Parameters] = import_module(f"{folder}.parameters").PARAMETERS
     return parameters

@@ -21,15 +21,17 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest
 
 AGES, PLACES, DATES, OTHER = "age over 89 (3)", "place below a state (2)", "date (3)", "any other unique code (18)"
-OLDEST = 90  # the safe harbor joins all ages from this one on
-PREFIX = 3  # characters of a ZIP code that the safe harbor allows
+OLDEST = 90  # HIPAA's safe harbor joins all ages from this one on
+PREFIX = 3  # most characters of a ZIP code that the safe harbor allows
 
 
 def _words(text: str) -> re.Pattern[str]:
     return re.compile(rf"(^|_)({text})s?($|_)", re.IGNORECASE)
 
 
-KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (  # by HIPAA's number; the first that fits is a column's kind
+KINDS: tuple[
+    tuple[str, re.Pattern[str]], ...
+] = (  # in the order of HIPAA's list; a column's kind is the first that fits
     ("internet address (15)", _words("ip|ip_?(v[46]_?)?addr(ess)?")),
     ("web address (14)", _words("url|website|web_?page|home_?page")),
     ("e-mail address (6)", _words("e_?mail(_?addr(ess)?)?")),
@@ -62,7 +64,7 @@ KIND_NAMES = tuple(dict.fromkeys(kind for kind, _ in KINDS))
 
 @dataclass(frozen=True)
 class ColumnNote(JsonObject):
-    """Hold what reviewers should know of one column.
+    """What reviewers should know of one column of a release.
 
     Attributes:
         name: The name of the column.
@@ -91,7 +93,10 @@ def find_kind(name: str, kind: str = "") -> str:
 
 
 def note_columns(manifest: Manifest, removed: Iterable[str] = ()) -> list[ColumnNote]:
-    """Return a note on every column of a release and on the ``removed`` ones; columns in clear come first."""
+    """Return a note for reviewers on every column of a release, and on columns that were removed.
+
+    Columns that are published in clear come first.
+    """
     clear, notes = {one.name for one in manifest.quasi_identifiers}, []
     for field in manifest.roles.columns:
         kind = find_kind(field.name, field.type)
@@ -131,6 +136,6 @@ def _describe_clear(field: Field, kind: str, manifest: Manifest) -> str:
 
 
 def _holds_years(field: Field, bins: Bins | None) -> bool:
-    """Return whether a column of dates shows nothing finer than years."""
+    """Return whether a published column of dates shows years and nothing finer."""
     dated = field.type.startswith(("DATE", "TIMESTAMP"))
     return bins is not None and bins.unit == "year" if dated else False

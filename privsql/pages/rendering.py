@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 #
 # The policy of a page forbids scripts and requests, and allows the one stylesheet by its digest.
 
-LONGEST = 600  # characters of one value, wherever it stands
-SHORT = 60  # of a name or a value within a sentence or a cell
+LONGEST = 600  # most characters of one value
+SHORT = 60  # most characters of a name or value within a sentence or a cell
 
 
 def render_page(template: str, **facts: Any) -> str:
-    """Fill a template of ``pages/templates`` with facts. The result is a whole page or a part of one.
+    """Fill a template of ``pages/templates`` with values, and return the page or part of a page.
 
     Raises:
         EngineError: Jinja2 is not installed.
-        jinja2.UndefinedError: The template names a fact that is not given.
+        jinja2.UndefinedError: The template names a value that is not given.
     """
     PAGES.require_installed()
     return str(_make_environment().get_template(template).render(facts))
@@ -43,13 +43,17 @@ def render_page(template: str, **facts: Any) -> str:
 
 @lru_cache(maxsize=1)
 def read_stylesheet() -> str:
-    """Return the only stylesheet, as it is written into a page."""
+    """Return the text of the only stylesheet, which is copied into every page."""
     return (files("privsql.pages") / "templates" / "style.css").read_text(encoding="utf-8")
 
 
 @lru_cache(maxsize=4)
 def style_source(style: str | None = None) -> str:
-    """Return the source by which a content security policy allows a stylesheet: ``'sha256-..'`` of its text."""
+    """Return the term ``'sha256-..'`` by which a page's content security policy allows a stylesheet.
+
+    Args:
+        style: The text of the stylesheet; None for that of all pages.
+    """
     digest = hashlib.sha256((read_stylesheet() if style is None else style).encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
@@ -60,12 +64,12 @@ def page_policy() -> str:
 
 
 def shorten_text(value: object, width: int = SHORT) -> Html:
-    """Return a name or value as HTML: shortened, and with its own writing direction."""
+    """Return a name or value as HTML: cut to ``width`` characters, and with a writing direction of its own."""
     return Html(f"<bdi>{clean_text(str(value), width)}</bdi>")
 
 
 def as_code(text: object) -> Html:
-    """Return lines to copy as HTML, complete with line ends and tabs. Other unprintable characters are replaced."""
+    """Return lines that a reader can copy as HTML, with line ends and tabs; other unprintable characters are marked."""
     return Html("".join(one if one in "\n\t" else clean_text(one, 1) for one in str(text)))
 
 
@@ -96,14 +100,14 @@ def _make_environment() -> Any:
 
 
 def _finalize_value(value: object) -> object:
-    """Return HTML unchanged, and any other value cleaned and shortened."""
+    """Return HTML unchanged, and any other value that a template inserts cleaned and cut."""
     if value is None or hasattr(value, "__html__"):
         return value
     return clean_text(str(value), LONGEST)
 
 
 def typeset_relations(text: str) -> str:
-    """Replace operators such as those of programs in a text by mathematical signs."""
+    """Replace operators in a text by mathematical signs, such as <= by ≤."""
     return text.replace("<=", "\N{LESS-THAN OR EQUAL TO}").replace(">=", "\N{GREATER-THAN OR EQUAL TO}")
 
 
@@ -126,12 +130,12 @@ SAFE_ATTRIBUTES = {
     "stroke-dasharray", "stroke-opacity", "fill-opacity", "stroke-linecap", "stroke-miterlimit", "text-anchor",
     "font-weight",
 }  # fmt: skip
-COLOURED = ("fill", "stroke")  # by classes of the stylesheet: fill-first, stroke-text, ..
+COLOURED = ("fill", "stroke")  # attributes that become classes of the stylesheet: fill-first, stroke-text, ..
 NAMES = {colour: name for name, colour in plot.INKS.items()}
 PLAIN = {"none", "transparent"}
-SIZE, NARROWER = 13, 0.88  # of letters: laid out in pixels, and what is shown, as a reader's font may be wider
-LARGER = 1.25  # than it is drawn, where there is room
-NOTHING = ("", "M0,0h0v0h0Z")  # paths that show nothing
+SIZE, NARROWER = 13, 0.88  # size of letters in pixels, and the factor for those shown, as a reader's font may be wider
+LARGER = 1.25  # factor by which a chart is enlarged where there is room
+NOTHING = ("", "M0,0h0v0h0Z")  # invisible paths
 
 
 def draw_svg(chart: Any, key: str, title: str, description: str) -> Html:
@@ -157,13 +161,21 @@ def draw_svg(chart: Any, key: str, title: str, description: str) -> Html:
 
 
 def draw_figure(chart: Any, key: str, title: str, caption: str, more: str = "") -> Html:
-    """Return a chart with its caption below, which is also its description; ``more`` follows the caption."""
+    """Return a chart with its caption below.
+
+    Args:
+        chart: The chart.
+        key: The prefix of all its ids, which no other chart on the page has.
+        title: The title.
+        caption: The caption, which is also the description for screen readers.
+        more: A text that follows the caption.
+    """
     words = clean_text(f"{caption} {more}".strip(), LONGEST)
     return Html(f"<figure>{draw_svg(chart, key, title, caption)}<figcaption>{words}</figcaption></figure>")
 
 
 def _svg_parts(one: ET.Element, key: str) -> Iterator[str]:
-    """Yield the text of an element and of everything inside it."""
+    """Yield the SVG text of an element and of everything inside it, without unknown elements."""
     name = one.tag.removeprefix(NAMESPACE)
     hidden = one.get("display") == "none" or (name == "path" and one.get("d") in NOTHING)
     if name not in SHAPES or hidden:
@@ -194,7 +206,7 @@ def _svg_attributes(one: ET.Element, key: str) -> Iterator[str]:
 
 
 def _ink_name(value: str | None) -> str | None:
-    """Return the name of a colour; None for no colour."""
+    """Return the name in ``plot.INKS`` of a colour; None for no colour."""
     if value is None or value in PLAIN:
         return None
     if value.lower() not in NAMES:

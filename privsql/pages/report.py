@@ -1,4 +1,4 @@
-"""Hold the report on a release: its facts, their tables and charts, and the page that shows them."""
+"""The report on a release: its facts, their tables and charts, and the HTML page that shows them."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from privsql.releases.statements import ReleaseSummary
 
 # Facts ----------------------------------------------------------------------------------------------------------------
-# The facts of a report: of a release, and of its source if that was given.
+# The facts of a report on a release, and on its source if that is known.
 
 
 @dataclass(frozen=True)
 class UsageSnippets(JsonObject):
-    """Hold lines to copy that query a release.
+    """Lines that a reader can copy to query a release.
 
     Attributes:
-        form: "file", "folder" or "schema".
+        form: How the release is stored: "file", "folder" or "schema".
         file: The name of the release in these lines.
         shell: A command for the shell.
         python: A call in Python.
@@ -61,15 +61,17 @@ class UsageSnippets(JsonObject):
 
 @dataclass(frozen=True)
 class ExpectedAccuracy(JsonObject):
-    """State how precise typical answers of one size are, from the release alone.
+    """How precise a release's answers of one size are, judged without the source.
+
+    The size of an answer is its count; sizes are divided into ranges.
 
     Attributes:
-        low: The smallest answer of this size.
-        high: The end of this size; None if it has no end.
-        answers: The number of typical answers.
+        low: The smallest count of this range.
+        high: The end of this range; None if it has no end.
+        answers: The number of typical questions with such an answer.
         error: The expected error of the median answer; None if it is not known.
-        half_width: Half the length of its interval. Where bounds are certain and no error is known, it is the distance
-            to the farther bound.
+        half_width: Half the length of its interval. If bounds are certain and no error is known, it is the distance to
+            the farther bound.
         bounds: Half the distance between the bounds of the literature's formula; None if there are none.
         estimate: The median answer.
     """
@@ -85,10 +87,10 @@ class ExpectedAccuracy(JsonObject):
 
 @dataclass(frozen=True)
 class TruthComparison:
-    """Compare answers with the true ones.
+    """A comparison of a release's answers with the true answers of its source.
 
     Attributes:
-        scores: The scores of each estimator, as in ``evaluate``.
+        scores: The scores of each estimator, as ``evaluate`` gives them.
         pairs: Some single answers, as (true, estimate, low, high) of privsql's own estimator.
         confidence: The confidence of the intervals.
     """
@@ -98,7 +100,7 @@ class TruthComparison:
     confidence: float
 
     def as_json(self) -> dict[str, Any]:
-        """Return the scores, the confidence, and the pairs."""
+        """Return the scores, the confidence and the pairs as an object for JSON."""
         names = ("true", "estimate", "low", "high")
         pairs = [dict(zip(names, one, strict=True)) for one in self.pairs]
         return {**self.scores, "confidence": self.confidence, "pairs": pairs}
@@ -106,18 +108,28 @@ class TruthComparison:
 
 @dataclass(frozen=True)
 class VerifiedFacts(JsonObject):
-    """Hold the facts of a release whose checks hold.
+    """What a report says of a release all of whose checks hold.
 
     Attributes:
-        promise: The bound in a few words.
+        summary: The summary of the release.
+        promise: The bound that it promises, in a few words.
+        words: What it promises and does not promise, in sentences.
+        bounds: The bounds of values, with the beliefs that are reached.
+        structure: The parts of the release as tables.
+        findings: What adversaries found in it.
+        verdict: One sentence on the findings.
+        advice: How to lower what adversaries learn.
         lines: The (name, value) lines of the manifest.
+        foreseen: How precise answers are, by size.
         certain: Whether the bounds of the literature's formula always hold the true answer.
+        ways: Lines to copy that query the release.
+        columns: What reviewers should know of each column.
         compared: The comparison with the true answers; None without the source.
         population: The share of values that can be guessed from all other records of the source, without the release;
             None without the source.
-        in_small_cells: The number of records of the source in small cells; None without the source. A cell has equal
-            quasi-identifiers and sensitive value, and is small if it has fewer than 11 records.
-        curve: What other thresholds are predicted to give; None without the source.
+        in_small_cells: The number of records of the source in small cells; None without the source. The records of a
+            cell have equal quasi-identifiers and sensitive value; it is small if it has fewer than 11 records.
+        curve: The predicted figures of other thresholds; None without the source.
     """
 
     json_keys = (
@@ -146,12 +158,15 @@ class VerifiedFacts(JsonObject):
 
 @dataclass(frozen=True)
 class Report(Outcome):
-    """Hold the contents of a page on a release.
+    """A report on a release, which a page shows.
 
     Attributes:
+        manifest: The manifest of the release.
+        checks: The results of its checks.
+        notes: Further remarks for people.
         digests: The SHA-256 of the release's files.
         internal: Whether the page was made with the source, and so shows true counts.
-        learnt: The facts of the release. None if a check fails; the page then says nothing of promises and tables.
+        learnt: The facts of the release. None if a check fails; the page then shows neither promises nor tables.
         page: Where the page was written; None if it was not.
     """
 
@@ -185,7 +200,7 @@ class Report(Outcome):
 
     @property
     def broken(self) -> tuple[Finding, ...]:
-        """Return the findings of adversaries that the release promises to resist but does not."""
+        """Return the findings that break a promise of the release to resist their adversary."""
         return tuple(one for one in self.learnt.findings if one.exceeded) if self.learnt else ()
 
     @property
@@ -202,9 +217,9 @@ class Report(Outcome):
         return f"{kind}: {self.manifest.name}, {outcome}"
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield the checks that fail, the promises that are broken, and the page that was written.
+        """Yield for people the checks that fail, the promises that are broken, and where the page was written.
 
-        With ``verbose`` also yield bounds, adversaries and answers by size.
+        With ``verbose``, also yield bounds, adversaries, and the precision of answers by size.
         """
         yield from (f"does not hold: {one.name}" for one in self.checks if not one.ok)
         for adversary in self.broken:
@@ -226,7 +241,7 @@ class Report(Outcome):
 
 BLANK = "to be filled in"
 FIELDS: tuple[Wording, ...] = get_args(Wording)
-ATTACKERS = {  # by adversary a few words on what it does; all others are called by their names
+ATTACKERS = {  # by adversary, a few words on what it does; others are called by their names
     "linkage": "finds the record",
     "homogeneity": "looks for buckets of one value",
     "row order": "reads the order of rows",
@@ -241,9 +256,9 @@ ATTACKERS = {  # by adversary a few words on what it does; all others are called
 
 
 def list_reached(learnt: VerifiedFacts) -> list[tuple[Finding, float]]:
-    """Return the adversaries that attack records, each with the share that it reaches; the strongest comes first.
+    """Return what each adversary that attacks records found, with its certainty; the most certain comes first.
 
-    The share is how often the adversary is right. If that is not known, it is the adversary's mean belief.
+    The certainty is how often the adversary is right. If that is not known, it is the adversary's mean belief.
     """
     shares = [(one, one.mean if one.right is None else one.right) for one in learnt.findings if one.applies]
     reached = [(one, share) for one, share in shares if share is not None and one.unit != "columns"]
@@ -251,7 +266,7 @@ def list_reached(learnt: VerifiedFacts) -> list[tuple[Finding, float]]:
 
 
 def state_headline(report: Report) -> str:
-    """Return one sentence on how far the best known attacker gets, or on the promise if no attacker guesses values."""
+    """Return a sentence on how often the best adversary is right, or on the promise if no adversary guesses values."""
     if report.learnt is None:
         return ""
     who = "people" if report.manifest.has_single_persons else "records"
@@ -272,7 +287,7 @@ def state_headline(report: Report) -> str:
 
 
 def state_conclusion(report: Report) -> str:
-    """Return one line on what the person who signs for a verified release accepts, and what is missing before that."""
+    """Return one line for the person who signs a verified release: what is accepted, and what is still missing."""
     if report.learnt is None:
         return ""
     if report.broken:
@@ -291,12 +306,12 @@ def state_conclusion(report: Report) -> str:
 
 
 def list_fields(manifest: Manifest) -> list[tuple[str, str]]:
-    """Return what the publisher states for the approval. Fields without a statement are marked as to be filled in."""
+    """Return pairs (title, text) of what the publisher states for the approval; missing statements say so."""
     return [(name.replace("_", " "), manifest.wording.get(name, BLANK)) for name in FIELDS]
 
 
 def count_people(manifest: Manifest) -> list[tuple[str, str]]:
-    """Return the numbers of records, persons and records left out, as far as the release states them."""
+    """Return pairs (title, text) of the numbers of records, persons and omitted records that the release states."""
     hidden, persons = "not stated, as the noise hides it", manifest.persons
     records = hidden if manifest.published is None else format_figure(manifest.published)
     if persons is None:
@@ -315,7 +330,7 @@ def count_people(manifest: Manifest) -> list[tuple[str, str]]:
 
 
 def tabulate_classes(learnt: VerifiedFacts) -> Table:
-    """Return a table of the records by how many records share their quasi-identifiers.
+    """Return a table of how many records share their quasi-identifiers with how many others.
 
     It has no rows if the release publishes no records.
     """
@@ -329,7 +344,7 @@ def tabulate_classes(learnt: VerifiedFacts) -> Table:
 
 
 def tabulate_columns(notes: Sequence[ColumnNote]) -> Table:
-    """Return a table of the columns and their kinds of identifiers. Identifiers and sensitive columns come first."""
+    """Return a table of the columns with their kinds of identifiers; identifiers and sensitive columns come first."""
     rows = [
         (
             shorten_text(one.name),
@@ -345,18 +360,20 @@ def tabulate_columns(notes: Sequence[ColumnNote]) -> Table:
 # Tables and pictures of a release -------------------------------------------------------------------------------------
 # The tables and charts of a release whose checks hold.
 
-MOST_SHOWN_ROWS = 200  # rows of a table
-DRAWN = 30  # bars of a picture
-SMALL, SEVERAL = 50, 5  # records of an answer that is worth a sentence, and how many answers such a size has
+MOST_SHOWN_ROWS = 200  # most rows of a table
+DRAWN = 30  # most bars of a chart
+SMALL, SEVERAL = 50, 5  # least count of an answer that gets a sentence, and least number of answers of its size
 OURS = ESTIMATORS["reconstructed"]
 Row = list[object]
-Bound = tuple[str, float, float, float | None]  # value, bound, highest, share
+Bound = tuple[str, float, float, float | None]  # value, bound, highest belief, share of the records
 
 
 def list_tables(learnt: VerifiedFacts, published: int | None) -> dict[str, Table]:
-    """Return the tables by their names in the template. A table that has nothing to show has no rows.
+    """Return the tables of a page by their names in its template. A table with nothing to show has no rows.
 
-    ``published`` is the number of published records; None if it is not stated.
+    Args:
+        learnt: The facts of the release.
+        published: The number of published records; None if it is not stated.
     """
     compared, known = learnt.compared, learnt.compared is not None
     stated = published if any(one.records is not None for one in learnt.bounds) else None
@@ -386,9 +403,11 @@ def list_tables(learnt: VerifiedFacts, published: int | None) -> dict[str, Table
 
 
 def shape_contents(learnt: VerifiedFacts, published: int | None) -> dict[str, object]:
-    """Return tables and charts by their names in the template. A chart that would show nothing is empty.
+    """Return the tables and charts of a page by their names in its template. A chart with nothing to show is empty.
 
-    ``published`` is the number of published records; None if it is not stated.
+    Args:
+        learnt: The facts of the release.
+        published: The number of published records; None if it is not stated.
     """
     compared = learnt.compared
     stated = published if any(one.records is not None for one in learnt.bounds) else None
@@ -416,9 +435,9 @@ def shape_contents(learnt: VerifiedFacts, published: int | None) -> dict[str, ob
 
 
 def _bound_row(one: VerifiedBound, published: int | None) -> Row:
-    """Return a row: the value, its bound, the belief that is reached, and the share of the records with it.
+    """Return a table row: a value, its bound, the highest belief in it, and the share of records with that belief.
 
-    The share is left out if ``published``, the number of published records, is None.
+    The share is left out if the number of published records is None.
     """
     shape = _format_probability if one.belief else lambda text: shorten_text(typeset_relations(readable_text(text)))
     reached = ["none: not protected", None] if one.belief and not one.protects else map(shape, (one.bound, one.found))
@@ -427,7 +446,7 @@ def _bound_row(one: VerifiedBound, published: int | None) -> Row:
 
 
 def _format_probability(text: str) -> Html | str:
-    """Return a probability in percent, with the fraction if that says more; any other text is returned unchanged."""
+    """Return a probability in percent, followed by its exact fraction if that says more; other texts are unchanged."""
     probability = _parse_probability(text)
     if probability is None:
         return shorten_text(typeset_relations(text))
@@ -456,7 +475,7 @@ def _describe_equal_bounds(bounds: Sequence[VerifiedBound]) -> str:
 
 
 def _draw_bounds(bounds: Sequence[VerifiedBound], published: int | None) -> str:
-    """Draw the bounds of protected values beside the beliefs that are reached."""
+    """Return a chart of the bounds of protected values and the highest beliefs in them."""
     known = [
         (one.value, bound, reached, _records_share(one, published))
         for one in bounds
@@ -465,7 +484,7 @@ def _draw_bounds(bounds: Sequence[VerifiedBound], published: int | None) -> str:
         and (reached := _parse_probability(one.found)) is not None
     ]
     known, which = _choose_drawn(known)
-    if len({one[1:3] for one in known}) < 2:  # all alike: the table says it
+    if len({one[1:3] for one in known}) < 2:  # all are equal: a table shows that
         return ""
     caption = f"Orange: the bound; blue: the highest probability that the release leads to{which}."
     room = min(bound - reached for _, bound, reached, _ in known)
@@ -476,11 +495,11 @@ def _draw_bounds(bounds: Sequence[VerifiedBound], published: int | None) -> str:
 
 
 def _choose_drawn(known: list[Bound]) -> tuple[list[Bound], str]:
-    """Choose the bounds that a chart can show.
+    """Choose the bounds that a chart has room for.
 
     Returns:
-        The bounds, and words that say which they are: all (empty), those of groups only, or those nearest to being
-            reached.
+        The bounds, and words that say which these are. The words are empty if these are all bounds; otherwise they say
+        that only bounds of groups are shown, or those that are most nearly reached.
     """
     if len(known) <= plot.FEW or all(one[3] for one in known):
         return known, ""
@@ -491,7 +510,7 @@ def _choose_drawn(known: list[Bound]) -> tuple[list[Bound], str]:
     return nearest, f"; the {DRAWN} that are nearest to their bounds" if len(known) > DRAWN else ""
 
 
-# What it is made of ---
+# What the release is made of ---
 
 
 def _tabulate_structure(part: Structure) -> Table:
@@ -514,11 +533,11 @@ def _draw_structure(part: Structure, number: int) -> str:
     return draw_figure(chart, f"part{number}", part.title, f"{title.capitalize()} by {name}.")
 
 
-# Who could learn what ---
+# What adversaries learn ---
 
 
 def _adversary_row(one: Finding, *, known: bool) -> Row:
-    """Return a row: the adversary, its knowledge, the promise's outcome, its certainty, and how often it is right."""
+    """Return a table row: an adversary, its knowledge, whether a promise holds, its certainty, and right guesses."""
     knows = "; ".join((f"knows {one.knows}", *one.notes))
     who = Html(f'<strong>{shorten_text(one.adversary)}</strong><br><span class="quiet">{clean_text(knows, 300)}</span>')
     highest = one.highest if one.mean is not None else None
@@ -527,7 +546,7 @@ def _adversary_row(one: Finding, *, known: bool) -> Row:
 
 
 def _draw_reached(learnt: VerifiedFacts) -> str:
-    """Draw what each adversary reaches beside the promise, and beside what is known without the release."""
+    """Return a chart of each adversary's certainty, with the promise and with what is known without the release."""
     promise, reached = learnt.summary.lines["promise"].figures.get("reached"), list_reached(learnt)
     known = any(one.right is not None for one, _ in reached)
     if not reached:
@@ -552,20 +571,25 @@ def _draw_reached(learnt: VerifiedFacts) -> str:
 
 
 def _size_row(one: ExpectedAccuracy, *, theirs: bool) -> Row:
-    """Return the row of one size of answers; ``theirs`` tells whether the table has the literature's bounds."""
+    """Return the table row for answers of one size.
+
+    Args:
+        one: The expected accuracy.
+        theirs: Whether the table has a column for the literature's bounds.
+    """
     relative = one.error / one.estimate if one.error is not None and one.estimate else None
     figures = [format_figure(one.error, 2), _format_error(relative), format_figure(one.half_width, 2)]
     return [band_label(vars(one)), f"{one.answers:,}", *figures, *([format_figure(one.bounds, 2)] if theirs else [])]
 
 
 def _choose_typical(sizes: Sequence[ExpectedAccuracy]) -> list[ExpectedAccuracy]:
-    """Return a small and a large size that are worth a sentence; empty if there are no two such sizes."""
+    """Return a small and a large size of answers for one sentence each; nothing if there are no two such sizes."""
     known = [one for one in sizes if one.estimate >= SMALL and one.answers >= SEVERAL and one.error is not None]
     return known[:1] + known[-1:] if len(known) > 1 else known
 
 
 def _draw_sizes(sizes: Sequence[ExpectedAccuracy]) -> str:
-    """Draw the error of counts by size, as a share of the count."""
+    """Return a chart of the relative errors of counts by their size."""
     most, rows = any(one.error is None for one in sizes), []
     for one in sizes:
         error = one.half_width if most else one.error
@@ -597,7 +621,7 @@ def _measured_rows(compared: TruthComparison | None) -> list[Row]:
 
 
 def _format_error(share: float | None) -> str:
-    """Return an error as a share of the answer; in words if it is larger than the answer."""
+    """Return an error as a percentage of the answer, or in words if it is larger than the answer."""
     return "more than the answer" if share is not None and share > 1 else format_share(share)
 
 
@@ -621,7 +645,7 @@ def _draw_errors(compared: TruthComparison) -> str:
 
 
 def _curve_rows(curve: Curve | None) -> list[Row]:
-    """Return a row per threshold: the highest belief and the predictions, or why the threshold is refused."""
+    """Return a table row for each threshold: the highest belief and predicted errors, or why it can't be met."""
     rows: list[Row] = []
     for one in curve.rows if curve else ():
         figures = [format_share(one.figures.get(measure.key)) for measure in (curve.measures if curve else ())]
@@ -630,7 +654,7 @@ def _curve_rows(curve: Curve | None) -> list[Row]:
 
 
 def _draw_curve(curve: Curve | None) -> str:
-    """Draw what thresholds are predicted to give; empty unless at least two of them can be met."""
+    """Return a chart of predicted figures by threshold; empty if less than two thresholds can be met."""
     rows = curve.points if curve else []
     if len(rows) < 2:
         return ""
@@ -649,19 +673,19 @@ def _draw_intervals(compared: TruthComparison) -> str:
 
 
 # Report ---------------------------------------------------------------------------------------------------------------
-# The page of a report: facts in, HTML out.
+# The page of a report, as HTML made from its facts.
 
 ENDINGS = (".html", ".htm")
-MOST_TABLE_ROWS = 100  # rows of a table
-WIDE = 400  # characters of a cell
+MOST_TABLE_ROWS = 100  # most rows of a table
+WIDE = 400  # most characters of a cell
 
 
 def require_page_target(target: Path) -> None:
-    """Check that a page can be drawn and has a valid name.
+    """Refuse a page that could not be drawn or written, before any work is done.
 
     Raises:
-        UsageError: The name of the page is wrong.
-        EngineError: The extra that draws pages is not installed.
+        UsageError: The name of the page is not valid.
+        EngineError: The optional packages that draw pages are not installed.
     """
     if target.suffix.lower() not in ENDINGS:
         raise UsageError(f"{target}: the name of a page ends in .html")
@@ -670,7 +694,7 @@ def require_page_target(target: Path) -> None:
 
 
 def write_page(report: Report, target: Path) -> None:
-    """Write the page as a file, completely or not at all. An existing page is replaced.
+    """Write the page of a report as a file, completely or not at all; an existing page is replaced.
 
     Only its owner can read an internal page.
     """
@@ -693,10 +717,10 @@ def write_page(report: Report, target: Path) -> None:
 
 
 def render_report(report: Report) -> str:
-    """Return the page as HTML.
+    """Return the page of a report as HTML.
 
     Raises:
-        EngineError: The extra that draws pages is not installed.
+        EngineError: The optional packages that draw pages are not installed.
     """
     manifest, learnt = report.manifest, report.learnt
     title = "INTERNAL, shows true counts" if report.internal else "Report on a release"

@@ -1,1 +1,1 @@
-"""DiffPart: noisy trees of partitions of item sets, or of tables."""
+"""DiffPart: noisy trees of partitions of item sets, or of the records of a table (Chen et al. 2011)."""

@@ -1,4 +1,4 @@
-"""Answer from the leaves of a tree."""
+"""Answer questions from the noisy counts of a partition tree's leaves."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # Answers --------------------------------------------------------------------------------------------------------------
-# The paper's answers: sums of the published counts.
+# Answers are sums of published counts, as in the paper.
 
 FORMULA = (
     "estimate = sum of the counts of the published {leaves} that meet the condition (Chen et al. 2011); the interval "
@@ -44,7 +44,7 @@ FORMULA = (
 
 
 class TreeAnswers(PrivateAnswers):
-    """An open release of a tree, whose estimates are sums of noisy leaf counts, as in the paper."""
+    """An open release of a partition tree, which estimates counts by sums of noisy leaf counts (Chen et al. 2011)."""
 
     formulas: ClassVar[Mapping[str, str]]
 
@@ -57,22 +57,22 @@ class TreeAnswers(PrivateAnswers):
 
     @cached_property
     def release_tree(self) -> PartitionTree:
-        """Return the release's tree; raise ``UsageError`` if it is damaged."""
+        """Return the release's partition tree; raise ``UsageError`` if it is damaged."""
         with refuse_damaged():
             return read_tree(self._read_table(TREE, "part"), self.release_taxonomy[0])
 
     @cached_property
     def _count_variances(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Return the variance of the noise of each partition's count (T,); the root's entry means nothing."""
+        """Return the variance of the noise in each of T partitions' counts (T,); the entry of the root is unused."""
         tree = self.release_tree
         return np.array([variance_of(one) for one in tree.budgets] or [0.0])[tree.spent]
 
     @abstractmethod
     def _matching_query(self, query: CountQuery) -> exp.Query:
-        """Return the query for the groups, partition and count of every published leaf that meets the condition."""
+        """Return the query for the leaves that meet a question: their groups, partition and count."""
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        """Return the SQL that reads the release for an answer, and the formula in words."""
+        """Return the SQL that finds the leaves of an answer, and the formula of the estimate in words."""
         return self._matching_query(query), self.formulas[estimator]
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
@@ -86,17 +86,23 @@ class TreeAnswers(PrivateAnswers):
 
     @cached_property
     def _pruned_records(self) -> tuple[float, float]:
-        """Return the estimated number of records that are in no leaf, at least 0, and the variance of this estimate."""
+        """Return the estimated number of records in no leaf, at least 0, and the variance of this estimate."""
         tree = self.release_tree
         counted = (tree.parent == 0) | tree.leaf
         pruned = max(tree.counted_records - tree.published_records, 0)
         return float(pruned), float(self._count_variances[counted].sum())
 
     def make_estimate(self, group: tuple[Any, ...], parts: Ints, counts: Ints, confidence: float) -> Estimate:
-        """Return the estimate of a group from the leaves that meet the question.
+        """Estimate the records of one group from the n leaves that meet a question.
 
-        The upper end of the interval allows all pruned records to be in the group. There is no interval if no leaf
-        meets it.
+        The upper end of the interval allows that all pruned records are in the group. If no leaf meets the question,
+        there is no interval.
+
+        Args:
+            group: The group of the answer.
+            parts: The partitions of the leaves (n,).
+            counts: Their noisy counts (n,).
+            confidence: The confidence of the interval.
 
         Raises:
             UsageError: A leaf belongs to no partition of the tree.
@@ -113,14 +119,14 @@ class TreeAnswers(PrivateAnswers):
 
 
 class ItemSetTreeAnswers(ItemAnswers, TreeAnswers):
-    """An open release that answers count queries over items."""
+    """An open release of a tree of item sets, which answers count queries over items."""
 
     records = values = "itemsets"
     formulas: ClassVar[Mapping[str, str]] = dict.fromkeys(ESTIMATORS, FORMULA.format(leaves="item sets"))
 
     @cached_property
     def _published_parts(self) -> tuple[Ints, WeightedSets]:
-        """Return the partition of each published set, and the published sets with their counts."""
+        """Return the partition of each published item set, and the published item sets with their noisy counts."""
         rows, items = self._db.arrow(self._sets_inside), self._read_table(UNIVERSE, "code")["item"]
         with refuse_damaged():
             sets = WeightedSets.from_lists(rows["items"], rows["count"], items.combine_chunks())
@@ -129,23 +135,34 @@ class ItemSetTreeAnswers(ItemAnswers, TreeAnswers):
     def bound_errors(
         self, true: WeightedSets, questions: Mapping[str, Sequence[tuple[int, ...]]], doubt: float
     ) -> dict[str, int]:
-        """Bound the error of each class of questions in this release, by the function ``bound_errors``."""
+        """Return a bound on the error of each class of questions, in records, for this release.
+
+        All bounds of a class hold together, except with probability ``doubt``.
+
+        Args:
+            true: The item sets of the source.
+            questions: The questions of each class, each as the codes of its items.
+            doubt: The probability with which a bound may fail.
+        """
         return bound_errors(true, self._published_parts[1], self.usefulness, questions, doubt)
 
     @cached_property
     def usefulness(self) -> Usefulness:
-        """Return the bounds on the noise of this release (Chen et al. 2011, Theorem 4.2)."""
+        """Return bounds on the noise of this release that hold for any records (Chen et al. 2011, Theorem 4.2)."""
         params = SetValued.model_validate(self._manifest.parameters)
         taxonomy = items_taxonomy(len(self.item_labels), params)
         return bound_noise(make_sets_rule(params, taxonomy), taxonomy)
 
     def make_synthetic(self) -> pa.Table:
-        """Return the published sets as rows (record, item), in order; a record without items has no row."""
+        """Return synthetic records: each published item set as often as it was counted, as ordered rows (record, item).
+
+        A record without items has no row.
+        """
         rows = self._db.arrow(self._sets_inside)
         return repeat_sets(rows["items"], rows["count"])
 
     def top_sets(self, number: int, estimator: str) -> list[tuple[tuple[int, ...], float]]:
-        """Return the item sets with most published records: the ascending codes of each, and its number of records."""
+        """Return the ``number`` item sets that most published records contain: ascending codes, and these records."""
         self.require_estimator(estimator)
         return self._published_parts[1].top_sets(number)
 
@@ -162,7 +179,7 @@ class ItemSetTreeAnswers(ItemAnswers, TreeAnswers):
 
     @property
     def _sets_inside(self) -> exp.Select:
-        """Return the query for the published sets by partition, under the internal names of their columns."""
+        """Return the query for the published item sets and their partitions, under the columns' internal names."""
         rows = SET_TABLES["itemsets"].select_inside(self._roles, table("itemsets", self._database))
         return rows.order_by(self._roles.by_sa.as_column("part"))
 
@@ -174,17 +191,18 @@ def bound_errors(
     questions: Mapping[str, Sequence[tuple[int, ...]]],
     doubt: float,
 ) -> dict[str, int]:
-    """Bound the error of each class of questions; all bounds of a class hold together with probability 1 - ``doubt``.
+    """Return a bound on the error of each class of questions.
 
-    A question is answered by the sets that hold its items, both in the source and in the release. Which sets that
-    nobody has were kept depends on noise. So half of the doubt is for the source's sets, and half for those.
+    All bounds of a class hold together, except with probability ``doubt``. A question is answered by the sets that
+    contain its items, in the source and in the release. Which sets without records were kept depends on noise. So half
+    of the doubt is for the source's sets, and half for those.
 
     Args:
-        true: The sets of the source.
-        kept: The sets of the release.
+        true: The item sets of the source.
+        kept: The item sets of the release.
         useful: The bounds on the noise of the release.
         questions: The questions of each class, each as the codes of its items.
-        doubt: The probability that a bound may fail, in (0, 1).
+        doubt: The probability that a bound of a class may fail, in (0, 1).
 
     Returns:
         The bound of each class, in records.
@@ -201,19 +219,19 @@ def bound_errors(
 
 
 class CellTreeAnswers(ListedAnswers, TreeAnswers):
-    """An open release that answers count queries over its columns."""
+    """An open release of a tree over the columns of a table, which answers count queries."""
 
     records = values = "cells"
     formulas: ClassVar[Mapping[str, str]] = dict.fromkeys(ESTIMATORS, FORMULA.format(leaves="cells"))
     answer_reading = TreeAnswers.answer
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        """Return the SQL that reads the release for an answer, and the formula in words."""
+        """Return the SQL that finds the leaves of an answer, and the formula of the estimate in words."""
         return super().make_statement(read_question(query, self.unlisted).query, estimator)
 
     @cached_property
     def _unlisted_parts(self) -> list[tuple[UnlistedColumn, list[int]]]:
-        """Return each column that can have unlisted values, with the partitions whose records have some."""
+        """Return each column that may have unlisted values, with the partitions whose records have some."""
         (taxonomy, names), tree, found = self.release_taxonomy, self.release_tree, []
         which, nodes = leaf_values(tree, taxonomy)
         for place, field in enumerate(self._manifest.sensitive):
@@ -227,7 +245,7 @@ class CellTreeAnswers(ListedAnswers, TreeAnswers):
 
     @property
     def unlisted(self) -> list[UnlistedColumn]:
-        """Return the columns that can have values outside their lists.
+        """Return the columns that may have values outside their lists.
 
         Such values count as occurring if a partition that holds some was kept.
         """
@@ -238,7 +256,7 @@ class CellTreeAnswers(ListedAnswers, TreeAnswers):
         own = self._roles.by_sa
         held: dict[str, exp.Expr] = {field.name: column(field.name) for field in self._manifest.sensitive}
         for one, parts in self._unlisted_parts:
-            if parts:  # their values are shown as what stands for them
+            if parts:  # show the stand-in of unlisted values
                 is_unlisted = own.as_column("part").isin(*map(exp.Literal.number, parts))
                 held[one.field.name] = one.name_value(held[one.field.name], is_unlisted)
         named = [

@@ -1,4 +1,4 @@
-"""Attack a tree: the adversary who knows every record but one."""
+"""Attack a published partition tree as an adversary who knows every record but one."""
 
 from __future__ import annotations
 
@@ -15,18 +15,25 @@ if TYPE_CHECKING:
 # Membership -----------------------------------------------------------------------------------------------------------
 # Membership: whether a person's record is in a differentially private release at all.
 #
-# The adversary knows every other record, so it knows each true count but for this one record, and gives presence even
-# odds. A noisy size y of scale s is e^(+1/s) or e^(-1/s) times as likely with the record as without it, and the record
-# counts once on every part of one path of the tree. Where the way of dividing a part was chosen with budget c, the
-# choice is at most e^c times as likely. The belief is therefore at most 1/(1 + exp(-sum 1/s - sum c)) along the path,
-# whatever the noise was; differential privacy promises that this is at most e^epsilon/(1 + e^epsilon).
+# The adversary knows every other record, so it knows each true count but for the last record, and gives even odds to
+# its presence. A noisy size with noise of scale s is at most e^(1/s) times as likely with the record as without it. The
+# record is counted once in every partition of one path. If the way of dividing a partition was chosen with budget c,
+# the choice is at most e^c times as likely. So the belief is at most 1/(1 + exp(-sum 1/s - sum c)) along the path,
+# whatever the noise was. Differential privacy promises at most e^epsilon/(1 + e^epsilon).
 
 
 def attack_leaves(view: ReleaseView, unit: str) -> list[Finding]:
-    """Find the attacker's belief in a record of each published leaf, for the most telling noise on the leaf's path."""
+    """Find how sure an adversary who knows all other records becomes of a record in each published leaf.
+
+    The belief is that for the most revealing noise on the way from the root to the leaf.
+
+    Args:
+        view: The release.
+        unit: What was attacked, in words, such as ``records``.
+    """
     rows = view.db.rows(fill("attack/paths", {"tree": table(TREE, view.database)}))
     params, leaves = view.manifest.parameters, []
-    below = {None: 0.0}  # what the way to a part's own parts says, with the choice of how it is divided
+    below = {None: 0.0}  # by part, the log odds revealed on the way to its own parts, choices included
     for part, parent, scale, choice, leaf in rows:  # parents come before their parts
         exponent = below[parent] + (1 / float(scale) if scale else 0.0)
         below[part] = exponent + (float(Fraction(choice)) if choice else 0.0)

@@ -1,4 +1,4 @@
-"""Check a tree from its rows alone: exact fractions and sets of nodes. They share no code with growing it."""
+"""Check a published partition tree by exact fractions and sets of nodes; no code is shared with growing it."""
 
 from __future__ import annotations
 
@@ -56,12 +56,18 @@ if TYPE_CHECKING:
 
 # Trees ----------------------------------------------------------------------------------------------------------------
 
-CLOSE = 1e-9  # relative difference of a threshold that doubles may make
+CLOSE = 1e-9  # largest relative rounding error of a threshold
 
 
 @dataclass(frozen=True)
 class PublishedTree:
-    """The tree and the taxonomy of a release, read once, with the public rule of its parameters."""
+    """The tree and the taxonomy of a release, which are read once for all checks.
+
+    Attributes:
+        tree: The partition tree.
+        taxonomy: Its taxonomy.
+        rule: The public rule that the release's parameters imply.
+    """
 
     tree: PartitionTree
     taxonomy: Taxonomy
@@ -76,15 +82,15 @@ def check_tree(
     leaves: str,
     keys: Sequence[str],
 ) -> list[Check]:
-    """Return the checks that hold for every tree, and the ``named`` ones.
+    """Return the checks that hold for every partition tree, followed by further ones.
 
     Args:
         release: The release.
         make_rule: Returns the public rule of the release's parameters.
         list_facts: Returns the facts that follow from the tree.
         named: Further checks, by name.
-        leaves: The name of the table of the leaves.
-        keys: The columns that order its rows.
+        leaves: The name of the table of leaves.
+        keys: The columns by which its rows are sorted.
     """
 
     def read() -> PublishedTree:
@@ -109,10 +115,18 @@ def check_tree(
 
 
 def is_least(rule: TreeRule, least: int, spent: Fraction, branches: int, height: int, *, leaf: bool) -> bool:
-    """Return whether ``least`` is the right threshold, up to the relative difference ``CLOSE`` of rounded logarithms.
+    """Return whether a threshold is the right one, up to the rounding of logarithms.
 
-    The right threshold is the least integer >= 1 that meets the bound of ``TreeRule.least_size``; with c1 and c2 the
+    The right threshold is the least integer >= 1 that meets the bound of ``TreeRule.least_size``. With c1 and c2 the
     comparison is exact.
+
+    Args:
+        rule: The public rule.
+        least: The threshold.
+        spent: The budget of the count.
+        branches: The number of sub-partitions of the expansion.
+        height: The height of the expanded node.
+        leaf: Whether the sub-partition is a leaf.
     """
     if rule.c1 is not None and rule.c2 is not None:
         bound = 2 * ((rule.c1 if leaf else rule.c2 * height) / spent) ** 2
@@ -123,7 +137,7 @@ def is_least(rule: TreeRule, least: int, spent: Fraction, branches: int, height:
 
 
 def wrong_thresholds(release: CheckedRelease[Any, Any], found: PublishedTree) -> list[str]:
-    """Return the rows whose threshold does not follow from budget, node and kind, or whose size is below it."""
+    """Return the partitions whose threshold does not follow from the rule, or whose size is below their threshold."""
     tree, taxonomy = found.tree, found.taxonomy
     wrong = [] if release.read_view("tree")["threshold"].to_pylist()[0] is None else ["part 0 was never counted"]
     is_right, degrees = cache(partial(is_least, found.rule)), taxonomy.degree.tolist()
@@ -137,7 +151,10 @@ def wrong_thresholds(release: CheckedRelease[Any, Any], found: PublishedTree) ->
 
 
 def wrong_tree_scales(release: CheckedRelease[Any, Any], tree: PartitionTree) -> list[str]:
-    """Return the budgets whose noise scale is wrong; the right one is the least double that spends no more."""
+    """Return the budgets with a wrong scale of noise.
+
+    The right scale is the smallest double with which a count spends no more than its budget.
+    """
     first, *scales = release.read_view("tree")["scale"].to_pylist()
     wrong = [] if first is None else ["part 0 was never counted"]
     different = sorted(set(zip(tree.spent[1:].tolist(), scales, strict=True)), key=str)
@@ -146,18 +163,23 @@ def wrong_tree_scales(release: CheckedRelease[Any, Any], tree: PartitionTree) ->
 
 
 def find_violations(tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> list[tuple[int, str]]:
-    """Return the rows that the algorithm could not have made of their parents, or whose path spends more than epsilon.
+    """Return the partitions of a tree that the algorithm could not have made.
 
-    Five things are checked for every row. Its cut follows from its parent's cut and its branch. It is a leaf if and
-    only if no inner node is left in the cut; else it is expanded at one of these. A choice among several columns, and
-    no other, spent its share. Its count spent what was due. The choices and counts of every path spend at most epsilon,
-    whether or not its next counts were kept.
+    A partition is described by a cut: a set of taxonomy nodes. To expand it at a node of the cut divides it into
+    sub-partitions, which are numbered (the branch). Five things are checked for every partition:
+
+    - Its cut follows from its parent's cut and its branch.
+    - It is a leaf if no inner node is left in the cut; otherwise it is expanded at one of these.
+    - If, and only if, there were several columns to choose from, a choice spent its share.
+    - Its count spent the right budget.
+    - The choices and counts on the way from the root to it spend at most epsilon, whether or not its next counts were
+    kept.
 
     Returns:
-        Pairs of a row and what is wrong with it.
+        Pairs of a row of the tree and a text that says what is wrong with it.
     """
-    cuts = {0: frozenset(taxonomy.roots.tolist())}  # by expanded row: the nodes of its cut that are no values
-    used = {0: Fraction(0)}  # by expanded row: what the choices and counts above it and its own count spent
+    cuts = {0: frozenset(taxonomy.roots.tolist())}  # by expanded row, the inner nodes of its cut
+    used = {0: Fraction(0)}  # by expanded row, the budget that it and the rows above it spent
     wrong: list[tuple[int, str]] = []
     expansions = taxonomy.inner if taxonomy.holds_sets else taxonomy.height
 
@@ -212,7 +234,7 @@ def find_violations(tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> 
 
 
 def check_sets(release: SetsRelease) -> list[Check]:
-    """Return the checks of a tree of item sets that need the release alone."""
+    """Return the checks of a tree of item sets that read nothing but the release."""
     params = release.params
     named: dict[str, Callable[[PublishedTree], list[str]]] = {
         "the taxonomy groups the universe by fan-out": lambda found: _wrong_groups(release, found.taxonomy),
@@ -228,7 +250,7 @@ def check_sets(release: SetsRelease) -> list[Check]:
 
 
 def _wrong_groups(release: SetsRelease, taxonomy: Taxonomy) -> list[str]:
-    """Return what is wrong if the groups do not follow from the fan-out, or the items are not those of the universe."""
+    """Return a fault if the taxonomy does not follow from the fan-out, or the items are not those of the universe."""
     universe = read_labels(release.db, release.view("universe"))
     names = release.read_view("taxonomy")["value"].to_pylist()
     wrong = [] if names[: len(universe)] == [*universe] else ["items have other names"]
@@ -237,9 +259,9 @@ def _wrong_groups(release: SetsRelease, taxonomy: Taxonomy) -> list[str]:
 
 
 def _wrong_leaves(release: SetsRelease, found: PublishedTree) -> list[str]:
-    """Return the leaves whose published items are not those on their path.
+    """Return the leaves whose published items are not those of their partition.
 
-    An item that has no code is read as -1, which is on no path.
+    An item that is not in the universe has the code -1, which is in no partition.
     """
     rows = release.db.arrow(release.fill_query("duckdb/coded", sets=release.view("itemsets")))
     parts, codes = (rows[name].fill_null(-1).to_numpy().astype(np.int64) for name in ("part", "code"))
@@ -257,7 +279,7 @@ def _wrong_leaves(release: SetsRelease, found: PublishedTree) -> list[str]:
 
 
 def check_columns(release: CellRelease) -> list[Check]:
-    """Return the checks of a tree of cells that need the release alone."""
+    """Return the checks of a tree over the columns of a table that read nothing but the release."""
     named: dict[str, Callable[[PublishedTree], list[str]]] = {
         "taxonomies are stated, or group their values by fan-out": lambda found: _wrong_taxonomies(
             release, found.taxonomy
@@ -270,9 +292,9 @@ def check_columns(release: CellRelease) -> list[Check]:
 
 
 def compare_taxonomies(release: CellRelease, source: Records, params: Contingency) -> list[Check]:
-    """Return the check that the taxonomies are those of the specification.
+    """Return the check that the published taxonomies are those of the specification and its source.
 
-    A private release tells nothing about single records of its source that could be checked.
+    A private release reveals nothing of single records that could be checked.
     """
 
     def other_nodes(_: CellRelease) -> list[str]:
@@ -285,7 +307,7 @@ def compare_taxonomies(release: CellRelease, source: Records, params: Contingenc
 def _wrong_taxonomies(release: CellRelease, taxonomy: Taxonomy) -> list[str]:
     """Return the columns whose taxonomy is wrong.
 
-    A taxonomy without names must follow from the fan-out; a stated one needs a name for every node.
+    A taxonomy without names must follow from the fan-out. One that the publisher stated needs a name for every node.
     """
     names, wrong = release.read_view("taxonomy")["value"].to_pylist(), []
     if len(taxonomy.roots) != len(release.manifest.sensitive):
@@ -310,7 +332,7 @@ def _wrong_taxonomies(release: CellRelease, taxonomy: Taxonomy) -> list[str]:
 
 
 def _wrong_cells(release: CellRelease, found: PublishedTree) -> list[str]:
-    """Return the published cells whose values are not those of their leaf."""
+    """Return the published cells whose values are not those of their leaf of the tree."""
     names = release.read_view("taxonomy")["value"].to_pylist()
     texts = [exp.cast(item, "VARCHAR") for item in release.roles.sa_columns()]
     rows = release.db.rows(exp.select(column("part"), *texts).from_(release.view("cells")))

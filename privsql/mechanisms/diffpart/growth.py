@@ -27,16 +27,15 @@ if TYPE_CHECKING:
     from privsql.keyed_random import Chooser
 
 # Records --------------------------------------------------------------------------------------------------------------
-# Records, and into which branch of a node each falls.
 
 
 @dataclass(frozen=True)
 class PartitionedRecords:
-    """R distinct records, with the branch into which each falls at every node of a taxonomy.
+    """R distinct records, and the branch into which each falls at every node of a taxonomy.
 
     Attributes:
-        weights: The number of records that are the same as each (R,).
-        keys: For each inner node that holds a value of a record: node * R + record, sorted.
+        weights: The number of equal records that each stands for (R,).
+        keys: For each inner node above a value of a record: node * R + record, sorted.
         branches: For each key, the branch of the node into which the record falls.
     """
 
@@ -52,8 +51,8 @@ class PartitionedRecords:
 
         Args:
             owners: The record of each pair (record, value); pairs are sorted.
-            values: The value node of each pair.
-            weights: The number of records that are the same as each.
+            values: The taxonomy node of each pair's value.
+            weights: The number of equal records that each record stands for.
             taxonomy: The taxonomy.
         """
         keys, branches, records, nodes = [owners[:0]], [owners[:0]], owners, values
@@ -69,9 +68,11 @@ class PartitionedRecords:
         return PartitionedRecords(weights, key[order], np.concatenate(branches)[order])
 
     def find_branches(self, record: Ints, node: Ints) -> Ints:
-        """Return the branch into which each record falls at a node (n,).
+        """Return the branch into which each of n records falls at a node (n,); 0 if it has no value below the node.
 
-        It is 0 if the record has no value below the node.
+        Args:
+            record: The records (n,).
+            node: The node for each of them (n,).
         """
         if not len(self.keys):
             return np.zeros(len(record), dtype=np.int64)
@@ -84,24 +85,26 @@ class PartitionedRecords:
 # Tree -----------------------------------------------------------------------------------------------------------------
 # Top-down partitioning (paper, Algorithm 1 and Procedure 1, and appendix D for tables).
 #
-# All partitions that are no leaves yet take one expansion together, in arrays. Of a column the last node of the cut is
-# expanded: of item sets one of the greatest height, in a public order. Of a table a column is chosen privately, by a
-# score of the children that it would make. Of item sets a round touches the occupied sub-partitions and the few empty
-# ones that pass; how many of a partition's pass is binomial, and which is a uniform choice, as if each were counted.
+# In a round, all partitions that are not leaves are expanded once, together, in arrays. Within a column the last node
+# of the cut is expanded; for item sets this is one of the greatest height, in a public order. In a table the column is
+# chosen privately, by a score of the children that it would make. For item sets a round counts the sub-partitions with
+# records, and draws the few empty ones that pass. Their number is binomial, and which ones is a uniform choice, just as
+# if each were counted.
 
-LARGEST_ROUND = 20_000_000  # sub-partitions that one round may count
-LARGEST_TREE = 2_000_000  # partitions; thresholds that let more than that pass are a mistake
+LARGEST_ROUND = 20_000_000  # most sub-partitions that one round may count
+LARGEST_TREE = 2_000_000  # most partitions of a tree; thresholds that let more pass are a mistake
 
 
 @dataclass(frozen=True)
 class Front:
-    """The F partitions that are expanded in the next round.
+    """The F partitions that are expanded in the next round, and the n records in them.
+
+    A cut is the set of taxonomy nodes that describes a partition.
 
     Attributes:
         row: The row of each partition in the tree (F,).
-        pending: Which inner nodes are in the cut of each partition, and still to be expanded (F, number of inner
-            nodes).
-        rest: What each partition has left to spend on later expansions, as a code of a budget (F,).
+        pending: Which inner nodes are in the cut of each partition, and still to be expanded (F, inner nodes).
+        rest: The budget that each partition has left for later expansions, as a code (F,).
         record: The records in these partitions (n,).
         partition: The partition in which each of these records lies, 0 to F - 1 (n,).
     """
@@ -115,16 +118,16 @@ class Front:
 
 @dataclass(frozen=True)
 class FrontPlan:
-    """How each of the F partitions of a front is expanded; all arrays are (F,).
+    """How each of F partitions is expanded in a round; all arrays are (F,).
 
-    The last four are codes of the budgets in ``Shares``.
+    Budgets have codes, which ``_Growth`` keeps; see ``Shares`` for their meaning.
 
     Attributes:
-        node: The node at which the partition is expanded.
-        left: The most expansions that are left on a path, this one included.
-        choice: The budget for choosing the node.
-        inner: The budget of the count of a sub-partition that is expanded further.
-        leaf: The budget of the count of a leaf.
+        node: The taxonomy node at which the partition is expanded.
+        left: The most expansions on the way to a leaf, this one included.
+        choice: The budget of choosing the node.
+        inner: The budget of counting a sub-partition that is expanded further.
+        leaf: The budget of counting a leaf.
         rest: The budget that a sub-partition keeps for later expansions.
     """
 
@@ -139,12 +142,19 @@ class FrontPlan:
 def grow_tree(
     records: PartitionedRecords, taxonomy: Taxonomy, rule: TreeRule, noise: SelectionNoise, choose: Chooser
 ) -> PartitionTree:
-    """Grow the noisy tree of the records.
+    """Grow the noisy tree of some records.
 
-    It is epsilon-differentially private for one record added or removed. A record lies in one partition of every round,
-    so the partitions of a round compose in parallel. The choices and counts of a path spend at most epsilon together
-    (see ``Shares``). Budgets and thresholds depend only on choices that are published. An empty sub-partition is kept
-    with the probability that counting it would give.
+    The tree is epsilon-differentially private for one record added or removed. A record lies in one partition of every
+    round, so the partitions of a round compose in parallel. The choices and counts of a path spend at most epsilon (see
+    ``Shares``). Budgets and thresholds depend only on published choices. An empty sub-partition is kept with the same
+    probability as if it were counted.
+
+    Args:
+        records: The records.
+        taxonomy: The taxonomy that divides them.
+        rule: The public rule of budgets and thresholds.
+        noise: The generator of noise and of private choices.
+        choose: The generator that chooses which empty sub-partitions pass.
 
     Raises:
         InfeasibleError: Millions of partitions would have to be counted, or pass their thresholds.
@@ -153,7 +163,7 @@ def grow_tree(
 
 
 class _Growth:
-    """One run of growing a tree.
+    """The state while a tree grows, round by round.
 
     Distinct budgets have codes 0, 1, .. in the order in which they are met; -1 stands for spending nothing.
     """
@@ -192,10 +202,10 @@ class _Growth:
     # The node of each expansion, and what it spends ---
 
     def plan_expansions(self, front: Front) -> FrontPlan:
-        """Choose the node at which each partition of the front is expanded, and set the budgets."""
+        """Choose the node at which each partition of a round is expanded, and set the budgets."""
         row, place = np.nonzero(front.pending)
         possible = np.full((len(front.pending), len(self.taxonomy.roots)), -1, dtype=np.int64)
-        nodes = self.inner_nodes[place]  # of each column the last one is expanded, if there is any: (F, d)
+        nodes = self.inner_nodes[place]  # the last node of each column, if there is any (F, d)
         np.maximum.at(possible, (row, self.taxonomy.column[nodes]), nodes)
         left = front.pending @ self.taxonomy.expansions[self.inner_nodes]
         several = (possible >= 0).sum(axis=1) > 1
@@ -213,9 +223,13 @@ class _Growth:
         return FrontPlan(possible[np.arange(len(chosen)), chosen], left, *codes[kind].T)
 
     def score_nodes(self, front: Front, possible: Ints) -> Ints:
-        """Return the score of dividing each partition at each possible node (F, d).
+        """Return the score of dividing each of F partitions along each of d columns (F, d).
 
         The score is 0 in a column that has no node to expand.
+
+        Args:
+            front: The partitions.
+            possible: The node at which each partition would be expanded in each column (F, d); -1 for none.
         """
         result = np.zeros(possible.shape, dtype=np.int64)
         for column in range(possible.shape[1]):
@@ -230,10 +244,9 @@ class _Growth:
     # The sub-partitions of each expansion ---
 
     def expand_front(self, front: Front, plan: FrontPlan, first_row: int) -> tuple[dict[str, Ints], Front]:
-        """Divide all partitions of the front, and keep the sub-partitions whose noisy size reaches the threshold.
+        """Divide all partitions of a round, and keep the sub-partitions whose noisy size reaches the threshold.
 
-        A sub-partition's key is made of its partition and its branch. They are sorted by key, so that their order
-        reveals nothing.
+        The kept ones are sorted by their parent and branch, so that their order reveals nothing.
 
         Args:
             front: The partitions.
@@ -241,7 +254,7 @@ class _Growth:
             first_row: The number of the next row of the tree.
 
         Returns:
-            The new rows of the tree, by column, and the next front.
+            The new rows of the tree, by column, and the partitions of the next round.
         """
         taxonomy, records = self.taxonomy, self.records
         branch = records.find_branches(front.record, plan.node[front.partition])
@@ -251,7 +264,9 @@ class _Growth:
         leaf, codes = self.count_budgets(keys, plan)
         sizes, thresholds = np.empty_like(counts), np.empty_like(counts)
         node = plan.node[keys >> BRANCH_BITS]
-        for spent, least, places in self.group_kinds(codes, node, leaf, keys & BRANCH):  # one draw for all of a kind
+        for spent, least, places in self.group_kinds(
+            codes, node, leaf, keys & BRANCH
+        ):  # one draw for all with the same budget and threshold
             sizes[places] = self.noise.add_noise(counts[places], spent)
             thresholds[places] = least
         passed, sizes, thresholds = (one[sizes >= thresholds] for one in (keys, sizes, thresholds))
@@ -269,7 +284,7 @@ class _Growth:
         position = np.searchsorted(kept, inside)
         staying = np.flatnonzero(kept.take(position, mode="clip") == inside) if len(inner) else inner
         staying = staying[np.argsort(position[staying], kind="stable")]
-        # In each cut the expanded node is replaced by those of its children that are no values.
+        # Replace the expanded node in each cut by those of its children that are inner nodes.
         pending, node = front.pending[of], plan.node[of]
         pending[np.arange(len(node)), np.searchsorted(self.inner_nodes, node)] = False
         which, child = taxonomy.branch_children(node, kept & BRANCH)
@@ -278,7 +293,7 @@ class _Growth:
         return rows, Front(first_row + inner, pending, plan.rest[of], front.record[staying], position[staying])
 
     def list_certain(self, front: Front, plan: FrontPlan) -> Ints:
-        """Return the keys of the sub-partitions that are counted even if they hold no record.
+        """Return the keys (partition and branch) of the sub-partitions that are counted even if they hold no record.
 
         For a table these are all of them. For item sets it is the one for records without items, in the first round.
         """
@@ -293,7 +308,7 @@ class _Growth:
         return result
 
     def count_budgets(self, keys: Ints, plan: FrontPlan) -> tuple[Flags, Ints]:
-        """Return which sub-partitions are leaves, because no expansion is left, and the code of each count's budget."""
+        """Return which sub-partitions are leaves (no expansion is left), and the code of the budget of each count."""
         of, expansions = keys >> BRANCH_BITS, self.taxonomy.expansions
         which, child = self.taxonomy.branch_children(plan.node[of], keys & BRANCH)
         gained = np.bincount(which, weights=expansions[child], minlength=len(keys))
@@ -301,10 +316,10 @@ class _Growth:
         return leaf, np.where(leaf, plan.leaf[of], plan.inner[of])
 
     def group_kinds(self, codes: Ints, node: Ints, leaf: Flags, branch: Ints) -> list[tuple[Fraction, int, Ints]]:
-        """Group counts with the same budget and threshold.
+        """Group counts with the same budget and threshold, so that their noise is drawn together.
 
         Returns:
-            For each kind its budget, its threshold, and the places of its counts.
+            For each group its budget, its threshold, and the positions of its counts.
         """
         if not len(codes):
             return []
@@ -321,11 +336,11 @@ class _Growth:
     def draw_empty(self, keys: Ints, plan: FrontPlan) -> list[Ints]:
         """Draw the empty sub-partitions that pass their thresholds, without counting each of them.
 
-        How many pass is binomial; which ones is a uniform choice among the branches that were not counted; a size is
-        noise given that it reaches the threshold. This is the distribution that counting them one by one would give.
+        How many pass is binomial. Which ones is a uniform choice among the branches that were not counted. Their sizes
+        are noise that reaches the threshold. The result has the same distribution as if they were counted one by one.
 
         Args:
-            keys: The keys of the sub-partitions that were counted.
+            keys: The keys (partition and branch) of the sub-partitions that were counted.
             plan: How each partition is expanded.
 
         Returns:
@@ -352,29 +367,36 @@ class _Growth:
 
 
 def tally(keys: Ints, weights: Ints) -> tuple[Ints, Ints]:
-    """Return the distinct keys, ascending, and the sum of the weights of each."""
+    """Return the distinct keys, ascending, and the sum of the weights of each key."""
     different, which = np.unique(keys, return_inverse=True)
     counts = np.bincount(which.reshape(-1), weights=weights, minlength=len(different))  # exact: below 2^53
     return different, counts.astype(np.int64)
 
 
-LARGEST_SCORED, LARGEST_SUM = 2**30, 2**45  # records of a partition that a score counts, and these times children
-STEP = 32  # bits: more than one record changes a gain by, 30 + log2(e), and what rounding adds
+LARGEST_SCORED, LARGEST_SUM = 2**30, 2**45  # most records that a score counts; most product of records and children
+STEP = 32  # in bits; one record changes a gain by at most 30 + log2(e) and rounding errors
 
 
 def score_divisions(score: str, counts: Ints, of: Ints, degree: Ints) -> Ints:
-    """Return scores (F,) of dividing F partitions into ``degree`` children (F,), some of which have ``counts``.
+    """Return the score of dividing each of F partitions into children (F,); one record changes it by at most 1.
 
-    ``of``: the partition of each count. With n_c records in child c, n in the partition and k children:
+    Let n_c be the records of child c, n those of the partition, and k the number of children.
 
-    - "max": the largest n_c. One record raises it by at most 1, and never lowers it.
-    - "gini": sum n_c^2 / n = n (1 - Gini index), rounded down. One record more in a child of n_c changes it by
+    - "max": the largest n_c. One more record raises it by at most 1, and never lowers it.
+    - "gini": sum n_c^2 / n = n (1 - Gini index), rounded down. One more record in child c changes it by
       (2 n_c + 1 - sum/n)/(n + 1), which lies in (-1, 1].
-    - "gain": n log2(k) - n H, H the entropy of the n_c/n: how many bits the counts tell more than spreading evenly. One
-      record more changes it by at least log2(k) - log2(n + 1) - log2(e) and at most log2(k); in steps of 32 bits,
-      rounded down. Of a partition at most 2^30 records are counted, so that this is at most one step.
+    - "gain": n log2(k) - n H, where H is the entropy of the shares n_c/n. These are the bits by which the counts differ
+      from equal ones. One more record changes it by at least log2(k) - log2(n + 1) - log2(e), and at most log2(k). It
+      is counted in steps of 32 bits, rounded down. At most 2^30 records of a partition count, so this is at most one
+      step.
 
-    All have sensitivity 1; source: Chen et al. 2011, appendix D; for the gain Friedman & Schuster, KDD 2010.
+    Source: Chen et al. 2011, appendix D; for the gain, Friedman & Schuster, KDD 2010.
+
+    Args:
+        score: "max", "gini" or "gain".
+        counts: The records of each of n children that have some (n,).
+        of: The partition to which each of these children belongs (n,).
+        degree: The number of children of each partition (F,).
     """
     result = np.zeros(len(degree), dtype=np.int64)
     if score == "max":

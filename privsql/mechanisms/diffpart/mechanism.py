@@ -1,4 +1,4 @@
-"""The two mechanisms of DiffPart: for item sets, and for the columns of a table."""
+"""The two mechanisms of DiffPart: for item sets, and for the columns of a table (Chen et al. 2011)."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ if TYPE_CHECKING:
 
 
 class DiffPart(PresenceMechanism[P, F]):
-    """DiffPart: records are partitioned again and again, and parts with small noisy counts are dropped.
+    """The base class of mechanisms that publish a partition tree.
 
-    The parts make a tree, whose leaves are published with noisy counts (Chen et al. 2011). Subclasses partition item
-    sets, or the records of a table.
+    Records are partitioned again and again, and parts with small noisy counts are dropped. The leaves of the tree are
+    published with noisy counts (Chen et al. 2011). Subclasses partition item sets, or the records of a table.
     """
 
     leaves: ClassVar[str]
-    """What the parts that are divided no further are called, in the plural."""
+    """A word for the leaves of the tree, in the plural."""
 
     def attack_membership(self, learnt: AttackContext[AttackView]) -> list[Finding]:
-        """Find the belief in a record of each published leaf, by the counts and choices on its path of the tree."""
+        """Return how sure the attacker who knows all other records becomes of a record in each published leaf."""
         from privsql.mechanisms.diffpart.attacks import attack_leaves
 
         return attack_leaves(learnt.view, self.leaves)
 
     def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
-        """Return the levels of the tree: the parts kept, those not divided further, and the noise of their counts."""
+        """Return the levels of the tree as a table for people: their partitions, leaves, and the noise of counts."""
         return describe_tree(db)
 
 
 class ItemDiffPart(DiffPart["SetValued", ItemSetTreeFacts], ItemSetMechanism[ItemSetTreeFacts]):
-    """DiffPart for item sets: the cuts of a context-free taxonomy of the items partition the records."""
+    """DiffPart for item sets: records are partitioned by a taxonomy that groups the items by their order alone."""
 
     algorithms = ("diffpart",)
     facts = ItemSetTreeFacts
@@ -57,39 +57,36 @@ class ItemDiffPart(DiffPart["SetValued", ItemSetTreeFacts], ItemSetMechanism[Ite
     leaves = "item sets"
 
     def plan(self, db: Relations, source: Records, params: SetValued) -> ItemSetTreePlan:
-        """Return the taxonomy of the items, and the budget and threshold of the first counts.
-
-        No record is looked at.
-        """
+        """Return the taxonomy of the items, and the budget and threshold of the first counts; no record is read."""
         from privsql.mechanisms.diffpart.plan import plan_sets
 
         return plan_sets(source, params)
 
     def publish(self, db: Relations, source: Records, params: SetValued, key: Key) -> ItemSetTreeFacts:
-        """Grow the tree, and publish it with the item sets of its leaves and their noisy counts."""
+        """Grow the noisy tree, and publish it with the item sets of its leaves and their counts."""
         from privsql.mechanisms.diffpart.publish import publish_sets
 
         return publish_sets(db, source, params, key)
 
     def views(self, manifest: Manifest) -> Views:
-        """Return the published sets, with their noisy counts as weights."""
+        """Return the query of the view of published item sets, with their noisy counts as weights."""
         return {WEIGHTED: weigh_sets(manifest, "itemsets", "count")}
 
     def checks(self, release: CheckedRelease[SetValued, ItemSetTreeFacts]) -> list[Check]:
-        """Return the checks of the tree: budgets of every path, thresholds, scales, leaves and facts."""
+        """Return the checks of the tree: budgets from root to leaf, thresholds, scales of noise, leaves and facts."""
         from privsql.mechanisms.diffpart.checks import check_sets
 
         return check_sets(release)
 
     def answers(self, db: Relations, manifest: Manifest) -> ItemSetTreeAnswers:
-        """Return the open release, which answers questions by adding up the noisy counts of the tree's leaves."""
+        """Return an object that answers questions by adding up the noisy counts of leaves."""
         from privsql.mechanisms.diffpart.answers import ItemSetTreeAnswers
 
         return ItemSetTreeAnswers(db, manifest)
 
 
 class ColumnDiffPart(DiffPart["Contingency", CellTreeFacts], ContingencyMechanism[CellTreeFacts]):
-    """DiffPart for contingency tables: cuts of a taxonomy for each column partition the records.
+    """DiffPart for contingency tables: records are partitioned by a taxonomy of each column's values.
 
     It is the extension to relational data of Chen et al. 2011.
     """
@@ -100,26 +97,23 @@ class ColumnDiffPart(DiffPart["Contingency", CellTreeFacts], ContingencyMechanis
     leaves = "cells"
 
     def plan(self, db: Relations, source: Records, params: Contingency) -> CellTreePlan:
-        """Return the values of each column, the expansions, and the budget of the first one.
-
-        They follow from the specification and its domains; no record is looked at.
-        """
+        """Return the columns' values, the number of expansions, and the budget of the first one; no record is read."""
         from privsql.mechanisms.diffpart.plan import plan_columns
 
         return plan_columns(db, source, params)
 
     def publish(self, db: Relations, source: Records, params: Contingency, key: Key) -> CellTreeFacts:
-        """Grow the tree, and publish it with the cells of its leaves and their noisy counts."""
+        """Grow the noisy tree, and publish it with the cells of its leaves and their counts."""
         from privsql.mechanisms.diffpart.publish import publish_columns
 
         return publish_columns(db, source, params, key)
 
     def views(self, manifest: Manifest) -> Views:
-        """Return the published cells, with their noisy counts as weights."""
+        """Return the query of the view of published cells, with their noisy counts as weights."""
         return {WEIGHTED: weigh_rows(manifest, "cells", "count")}
 
     def checks(self, release: CheckedRelease[Contingency, CellTreeFacts]) -> list[Check]:
-        """Return the checks of the tree: budgets of every path, thresholds, scales, taxonomies, leaves and facts."""
+        """Return the checks of budgets from root to leaf, thresholds, scales of noise, taxonomies, leaves and facts."""
         from privsql.mechanisms.diffpart.checks import check_columns
 
         return check_columns(release)
@@ -127,13 +121,16 @@ class ColumnDiffPart(DiffPart["Contingency", CellTreeFacts], ContingencyMechanis
     def source_checks(
         self, release: CheckedRelease[Contingency, CellTreeFacts], source: Records, params: Contingency
     ) -> list[Check]:
-        """Return the check that taxonomies are the specification's; a private release tells no more of its source."""
+        """Return the check that the taxonomies are those of the specification.
+
+        A private release reveals nothing else of its source that could be checked.
+        """
         from privsql.mechanisms.diffpart.checks import compare_taxonomies
 
         return compare_taxonomies(release, source, params)
 
     def answers(self, db: Relations, manifest: Manifest) -> CellTreeAnswers:
-        """Return the open release, which answers questions by adding up the noisy counts of the tree's leaves."""
+        """Return an object that answers questions by adding up the noisy counts of leaves."""
         from privsql.mechanisms.diffpart.answers import CellTreeAnswers
 
         return CellTreeAnswers(db, manifest)

@@ -1,4 +1,4 @@
-"""Plans and facts of DiffPart's trees: of item sets and of tables."""
+"""The facts that plans and releases of DiffPart state, for item sets and for tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from privsql.model.parameters import Facts, NoiseOrigin, Version, describe_noise
 
 
 class ItemSetTreePlan(Facts):
-    """The facts of a tree that are known without looking at the records."""
+    """The facts of a tree of item sets that are known before any record is read."""
 
     epsilon: str
     items: int
@@ -24,7 +24,7 @@ class ItemSetTreePlan(Facts):
     least_records: int
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return the taxonomy, the first expansion, and how many records a table needs."""
+        """Return lines (title, text) for people: the taxonomy, the first expansion, and the records that are needed."""
         first = (
             f"spends {self.first_budget}, is one of at most {self.inner_nodes:,}, prunes below {self.first_threshold:,}"
         )
@@ -32,7 +32,7 @@ class ItemSetTreePlan(Facts):
         return [_describe_taxonomy(self), ("first expansion", first), ("records", needed)]
 
     def require_records(self, records: int) -> None:
-        """Raise ``InfeasibleError`` for so few records that hardly any item set would be kept."""
+        """Raise ``InfeasibleError`` if there are so few records that hardly any item set would be kept."""
         if records < self.least_records:
             raise InfeasibleError(
                 f"hardly any item set would be kept: the tree over {self.items:,} items needs about "
@@ -42,7 +42,7 @@ class ItemSetTreePlan(Facts):
 
 
 class ItemSetTreeFacts(Facts):
-    """The facts of a tree: nothing but what follows from the published tables."""
+    """The facts that a release of a tree of item sets states; they follow from its published tables."""
 
     title: ClassVar = "tree"
 
@@ -51,13 +51,13 @@ class ItemSetTreeFacts(Facts):
     partitions: int = Field(ge=0)
     item_sets: int = Field(ge=0)
     estimated_records: int
-    kept_records: int  # of these, in the published sets
+    kept_records: int  # the part of these in the published sets
     universe_is_public: bool
     noise: NoiseOrigin
     opendp: Version
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return the taxonomy, the item sets and what is not covered."""
+        """Return lines (title, text) for people: the taxonomy, the item sets, and whether the items are protected."""
         sets = f"{self.item_sets:,} with {self.kept_records:,} of about {self.estimated_records:,} records"
         return [
             _describe_taxonomy(self),
@@ -67,7 +67,7 @@ class ItemSetTreeFacts(Facts):
         ]
 
     def list_warnings(self) -> list[str]:
-        """Return whether little was kept."""
+        """Return a warning if the leaves of the tree hold few of the records; otherwise nothing."""
         return warn_remaining(self.item_sets, self.kept_records, self.estimated_records, "item set")
 
 
@@ -76,7 +76,7 @@ def _describe_taxonomy(facts: ItemSetTreePlan | ItemSetTreeFacts) -> tuple[str, 
 
 
 class CellTreePlan(Facts):
-    """The facts of a tree that are known without looking at the records."""
+    """The facts of a tree over the columns of a table that are known before any record is read."""
 
     epsilon: str
     values: int
@@ -86,14 +86,14 @@ class CellTreePlan(Facts):
     not_covered: list[str]
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return the values and the first expansion."""
+        """Return lines (title, text) for people: the values, and the first expansion."""
         spent = f"spends {self.first_choice} to choose a column and {self.first_budget} to count"
         first = f"{spent}, is one of at most {self.expansions}"
         return [describe_values(self.values, self.not_covered), ("first expansion", first)]
 
 
 class CellTreeFacts(Facts):
-    """The facts of a tree: nothing but what follows from the published tables."""
+    """The facts that a release of a tree over the columns of a table states; they follow from its published tables."""
 
     title: ClassVar = "tree"
 
@@ -101,13 +101,13 @@ class CellTreeFacts(Facts):
     partitions: int = Field(ge=0)
     cells: int = Field(ge=0)
     estimated_records: int
-    kept_records: int  # of these, in the published cells
+    kept_records: int  # the part of these in the published cells
     not_covered: list[str]
     noise: NoiseOrigin
     opendp: Version
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return values and cells."""
+        """Return lines (title, text) for people: the values and the cells."""
         cells = f"{self.cells:,} with {self.kept_records:,} of about {self.estimated_records:,} records"
         return [
             describe_values(self.values, self.not_covered),
@@ -116,5 +116,5 @@ class CellTreeFacts(Facts):
         ]
 
     def list_warnings(self) -> list[str]:
-        """Return whether little was kept."""
+        """Return a warning if the leaves of the tree hold few of the records; otherwise nothing."""
         return warn_remaining(self.cells, self.kept_records, self.estimated_records, "cell")

@@ -1,4 +1,4 @@
-"""Plan a tree: budgets of its expansions, and the taxonomies of items or columns."""
+"""Plan a partition tree: the budgets of its expansions, and the taxonomies of items or columns."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Shares:
-    """What one expansion of a partition spends.
+    """The budgets of one expansion of a partition.
 
     Attributes:
-        choice: The budget for choosing the node; 0 if there is no choice.
-        inner: The budget of the count of a sub-partition that is expanded further.
-        leaf: The budget of the count of a leaf.
-        rest: What a sub-partition that is expanded further keeps for later expansions.
+        choice: The budget of choosing the node; 0 if there is no choice.
+        inner: The budget of counting a sub-partition that is expanded further.
+        leaf: The budget of counting a leaf.
+        rest: The budget that a sub-partition that is expanded further keeps for later expansions.
     """
 
     choice: Fraction
@@ -51,12 +51,12 @@ class Shares:
 
 
 def expansion_shares(rule: TreeRule, rest: Fraction, expansions: int, *, several: bool) -> Shares:
-    """Divide the budget of a path at one expansion.
+    """Return how one expansion of a partition divides the budget that is left for the way to a leaf.
 
     Args:
         rule: The rule of the tree.
-        rest: What the path has left for its expansions.
-        expansions: The most expansions that the path may still take, this one included.
+        rest: The budget that is left for this and later expansions.
+        expansions: The most expansions that are left, this one included.
         several: Whether the node is chosen among several, which costs a share.
     """
     alpha = rest / expansions
@@ -65,7 +65,7 @@ def expansion_shares(rule: TreeRule, rest: Fraction, expansions: int, *, several
 
 
 def first_expansion(rule: TreeRule, taxonomy: Taxonomy) -> Shares:
-    """Return what the expansion of the root spends."""
+    """Return the budgets of the tree's first expansion, which divides the root."""
     roots = taxonomy.roots
     return expansion_shares(rule, rule.epsilon / 2, int(taxonomy.expansions[roots].sum()), several=len(roots) > 1)
 
@@ -74,12 +74,12 @@ def first_expansion(rule: TreeRule, taxonomy: Taxonomy) -> Shares:
 
 
 def items_taxonomy(items: int, params: SetValued) -> Taxonomy:
-    """Return the context-free taxonomy of so many items; the items are its first nodes."""
+    """Return the taxonomy of a universe of items, which groups them by their order; the items are its first nodes."""
     parents = context_free_parents(items, params.fan_out)
     return make_taxonomy(np.zeros_like(parents), parents, sets=True)
 
 
-PARTS = 10  # a part of that many of all records, the largest on many a path, should not be pruned anywhere
+PARTS = 10  # a partition with one part in so many of all records should not be pruned
 
 
 def plan_sets(source: Records, params: SetValued) -> ItemSetTreePlan:
@@ -102,11 +102,11 @@ def plan_sets(source: Records, params: SetValued) -> ItemSetTreePlan:
 
 @dataclass(frozen=True)
 class Usefulness:
-    """Bounds on the noise of a release by DiffPart that hold for any data (Chen et al. 2011, Theorem 4.2).
+    """Bounds on the noise of a release by DiffPart that hold for any records (Chen et al. 2011, Theorem 4.2).
 
     Attributes:
-        budget: Every count spends at least as much.
-        threshold: No threshold is larger.
+        budget: A lower bound of the budget of every count.
+        threshold: An upper bound of all thresholds.
     """
 
     budget: Fraction
@@ -115,9 +115,10 @@ class Usefulness:
     def bound_error(self, covered: int, sets: int, doubt: float) -> int:
         """Return a bound on the error of a count, in records: covered * (ceil(ln(sets/doubt)/budget) + threshold).
 
-        This is the epsilon of Definition 3.5. With probability 1 - ``doubt`` the noise of all ``sets`` stays within the
-        logarithmic term. A set that was pruned held at most the threshold and its noise. A set that nobody has exceeds
-        the threshold by noise alone. The error of a question is the sum over the sets that answer it.
+        It is called epsilon in Definition 3.5 of Chen et al. 2011. With probability 1 - ``doubt`` the noise of all
+        ``sets`` stays within the logarithmic term. A set that was pruned held at most the threshold and its noise. A
+        set that no record has exceeds the threshold by noise alone. The error of a question is the sum over the sets
+        that answer it.
 
         Args:
             covered: The number of sets that answer the question.
@@ -128,10 +129,10 @@ class Usefulness:
 
 
 def bound_noise(rule: TreeRule, taxonomy: Taxonomy) -> Usefulness:
-    """Return the least budget of any count and the largest threshold of any partition, whatever the data.
+    """Return the least budget of any count and the largest threshold of any partition, whatever the records are.
 
-    More specific partitions spend more (appendix F.2). So the root's first expansion spends least, B/2 over the number
-    of inner nodes (Theorem 4.1).
+    More specific partitions spend more (Chen et al. 2011, appendix F.2). So the root's expansion spends least: B/2 over
+    the number of inner nodes, where B is the budget of the tree (Theorem 4.1).
     """
     first = first_expansion(rule, taxonomy)
     inner, different = taxonomy.inner[-1] > 1, distinct_rows(taxonomy.branches, taxonomy.height)[0]
@@ -146,11 +147,11 @@ def bound_noise(rule: TreeRule, taxonomy: Taxonomy) -> Usefulness:
 
 @dataclass(frozen=True)
 class TreeDomains:
-    """All columns of a table, and one taxonomy that unites theirs.
+    """All d columns of a table with one taxonomy for their values.
 
     Attributes:
         columns: The columns (d).
-        taxonomy: Each column's values come first, then its inner nodes.
+        taxonomy: The taxonomy; each column's values come first, then its inner nodes.
         first_nodes: The node of the first value of every column (d,).
         names: The text of every node; None for a node without a name.
     """
@@ -162,7 +163,7 @@ class TreeDomains:
 
 
 def read_tree_domains(db: Relations, source: Records, params: Contingency) -> TreeDomains:
-    """Read the domains and taxonomies of a prepared source; raise ``UsageError`` if a taxonomy is invalid."""
+    """Read the possible values and taxonomies of a source's columns; raise ``UsageError`` if a taxonomy is invalid."""
     columns, parents, first, names = read_columns(db, source, params), list[Ints](), list[int](), list[str | None]()
     for one in columns:
         own = context_free_parents(len(one), params.fan_out) if one.parents is None else one.parents
@@ -175,7 +176,7 @@ def read_tree_domains(db: Relations, source: Records, params: Contingency) -> Tr
 
 
 def plan_columns(db: Relations, source: Records, params: Contingency) -> CellTreePlan:
-    """Plan a tree of cells: the values, the expansions and the budget of the first one; no record is read."""
+    """Plan a tree over the columns of a table: its values, and the budget of the first expansion; no record is read."""
     space = read_tree_domains(db, source, params)
     first = first_expansion(make_columns_rule(params), space.taxonomy)
     return CellTreePlan(

@@ -1,4 +1,4 @@
-"""Publish a tree with its leaves: item sets, or cells of a table."""
+"""Publish the leaves of a partition tree with their noisy counts: item sets, or cells of a table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def require_remaining(tree: PartitionTree, params: Any, what: str, helps: str) -> None:
-    """Refuse a release if nothing was kept, or less than half of the records, unless ``allow_empty`` is set.
+    """Refuse a release if its leaves hold no record, or less than half of the records, unless ``allow_empty`` is set.
 
     Only the publisher sees this refusal. The budget stays spent, because repeating until a release passes would reveal
     more than epsilon.
@@ -39,8 +39,8 @@ def require_remaining(tree: PartitionTree, params: Any, what: str, helps: str) -
     Args:
         tree: The tree.
         params: The parameters.
-        what: A word for what a leaf is, used in the message.
-        helps: What would keep more, in words.
+        what: A word for a leaf, used in the message.
+        helps: The advice of the message: what would keep more leaves.
 
     Raises:
         InfeasibleError: The release is refused.
@@ -58,7 +58,7 @@ def require_remaining(tree: PartitionTree, params: Any, what: str, helps: str) -
 
 
 def publish_sets(db: Relations, source: Records, params: SetValued, key: Key) -> ItemSetTreeFacts:
-    """Grow the tree of item sets, write the tables of the release, and return its facts."""
+    """Publish a noisy tree of item sets into database ``release``, and return its facts for the manifest."""
     choose, noise = key.random_generator("setvalued", len(source.labels), fraction_text(params.epsilon)), noise_for(key)
     taxonomy, sets = items_taxonomy(len(source.labels), params), read_sets(source)
     source.drop_relations()
@@ -77,7 +77,7 @@ def publish_sets(db: Relations, source: Records, params: SetValued, key: Key) ->
 
 
 def publish_columns(db: Relations, source: Records, params: Contingency, key: Key) -> CellTreeFacts:
-    """Grow the tree of cells, write the tables of the release, and return its facts."""
+    """Publish a noisy tree over a table's columns into database ``release``, and return its facts for the manifest."""
     noise, roles = noise_for(key), source.roles
     space = read_tree_domains(db, source, params)
     codes, records, _ = read_coded_cells(db, source, space.columns)

@@ -1,4 +1,4 @@
-"""Write a tree and its taxonomy as tables, read them back, and describe them."""
+"""Write a partition tree and its taxonomy as tables, read them back, and describe them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from privsql.mechanisms.views.parameters import SetValued
 
 # Tables ---------------------------------------------------------------------------------------------------------------
-# The tables of a tree and of its taxonomy, and back. A kind's table of leaves has their ``part`` and ``count``.
+# A tree is published as a table of partitions, one of taxonomy nodes, and one of leaves with their ``part`` and
+# ``count``.
 
 TREE, TAXONOMY = "privsql_tree", "privsql_taxonomy"
 TREE_TABLES = {
@@ -47,11 +48,11 @@ TREE_ORDERS = {"tree": ["part"], "taxonomy": ["node"]}
 
 
 def write_tree(db: Relations, tree: PartitionTree, taxonomy: Taxonomy, names: Sequence[str | None]) -> None:
-    """Write the tables ``privsql_tree`` and ``privsql_taxonomy``.
+    """Write a tree into the release as ``privsql_tree``, and its taxonomy as ``privsql_taxonomy``.
 
-    The first one has every partition with its noisy size, budget, scale and threshold. Its ``branch`` says which
-    sub-partition of its parent it is. ``node`` is the taxonomy node at which it is divided, NULL for a leaf. ``choice``
-    is the budget for choosing that node.
+    ``privsql_tree`` has every partition with its noisy size, budget, scale of noise and threshold. ``branch`` says
+    which sub-partition of its parent it is. ``node`` is the taxonomy node at which it is divided, NULL for a leaf.
+    ``choice`` is the budget of choosing that node.
 
     Args:
         db: Where the release is made.
@@ -83,7 +84,7 @@ def read_tree(rows: pa.Table, taxonomy: Taxonomy) -> PartitionTree:
     """Read a tree from the rows of ``privsql_tree``, ordered by ``part``.
 
     Raises:
-        ValueError: The rows are no tree over this taxonomy.
+        ValueError: The rows do not make one tree over this taxonomy.
     """
     parent, branch, node = (as_integers(rows[name], -1) for name in ("parent", "branch", "node"))
     stated = [rows[name].to_pylist() for name in ("budget", "choice")]
@@ -146,7 +147,7 @@ def as_integers(column: pa.ChunkedArray, missing: int) -> Ints:
 
 
 def describe_tree(db: Relations) -> list[Structure]:
-    """Return the partitions by level of the tree; the root is counted nowhere."""
+    """Return a table for people: how many partitions each level of the tree has, and the noise of their counts."""
     rows = db.arrow(all_rows(table(TREE)).order_by(column("part")))
     parent, scale = as_integers(rows["parent"], -1), pc.fill_null(rows["scale"], 0.0).to_numpy()
     level = partition_depths(parent)
@@ -168,7 +169,10 @@ def describe_tree(db: Relations) -> list[Structure]:
 
 
 def partition_depths(parent: Ints) -> Ints:
-    """Return how far every partition lies below the root; the root is row 0, and parents come before their children.
+    """Return how many levels every partition lies below the root.
+
+    Args:
+        parent: The row of each partition's parent, -1 for the root in row 0; parents come before their children.
 
     >>> partition_depths(np.array([-1, 0, 0, 1, 3])).tolist()
     [0, 1, 1, 2, 3]
@@ -183,7 +187,7 @@ def partition_depths(parent: Ints) -> Ints:
 
 
 def list_set_facts(params: SetValued, tree: PartitionTree, taxonomy: Taxonomy) -> dict[str, Any]:
-    """Return the facts that the manifest states of a tree of item sets."""
+    """Return those facts of the manifest that follow from a published tree of item sets."""
     return tree.facts | {
         "items": len(taxonomy.values(0)),
         "inner_nodes": int(taxonomy.inner[-1]),
@@ -195,7 +199,7 @@ def list_set_facts(params: SetValued, tree: PartitionTree, taxonomy: Taxonomy) -
 def list_cell_facts(
     params: Contingency, fields: Sequence[Field], tree: PartitionTree, taxonomy: Taxonomy
 ) -> dict[str, Any]:
-    """Return the facts that the manifest states of a tree over columns."""
+    """Return those facts of the manifest that follow from a published tree over the columns of a table."""
     return tree.facts | {
         "values": int((taxonomy.height == 0).sum()),
         "cells": len(tree.leaves),

@@ -1,4 +1,4 @@
-"""The tree of DiffPart (Chen et al. 2011): taxonomy, public rule, partitions."""
+"""The partition tree of DiffPart (Chen et al. 2011), its taxonomy, and the public rule of budgets and thresholds."""
 
 from __future__ import annotations
 
@@ -23,28 +23,31 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 # Taxonomy -------------------------------------------------------------------------------------------------------------
-# The taxonomies of all columns in one numbering: children before their parents, column after column. Items are one
-# column whose values are the items (paper, section 3.1).
+# The taxonomies of all columns are numbered together: children before their parents, column after column. For item sets
+# there is one column whose values are the items (paper, section 3.1).
 #
-# The expansion of a node replaces it in a partition's hierarchy cut: of item sets by a non-empty set of its children
-# (branch: these as bits by place), of a table by one of its children (branch: its place plus 1). Branch 0 of the root
-# holds the records without items.
+# A partition is described by a hierarchy cut: a set of nodes. To expand a node replaces it in the cut. For item sets it
+# is replaced by a non-empty set of its children; their places are the bits of the number ``branch``. For a table it is
+# replaced by one child; ``branch`` is its place plus 1. Branch 0 of the root holds the records without items.
 
 
 @dataclass(frozen=True)
 class Taxonomy:
-    """A taxonomy of K nodes over d columns, as arrays of int64.
+    """A taxonomy: trees over the values of d columns, K nodes in all, as integer arrays.
+
+    Item sets have one column whose values are the items.
 
     Attributes:
         column: The column of each node (K,).
         parent: The parent of each node, -1 for a root (K,).
         height: The longest way from each node down to a value, 0 for a value (K,).
-        inner: The number of inner nodes (nodes that are no values) in each node's sub-tree, itself included (K,).
+        inner: The number of inner nodes (not values) in each node's sub-tree, itself included (K,).
         place: The position of each node among its siblings (K,).
         starts: Where the children of each node begin in ``children`` (K + 1,).
-        children: The children of all nodes; those of node k are ``children[starts[k]:starts[k+1]]``, by place.
+        children: The children of all nodes; those of node k are ``children[starts[k]:starts[k+1]]``.
         roots: The root of each column (d,).
-        holds_sets: Whether a record has any number of values (an item set); else it has one value of every column.
+        holds_sets: Whether a record is an item set, with any number of values; if not, it has one value in every
+            column.
     """
 
     column: Ints
@@ -62,35 +65,35 @@ class Taxonomy:
 
     @property
     def degree(self) -> Ints:
-        """Return the number of children of each node (K,)."""
+        """Return the number of children of each of the K nodes (K,)."""
         return np.diff(self.starts)
 
     def values(self, column: int) -> Ints:
-        """Return the nodes of a column's values, in their order."""
+        """Return the nodes of a column that are values, in their order."""
         return np.flatnonzero((self.column == column) & (self.height == 0))
 
     @property
     def expansions(self) -> Ints:
-        """Return the most expansions that each node and its descendants take on one path (K,)."""
+        """Return for each of K nodes how often it and its descendants can be expanded on the way to a leaf (K,)."""
         return self.inner if self.holds_sets else self.height
 
     @property
     def branches(self) -> Ints:
-        """Return the number of sub-partitions that an expansion at each node makes (K,).
+        """Return for each of K nodes into how many sub-partitions an expansion at it divides a partition (K,).
 
         Branch 0 of the root, for records without items, is not counted.
         """
         return 2 ** np.minimum(self.degree, BRANCH_BITS) - 1 if self.holds_sets else self.degree
 
     def branch_children(self, node: Ints, branch: Ints) -> tuple[Ints, Ints]:
-        """Return the children that branches stand for.
+        """Return the children of nodes that belong to given branches.
 
         Args:
-            node: The nodes that are expanded (n,).
+            node: The n nodes at which partitions are expanded (n,).
             branch: The branch below each of them (n,); for item sets it may stand for several children.
 
         Returns:
-            Pairs, as two arrays: the index into ``node``, and a child.
+            Pairs, as two arrays: an index into ``node``, and a child.
         """
         if not self.holds_sets:
             return np.arange(len(node)), self.children[self.starts[node] + branch - 1]
@@ -103,7 +106,12 @@ class Taxonomy:
 
 
 def make_taxonomy(column: Ints, parent: Ints, *, sets: bool) -> Taxonomy:
-    """Make a taxonomy from the column and the parent of every node, children before parents.
+    """Make a taxonomy from the column and the parent of each of its K nodes.
+
+    Args:
+        column: The column of each node, ascending (K,).
+        parent: The parent of each node, -1 for a root (K,); children come before their parents.
+        sets: Whether records are item sets.
 
     Raises:
         ValueError: These do not make one tree for every column, with values below its root.
@@ -130,7 +138,9 @@ def make_taxonomy(column: Ints, parent: Ints, *, sets: bool) -> Taxonomy:
 
 
 def context_free_parents(values: int, fan_out: int) -> Ints:
-    """Return the parents of a context-free taxonomy: the values first, then level upon level, grouped by ``fan_out``.
+    """Return the parents of the nodes of a taxonomy that groups values by their order alone.
+
+    The values come first, then level upon level; each inner node has ``fan_out`` children, or fewer at the end.
 
     >>> context_free_parents(5, 2).tolist()
     [5, 5, 6, 6, 7, 8, 8, 9, 10, 10, -1]
@@ -145,20 +155,20 @@ def context_free_parents(values: int, fan_out: int) -> Ints:
 
 
 # Budget ---------------------------------------------------------------------------------------------------------------
-# Budgets and thresholds in exact fractions (paper, section 4.1).
+# Budgets and thresholds are exact fractions (paper, section 4.1).
 #
-# A partition that has ``rest`` of the tree's half of epsilon unspent, and at most N expansions before it, spends alpha
-# = rest/N on its next one. Of a table the node that is expanded is chosen privately where there are several, which
-# takes the share ``choice`` of alpha. A sub-partition that is no leaf is counted with what remains of alpha; a leaf is
-# counted once, with everything that is left, epsilon/2 + rest less the choice. So every path from the root to a leaf
-# spends epsilon: choices and counts together.
+# Half of epsilon is for the expansions of a path. A partition with ``rest`` of it unspent, and at most N expansions
+# left, spends alpha = rest/N on its next one. In a table the expanded node is chosen privately if there are several,
+# for the share ``choice`` of alpha. A sub-partition that is not a leaf is counted with the rest of alpha. A leaf is
+# counted once with everything that is left: epsilon/2 + rest less the choice. So every path from the root to a leaf
+# spends epsilon on choices and counts together.
 
 PRECISION = 50  # decimal digits of the logarithm in a threshold; correctly rounded, so the same everywhere
 
 
 @dataclass(frozen=True)
 class TreeRule:
-    """The public rule by which a tree is grown.
+    """The public rule of budgets and thresholds by which a tree is grown.
 
     Attributes:
         epsilon: The budget of the whole tree.
@@ -179,10 +189,10 @@ class TreeRule:
     c2: Fraction | None = None
 
     def least_size(self, spent: Fraction, branches: int, height: int, *, leaf: bool) -> int:
-        """Return the threshold: the least noisy size, at least 1, with which a sub-partition is kept.
+        """Return the threshold of a sub-partition: the least noisy size, at least 1, with which it is kept.
 
-        It depends on no data. With c1 and c2 it is ceil(sqrt(2) c1/spent) for leaves, and ceil(sqrt(2) c2 height/spent)
-        for others.
+        It depends on no record. With c1 and c2 it is ceil(sqrt(2) c1/spent) for leaves, and ceil(sqrt(2) c2
+        height/spent) for others.
 
         Args:
             spent: The budget of the count.
@@ -198,9 +208,9 @@ class TreeRule:
 
 
 def least_cutoff(empty: int, passing: Fraction, spent: Fraction) -> int:
-    """Return the least t >= 1 with empty Pr[noise >= t] <= passing.
+    """Return the least threshold t >= 1 that on average at most ``passing`` of ``empty`` sub-partitions reach by noise.
 
-    Here Pr[noise >= t] = p^t/(1 + p) with p = exp(-spent).
+    The noise reaches t with probability p^t/(1 + p), where p = exp(-spent).
 
     Args:
         empty: The number of empty sub-partitions.
@@ -214,23 +224,23 @@ def least_cutoff(empty: int, passing: Fraction, spent: Fraction) -> int:
         return max(1, int((ratio.ln() / alpha).to_integral_value(rounding="ROUND_CEILING")))
 
 
-BRANCH_BITS, BRANCH = 31, 2**31 - 1  # a key holds a partition above a branch
+BRANCH_BITS, BRANCH = 31, 2**31 - 1  # a key is partition * 2^31 + branch
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionTree:
-    """Every partition that was kept, with its noisy size.
+    """A tree of partitions of the records, each with its noisy size; those with small sizes were dropped.
 
-    Row 0 is the root, which is never counted. All arrays have T rows, parents before their children.
+    Row 0 is the root, which holds all records and is never counted. Arrays have T rows, parents before their children.
 
     Attributes:
         parent: The row of the partition that was divided, ascending; -1 for the root.
         branch: Which of its parent's sub-partitions it is, ascending among siblings.
-        next: The taxonomy node at which it is expanded itself; -1 for a leaf.
-        size: Its noisy size, which is at least ``threshold``.
+        next: The taxonomy node at which it is divided (expanded) itself; -1 for a leaf.
+        size: Its noisy number of records, which is at least ``threshold``.
         threshold: The least size with which it is kept.
-        spent: What its count spent, as an index into ``budgets``; -1 for nothing.
-        choice: What choosing ``next`` spent, as an index into ``budgets``; -1 for nothing.
+        spent: The budget of its count, as an index into ``budgets``; -1 for nothing.
+        choice: The budget of choosing ``next``, as an index into ``budgets``; -1 for nothing.
         budgets: The distinct budgets.
     """
 
@@ -248,7 +258,7 @@ class PartitionTree:
 
     @property
     def leaf(self) -> Flags:
-        """Return for each row whether it is a leaf (T,)."""
+        """Return for each of the T partitions whether it is a leaf (T,)."""
         return self.next < 0
 
     @cached_property
@@ -258,7 +268,7 @@ class PartitionTree:
 
     @property
     def counted_records(self) -> int:
-        """Return the noisy number of all records: the sum of the sizes of the root's parts."""
+        """Return the noisy number of all records: the sum of the sizes of the root's children."""
         return int(self.size[self.parent == 0].sum())
 
     @property
@@ -268,25 +278,29 @@ class PartitionTree:
 
     @property
     def facts(self) -> dict[str, int]:
-        """Return the facts that every release of a tree states of it."""
+        """Return the facts of the manifest that follow from any tree, by name."""
         counted, published = self.counted_records, self.published_records
         return {"partitions": len(self) - 1, "estimated_records": counted, "kept_records": published}
 
 
 def distinct_rows(*columns: Ints | Flags) -> tuple[list[list[int]], Ints]:
-    """Return the distinct rows of some columns (n,), in order, and for each row the index of its distinct row (n,)."""
+    """Return the distinct rows of a table, in order, and for each row the index of its distinct row (n,).
+
+    Args:
+        columns: The columns of the table, n values each.
+    """
     result, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
     return result.tolist(), which.reshape(-1)
 
 
 # Contents -------------------------------------------------------------------------------------------------------------
-# What a tree says of its leaves, and what an adversary learns of a record in one.
+# The values of leaves.
 
 
 def leaf_values(tree: PartitionTree, taxonomy: Taxonomy) -> tuple[Ints, Ints]:
-    """Return the values of every leaf, as two arrays of pairs (index into ``tree.leaves``, value node), sorted.
+    """Return the values of every leaf as sorted pairs, in two arrays: an index into ``tree.leaves``, and a value node.
 
-    The values of an item set are its items; a cell has one value of every column.
+    The values of an item set are its items. A cell of a table has one value of every column.
     """
     which, values = [tree.leaves[:0]], [tree.leaves[:0]]
     of, at = np.arange(len(tree.leaves)), tree.leaves
@@ -309,8 +323,9 @@ def leaf_values(tree: PartitionTree, taxonomy: Taxonomy) -> tuple[Ints, Ints]:
 def make_sets_rule(params: SetValued, taxonomy: Taxonomy) -> TreeRule:
     """Return the public rule of a tree of item sets.
 
-    Every inner node is expanded once on a path, so ``tau`` is divided among the nodes. The expected number of
-    descendants of an empty sub-partition that passed is at most (tau/nodes)^nodes <= e^(tau/e).
+    The parameter ``tau``, the expected number of empty parts that pass, is divided among the inner nodes of the
+    taxonomy, as each is expanded once on the way to a leaf. An empty part that passed has at most (tau/nodes)^nodes <=
+    e^(tau/e) expected descendants.
     """
     nodes = int(taxonomy.inner[-1])
     passing, passing_leaves = params.tau / nodes, params.tau_sets / nodes
@@ -318,5 +333,5 @@ def make_sets_rule(params: SetValued, taxonomy: Taxonomy) -> TreeRule:
 
 
 def make_columns_rule(params: Contingency) -> TreeRule:
-    """Return the public rule of a tree of cells, which are records of a table."""
+    """Return the public rule of a tree over the columns of a table, whose leaves are cells."""
     return TreeRule(total_budget(params), params.tau, params.tau_cells, choice=params.choice, score=params.score)

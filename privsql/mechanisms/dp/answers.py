@@ -1,4 +1,4 @@
-"""Answer from an open private release: what all of them share."""
+"""The base class of objects that answer questions from an open private release."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DAMAGED = "the release is damaged (run privsql verify for details)"
 
 @contextmanager
 def refuse_damaged() -> Iterator[None]:
-    """Raise ``UsageError`` if the tables that are read inside this context can't be those of a release."""
+    """Raise ``UsageError`` if tables that are read inside this context can't belong to a valid release."""
     try:
         yield
     except BROKEN as error:
@@ -32,29 +32,30 @@ def refuse_damaged() -> Iterator[None]:
 
 
 class PrivateAnswers(answer.Answers):
-    """An open differentially private release.
+    """An open differentially private release, which answers questions from noisy counts.
 
-    None of its answers has a certain bound. It has no buckets and no perturbed values.
+    No answer has a certain bound.
     """
 
     certain = frozenset()
     measures = frozenset()
     formulas: ClassVar[Mapping[str, str]]
-    """By estimator, in words."""
+    """The formula of each estimator, in words."""
 
     def __init__(self, db: Relations, manifest: Manifest, database: str | None = None) -> None:
         super().__init__(db, manifest)
         self._database = database
 
     def _read_table(self, name: str, *order: str) -> pa.Table:
-        """Return the rows of a table of the release, sorted by the columns ``order``."""
+        """Return the rows of a table of the release, sorted by the given columns."""
         return self._db.arrow(all_rows(table(name, self._database)).order_by(*map(column, order)))
 
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
         """Parse the analyst's SQL.
 
         Raises:
-            UsageError: It asks for more than counts of records, and sums or means of measured columns.
+            UsageError: It asks for SUM or AVG of a column that is not in ``measured_columns``, or for another aggregate
+                than COUNT(*).
         """
         statement = super().parse_sql(sql, lookups)
         for one in statement.calls:
@@ -65,9 +66,9 @@ class PrivateAnswers(answer.Answers):
 
     @property
     def measured_columns(self) -> tuple[str, ...]:
-        """Return the columns whose sums are published."""
+        """Return the names of the columns for which SUM and AVG are answered; by default there are none."""
         return ()
 
     @property
     def channel(self) -> None:
-        """Return None: no sensitive value is published record by record."""
+        """Return None, because no sensitive value is published record by record."""

@@ -1,4 +1,4 @@
-"""Attack noisy tables: the adversary who knows every record but one."""
+"""Attack noisy tables as an adversary who knows every record but one."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from privsql.mechanisms.dp.tables import CLIQUES
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-MEMBERSHIP = "membership"  # the adversary that the promise is about
+MEMBERSHIP = "membership"  # the adversary against whom the guarantee holds
 KNOWS = "every record but one, and asks whether that one is in the table; the belief if all noise points the same way"
 
 
 def make_membership_finding(params: Mapping[str, Any], exponents: Sequence[float], unit: str) -> Finding:
-    """State how sure the attacker who knows every other record becomes, beside the promised e^epsilon/(1 + e^epsilon).
+    """State how sure an attacker who knows all other records becomes that the attacked record is in the table.
 
-    The odds were even before, so a release that is e^L times as likely with the record leads to belief 1/(1 + e^-L).
+    The attacker starts with even odds. A release that is e^L times as likely with the record as without it leads to the
+    belief 1/(1 + e^-L). The guarantee promises at most 1/(1 + e^-epsilon).
 
     Args:
-        params: The parameters of the release; epsilon is read.
+        params: The parameters of the release, which have epsilon.
         exponents: L for each attacked record or person. If it is empty, the finding has no beliefs.
-        unit: What is attacked, such as ``records`` or ``persons``.
+        unit: What is attacked: ``records`` or ``persons``.
     """
     epsilon, beliefs = Fraction(params["epsilon"]), [1 / (1 + e_to(-one)) for one in exponents]
     if not beliefs:
@@ -45,24 +46,26 @@ def make_membership_finding(params: Mapping[str, Any], exponents: Sequence[float
 
 # The adversary of a private release ---
 
-RARE = 1_000  # releases, of which one has so telling Gaussian noise
+RARE = 1_000  # one of so many releases has Gaussian noise that reveals more
 
 
 def attack_noisy_tables(view: ReleaseView, choices: float) -> list[Finding]:
-    """Find the attacker's belief that a record is in the tables, if all noise happens to point the same way.
+    """Find how sure an attacker who knows all other records can become that the last one is in the tables.
 
-    Laplace noise: a record is counted in one cell of every table, which makes a table with noise scale s at most
-    e^(1/s) times as likely. A choice with budget c makes the release at most e^c times as likely.
+    The belief is reached if the noise of all tables happens to point the same way.
 
-    Gaussian noise has no such bound. All tables and choices together make the release e^L times as likely, where L is
-    normal with mean rho and variance 2 rho, and rho is the sum of 1/(2 s^2) and of the choices. The belief is stated
-    for the L that one release in ``RARE`` exceeds.
+    Laplace noise: a record is counted in one cell of each table. A table with noise of scale s is at most e^(1/s) times
+    as likely with the record. A choice with budget c adds a factor of at most e^c.
 
-    A person with k records multiplies the exponent by k, or rho by k^2.
+    Gaussian noise allows no such bound. All tables and choices are e^L times as likely with the record, where L is
+    normal with mean rho and variance 2 rho. Here rho is the sum of 1/(2 s^2) over the tables, and of the choices'
+    budgets. The belief is stated for a value of L that only one of 1,000 releases (``RARE``) exceeds.
+
+    For a person with k records, L of Laplace noise is multiplied by k, and rho by k^2.
 
     Args:
         view: The release.
-        choices: The budget of the choices that the tables do not state.
+        choices: The budget of choices that the tables do not state.
     """
     from scipy.special import ndtri
 

@@ -1,4 +1,4 @@
-"""Check noisy tables: budgets in exact fractions, scales, and stated facts."""
+"""Check the noisy tables of a release: budgets in exact fractions, scales of noise, and stated facts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPENDP_CHECK = "made with a known version of OpenDP"
 
 
 def unknown_opendp(release: CheckedRelease[Any, Any]) -> list[str]:
-    """Return the version of OpenDP that made the release, if it is newer than this version of privsql knows.
+    """Return the version of OpenDP that made the release, if this version of privsql is too old to know it.
 
     The list is empty if the version is known. A text that is no version number counts as unknown.
     """
@@ -33,10 +33,10 @@ def unknown_opendp(release: CheckedRelease[Any, Any]) -> list[str]:
 
 
 def wrong_facts(release: CheckedRelease[Any, Any], recomputed: Mapping[str, Any]) -> list[str]:
-    """Return the stated facts that are wrong.
+    """Return the facts of the manifest that are wrong.
 
-    A fact is wrong if it differs from its ``recomputed`` value. The origin of the noise, the algorithm and the number
-    of records of a person must agree with the manifest and the parameters, too.
+    The facts are compared with ``recomputed`` values. In addition, the stated origin of the noise, the algorithm and
+    the number of records of a person must agree with the manifest and the parameters.
     """
     manifest = release.manifest
     wrong = release.compare_facts({**recomputed, "noise": "seed" if manifest.randomness == "seed" else "opendp"})
@@ -52,15 +52,16 @@ def check_published(
     read: Callable[[], Any],
     named: Mapping[str, Callable[[Any], list[str] | exp.Query]],
 ) -> list[Check]:
-    """Return checks of the published tables, which are read once for all of them.
+    """Return checks of the published tables, which are read once for all of these checks.
 
     If the tables can't be read, every one of these checks fails.
 
     Args:
         release: The release.
         what: A word for what is read, used in the message of a failed check.
-        read: Reads the published tables. It raises one of ``BROKEN`` if they can't be those of a release.
-        named: The checks by name. Each takes what ``read`` returned, and returns what is wrong, or a query for that.
+        read: Reads the published tables. It raises an error (one of ``BROKEN``) if they can't belong to a valid
+            release.
+        named: The checks by name. Each takes the result of ``read``, and returns a list of faults or a query for them.
     """
     once = cache(read)
 
@@ -76,11 +77,11 @@ def check_published(
 def wrong_total_budget(
     release: CheckedRelease[Any, Any], tables: Sequence[NoisyTable], choices: Fraction = Fraction(0)
 ) -> list[str]:
-    """Compare the budgets of all tables and choices with the budget of the release; return the fault, if there is one.
+    """Return a fault if the budgets of all tables and choices do not add up to the release's budget; otherwise nothing.
 
     Args:
         release: The release.
-        tables: The noisy tables, each with its budget and the budget of choosing it.
+        tables: The noisy tables, each with the budget of its counts and of choosing it.
         choices: The budget of further choices.
     """
     total = sum((one.budget + (one.choice or 0) for one in tables), start=choices)
@@ -89,9 +90,9 @@ def wrong_total_budget(
 
 
 def wrong_table_scales(release: CheckedRelease[Any, Any], tables: Sequence[NoisyTable]) -> list[str]:
-    """Return the tables whose stated noise scale is wrong.
+    """Return the tables whose stated scale of noise is not the right one.
 
-    The right scale is the least double with which a table spends no more than its stated budget.
+    The right scale is the smallest double with which a table spends no more than its stated budget.
     """
     pairs = zip(tables, release.read_view("cliques")["scale"].to_pylist(), strict=True)
     return [f"clique {k}: scale {at}" for k, (one, at) in enumerate(pairs) if at != one.law.scale(one.budget)]
@@ -100,7 +101,7 @@ def wrong_table_scales(release: CheckedRelease[Any, Any], tables: Sequence[Noisy
 def differ_from_due(
     tables: Sequence[NoisyTable], due: Sequence[tuple[tuple[int, ...], Fraction, Fraction | None]]
 ) -> list[str]:
-    """Return the tables that differ from those that the rule requires.
+    """Return the published tables that differ from those that the public rule requires.
 
     Args:
         tables: The published tables.
@@ -116,7 +117,7 @@ def differ_from_due(
 
 
 def differ_from_specification(stated: pa.Table, due: pa.Table) -> list[str]:
-    """Compare the rows of a published table with those of the specification; return the fault, if there is one."""
+    """Return a fault if the rows of a published table are not those of the specification; otherwise nothing."""
     if stated.to_pylist() == due.to_pylist():
         return []
     return [f"stated {len(stated)} rows, the specification has {len(due)}"]

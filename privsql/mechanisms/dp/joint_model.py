@@ -1,4 +1,4 @@
-"""One model of all columns that fits noisy tables: a graphical model, a mixture of products, and tables that agree."""
+"""Fit one model of all columns to noisy tables: a graphical model, blended with a mixture of independent columns."""
 
 from __future__ import annotations
 
@@ -31,34 +31,36 @@ if TYPE_CHECKING:
     Factor = tuple[Clique, Reals]
 
 # Joint model ----------------------------------------------------------------------------------------------------------
-# The distribution of largest entropy of all columns with the tables of single columns and of some pairs:
+# The joint model has the largest entropy among all distributions with the given tables of single columns and pairs:
 #
 #     p(x) = prod_i p_i(x_i) prod_ij f_ij(x_i, x_j).
 #
-# A table of some columns follows by eliminating all others, one after the other: the factors that hold a column are
-# multiplied and summed over it, those first that leave the smallest tables (variable elimination). The factors f are
-# found by iterative proportional fitting: each is scaled to its pair in turn, until all pairs are met. Along a tree one
-# round is exact. As a table of many columns can't be held, pairs are taken from the strongest on (by their mutual
-# information), as long as no elimination makes more than ``LARGEST`` cells. Where the columns that are asked for, which
-# stay, would make it more than ``MOST_JOINED``, records are drawn from the model and counted.
+# A table over some columns follows by eliminating all others, one after the other (variable elimination): the factors
+# that have a column are multiplied, and the product is summed over that column. Columns that leave the smallest tables
+# come first. The factors f are found by iterative proportional fitting: each is scaled to its pair in turn, until all
+# pairs are met. For a tree of pairs one round is exact.
+#
+# A table of many columns does not fit into memory. So pairs are taken by falling mutual information, as long as no
+# elimination makes a table of more than ``LARGEST`` cells. The columns of the wanted table stay, and may make a table
+# larger than ``MOST_JOINED``. Then records are drawn from the model and counted.
 
-LARGEST = 300_000  # cells of a table that elimination makes
-MOST_JOINED, DRAWN = 10_000_000, 1_000_000  # cells of one beside columns that stay; records that are drawn instead
-FIT, CLOSE = 8, 3e-3  # rounds at most; total variation of a pair
-FARTHEST = 1e9  # of a factor: pairs that contradict each other would drive it to infinity
-REFUSED = 30  # pairs in a row that are too large, after which no weaker one is tried
+LARGEST = 300_000  # most cells of a table during elimination when pairs are selected
+MOST_JOINED, DRAWN = 10_000_000, 1_000_000  # most cells when a table is computed; records that are drawn instead
+FIT, CLOSE = 8, 3e-3  # most rounds; total variation at which a pair is met
+FARTHEST = 1e9  # largest factor: contradicting pairs would drive it to infinity
+REFUSED = 30  # refused pairs in a row after which no weaker one is tried
 NO_CLASSES: Classes = MappingProxyType({})
 
 
 def fixed_draw(purpose: str) -> np.random.Generator:
-    """Return a random generator that depends on ``purpose`` alone, so that its draws are the same for everybody."""
+    """Return a random generator that depends on ``purpose`` alone, so that everybody gets the same draws."""
     return seed_key(0).random_generator(purpose)
 
 
 class JointModel:
-    """A graphical model of all columns, fitted to tables over single columns and pairs.
+    """A graphical model of all columns, fitted to estimated tables of single columns and of pairs of columns.
 
-    It holds as many of the ``pairs`` as elimination can handle, the strongest ones first.
+    It uses as many of the pairs as can be computed, the most dependent ones first.
     """
 
     def __init__(self, singles: Sequence[Reals], pairs: Mapping[Clique, Reals], largest: int = LARGEST) -> None:
@@ -77,11 +79,12 @@ class JointModel:
                 break
 
     def marginal_table(self, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
-        """Return the model's table over ``columns``, scaled to the number of records.
+        """Return the model's table over some columns, scaled to the number of records.
 
         Args:
             columns: The positions of the columns.
-            classes: By column, how its values are merged into classes (see ``merge_values``).
+            classes: By column whose values are merged, a matrix (values, classes) that is 1 where a value is in a
+                class.
         """
         number = len(self.singles)
         asked = tuple(number + i if i in classes else i for i in columns)
@@ -98,7 +101,7 @@ class JointModel:
     def draw_records(self, number: int, draw: np.random.Generator) -> Ints:
         """Draw ``number`` records from the model, and return their codes (number, columns).
 
-        Columns are drawn one by one, in the reverse order of elimination.
+        Columns are drawn one by one, each given those that were drawn before it.
         """
         codes = np.full((number, len(self.singles)), -1, dtype=np.int64)
         factors = self._factors_among(range(len(self.singles)))
@@ -117,9 +120,9 @@ class JointModel:
         return self.draw_records(DRAWN, fixed_draw("joint model"))
 
     def _count_drawn(self, columns: Clique, classes: Classes) -> Reals:
-        """Return the table over ``columns`` by counting records that are drawn from the model once.
+        """Return the table over some columns by counting records that were drawn from the model.
 
-        It stands in for tables that are too large for exact elimination.
+        It stands in for tables that are too large to compute exactly. The records are drawn only once.
         """
         drawn = self._drawn_records[:, list(columns)].T
         codes = [classes[i].argmax(axis=1)[one] if i in classes else one for i, one in zip(columns, drawn, strict=True)]
@@ -128,9 +131,9 @@ class JointModel:
         return np.asarray(table.reshape(shape) * (self.total / DRAWN), dtype=np.float64)
 
     def _find_core(self, columns: Clique) -> set[int]:
-        """Return the columns that matter for the table over ``columns``, these included.
+        """Return the columns that are needed to compute the table over some columns, these included.
 
-        Columns that hang on the rest of the graph as leaves sum up to 1, so they are left out.
+        Other columns that hang on the graph as leaves sum up to 1, so they are not needed.
         """
         near: dict[int, set[int]] = {i: set() for edge in self.edges for i in edge}
         for one, other in self.edges:
@@ -155,9 +158,10 @@ class JointModel:
         return [((i,), self.singles[i]) for i in sorted(core)] + pairs
 
     def _select_pairs(self, pairs: Mapping[Clique, Reals], largest: int) -> list[Clique]:
-        """Choose the strongest pairs for which no table made by elimination has more than ``largest`` cells.
+        """Choose the pairs of columns that the model uses, the most dependent ones first.
 
-        A table may always have as many cells as the largest pair.
+        A pair is refused if eliminating columns would then make a table of more than ``largest`` cells. A table may
+        always have as many cells as the largest pair.
         """
         chosen: list[Clique] = []
         refused = 0
@@ -173,9 +177,13 @@ class JointModel:
 
 
 def _plan_elimination(factors: Sequence[Factor], left: set[int]) -> tuple[list[int], int]:
-    """Return a greedy order in which to eliminate the columns ``left``, and the cells of the largest table made.
+    """Return an order in which to sum columns out of a product of factors, and the size of the largest table in it.
 
-    Each step takes the column whose elimination makes the smallest table.
+    Each step takes the column that leaves the smallest table (a greedy order).
+
+    Args:
+        factors: The factors, each with its columns and its table.
+        left: The columns to be summed out.
     """
     sizes = {i: size for held, table in factors for i, size in zip(held, table.shape, strict=True)}
     near = {i: set().union(*(held for held, _ in factors if i in held)) for i in sizes}
@@ -194,7 +202,7 @@ def _plan_elimination(factors: Sequence[Factor], left: set[int]) -> tuple[list[i
 
 
 def _multiply_factors(factors: Sequence[Factor]) -> Factor:
-    """Return the product of the factors as a table over the union of their columns, ascending."""
+    """Return the product of factors: the union of their columns, ascending, and the table over them."""
     columns = tuple(sorted({i for held, _ in factors for i in held}))
     result = np.ones((1,) * len(columns))
     for held, table in sorted(factors, key=lambda one: one[1].size):
@@ -205,10 +213,11 @@ def _multiply_factors(factors: Sequence[Factor]) -> Factor:
 def _eliminate_columns(
     factors: list[Factor], order: Sequence[int]
 ) -> tuple[list[Factor], list[tuple[int, list[Factor]]]]:
-    """Sum columns out of the product of factors, in the given order.
+    """Sum columns out of a product of factors, one after the other in the given order.
 
     Returns:
-        The factors over the remaining columns. For each eliminated column, in order, the factors that held it.
+        The factors over the remaining columns. Then, for each column in the given order, the column and the factors
+        that held it.
     """
     steps = []
     for column in order:
@@ -219,7 +228,7 @@ def _eliminate_columns(
 
 
 def _eliminate_column(factors: Sequence[Factor], column: int) -> Factor:
-    """Multiply factors that all hold ``column``, and sum the product over that column.
+    """Multiply factors that all have the given column, and sum the product over that column.
 
     The largest factor and the product of all others are multiplied as matrices.
     """
@@ -238,11 +247,17 @@ def _eliminate_column(factors: Sequence[Factor], column: int) -> Factor:
     return tuple(sorted(order)), np.transpose(summed, np.argsort(order))
 
 
-AT_ONCE = 4_000_000  # numbers that are looked at together
+AT_ONCE = 4_000_000  # size of an array of comparisons
 
 
 def _draw_values(chances: Reals, rows: Ints, draw: np.random.Generator) -> Ints:
-    """Draw one value for each entry of ``rows`` from the chances in that row of ``chances``; return codes."""
+    """Draw one code for each of n records by the chances of its row.
+
+    Args:
+        chances: Chances of the codes, one distribution per row (rows, codes); they need not add up to 1.
+        rows: The row that holds for each record (n,).
+        draw: The random generator.
+    """
     sums = np.cumsum(chances, axis=1)
     uniform, step = draw.random(len(rows)) * sums[rows, -1], max(1, AT_ONCE // chances.shape[1])
     found = [
@@ -253,7 +268,7 @@ def _draw_values(chances: Reals, rows: Ints, draw: np.random.Generator) -> Ints:
 
 
 def mutual_information(table: Reals) -> float:
-    """Return the mutual information of the two columns of a table, in nats; 0 for an empty table."""
+    """Return the mutual information of the two columns of a table of counts, in nats; 0 for an empty table."""
     total = table.sum()
     if total <= 0:
         return 0.0
@@ -264,29 +279,30 @@ def mutual_information(table: Reals) -> float:
 
 
 # Mixture --------------------------------------------------------------------------------------------------------------
-# Another distribution of all columns, which errs in other places than the joint model: a mixture of products,
+# The mixture is a second distribution of all columns, which errs elsewhere than the joint model. It mixes products of
+# independent columns:
 #
 #     q(x) = sum_k w_k prod_i q_ki(x_i).
 #
-# It is fitted to the noisy tables as they are, each cell with the weight 1/variance, by Adam (Kingma & Ba, ICLR 2015).
-# Products start near the columns by themselves, and are moved until the tables lie as far from the mixture as noise
-# would: further steps fit noise. Where the noise is so small that the mixture stays farther away, it is believed less.
+# It is fitted to the noisy tables themselves, each cell with the weight 1/variance, by Adam (Kingma & Ba, ICLR 2015).
+# Products start near the tables of single columns. The fit stops when the noisy tables lie as far from the mixture as
+# noise explains, because further steps would fit noise. If the mixture stays farther away, it gets a smaller share.
 
-PRODUCTS, FITS = 100, 2  # products that are fitted together, and how often
-APART = 0.25  # standard deviation of the logarithms that products start with
-STEPS, STEP, MEANS = 80, 0.1, (0.8, 0.99)  # of Adam
-MOST_FITTED, MOST_CELLS = 100, 500_000  # tables that are fitted to, and their cells
-BELIEVED = 0.3  # share of the mixture in a table that it fits
+PRODUCTS, FITS = 100, 2  # products of a mixture, and mixtures that are averaged
+APART = 0.25  # standard deviation by which the logarithms of starting points differ
+STEPS, STEP, MEANS = 80, 0.1, (0.8, 0.99)  # most steps, step size and decay rates of Adam
+MOST_FITTED, MOST_CELLS = 100, 500_000  # most tables that are fitted, and their most cells together
+BELIEVED = 0.3  # share of a well-fitting mixture in a table
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """A mixture of K products of distributions, scaled to ``total`` records.
+    """A mixture of K distributions in each of which all columns are independent, scaled to a number of records.
 
     Attributes:
         total: The number of records.
-        weights: The weight of each product (K,).
-        values: For column i, the chances of its n_i values in each product (K, n_i).
+        weights: The share of each distribution in the mixture (K,).
+        values: For column i, the chances of its n_i values in each distribution (K, n_i).
         misfits: For each measured table, the mean of (table - mixture)^2 / variance over its cells. The key () has the
             mean over the cells of all tables.
     """
@@ -297,7 +313,13 @@ class Mixture:
     misfits: Mapping[Clique, float]
 
     def marginal_table(self, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
-        """Return the mixture's table over ``columns``, with values merged by ``classes`` (see ``merge_values``)."""
+        """Return the mixture's table over some columns.
+
+        Args:
+            columns: The positions of the columns.
+            classes: By column whose values are merged, a matrix (values, classes) that is 1 where a value is in a
+                class.
+        """
         parts = [self.values[i] @ classes[i] if i in classes else self.values[i] for i in columns]
         return self.total * _mix_products(self.weights, parts)
 
@@ -307,23 +329,32 @@ class Mixture:
         return np.stack([_draw_values(chances, products, draw) for chances in self.values], axis=1)
 
     def believed_share(self, columns: Clique = ()) -> float:
-        """Return the share that the mixture gets in a blended table: ``BELIEVED`` / misfit^2, at most ``BELIEVED``.
+        """Return the share that the mixture gets when its table is blended with another estimate of the same table.
 
-        The misfit is the larger one of the table's own and the mean over all tables.
+        It is ``BELIEVED`` / misfit^2, and at most ``BELIEVED``. The misfit is how far the mixture lies from the noisy
+        table, or from all noisy tables on average if that is farther, relative to the noise.
         """
         return BELIEVED / max(1.0, self.misfits[()], self.misfits.get(columns, 1.0)) ** 2
 
     def blend_table(self, table: Reals, columns: Clique, share: float, classes: Classes = NO_CLASSES) -> Reals:
-        """Return (1 - share) ``table`` + share times the mixture's table over the same columns."""
+        """Return a weighted mean of a table and the mixture's table over the same columns.
+
+        Args:
+            table: The other estimate.
+            columns: The positions of the columns.
+            share: The weight of the mixture, from 0 to 1.
+            classes: By column whose values are merged, a matrix (values, classes) that is 1 where a value is in a
+                class.
+        """
         return np.asarray(table + share * (self.marginal_table(columns, classes) - table))
 
 
 def fit_mixture(tables: Sequence[NoisyTable], starts: Sequence[Reals], total: float) -> Mixture:
-    """Fit ``FITS`` mixtures to noisy tables, and return their average.
+    """Fit a few mixtures of independent columns to noisy tables, and return their average.
 
     Args:
         tables: The noisy tables.
-        starts: Positive counts of every column, from which the products start.
+        starts: Positive counts of every column, near which each fit starts.
         total: The number of records.
     """
     draw = fixed_draw("mixture")
@@ -342,7 +373,17 @@ def fit_mixture(tables: Sequence[NoisyTable], starts: Sequence[Reals], total: fl
 def _fit_products(
     tables: Sequence[NoisyTable], starts: Sequence[Reals], total: float, draw: np.random.Generator
 ) -> list[Reals]:
-    """Fit one mixture by Adam; return its weights (K,), then the chances of every column's values (K, n_i)."""
+    """Fit one mixture by Adam, a gradient method.
+
+    Args:
+        tables: The noisy tables.
+        starts: Positive counts of every column, near which the fit starts.
+        total: The number of records.
+        draw: The random generator for the starting points.
+
+    Returns:
+        The shares of its K distributions (K,). Then, for each column i, the chances of its n_i values (K, n_i).
+    """
     logs = [np.zeros(PRODUCTS), *(np.log(one) + APART * draw.normal(size=(PRODUCTS, len(one))) for one in starts)]
     means, squares = [np.zeros_like(one) for one in logs], [np.zeros_like(one) for one in logs]
     cells, products = sum(one.counts.size for one in tables), list(map(_exponentiate, logs))
@@ -368,13 +409,18 @@ def _fit_products(
 
 
 def _exponentiate(logs: Reals) -> Reals:
-    """Return the distributions whose logarithms are ``logs`` up to a constant for each distribution."""
+    """Return the distributions whose logarithms are given; each row of logarithms may be off by a constant."""
     result = np.exp(logs - logs.max(axis=-1, keepdims=True))
     return np.asarray(result / result.sum(axis=-1, keepdims=True))
 
 
 def _mix_products(weights: Reals, parts: Sequence[Reals]) -> Reals:
-    """Return the mixture's table over some columns, given the chances of their values in each product (K, n_i)."""
+    """Return the mixture's table over some columns.
+
+    Args:
+        weights: The shares of the K distributions (K,).
+        parts: For each of the columns, the chances of its n_i values in each distribution (K, n_i).
+    """
     if not parts:
         return np.array(1.0)
     shape = [one.shape[1] for one in parts]
@@ -389,17 +435,28 @@ def _mix_products(weights: Reals, parts: Sequence[Reals]) -> Reals:
 
 
 def _multiply_rows(first: Reals, second: Reals) -> Reals:
-    """Return for each row all products of an entry of ``first`` (K, a) with one of ``second`` (K, b), as (K, a b)."""
+    """Return in each of K rows the products of all entries of ``first`` with all of ``second``.
+
+    Args:
+        first: a numbers in each row (K, a).
+        second: b numbers in each row (K, b).
+
+    Returns:
+        The products (K, a b): those with the first entry of ``first``, then those with the second one, and so on.
+    """
     return (first[:, :, None] * second[:, None, :]).reshape(len(first), -1)
 
 
 def _table_slopes(weights: Reals, parts: Sequence[Reals], far: Reals) -> list[Reals]:
-    """Return the derivatives of sum(far * table) by the mixture's weights, and by the chances of each column's values.
+    """Return the derivatives of sum(far * table), where ``table`` is the mixture's table.
 
     Args:
-        weights: The weights of the products (K,).
-        parts: The chances of the values of each of the table's columns (K, n_i).
-        far: The factor of each cell of the mixture's table.
+        weights: The shares of the K distributions (K,).
+        parts: For each of the table's columns, the chances of its n_i values in each distribution (K, n_i).
+        far: A factor for each cell of the table.
+
+    Returns:
+        The derivatives by the shares (K,). Then, for each column, those by the chances of its values (K, n_i).
     """
     before = [np.ones((len(weights), 1))]
     for one in parts[:-1]:
@@ -414,23 +471,23 @@ def _table_slopes(weights: Reals, parts: Sequence[Reals], far: Reals) -> list[Re
 
 
 # Model ----------------------------------------------------------------------------------------------------------------
-# All tables that the noisy ones make likely: non-negative, and in agreement with each other.
+# The model estimates all tables; its tables are non-negative and agree with each other.
 #
-# Singles are shrunk by themselves, measured pairs towards independence. The joint model of these is what a pair is
-# expected to be that was measured but can't be held with the others: it is shrunk towards that. Larger tables that were
-# measured are shrunk towards what the model makes of them. A share of all of these is the mixture's. Any other table is
-# that of the joint model and the mixture, scaled to all that was measured within its columns.
-RAKED = 10  # rounds of proportional fitting of a table
+# Single columns are shrunk by themselves, and measured pairs towards independence. The joint model of these predicts
+# the measured pairs that it could not use, and these are shrunk towards its prediction. Larger measured tables are
+# shrunk in the same way. A share of the mixture is blended into all of them. Any other table is that of the joint model
+# and the mixture, scaled to all tables that were measured within its columns.
+RAKED = 10  # rounds of proportional fitting for an expected table
 
 
 class Model:
-    """One consistent estimate of all tables, fitted to the noisy ones.
+    """One consistent estimate of all tables over any columns, fitted to noisy tables.
 
     Args:
         tables: The noisy tables.
         sizes: The number of values of every column.
-        nested: The columns that determine others; such pairs are known without being measured.
-        mixed: Whether tables are blended with a fitted mixture. Fitting is quick without one.
+        nested: The columns whose values determine those of another column; such pairs are known without noise.
+        mixed: Whether tables are blended with a fitted mixture. Without one, fitting is quick.
     """
 
     def __init__(
@@ -459,7 +516,7 @@ class Model:
             self.singles[one.child] = table.sum(axis=one.pair.index(one.parent))
 
     def _fit_mixture(self) -> Mixture:
-        """Fit the mixture to the single columns, and to those larger tables that deviate most from independence."""
+        """Fit the mixture to single columns, and to the larger tables that differ most from independent columns."""
         starts = [np.maximum(one, self.squares.cell_variance((i,)) ** 0.5 / 2) for i, one in enumerate(self.singles)]
         fitted = [one for one in self.tables if len(one.columns) == 1]
         room = MOST_CELLS
@@ -476,14 +533,14 @@ class Model:
         return fit_mixture(fitted, starts, self.total)
 
     def _blend_table(self, table: Reals, columns: Clique) -> Reals:
-        """Return a table over ``columns`` blended with the mixture; unchanged if there is no mixture."""
+        """Return a table over some columns blended with the mixture, or unchanged if the model has no mixture."""
         if self.mixture is None:
             return table
         return self.mixture.blend_table(table, columns, self.mixture.believed_share(columns))
 
     @cached_property
     def _pairs(self) -> dict[Clique, Reals]:
-        """Return the tables of all measured pairs, shrunk towards independence, and of the pairs in ``nested``."""
+        """Return the tables of pairs: measured ones, shrunk towards independence, and those that ``nested`` fixes."""
         pairs = [one for one in combinations(range(len(self.sizes)), 2) if self.squares.is_measured(one)]
         known = {one.pair: one.spread_child(self.singles) for one in self.nested}
         for one in self.nested:
@@ -497,12 +554,15 @@ class Model:
 
     @cached_property
     def joint(self) -> JointModel:
-        """Return the graphical model, fitted to the pairs."""
+        """Return the graphical model that is fitted to the tables of pairs."""
         return JointModel(self.singles, self._pairs)
 
     @cached_property
     def known_tables(self) -> dict[Clique, Reals]:
-        """Return the estimates of all measured or determined tables over two and more columns, small ones first."""
+        """Return the estimated tables over two and more columns that were measured or that ``nested`` determines.
+
+        Tables with few cells come first.
+        """
         others = [pair for pair in self._pairs if pair not in self.joint.edges and self.squares.is_measured(pair)]
         result = self._pairs | self._believe_pairs({pair: self.joint.marginal_table(pair) for pair in others})
         for clique in sorted((one for one in self.measured if len(one) > 2), key=lambda one: (len(one), one)):
@@ -512,13 +572,19 @@ class Model:
 
     @property
     def believed_tables(self) -> dict[Clique, Reals]:
-        """Return the estimates of ``known_tables``, followed by those of all single columns."""
+        """Return the estimated tables of ``known_tables``, and then those of all single columns."""
         return self.known_tables | {(i,): single for i, single in enumerate(self.singles)}
 
     def fitted_table(self, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
-        """Return the estimated table over ``columns``, with values merged by ``classes`` (see ``merge_values``).
+        """Return the estimated table over some columns.
 
-        It is a measured table, a sum of a measured table's cells, or what the model expects.
+        It is a measured table, the sum of a measured table over other columns, or else the table that the model
+        expects.
+
+        Args:
+            columns: The positions of the columns.
+            classes: By column whose values are merged, a matrix (values, classes) that is 1 where a value is in a
+                class.
         """
         if len(columns) <= 1:
             return merge_values(self.singles[columns[0]], columns, classes) if columns else np.array(self.total)
@@ -531,8 +597,8 @@ class Model:
     def draw_records(self, number: int, draw: np.random.Generator) -> Ints:
         """Draw ``number`` records, and return their codes (number, columns).
 
-        A share of them comes from the mixture, the others from the graphical model. Columns that follow from listed
-        values of another column are set accordingly.
+        A share of them comes from the mixture, the others from the graphical model. Columns that follow from another
+        column are set accordingly.
         """
         mixed = round(self.mixture.believed_share() * number) if self.mixture is not None else 0
         codes = self.joint.draw_records(number - mixed, draw)
@@ -545,9 +611,9 @@ class Model:
         return codes
 
     def _expect_table(self, columns: Clique, known: Mapping[Clique, Reals], classes: Classes = NO_CLASSES) -> Reals:
-        """Return the table over ``columns`` that is expected where it was not measured itself.
+        """Return the expected table over columns that were not measured together.
 
-        It is a blend of the graphical model and the mixture, raked to all known tables inside it.
+        It is a blend of the graphical model and the mixture, scaled to all known tables over fewer of these columns.
         """
         table = self.joint.marginal_table(columns, classes) + POSSIBLE
         if self.mixture is not None:
@@ -557,7 +623,14 @@ class Model:
     def _margins_within(
         self, columns: Clique, known: Mapping[Clique, Reals], classes: Classes = NO_CLASSES
     ) -> list[Margin]:
-        """Return the known tables over fewer of these columns, as margins for ``rake_table``, small ones first."""
+        """Return the tables of single columns, and known tables over some of these columns, for ``rake_table``.
+
+        Args:
+            columns: The positions of the columns.
+            known: The known tables; those over other columns are left out.
+            classes: By column whose values are merged, a matrix (values, classes) that is 1 where a value is in a
+                class.
+        """
         singles = {(i,): self.singles[i] for i in columns}
         inside = singles | {one: table for one, table in known.items() if set(one) < set(columns)}
         return [
@@ -566,48 +639,49 @@ class Model:
         ]
 
     def table_kind(self, columns: Clique) -> int:
-        """Return how a table is known, as a number.
+        """Return in what way a table over some columns is known.
 
-        It is 0 for at most one column, 1 inside a measured table, and else the number of columns, at most 4.
+        It is 0 for at most one column, 1 for columns that were measured together, and otherwise the number of columns,
+        at most 4.
         """
         if len(columns) < 2:
             return 0
         return 1 if self.squares.is_measured(columns) else min(len(columns), 4)
 
     def independent_table(self, columns: Clique) -> Reals:
-        """Return the table over some columns that their single-column tables imply if the columns are independent."""
+        """Return the table over some columns that would follow from the single columns if they were independent."""
         _, table = _multiply_factors([((i,), self.singles[i] / max(self.total, 1.0)) for i in columns])
         return table * self.total
 
     def _believe_table(self, clique: Clique, expected: Reals) -> BelievedTable:
-        """Shrink the least-squares estimate of a measured table towards an expected table."""
+        """Return a measured table after it is shrunk towards an expected one."""
         return believe_table(self.squares.estimate_table(clique), expected, self.squares.cell_variance(clique))
 
     def _believe_pairs(self, expected: Mapping[Clique, Reals]) -> dict[Clique, Reals]:
-        """Shrink measured pairs towards expected tables, and return tables that a population can have.
+        """Shrink the tables of measured pairs towards expected ones, and return them without negative cells.
 
-        The posteriors are kept in ``beliefs``.
+        The tables also agree with those of single columns. The posterior means and variances are kept in
+        ``self.beliefs``.
         """
         self.beliefs |= {pair: self._believe_table(pair, table) for pair, table in expected.items()}
         return {pair: self._possible_table(pair, {}) for pair in expected}
 
     def _possible_table(self, clique: Clique, known: Mapping[Clique, Reals]) -> Reals:
-        """Turn the posterior mean of a table into one that a population can have.
+        """Turn a table's posterior mean into a table that a population can have: without negative cells.
 
-        It is made non-negative, blended with the mixture, and raked to the known tables inside it.
+        The mixture is blended in, and the table is scaled to known tables over fewer columns.
         """
         possible = self._blend_table(nearest_nonnegative(self.beliefs[clique].mean, self.total) + POSSIBLE, clique)
         return rake_table(possible, self._margins_within(clique, known), AGAIN)
 
 
 def merge_values(table: Reals, columns: Clique, classes: Classes) -> Reals:
-    """Sum the cells of a table whose values are in the same class.
+    """Add up the cells of a table whose values are in the same class.
 
     Args:
         table: The table.
         columns: The positions of its columns.
-        classes: By column, a matrix (values, classes) that is 1 where a value is in a class. Other columns are
-            unchanged.
+        classes: By column whose values are merged, a matrix (values, classes) that is 1 where a value is in a class.
     """
     for axis, column in enumerate(columns):
         if column in classes:

@@ -1,4 +1,4 @@
-"""The base class of differentially private mechanisms: what they promise and spend."""
+"""The base classes of differentially private mechanisms: what they promise, and what they spend."""
 
 from __future__ import annotations
 
@@ -55,50 +55,53 @@ NOT = (
 
 
 class RecordBudget(BudgetComposition[Any]):
-    """The budget of a record, or of a person with several records: epsilon, or (epsilon, delta) with Gaussian noise."""
+    """The rules for releases that add up budgets, which protect whether a record or a person is present.
+
+    The budget is epsilon, or (epsilon, delta) under Gaussian noise.
+    """
 
     unit = "presence"
 
     def epsilon(self, params: Any) -> Fraction:
-        """Return the epsilon that a release spends."""
+        """Return the epsilon that a release spends on a record, or on a person with several records."""
         epsilon: Fraction = params.epsilon
         return epsilon
 
     def delta(self, params: Any) -> Fraction:
-        """Return the delta that a release spends; 0 where its noise is pure."""
+        """Return the delta that a release spends; 0 under Laplace noise."""
         return params.delta if find_law(params).concentrated else Fraction(0)
 
     def rho(self, params: Any) -> Fraction | None:
-        """Return the rho that (epsilon, delta) allows; None where delta is 0."""
+        """Return the rho that a release spends under Gaussian noise; None under Laplace noise."""
         return person_budget(params) if find_law(params).concentrated else None
 
 
 class PrivateMechanism(Mechanism[P, F]):
-    """A differentially private mechanism: what it promises and spends follows from epsilon.
+    """The base class of differentially private mechanisms, whose promise and budget follow from epsilon.
 
-    Plans are not compared, because their errors depend on noise that is not yet drawn. The checks recompute every fact
-    that the release states. Beliefs in a value have no bound, and no record is published with a value.
+    Plans can't be compared, because the errors depend on noise that is not drawn yet. Checks recompute every fact that
+    a release states. There is no bound on an attacker's belief in a value, as no record is published with a value.
     """
 
     composition: ClassVar[Composition] = RecordBudget()
 
     def attack_view(self) -> None:
-        """Return None: no adversary learns from quasi-identifiers."""
+        """Return None, because no adversary learns values from quasi-identifiers."""
 
     def compare_algorithms(self, db: Relations, source: Records, params: P) -> Alternatives:
-        """Raise ``UsageError``: a plan does not tell what the noise will be."""
+        """Raise ``UsageError``, because a plan does not tell the noise of a release."""
         raise UsageError(NOT_PLANNED)
 
     def predict_curve(self, db: Relations, source: Records, params: P) -> Curve:
-        """Raise ``UsageError``: there is no threshold of beliefs."""
+        """Raise ``UsageError``, because private mechanisms have no threshold for an attacker's beliefs."""
         raise UsageError(NO_CURVE)
 
     def measured(self, release: CheckedRelease[P, F]) -> Facts:
-        """Return no facts: the checks of a private release compare all of them."""
+        """Return no facts, because the checks of a private release compare all of them."""
         return Facts()
 
     def bounds(self, release: CheckedRelease[P, F]) -> list[VerifiedBound]:
-        """Return epsilon, with delta and rho where the noise is Gaussian: all of the budget is spent."""
+        """Return what the release spends: epsilon, and under Gaussian noise also delta and rho."""
         params: Any = release.params
         unit = f"one {protected_unit(params)}".removesuffix(",")
         spent = {"epsilon": params.epsilon}
@@ -110,21 +113,21 @@ class PrivateMechanism(Mechanism[P, F]):
         ]
 
     def joint_attacks(self) -> Sequence[JointAttack]:
-        """Return no attack: the epsilons of two releases add up, and their noise is independent."""
+        """Return no attacks on two releases, because their noise is independent and their epsilons add up."""
         return ()
 
     def measure_learning(self, view: ReleaseView) -> Finding | None:
-        """Return None: what a release teaches about everybody is not counted as a secret of one record."""
+        """Return None, because what a release teaches about everybody is no secret of one record."""
         return None
 
     def promise(self, params: Any) -> str:
-        """Return epsilon, delta, and the number of records of a person, in a few words."""
+        """Return the promise in a few words: epsilon, delta under Gaussian noise, and the most records of a person."""
         more = f", delta = {float(params.delta):g}" if find_law(params).concentrated else ""
         persons = f" for persons of at most {max_records(params)} records" if max_records(params) > 1 else ""
         return f"epsilon = {fraction_text(params.epsilon)}{more}{persons}"
 
     def words(self, params: Any) -> ReleasePromises:
-        """Return what epsilon promises, by the factor and the belief that it allows, and what it does not."""
+        """Return sentences on what epsilon promises (a factor, and the highest belief), and on what it does not."""
         records, concentrated = max_records(params), find_law(params).concentrated
         factor = e_to(float(params.epsilon))
         bound = BOUND.format(
@@ -142,14 +145,14 @@ class PrivateMechanism(Mechanism[P, F]):
 
 
 class PresenceMechanism(PrivateMechanism[P, F]):
-    """A private mechanism that hides whether a record is present, and whose quick checks are the whole proof."""
+    """The base class of private mechanisms that hide whether a record is in the source; they need no slow checks."""
 
     def long_checks(self, release: CheckedRelease[P, F]) -> list[Check]:
-        """Return no further checks: ``checks`` recomputes all that ``publish`` made of the noisy counts."""
+        """Return no slow checks, because ``checks`` already recomputes all that follows from the noisy counts."""
         return []
 
     def adversaries(self) -> tuple[Adversary[AttackView], ...]:
-        """Return the attacker who knows every other record and asks whether the last one is in the table."""
+        """Return the one adversary: it knows all other records, and asks whether the last one is in the table."""
         from privsql.attacks.suite import Adversary
         from privsql.mechanisms.dp.attacks import KNOWS, MEMBERSHIP
 
@@ -157,4 +160,4 @@ class PresenceMechanism(PrivateMechanism[P, F]):
 
     @abstractmethod
     def attack_membership(self, learnt: AttackContext[AttackView]) -> list[Finding]:
-        """Return the belief that this attacker reaches if all noise happens to point the same way."""
+        """Return how sure the attacker who knows all other records becomes if all noise points the same way."""

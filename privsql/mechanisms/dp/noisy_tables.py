@@ -1,4 +1,4 @@
-"""Noisy tables over parts of the columns: least squares, shrinkage, and one model that fits all of them."""
+"""Noisy tables over some columns, their least-squares estimates, and how these are shrunk towards likely values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from privsql.dp_random import TableNoise
 
 # Measured -------------------------------------------------------------------------------------------------------------
-# Tables of counts with noise: one of each clique of columns, every cell of its domain.
+# Noisy counts of all cells of a table over some columns. Such a set of columns is called a clique.
 
 Ints = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -31,13 +31,13 @@ Classes = Mapping[int, Reals]
 
 @dataclass(frozen=True)
 class NoisyTable:
-    """The noisy counts of one table over a few columns (a clique).
+    """The noisy counts of one table over a few columns.
 
-    A record that is added or removed changes one true count by one, so the table spends its budget once.
+    Adding or removing a record changes one true count by one. So the whole table spends its budget once.
 
     Attributes:
         columns: The positions of the k columns, ascending.
-        budget: What the table spends: an epsilon under pure noise, a rho under Gaussian noise.
+        budget: The budget of the counts: an epsilon under Laplace noise, a rho under Gaussian noise.
         counts: The noisy counts, an array with one axis for each column.
         choice: The budget that was spent on choosing this table among others; None if it was not chosen.
         law: The law of the noise.
@@ -51,19 +51,19 @@ class NoisyTable:
 
     @property
     def variance(self) -> float:
-        """Return the variance of each count's noise."""
+        """Return the variance of the noise in each count."""
         return self.law.variance(self.budget)
 
 
 @dataclass(frozen=True)
 class Nested:
-    """A column ``child`` whose listed values determine the value of another column ``parent``.
+    """A column (the child) whose listed values determine another column (the parent), as cities determine states.
 
-    This dependence is public. A record whose child value is not listed, or is NULL, may have any value of the parent.
+    This dependence is public. A record whose child value is unlisted or NULL may have any value of the parent.
 
     Attributes:
-        parent: The position of the determined column.
-        child: The position of the determining column.
+        parent: The position of the parent column.
+        child: The position of the child column.
         above: The parent's code for each listed value of the child, in the order of the child's codes.
     """
 
@@ -73,21 +73,21 @@ class Nested:
 
     @property
     def pair(self) -> Clique:
-        """Return the positions of both columns, ascending, as a table over them has its axes."""
+        """Return the positions of both columns, ascending; a table over them has its axes in this order."""
         return min(self.parent, self.child), max(self.parent, self.child)
 
     def spread_child(self, singles: Sequence[Reals]) -> Reals:
-        """Return the table over the pair that follows from the tables of the two single columns.
+        """Return the table over parent and child that follows from the counts of the two single columns.
 
-        Cells that contradict the dependence hold no record. The parent has fewer values, so its counts have less noise
-        than sums of the child's counts; the child's counts are scaled to them. Where the parent has more records than
-        its listed child values have, the difference goes to the child's unlisted values and NULL.
+        A cell that contradicts the dependence is 0. The parent has fewer values, so its counts have less noise; the
+        child's counts are scaled to them. If a parent's value has more records than its listed child values, the
+        difference goes to the child's unlisted values and NULL.
 
         Args:
-            singles: The estimated counts of every column.
+            singles: The estimated counts of every column, by position.
 
         Returns:
-            The expected records of each cell, with the axes in the order of ``pair``.
+            The expected records of each cell, with axes in the order of ``pair``.
         """
         counts, child, listed = singles[self.parent], singles[self.child], len(self.above)
         inside = np.bincount(self.above, child[:listed], len(counts))
@@ -99,10 +99,10 @@ class Nested:
         return table if self.parent < self.child else table.T
 
     def spread_variance(self, above: Reals, below: float, size: int) -> Reals:
-        """Return the variances of the cells of ``spread_child`` that the child's own variances do not contain.
+        """Return the variances that the cells of ``spread_child`` have beyond those of the child's counts.
 
-        The count of unlisted child values is the parent's count less the counts of its listed values, so the variances
-        of all of these add up. The other cells have only the errors of the child's counts; for them the result is 0.
+        The count of unlisted child values is the parent's count less those of its listed child values. So the variances
+        of all these counts add up. For other cells the result is 0.
 
         Args:
             above: The variance of each count of the parent.
@@ -123,13 +123,22 @@ def measure_table(
     choice: Fraction | None = None,
     law: NoiseLaw = PURE,
 ) -> NoisyTable:
-    """Add noise to the true ``counts`` of a table, drawn as one vector, and return the noisy table."""
+    """Add noise to the true counts of a table.
+
+    Args:
+        columns: The positions of the table's columns.
+        counts: The true counts, with one axis for each column.
+        budget: The budget of the counts.
+        noise: The generator of noise; the noise of all cells is drawn at once.
+        choice: The budget that was spent on choosing the table; None if it was not chosen.
+        law: The law of the noise.
+    """
     noisy = noise.add_noise(counts.reshape(-1), law.unit_budget(budget)).reshape(counts.shape)
     return NoisyTable(columns, budget, noisy, choice, law)
 
 
 def flat_cells(codes: Ints, columns: Clique, sizes: Sequence[int]) -> Ints:
-    """Return the cell in which each record lies, as a row-major index into the table over ``columns`` (n,).
+    """Return the cell of a table in which each of n records lies, as a row-major index (n,).
 
     Args:
         codes: The codes of the records in all d columns (n, d).
@@ -142,9 +151,15 @@ def flat_cells(codes: Ints, columns: Clique, sizes: Sequence[int]) -> Ints:
 
 
 def sum_cells(codes: Ints, weights: Ints | Reals, columns: Clique, sizes: Sequence[int]) -> Reals:
-    """Return the table over ``columns`` in which each cell holds the sum of its records' weights.
+    """Return the table in which each cell holds the sum of its records' weights.
 
-    Sums of whole numbers are exact below 2^53. The arguments are those of ``flat_cells``, with one weight per record.
+    Sums of whole numbers below 2^53 are exact.
+
+    Args:
+        codes: The codes of the n records in all d columns (n, d).
+        weights: The weights of the records (n,).
+        columns: The positions of the table's columns.
+        sizes: The number of values of every column (d,).
     """
     shape = [sizes[i] for i in columns]
     table = np.bincount(flat_cells(codes, columns, sizes), weights, prod(shape))
@@ -152,37 +167,39 @@ def sum_cells(codes: Ints, weights: Ints | Reals, columns: Clique, sizes: Sequen
 
 
 def divide_budget(total: Fraction, weights: Sequence[int]) -> list[Fraction]:
-    """Divide a budget in proportion to whole numbers, in exact fractions whose sum is ``total``."""
+    """Divide a budget in proportion to whole-number weights, into exact fractions that add up to it."""
     return [total * weight / sum(weights) for weight in weights]
 
 
 def budget_weight(cells: int) -> int:
-    """Return the weight by which a table with so many cells shares in a budget: floor(1,000 sqrt(cells)).
+    """Return the weight of a table with so many cells when a budget is divided: floor(1,000 sqrt(cells)).
 
-    With budget e, the errors of a table's counts sum up to cells/e. The total over several tables is least when each
-    budget is proportional to the square root of the table's cells.
+    With budget e, the errors of a table add up to cells/e. The total over several tables is least if each budget is
+    proportional to the square root of the table's number of cells.
     """
     return isqrt(cells * 10**6)
 
 
 # Sums over cells ------------------------------------------------------------------------------------------------------
-# What is asked of tables: sums over their cells.
+# Questions become weighted sums over the cells of one table.
 
-DENSE = 2_000_000  # sums by group and cell that are made in one array
+DENSE = 2_000_000  # largest array of sums by group and cell
 
 
 @dataclass(frozen=True)
 class CellSums:
-    """G weighted sums over the cells of one table, stored as n terms.
+    """G weighted sums over the cells of one table, which answer the G groups of a question.
+
+    The sums are stored as n terms; each term is one cell with a weight.
 
     Attributes:
         columns: The positions of the table's columns.
-        cell: The cell of each term, a row-major index (n,).
+        cell: The cell of each term, as a row-major index (n,).
         group: The sum to which each term belongs, 0 to G - 1 (n,).
-        weight: The factor of each term's cell, from 0 to 1 (n,).
+        weight: The weight of each term, from 0 to 1 (n,).
         number: G, the number of sums.
-        classes: By column, how its values are merged into classes in this table (see ``merge_values``). Columns that
-            are missing here keep their values.
+        classes: By column, how its values are merged in this table: a matrix (values, classes) that is 1 where a value
+            is in a class. Columns whose values are not merged are missing.
     """
 
     columns: Clique
@@ -194,30 +211,44 @@ class CellSums:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether all weights are 0 or 1, so that each cell counts fully or not at all."""
+        """Return whether every cell counts fully or not at all: all weights are 0 or 1."""
         return bool(((self.weight == 0) | (self.weight == 1)).all())
 
     def round_weights(self, *, up: bool) -> CellSums:
-        """Return the same sums with every fractional weight rounded to 1 (``up``) or to 0."""
+        """Return these sums with every fractional weight rounded up to 1 (``up``) or down to 0."""
         return replace(self, weight=(self.weight > 0 if up else self.weight >= 1).astype(np.float64))
 
     def take_cells(self, taken: NDArray[np.bool_]) -> CellSums:
-        """Return the sums over only those terms that ``taken`` marks (n,)."""
+        """Return these sums over only some of their n terms.
+
+        Args:
+            taken: Whether each term is kept (n,).
+        """
         return replace(self, cell=self.cell[taken], group=self.group[taken], weight=self.weight[taken])
 
     def sum_table(self, table: Reals) -> Reals:
-        """Return the weighted sums over the cells of ``table``, (G,)."""
+        """Return the G weighted sums over the cells of the given table (G,)."""
         return self.add_up(table.reshape(-1)[self.cell] * self.weight)
 
     def add_up(self, values: Reals) -> Reals:
-        """Add up ``values`` of the terms (n,) by the sum to which they belong, (G,)."""
+        """Return for each of G sums the total of the values of its terms (G,).
+
+        Args:
+            values: A value for each of the n terms of all sums (n,).
+        """
         return np.asarray(np.bincount(self.group, values, self.number), dtype=np.float64)
 
 
 def sum_places(keys: Ints, size: int, *values: Reals) -> tuple[Ints, list[Reals]]:
-    """Return the distinct keys, ascending, and for each array of ``values`` its sum at each of these keys.
+    """Add up values that share a key.
 
-    Keys are integers from 0 to ``size`` - 1.
+    Args:
+        keys: The keys, whole numbers from 0 to ``size`` - 1 (n,).
+        size: The number of possible keys.
+        values: Arrays of n values each.
+
+    Returns:
+        The distinct keys, ascending. For each array, the sum of its values at each of these keys.
     """
     if size <= DENSE:
         places = np.flatnonzero(np.bincount(keys, minlength=size))
@@ -227,18 +258,18 @@ def sum_places(keys: Ints, size: int, *values: Reals) -> tuple[Ints, list[Reals]
 
 
 def drop_parents(sums: CellSums, nested: Sequence[Nested], sizes: Sequence[int]) -> list[CellSums]:
-    """Split sums so that no part mentions a column that follows from another column of the part.
+    """Split sums so that, where possible, no part has both a column and another column that follows from it.
 
-    A part with listed child values needs no parent column, because the child determines it. Records with other child
-    values stay in a part over all columns. Cells that can hold no record are dropped.
+    A listed value of a child column determines that of its parent, so these terms need no parent column. Terms with
+    other child values stay in a part over all columns. Cells in which no record can lie are dropped.
 
     Args:
         sums: The sums.
-        nested: The columns that determine others.
+        nested: The columns whose values determine those of another column.
         sizes: The number of values of every column.
 
     Returns:
-        Parts whose sums add up to ``sums``. Sums over classes of values are returned unchanged.
+        Parts that together add up to ``sums``. Sums over merged values are returned unchanged.
     """
     for one in nested:
         if not set(one.pair) <= set(sums.columns) or sums.classes:
@@ -255,17 +286,17 @@ def drop_parents(sums: CellSums, nested: Sequence[Nested], sizes: Sequence[int])
 
 
 # Nonnegative ----------------------------------------------------------------------------------------------------------
-# Tables that a population can have: nothing negative, a given total, given sums along some axes.
+# Tables that a population can have: no negative counts, a given total, and given sums along some axes.
 
 
-AGAIN = 5  # rounds of proportional fitting of a table that is nearly right
-POSSIBLE = 1e-6  # records that no cell is without, so that every sum can be made up for
+AGAIN = 5  # rounds of proportional fitting for a table that is nearly right
+POSSIBLE = 1e-6  # records added to every cell, so that any margin can be reached
 
 
 def nearest_nonnegative(table: Reals, total: float) -> Reals:
     """Return the non-negative table that is nearest to ``table`` and whose cells add up to ``total``.
 
-    It is max(table - t, 0), with t chosen so that the total fits. It is all zeros if ``total`` is not positive.
+    It is max(table - t, 0), where t is chosen to reach the total. If ``total`` is not positive, all cells are 0.
     """
     if total <= 0:
         return np.zeros_like(table)
@@ -277,10 +308,10 @@ def nearest_nonnegative(table: Reals, total: float) -> Reals:
 
 
 def rake_table(table: Reals, margins: Sequence[Margin], rounds: int) -> Reals:
-    """Scale a table's cells to each margin in turn, ``rounds`` times (iterative proportional fitting).
+    """Scale a table's cells to given margins in turn (iterative proportional fitting).
 
-    A product of factors becomes the table of largest entropy with these margins. Cells that are 0 stay 0, so a margin
-    that only such cells could supply is not reached.
+    Cells that are 0 stay 0. So a margin for which only such cells could provide is not reached. If the table is a
+    product of factors, the result is the table of largest entropy with these margins.
 
     Args:
         table: The table.
@@ -301,43 +332,51 @@ if TYPE_CHECKING:
 
 
 # Shrinkage ------------------------------------------------------------------------------------------------------------
-# How far a noisy table is to be believed: it is shrunk towards what simpler tables make likely.
+# A noisy table is shrunk towards what simpler tables make likely.
 #
-# A cell of the least-squares table is g = x + noise of variance s^2, and simpler tables make mu of x likely.
+# A cell of the least-squares table is g = x + noise of variance s^2, where x is the true count. Simpler tables make mu
+# likely for x.
 #
-# Pairs of columns first: what makes them dependent is mostly of few dimensions, noise is of all. So the singular values
-# of g - mu are shrunk as is best for such a sum (Gavish & Donoho, IEEE Trans. Inf. Theory 2017), and added to mu.
+# For a pair of columns a better centre than mu can be found. The dependence of two columns has few dimensions, noise
+# has all of them. So the singular values of g - mu are shrunk in the optimal way (Gavish & Donoho, IEEE Trans. Inf.
+# Theory 2017), and the result is added to mu.
 #
-# How far x lies from that centre is told by all cells together: with variance a mu, where a fits the squares less s^2.
-# The posterior mean is the centre + S (g - centre), S = a mu / (a mu + s^2).
+# All cells together tell how far x lies from its centre: with variance a mu, where a fits the squared distances less
+# s^2. The posterior mean is centre + S (g - centre), S = a mu / (a mu + s^2).
 #
-# A single column may be smooth, as ages are: then the variance of its coefficient k falls as k^-b, with b = 0 if it is
-# not. Scale and b are the likeliest.
+# The counts of a single column may be smooth, as those of ages are. Then the variance of coefficient k falls as k^-b;
+# if they are not smooth, b = 0. The scale and b are chosen by likelihood.
 
-LEAST = 1e-9  # records: the variance of an impossible cell
-FALLING, SCALES = (0, 1, 2, 3, 4), np.geomspace(1e-2, 10, 20)  # b, and scales beside the mean square
-ESTIMATED = 3  # parameters of the prior of a column
-LARGEST_SIDE = 500  # values of the smaller column of a pair whose singular values are computed
+LEAST = 1e-9  # variance of a cell in which no record can be
+FALLING, SCALES = (0, 1, 2, 3, 4), np.geomspace(1e-2, 10, 20)  # candidates for b, and for the scale
+ESTIMATED = 3  # number of parameters of a column's prior
+LARGEST_SIDE = 500  # singular values are computed if the smaller column has at most so many values
 
 
 @dataclass(frozen=True)
 class BelievedTable:
-    """A table after shrinkage: the posterior ``mean`` and ``variance`` of every cell."""
+    """A noisy table after shrinkage.
+
+    Attributes:
+        mean: The posterior mean of every cell.
+        variance: The posterior variance of every cell.
+    """
 
     mean: Reals
     variance: Reals
 
 
 def believe_table(table: Reals, expected: Reals, noise: float) -> BelievedTable:
-    """Shrink a noisy table towards a centre, and return the posterior of its cells.
+    """Shrink a noisy table towards a centre, and return the posterior mean and variance of its cells.
 
-    A cell's prior is normal around the centre (``find_centre``) with variance a mu, where a is fitted to the squared
-    distances less the noise. The posterior mean is centre + S (g - centre), with S = a mu / (a mu + s^2).
+    A priori a cell is normal around the centre that ``find_centre`` gives. Its variance is a mu, where a is fitted to
+    the squared distances from the centre less the noise. The posterior mean is centre + S (g - centre), with S = a mu /
+    (a mu + s^2).
 
     Args:
-        table: The least-squares estimate of the table, g.
-        expected: What simpler tables make of it, mu.
-        noise: The variance of the noise in each cell of g, s^2.
+        table: g, the least-squares estimate of the table.
+        expected: mu, the table that simpler tables make likely.
+        noise: s^2, the variance of the noise in each cell of g.
     """
     centre = find_centre(table, expected, noise)
     far = table - centre
@@ -350,8 +389,13 @@ def believe_table(table: Reals, expected: Reals, noise: float) -> BelievedTable:
 def find_centre(table: Reals, expected: Reals, noise: float) -> Reals:
     """Return the table towards which a noisy table is shrunk.
 
-    For a pair of columns it is mu plus the shrunk singular values of g - mu (Gavish & Donoho 2017). For other tables,
-    and for pairs of two very long columns, it is mu. The arguments are those of ``believe_table``.
+    For a pair of columns it is mu + D, where D is g - mu with shrunk singular values (Gavish & Donoho 2017). For other
+    tables, and for pairs of two columns with very many values, it is mu.
+
+    Args:
+        table: g, the least-squares estimate of the table.
+        expected: mu, the table that simpler tables make likely.
+        noise: s^2, the variance of the noise in each cell of g.
     """
     shape, deviation = table.shape, max(noise, LEAST) ** 0.5
     if len(shape) != 2 or min(shape) > LARGEST_SIDE:
@@ -363,14 +407,15 @@ def find_centre(table: Reals, expected: Reals, noise: float) -> Reals:
 
 
 def believe_column(table: Reals, variance: float) -> BelievedTable:
-    """Shrink the table of a single column, under the likeliest of several priors from rough to smooth.
+    """Shrink the noisy counts of a single column, and return their posterior means and variances.
 
-    Few cells give a poor estimate of the prior's variance, so the prior's variance is at least one standard error of
-    that estimate. For the same reason the posterior variance of m cells is at least sqrt(3/m) times the noise.
+    Of several priors, from rough to smooth sequences of counts, the likeliest is used. As few cells give a poor
+    estimate of the prior's variance, it is taken to be at least one standard error of that estimate. For the same
+    reason, the posterior variance of m cells is at least sqrt(3/m) times the noise.
 
     Args:
         table: The least-squares estimate of the column's counts (m,).
-        variance: The variance of its noise.
+        variance: The variance of the noise in them.
     """
     coefficients, best, part = transform_table(table), -inf, np.ones(1)
     values, squares, order = coefficients[1:], coefficients[1:] ** 2, np.arange(1, len(table))
@@ -387,7 +432,7 @@ def believe_column(table: Reals, variance: float) -> BelievedTable:
 
 
 def fit_moments(first: Reals, second: Reals, wanted: Reals) -> tuple[float, float]:
-    """Return the a, b >= 0 for which a ``first`` + b ``second`` is nearest to ``wanted`` by least squares."""
+    """Return the factors a, b >= 0 for which a ``first`` + b ``second`` is nearest to ``wanted`` (least squares)."""
     one, both, other = float(first @ first), float(first @ second), float(second @ second)
     left, right = float(first @ wanted), float(second @ wanted)
     determinant = one * other - both**2
@@ -402,20 +447,24 @@ def fit_moments(first: Reals, second: Reals, wanted: Reals) -> tuple[float, floa
 # Squares --------------------------------------------------------------------------------------------------------------
 # Least squares over noisy tables, in closed form.
 #
-# Along every axis a table is written in an orthonormal basis whose first element is constant (the discrete cosine
-# transform; for two values it is that of Walsh and Hadamard). The coefficients whose axes tau are not constant are the
-# interaction of the columns tau, and different interactions never mix. Noise of variance s^2 in every cell of a clique
-# gamma is noise of variance s^2 in every coefficient. Summed over the columns of gamma that are not in a, P cells each,
-# it has the variance s^2 P; in the table of the columns a, which has Q cells for each of these sums, a coefficient is
-# smaller by sqrt(Q). So gamma tells the coefficients of tau, in gamma and a, with variance s^2 P / Q. The average over
-# all cliques with weights 1/variance is the least-squares estimate, and 1/(sum of weights) its variance. What is made
-# of these is consistent by construction, and whatever is asked, its answer has no bias and an exact variance.
+# Along every axis a table is written in an orthonormal basis whose first element is constant: the discrete cosine
+# transform, which for two values is that of Walsh and Hadamard. Take the coefficients whose basis elements are constant
+# along all axes but those of a set of columns, tau. They are the interaction of tau; different interactions never mix.
+#
+# Noise of variance s^2 in every cell of a clique gamma is noise of variance s^2 in every coefficient. Let a be the
+# columns of the wanted table. If gamma is summed over its columns outside of a, P cells each, the noise has the
+# variance s^2 P. In the table over a, each of these sums is spread over Q cells, and a coefficient is smaller by
+# sqrt(Q). So gamma gives the coefficients of an interaction in both gamma and a with variance s^2 P / Q.
+#
+# The least-squares estimate is the average over all cliques with weights 1/variance, and its variance is
+# 1/(sum of weights). Tables made from these estimates are consistent by construction. Every answer from them is
+# unbiased and has an exact variance.
 
-ZERO, ROUNDED = 1e-9, 1e-12  # of a coefficient of a question, relative to the largest, or of a square: doubles
+ZERO, ROUNDED = 1e-9, 1e-12  # relative size up to which a coefficient, or a square, is rounding error
 
 
 class LeastSquares:
-    """The least-squares estimate of all tables from noisy ``tables``, over columns with ``sizes`` values."""
+    """The least-squares estimates of all tables that follow from some noisy tables."""
 
     def __init__(self, tables: Iterable[NoisyTable], sizes: Sequence[int]) -> None:
         self.tables, self.sizes = tuple(tables), tuple(sizes)
@@ -423,20 +472,21 @@ class LeastSquares:
         self._project: Callable[[int, Clique], tuple[Reals, float]] = cache(self._project_table)
 
     def is_measured(self, columns: Clique) -> bool:
-        """Return whether some measured table holds all of these columns."""
+        """Return whether some noisy table has all of these columns."""
         return any(set(columns) <= set(one.columns) for one in self.tables)
 
     def estimate_table(self, columns: Clique) -> Reals:
-        """Return the least-squares estimate of the table over ``columns``.
+        """Return the least-squares estimate of the table over some columns.
 
-        An interaction of columns that no measured table holds is taken to be 0.
+        If no noisy table has several of these columns together, their interaction (the part of the table that smaller
+        tables do not explain) is taken to be 0.
         """
         return restore_table(self.coefficients(columns)[0])
 
     def sum_variance(self, columns: Clique, weights: Reals) -> float:
-        """Return the exact variance of a weighted sum of the table's cells.
+        """Return the exact variance of the estimate of a weighted sum over a table's cells.
 
-        The result is infinite if the sum depends on an interaction of columns that no measured table holds.
+        It is infinite if the sum depends on an interaction of columns that no noisy table holds.
 
         Args:
             columns: The positions of the table's columns.
@@ -448,11 +498,12 @@ class LeastSquares:
         return float(np.divide(square, precision, out=np.zeros_like(square), where=precision > 0).sum())
 
     def sum_variances(self, sums: CellSums) -> Reals:
-        """Return the variance of each of several sums, (G,), each as ``sum_variance`` defines it.
+        """Return the exact variance of the estimate of each of G sums over a table's cells (G,).
 
-        The part of a sum in one interaction of columns needs no transform. Add up the sum's weights over all other
-        columns, square the results, divide by the number of cells in each, and subtract the parts of all smaller
-        interactions.
+        A variance is infinite if its sum depends on an interaction of columns that no noisy table holds.
+
+        To find the part of a sum in an interaction, add up its weights over all other columns and square the results.
+        Divide them by the number of cells in each, and subtract the parts of all smaller interactions.
         """
         shape, precision = [self.sizes[i] for i in sums.columns], self.coefficients(sums.columns)[1]
         codes, result = np.unravel_index(sums.cell, shape), np.zeros(sums.number)
@@ -469,9 +520,11 @@ class LeastSquares:
         return result
 
     def largest_step(self, columns: Clique, weights: Reals) -> float:
-        """Return how much the estimate of a weighted sum changes at most when one noisy count changes by one.
+        """Return the most by which the estimate of a weighted sum changes if one noisy count changes by one.
 
-        The arguments are those of ``sum_variance``.
+        Args:
+            columns: The positions of the table's columns.
+            weights: The weight of each cell, in the shape of the table.
         """
         precision, steps = self.coefficients(columns)[1], [0.0]
         each = question_coefficients(weights)
@@ -484,26 +537,26 @@ class LeastSquares:
         return max(steps)
 
     def cell_variance(self, columns: Clique) -> float:
-        """Return the mean variance of the noise in the estimated cells of the table over ``columns``.
+        """Return the mean variance of the noise in the estimated cells of the table over some columns.
 
-        An interaction that no measured table holds is estimated as 0 and adds no noise.
+        Interactions that no noisy table holds are estimated as 0 and add no noise.
         """
         precision = self.coefficients(columns)[1]
         return float(np.divide(1, precision, out=np.zeros_like(precision), where=precision > 0).mean())
 
     @property
     def total(self) -> float:
-        """Return the estimated number of records."""
+        """Return the estimated number of all records."""
         return self._count_total[0]
 
     @property
     def total_variance(self) -> float:
-        """Return the variance of the estimated number of records."""
+        """Return the variance of the estimated number of all records."""
         return 1 / self._count_total[1]
 
     @cached_property
     def _count_total(self) -> tuple[float, float]:
-        """Return the estimated number of records and its precision, which is 1/variance."""
+        """Return the estimated number of all records, and the precision of this estimate, which is 1/variance."""
         parts = [self._project(at, ()) for at in range(len(self.tables))]
         precision = sum(one for _, one in parts)
         return sum(float(result) * one for result, one in parts) / precision, precision
@@ -513,9 +566,9 @@ class LeastSquares:
         return [[at for at, one in enumerate(self.tables) if i in one.columns] for i in range(len(self.sizes))]
 
     def _combine_tables(self, columns: Clique) -> tuple[Reals, Reals]:
-        """Return the coefficients of the table over ``columns``, and the precision (1/variance) of each.
+        """Return the estimated coefficients (``transform_table``) of a table over some columns, and their precision.
 
-        The precision is 0 for coefficients that no measured table holds.
+        The precision is 1/variance; it is 0 for coefficients that no noisy table holds.
         """
         shape = [self.sizes[i] for i in columns]
         sums, precision = np.zeros(shape), np.zeros(shape)
@@ -534,7 +587,14 @@ class LeastSquares:
         return np.divide(sums, precision, out=np.zeros(shape), where=precision > 0), precision
 
     def _project_table(self, at: int, columns: Clique) -> tuple[Reals, float]:
-        """Return the coefficients of measured table number ``at``, summed to ``columns``, and the precision of each."""
+        """Return the coefficients of one noisy table after summing it to fewer columns, and their precision.
+
+        The coefficients are those of ``transform_table``. All have the same precision, which is 1/variance.
+
+        Args:
+            at: The number of the noisy table.
+            columns: The columns that are left.
+        """
         one = self.tables[at]
         others = tuple(axis for axis, i in enumerate(one.columns) if i not in columns)
         summed = prod(self.sizes[one.columns[axis]] for axis in others)
@@ -542,20 +602,20 @@ class LeastSquares:
 
 
 def transform_table(table: Reals) -> Reals:
-    """Return the coefficients of a table in the orthonormal basis of the discrete cosine transform."""
+    """Return the coefficients of a table in an orthonormal basis, by the discrete cosine transform along all axes."""
     from scipy.fft import dctn
 
     return np.asarray(dctn(table, norm="ortho")) if table.ndim else table
 
 
 def restore_table(coefficients: Reals) -> Reals:
-    """Return the table that has these coefficients; the inverse of ``transform_table``."""
+    """Return the table that has these coefficients: the inverse of ``transform_table``."""
     from scipy.fft import idctn
 
     return np.asarray(idctn(coefficients, norm="ortho")) if coefficients.ndim else coefficients
 
 
 def question_coefficients(weights: Reals) -> Reals:
-    """Return the coefficients of a question's weights, with those set to 0 that differ from 0 only by rounding."""
+    """Return the coefficients of a weighted sum's weights; those that are 0 but for rounding errors are set to 0."""
     result = transform_table(weights)
     return np.where(np.abs(result) <= ZERO * np.abs(result).max(), 0.0, result)

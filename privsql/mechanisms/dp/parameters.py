@@ -1,4 +1,4 @@
-"""Read the budget of a private release from its parameters."""
+"""Read the budget and the law of noise of a differentially private release from its parameters."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 def find_law(params: Any) -> NoiseLaw:
-    """Return the law of the noise: pure without a delta, and where pure noise is smaller for all that may be measured.
+    """Return the law of the noise: Laplace, or Gaussian where ``delta`` allows it and it is smaller.
 
-    Laplace noise of T tables grows with T and Gaussian noise with its root, so few tables are better off without a
-    delta: less than about ln(1/delta) of them. T is the largest number of tables that may be measured, which is known
-    before anything is; parameters that state none take the delta at its word.
+    The noise of T tables grows with T under the Laplace law, and with sqrt(T) under the Gaussian law. So Laplace noise
+    is smaller for few tables: for less than about ln(1/delta). T is the largest number of tables that the parameters
+    allow, which is public. Parameters that state no such number get Gaussian noise wherever there is a delta.
     """
     asked, tables = getattr(params, "noise", "auto"), getattr(params, "most_tables", None)
     if not getattr(params, "delta", 0) or asked == "laplace":
@@ -27,29 +27,31 @@ def find_law(params: Any) -> NoiseLaw:
 
 
 def person_budget(params: Any) -> Fraction:
-    """Return what a person spends, with all records that were taken: epsilon, or the rho that (epsilon, delta) allows.
+    """Return the budget that all published records of one person spend together.
 
-    Where one record of each person is taken at most, or persons are not known, it is that of a record.
+    It is epsilon, or under Gaussian noise the rho that (epsilon, delta) allows. If each person has one record, or
+    persons are not known, this is the budget of a record.
     """
     return concentrated_rho(params.epsilon, params.delta) if find_law(params).concentrated else params.epsilon
 
 
 def total_budget(params: Any) -> Fraction:
-    """Return what all tables and choices together spend on a record: epsilon / k, or rho / k^2, of k a person.
+    """Return the budget that all tables and choices together may spend on one record.
 
-    Neighbours that differ in k records are k steps apart: pure budgets add up, and the root of rho does (group privacy;
-    Bun, Steinke, TCC 2016, proposition 27). Noise is so scaled by k.
+    If persons have k records, it is epsilon / k, or rho / k^2 under Gaussian noise. Two sources that differ in k
+    records are k steps apart. Over these steps epsilons add up, and so do the roots of rho (group privacy; Bun,
+    Steinke, TCC 2016, proposition 27). So the noise is k times as large.
     """
     records = max_records(params)
     return person_budget(params) / (records**2 if find_law(params).concentrated else records)
 
 
 def max_records(params: Any) -> int:
-    """Return how many records of a person are taken at most."""
+    """Return the most records of one person that the release uses."""
     return int(getattr(params, "max_records", 1))
 
 
 def protected_unit(params: Any) -> str:
-    """Return what is protected, in words: a record, or a person with several."""
+    """Return in words what the guarantee protects: a record, or a person with at most k records."""
     records = max_records(params)
     return "record" if records == 1 else f"person, of at most {records} records,"

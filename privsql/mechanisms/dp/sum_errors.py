@@ -1,4 +1,4 @@
-"""Estimate sums over the cells of noisy tables, and how far they err."""
+"""Estimate sums over the cells of noisy tables, and the variances of their errors."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ if TYPE_CHECKING:
 # Figures --------------------------------------------------------------------------------------------------------------
 # Sums over cells of a model's tables, each with the variance of its error.
 #
-# What is known of an error before anything is rehearsed: the estimate is made of smaller tables, and with u the part of
-# a cell that a sum takes, and s^2 the variance of that cell's belief, a table adds sum (u s)^2 (the delta method). Near
-# values of a smooth column err together: there the sum of n values has n times that, up to what noise alone would add.
-# A sum over all values of a column does not deviate from smaller tables: each column takes off the share of the
-# records, of a single column the share of the values, that the sum has. Three columns and more deviate as a sample
-# does, too.
+# Before anything is rehearsed, the following is known of an error. The estimate is made of smaller tables. Let u be the
+# share of a cell that a sum takes, and s^2 the posterior variance of that cell. Then a table adds sum (u s)^2 (the
+# delta method). Near values of a smooth column err together: the sum of n such values has n times that variance, up to
+# what noise alone would add. A sum over all values of a column does not deviate from smaller tables. So each column
+# takes off the share of the records (in a single column, of the values) that the sum has. For three columns and more,
+# the deviation of a random sample is added.
 #
-# An estimate that follows from one measured table may lie from the least-squares one, of variance s^2, as far as noise
-# does: what is beyond ``NOISE`` sqrt(s^2 - v) is added to its own variance v. So sums over many cells of a table that
-# is empty there, where the shrunk cells are all a little too high, are in doubt.
+# An estimate that follows from one measured table may differ from the least-squares one, of variance s^2, by as much as
+# noise does. A larger difference, beyond ``NOISE`` sqrt(s^2 - v), is added to the estimate's own variance v. This
+# matters for sums over many empty cells of a table, whose shrunk estimates are all a little too high.
 
-FLOOR = 1e-3, 1e-6  # of a variance: records, and of all records
-NOISE = 2.0  # standard deviations
+FLOOR = 1e-3, 1e-6  # least variance: in records, and as a share of all records
+NOISE = 2.0  # standard deviations of a difference that noise explains
 
 
 @dataclass(frozen=True)
 class SumErrors:
-    """G estimated sums S, with what is known of their errors.
+    """Estimates of G sums over cells, and what is known of their errors.
 
     Attributes:
-        sums: The estimates S (G,).
-        variance: The variances V of their errors, as far as they are known without a rehearsal (G,).
-        features: What the errors are regressed on (G, 5): 1, log S, log^2 S / 10, log(V/S), and the logarithm of the
-            share of the records that the conditions of the sum leave out.
+        sums: S, the estimates (G,).
+        variance: V, the variances of their errors as far as the noise tells them (G,).
+        features: The variables by which errors are predicted (G, 5): 1, log S, log^2 S / 10, log(V/S), and the
+            logarithm of the share of the records that the conditions of the sum leave out.
     """
 
     sums: Reals
@@ -67,8 +67,9 @@ class SumErrors:
 class SumEstimator:
     """Estimates sums over cells from a fitted model.
 
-    ``scales`` has the correction of the error variance for each kind of table, as ``rehearse_sums`` found it; None for
-    no correction.
+    Args:
+        model: The model that is fitted to the noisy tables.
+        scales: For each kind of table, the correction of error variances that ``rehearse_sums`` found; None for none.
     """
 
     def __init__(self, model: Model, scales: Mapping[str, ErrorScale] | None = None) -> None:
@@ -76,18 +77,18 @@ class SumEstimator:
         self._whole: Callable[[Clique], Reals] = lru_cache(maxsize=64)(model.fitted_table)
 
     def estimate_sums(self, sums: CellSums) -> tuple[Reals, Reals]:
-        """Return the estimates of G sums and the variances of their errors, (G,) each."""
+        """Return the estimates of G sums over cells (G,), and the variances of their errors (G,)."""
         errors, kind, squares = self.expect_errors(sums), self.model.table_kind(sums.columns), self.model.squares
         scale = self.scales.get(str(kind)) if kind else None
         variance = errors.variance if scale is None else scale_variance(errors, scale)
-        if kind == 1 and not sums.classes:  # what the noise of least squares does not explain of the distance from them
+        if kind == 1 and not sums.classes:  # add the distance from least squares that noise does not explain
             far = errors.sums - sums.sum_table(squares.estimate_table(sums.columns))
             noise = np.maximum(squares.sum_variances(sums) - variance, 0.0)
             variance = variance + np.maximum(far**2 - NOISE**2 * noise, 0.0)
         return errors.sums, variance
 
     def expect_errors(self, sums: CellSums) -> SumErrors:
-        """Return the estimates of G sums, with what is known of their errors without a rehearsal."""
+        """Return the estimates of several sums over cells, with what is known of their errors before any correction."""
         table = self.model.fitted_table(sums.columns, sums.classes) if sums.classes else self._whole(sums.columns)
         codes, total = np.unravel_index(sums.cell, table.shape), max(self.model.total, 1.0)
         mass = sums.weight * table.reshape(-1)[sums.cell]
@@ -109,15 +110,15 @@ class SumEstimator:
         return SumErrors(result, variance, np.stack(features, axis=1))
 
     def _variance_within(self, sums: CellSums, columns: Clique, within: Ints, part: Reals) -> Reals:
-        """Return what the table over ``columns`` adds to the variance of each sum (G,).
+        """Return how much one measured table adds to the variance of each of G sums (G,).
 
-        It is 0 if the model has no belief about this table.
+        It is 0 if the model has no posterior for this table.
 
         Args:
             sums: The sums, with n terms.
-            columns: The columns of a table inside the table of the sums.
-            within: The cell of that table in which each term lies (n,).
-            part: The part of that cell's records that the term takes (n,).
+            columns: The columns of the measured table, which are some of those of the sums.
+            within: The cell of the measured table in which each term lies (n,).
+            part: The share of that cell's records that the term takes (n,).
         """
         belief = self.model.beliefs.get(columns)
         if belief is None:
@@ -130,7 +131,9 @@ class SumEstimator:
         number, total = len(variance), self.model.squares.total_variance
         alone, amount = np.maximum(variance - total / number**2, 0.0), np.bincount(group, taken, sums.number)
         square = np.bincount(group, taken**2, sums.number)
-        together = np.divide(amount**2, square, out=np.ones(sums.number), where=square > 0)  # values that a sum has
+        together = np.divide(
+            amount**2, square, out=np.ones(sums.number), where=square > 0
+        )  # effective number of values in each sum
         growth = np.clip(together, 1.0, self.model.squares.cell_variance(columns) / variance.mean())
         apart = growth * np.bincount(group, taken**2 * alone[cell], sums.number)
         share = amount / number
@@ -138,11 +141,11 @@ class SumEstimator:
 
 
 def _share_left_out(sums: CellSums, shares: Reals, codes: Ints) -> Reals:
-    """Return for each sum the share of the records whose value of one column is in none of its cells (G,).
+    """Return for each of G sums the share of records that it leaves out by the values of one column (G,).
 
     Args:
         sums: The sums, with n terms.
-        shares: The share of the records that each value of the column has.
+        shares: The share of the records that has each value of the column.
         codes: The value of the column in the cell of each term (n,).
     """
     places, _ = sum_places(sums.group * len(shares) + codes, sums.number * len(shares))
@@ -151,47 +154,63 @@ def _share_left_out(sums: CellSums, shares: Reals, codes: Ints) -> Reals:
 
 
 # Rehearsal ------------------------------------------------------------------------------------------------------------
-# A table is drawn from what the release leaves open, measured again with noise of the same laws, and a model is fitted
-# to that. How far answers lie from the drawn table's is regressed on what is known of their errors, by kind of table:
-# inside a measured table, a pair that was not measured, three columns, more. No record is looked at.
+# A rehearsal simulates a table that fits the release, measures it again with noise of the same laws, and fits a model
+# to the result. The errors of its answers are regressed on what is known of them, for each kind of table: inside a
+# measured table, a pair that was not measured, three columns, more. No record is read.
 #
-# Records are drawn from the model, and differ from it by
-# - the posterior of every measured table: each cell is drawn anew, normal with the variance of its belief;
-# - random effects of bins of pairs that were not measured. Few pairs have most of what there is, in census tables too.
-#   How much it is on average, the weakest quarter of the measured pairs tells, as those were chosen that deviate most;
-#   as far as noise lets it, and beside one pair of ``USUAL`` strength;
-# - and of threes: an eighth of that variance. (On three census tables threes deviate from their pairs by 1/50 to 1/10
-#   of it.) Nothing that is published says how threes deviate: this ratio is an assumption.
-# Half of the effects are sums along all columns, so that ranges add up what near values have in common.
+# Records are drawn from the model, and deviate from it by
+# - the posterior of every measured table: each cell is drawn anew, normal with its posterior variance;
+# - random effects of bins of pairs that were not measured. Few pairs have most of the dependence, in census tables too.
+#   The weakest quarter of the measured pairs tells its average size, as those were chosen that deviate most. One pair
+#   of
+#   ``USUAL`` strength is added to them, as noise may hide theirs;
+# - random effects of triples, with an eighth of that variance. (On three census tables, triples deviate from their
+# pairs
+#   by 1/50 to 1/10 of it.) Nothing that is published says how triples deviate: this ratio is an assumption.
+# Half of the effects are cumulative sums along all columns, so that neighbouring values have similar effects.
 
-DRAWN_TABLES, SUBSETS, ASKED = 4, 5, 25  # tables drawn; sets of columns of each kind; questions of each, twice
-MOST_DRAWN = 100_000  # different records of a drawn table
+DRAWN_TABLES, SUBSETS, ASKED = (
+    4,
+    5,
+    25,
+)  # simulated tables; sets of columns of each kind; questions about each set, twice
+MOST_DRAWN = 100_000  # most different records of a simulated table
 BINS, MOST_ASKED_CELLS, LARGEST, UNEVEN = 11, 4_000, 200_000, 1.5
 USUAL, OF_THREES, TYPICAL, MOST_EFFECT = 0.2, 1 / 8, (0.05, 0.3), 3.0
-KURTOSIS = 5.0  # variance of squared noise beside the square of its variance, of Laplace noise
-SMOOTH = 0.5  # of the effects: those in which near bins go together
+KURTOSIS = 5.0  # of Laplace noise: the variance of squared noise, divided by the square of its variance
+SMOOTH = 0.5  # share of the effects in which near bins go together
 BANDS, CONFIDENCE, QUANTILE = (1, 50, 200, 1_000, 5_000), 0.95, 1.96
 FEWEST_IN_BAND, TRIMMED = 100, 0.998
-DOUBT = 2.6  # standard error of that quantile of one answer: 1.86, and more as answers of one drawn table err together
-SAME = 1e-10  # of the first feature: what of another one is rounding
-LEAST_SCALE = 0.5  # of a variance: few rehearsed tables may all be better than what is known
-STATED_DIGITS = 4  # of what a release states of its errors
-SAME_SCALE = 2.0  # of standard errors by two rehearsals: those of other seeds differ by 1.1 to 1.7
+DOUBT = 2.6  # standard error of that quantile: 1.86, and more as answers of one simulated table err together
+SAME = 1e-10  # relative size up to which a feature is rounding error
+LEAST_SCALE = 0.5  # least correction of a variance, as the few rehearsed tables may all be lucky
+STATED_DIGITS = 4  # digits of the corrections that a release states
+SAME_SCALE = 2.0  # largest ratio of standard errors by two rehearsals; other seeds give 1.1 to 1.7
 
 
 def scale_variance(errors: SumErrors, scale: ErrorScale) -> Reals:
-    """Return the variances of errors after a rehearsal, (G,): V max(exp(features beta), ``LEAST_SCALE``).
+    """Return the corrected variances of G errors (G,): V max(exp(features beta), ``LEAST_SCALE``).
+
+    A rehearsal on simulated tables gave the coefficients beta (see ``rehearse_sums``).
 
     Args:
-        errors: The sums with V and features; features are clipped to the range that the rehearsal met.
-        scale: beta, and the lowest and highest value of each feature in the rehearsal.
+        errors: The sums with their variances V and features. Features are clipped to the range of the rehearsal.
+        scale: The coefficients beta, then the lowest and the highest value of each feature in the rehearsal.
     """
     beta, *limits = np.array(scale)
     return np.asarray(errors.variance * np.maximum(np.exp(np.clip(errors.features, *limits) @ beta), LEAST_SCALE))
 
 
 def fit_gamma(features: Reals, amounts: Reals) -> Reals:
-    """Fit the regression E[amounts] = exp(features beta) by the likelihood of gamma variables; return beta (p,)."""
+    """Fit the regression E[amounts] = exp(features beta) by the likelihood of gamma variables.
+
+    Args:
+        features: The p features of each of n observations (n, p).
+        amounts: The positive amounts that were observed (n,).
+
+    Returns:
+        beta, the p coefficients of the features (p,).
+    """
     beta = np.zeros(features.shape[1])
     beta[0] = np.log(amounts.mean())
     ridge = 1e-3 * len(features) * np.eye(len(beta))
@@ -202,19 +221,24 @@ def fit_gamma(features: Reals, amounts: Reals) -> Reals:
 
 
 def regress_errors(features: Reals, amounts: Reals, truth: Reals, fewest: int, doubt: float = 0.0) -> Reals:
-    """Fit E[amounts] = exp(features beta), and return a beta (p,) whose intervals cover enough.
+    """Fit the sizes of errors to features, so that intervals cover the truth often enough.
 
-    The fit uses the likelihood of gamma variables. Then the constant is raised until the intervals reach their
-    confidence in the worst band of true answers. A feature that depends linearly on earlier ones gets beta 0.
+    The regression is E[amounts] = exp(features beta), by the likelihood of gamma variables. Then the constant is raised
+    until intervals reach their confidence for small, middle and large true answers alike. A feature that depends
+    linearly on earlier ones gets the coefficient 0.
 
     Args:
-        features: The features of n errors (n, p); the first one is 1.
+        features: The p features of n errors (n, p); the first one is 1.
         amounts: The squared errors, each divided by its variance V (n,).
-        truth: The true answers, which are put into bands (n,).
+        truth: The true answers, by whose size the errors are put into bands (n,).
         fewest: A band with fewer answers is ignored.
-        doubt: In a band of n errors, the quantile is lowered by ``doubt`` / sqrt(n), its own standard error.
+        doubt: The standard error of the errors' quantile in a band of one. In a band of k errors the quantile is
+            lowered by ``doubt`` / sqrt(k), so that chance alone does not raise the constant.
+
+    Returns:
+        beta, the coefficients of the features (p,).
     """
-    basis, change = np.linalg.qr(features)  # terms that go together would hold up the regression
+    basis, change = np.linalg.qr(features)  # linearly dependent features would stop the regression
     kept = np.abs(np.diag(change)) > SAME * abs(change[0, 0])
     if not kept.all():
         basis, change = np.linalg.qr(features[:, kept])
@@ -232,14 +256,14 @@ def regress_errors(features: Reals, amounts: Reals, truth: Reals, fewest: int, d
 def measure_again(
     tables: Sequence[NoisyTable], count: Callable[[Clique], Reals], draw: np.random.Generator
 ) -> list[NoisyTable]:
-    """Measure other counts in the same tables, with noise of the same laws.
+    """Return other counts in the same tables, with new noise of the same laws.
 
-    The noise is seeded. That is safe because the counts come from published figures.
+    The noise is seeded and known to everybody. That is safe, because the counts come from published figures.
 
     Args:
-        tables: The published tables.
-        count: Returns the counts of a table over some columns.
-        draw: What draws the noise.
+        tables: The published noisy tables.
+        count: Returns the counts of the table over some columns.
+        draw: The generator of noise.
     """
     result = []
     for one in tables:
@@ -250,18 +274,19 @@ def measure_again(
 
 
 def rehearse_sums(model: Model) -> dict[str, ErrorScale]:
-    """Return the correction of error variances for each kind of table, as ``scale_variance`` takes it.
+    """Find how much the variances of errors have to be corrected, by answering questions about simulated tables.
 
-    The kinds are those of ``Model.table_kind``, as text.
+    Returns:
+        The correction for each kind of table (``Model.table_kind`` as text), as ``scale_variance`` takes it.
     """
     return {kind: _fit_scale(answers) for kind, answers in _rehearse_answers(model).items()}
 
 
 def differ_in_scale(model: Model, stated: Mapping[str, ErrorScale]) -> list[str]:
-    """Return the kinds of table whose stated correction gives other standard errors than a rehearsal here.
+    """Return the kinds of table whose stated correction gives other standard errors than a rehearsal on this machine.
 
-    Another machine's arithmetic may draw other tables. So the geometric mean of the ratios, each taken as at least 1,
-    may be up to ``SAME_SCALE``.
+    Another machine's arithmetic may draw other tables. So the ratios of standard errors, each taken as at least 1, may
+    have a geometric mean of up to 2 (``SAME_SCALE``).
     """
     answers, wrong = _rehearse_answers(model), []
     if stated.keys() != answers.keys():
@@ -275,7 +300,7 @@ def differ_in_scale(model: Model, stated: Mapping[str, ErrorScale]) -> list[str]
 
 
 def _rehearse_answers(model: Model) -> dict[str, list[tuple[SumErrors, Reals]]]:
-    """Return by kind of table the estimated sums over tables that were drawn from the model, and the true sums."""
+    """Return for each kind of table pairs of estimated and true sums, for random questions about simulated tables."""
     draw = fixed_draw("rehearsal")
     found: dict[str, list[tuple[SumErrors, Reals]]] = {}
     for _ in range(DRAWN_TABLES if model.total >= 1 else 0):
@@ -307,13 +332,16 @@ def _fit_scale(answers: Sequence[tuple[SumErrors, Reals]]) -> ErrorScale:
 
 
 def _draw_weights(model: Model, codes: Ints, subsets: Sequence[Clique], draw: np.random.Generator) -> Reals:
-    """Draw how many records each drawn record stands for, so that the drawn tables deviate from the model.
+    """Draw how many records each drawn record stands for, so that simulated tables deviate from the model.
 
     Args:
         model: The model.
-        codes: The drawn records (n, d).
-        subsets: The sets of columns that will be asked about; triples inside them get effects of their own.
-        draw: What draws.
+        codes: The codes of the n drawn records in all columns (n, columns).
+        subsets: The sets of columns that will be asked about. Each triple among them deviates by itself.
+        draw: The random generator.
+
+    Returns:
+        The number of records for each drawn record (n,).
     """
     bins = np.stack([_bin_values(one)[codes[:, i]] for i, one in enumerate(model.singles)], axis=1)
     far = np.zeros(len(codes))
@@ -336,19 +364,19 @@ def _draw_weights(model: Model, codes: Ints, subsets: Sequence[Clique], draw: np
         far += (effects * variance**0.5)[tuple(bins[:, i] for i in clique)]
     chances = np.exp(np.clip(far, -2 * MOST_EFFECT, 2 * MOST_EFFECT))
     weights = np.asarray(draw.poisson(chances * (model.total / chances.sum())), dtype=np.float64)
-    return weights if weights.any() else np.ones_like(weights)  # of a record or two there may be none
+    return weights if weights.any() else np.ones_like(weights)  # if there are only a few records, all may be 0
 
 
 def _bin_values(single: Reals) -> Ints:
-    """Return the bin of each value of a column: at most ``BINS`` bins, each with about the same number of records."""
+    """Return the bin of each value of a column (values,): at most ``BINS`` bins with about equally many records."""
     middle = (np.cumsum(single) - single / 2) / max(float(single.sum()), POSSIBLE)
     return np.minimum((middle * BINS).astype(np.int64), BINS - 1) if len(single) > BINS else np.arange(len(single))
 
 
 def pair_deviation(model: Model) -> float:
-    """Return how far measured pairs lie from the tree model of the strongest pairs, as a variance of relative effects.
+    """Return how far measured pairs lie from a tree of the most dependent pairs, as a variance of relative effects.
 
-    Pairs that the tree itself holds are left out.
+    Pairs of the tree itself are left out.
     """
     pairs: dict[Clique, Reals] = {one: table for one, table in model.known_tables.items() if len(one) == 2}
     nested = [one.pair for one in model.nested]
@@ -358,9 +386,10 @@ def pair_deviation(model: Model) -> float:
 
 
 def unmeasured_strength(model: Model) -> float:
-    """Return the expected deviation of unmeasured pairs from independence, as a variance of relative effects.
+    """Return how far unmeasured pairs are expected to lie from independence, as a variance of relative effects.
 
-    It is an average over the weakest quarter of the measured pairs and one pair of strength ``USUAL``.
+    It is an average over the least dependent quarter of the measured pairs, and one more pair of usual dependence
+    (``USUAL``).
     """
     pairs = [one for one in model.known_tables if len(one) == 2 and model.squares.is_measured(one)]
     parts = [_deviation(model, one, model.independent_table(one)) for one in pairs]
@@ -371,11 +400,11 @@ def unmeasured_strength(model: Model) -> float:
 
 
 def _deviation(model: Model, pair: Clique, expected: Reals) -> tuple[float, float, float]:
-    """Measure how far a pair lies from an expected table mu, as a variance of relative effects.
+    """Measure how far the noisy table y of a pair lies from an expected table mu.
 
     Returns:
-        The sum of (y - mu)^2 less its expected noise, and the sum of mu^2, both weighted by precision. The third figure
-        is the variance that noise gives to the first.
+        The sum of (y - mu)^2 less its expected noise. The sum of mu^2. The variance that noise gives to the first sum.
+        All sums are weighted by the precision of y.
     """
     noise = model.squares.cell_variance(pair)
     weight = (expected / (noise + expected + (0.1 * expected) ** 2 + POSSIBLE)) ** 2
@@ -385,7 +414,7 @@ def _deviation(model: Model, pair: Clique, expected: Reals) -> tuple[float, floa
 
 
 def _draw_subsets(model: Model, draw: np.random.Generator) -> list[Clique]:
-    """Draw sets of columns to ask about: some measured tables, some other pairs, and some sets of three and of four."""
+    """Draw sets of columns to simulate questions about: measured tables, other pairs, and sets of three and four."""
     number = len(model.sizes)
     result: set[Clique] = set()
     measured = sorted(one for one in model.measured if len(one) > 1)
@@ -402,9 +431,15 @@ def _draw_subsets(model: Model, draw: np.random.Generator) -> list[Clique]:
 
 
 def _draw_questions(columns: Clique, sizes: Sequence[int], at: Ints, draw: np.random.Generator) -> CellSums:
-    """Draw questions over ``columns``: the cell of each row of ``at`` (n, d), and up to n random ranges of values.
+    """Draw questions about a table: for each of n rows of codes the cell with these codes, and up to n random ranges.
 
-    Ranges with more than ``MOST_ASKED_CELLS`` cells are left out.
+    Ranges with too many cells (``MOST_ASKED_CELLS``) are left out.
+
+    Args:
+        columns: The positions of the table's columns.
+        sizes: The number of values of every column.
+        at: The codes of the n rows in the table's columns (n, columns).
+        draw: The random generator.
     """
     cells = [np.array([np.ravel_multi_index(tuple(row[list(columns)]), [sizes[i] for i in columns])]) for row in at]
     for _ in at:

@@ -28,19 +28,27 @@ if TYPE_CHECKING:
 def write_release_table(
     db: Relations, name: str, data: pa.Table | pa.RecordBatchReader, query: exp.Query | None = None, *, title: str = ""
 ) -> None:
-    """Create table ``name`` of the release from ``data``, or from a query over it as relation ``given``."""
+    """Create a table of the release from data, or from a query over the data.
+
+    Args:
+        db: Where the release is made.
+        name: The name of the table.
+        data: The rows.
+        query: A query over the rows as relation ``given``; None to write the rows as they are.
+        title: The title of this step in progress reports.
+    """
     db.register_arrow("given", data)
     db.create_table(name, query or all_rows(temp_table("given")), into="release", title=title)
     db.drop("given")
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
-# The two tables in which noisy tables are published, and back: what was measured, and every cell of it.
+# Noisy tables are published in two tables of the release, one for the tables and one for their cells.
 #
-# ``privsql_cliques``: ``clique`` 0, 1, .. in the order in which they were measured, the names of its ``columns``, what
-# it spent (``budget``, a fraction: of epsilon, or of rho), the ``scale`` of its noise, and what choosing it spent
-# (``choice``; NULL where nothing was chosen). ``privsql_marginals``: the ``count`` of each ``cell`` of a clique,
-# numbered row by row over its columns.
+# ``privsql_cliques`` has a row for each noisy table, in the order in which they were counted (``clique`` 0, 1, ..). It
+# holds the names of the table's ``columns``, the ``budget`` of its counts (a fraction of epsilon or rho), the ``scale``
+# of its noise, and the budget of choosing it (``choice``; NULL if it was not chosen). ``privsql_marginals`` has the
+# noisy ``count`` of each ``cell``; cells are numbered in row-major order over the columns.
 
 CLIQUES, MARGINALS = "privsql_cliques", "privsql_marginals"
 NOISY_TABLES = {
@@ -48,17 +56,20 @@ NOISY_TABLES = {
     MARGINALS: ReleaseTable(("clique INTEGER", "cell BIGINT", "count BIGINT")),
 }
 CELL_COLUMNS = ("clique", "cell", "count")
-TABLE_ORDERS = {"cliques": ["clique"], "marginals": ["clique", "cell"]}  # by view the columns that order its rows
+TABLE_ORDERS = {
+    "cliques": ["clique"],
+    "marginals": ["clique", "cell"],
+}  # by view, the columns by which its rows are sorted
 SMALLEST_BUDGET = Fraction(1, 10**15)
-MOST_CELLS = 50_000_000  # that are read
+MOST_CELLS = 50_000_000  # most cells that are read
 
 
 def write_noisy_tables(db: Relations, tables: Sequence[NoisyTable], names: Sequence[str]) -> None:
-    """Write ``privsql_cliques`` and ``privsql_marginals`` into the release.
+    """Write noisy tables into the release, as ``privsql_cliques`` and ``privsql_marginals``.
 
     Args:
         db: Where the release is made.
-        tables: The noisy tables, in the order in which they were measured.
+        tables: The noisy tables, in the order in which they were counted.
         names: The names of all columns, by position.
     """
     numbers = np.arange(len(tables))
@@ -121,7 +132,7 @@ def read_noisy_tables(
 
 
 def parse_budget(value: str) -> Fraction:
-    """Parse a stated budget; raise ``ValueError`` if it is not in the range that a release can spend."""
+    """Parse the budget that a release states for a table; raise ``ValueError`` unless a release can spend it."""
     result = Fraction(value)
     if not SMALLEST_BUDGET <= result <= LARGEST_EPSILON:
         raise ValueError("a budget is no positive number")
@@ -131,7 +142,7 @@ def parse_budget(value: str) -> Fraction:
 # Explanations ---------------------------------------------------------------------------------------------------------
 # Noisy tables for people: what was counted, in how many cells, and with how much noise.
 
-NAMED = 4  # columns of a table that are named
+NAMED = 4  # most columns of a table that are shown by name
 
 
 def describe_noisy_tables(db: Relations, *, concentrated: bool) -> list[Structure]:
@@ -139,7 +150,7 @@ def describe_noisy_tables(db: Relations, *, concentrated: bool) -> list[Structur
 
     Args:
         db: Where the open release is.
-        concentrated: Whether the budgets are rhos (Gaussian noise); else they are epsilons.
+        concentrated: Whether budgets are in rho (Gaussian noise); otherwise they are in epsilon.
     """
     cliques = db.arrow(all_rows(table(CLIQUES)).order_by(column("clique"))).to_pylist()
     cells = np.bincount(db.arrow(all_rows(table(MARGINALS)))["clique"].to_numpy(), minlength=len(cliques))

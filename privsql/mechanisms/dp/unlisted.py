@@ -1,7 +1,8 @@
-"""Answer questions about columns with public lists of values, of which some records hold none.
+"""Answer questions about columns with public lists of values, of which some records hold unlisted values.
 
-A question is put to the listed values, to NULL, and to one value that stands for all that are not listed. What it asks
-of that one may not be true of the others: then its answer lies between that without these records and that with them.
+One stand-in value represents all unlisted values in a question. A condition that holds for the stand-in need not hold
+for other unlisted values. If it may differ, the answer is an interval between the count without such records and the
+count with all of them.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from privsql.answers.sql.question import CountQuery
     from privsql.engine.sqlfiles import Field
 
-SURE = 2.0  # standard deviations of noise from which on a count says that there are records
-OPEN = "t_open"  # the term that is met by records without a label
+SURE = 2.0  # a count above so many standard deviations of noise says that there are records
+OPEN = "t_open"  # the name of the condition that a record has an unlisted value
 EQUALITIES = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ)
 
 
@@ -36,9 +37,9 @@ class UnlistedColumn:
     Attributes:
         field: The name and type of the column.
         labels: The texts of the listed values.
-        stand_in: The text of one value that represents all unlisted values in questions.
-        occurs: Whether the noisy count suggests that there are unlisted values.
-        may_be_null: Whether NULL counts among the unlisted values.
+        stand_in: The text of one unlisted value that represents all of them in questions.
+        occurs: Whether the noisy count suggests that some records have unlisted values.
+        may_be_null: Whether NULL is one of the unlisted values.
     """
 
     field: Field
@@ -51,42 +52,42 @@ class UnlistedColumn:
     def is_text(self) -> bool:
         """Return whether the column is a text column.
 
-        Such a column is published with the stand-in itself; other columns are published with NULL in its place.
+        Unlisted values are published as one text (``stand_in``) in a text column, and as NULL in other columns.
         """
         return self.field.type == "VARCHAR"
 
     @property
     def value(self) -> exp.Expr:
-        """Return the stand-in as a SQL constant of the column's type."""
+        """Return as a SQL constant of the column's type the value that stands in for all unlisted ones."""
         return exp.cast(exp.Literal.string(self.stand_in), exp.DataType.build(self.field.type, dialect=DIALECT))
 
     @property
     def is_met(self) -> exp.Expr:
-        """Return the SQL condition that a record has an unlisted value.
+        """Return the SQL condition that a record has an unlisted value (one value stands in for all of these).
 
-        It is written as a range, because columns in bins accept ranges only.
+        The condition is written as a range, because columns in bins accept ranges only.
         """
         return exp.Between(this=column(self.field.name), low=self.value, high=self.value)
 
     def name_value(self, held: exp.Expr, is_unlisted: exp.Expr) -> exp.Expr:
-        """Return SQL that shows the stand-in for records with an unlisted value, and ``held`` for all others.
+        """Return the SQL of a column in which one value (``stand_in``) replaces all unlisted values.
 
         Args:
-            held: The published column.
+            held: The column as it is published.
             is_unlisted: The condition that a record has an unlisted value.
         """
         return held if self.is_text else exp.Case().when(is_unlisted, self.value).else_(held)
 
     def find_in(self, expression: exp.Expr) -> list[exp.Expr]:
-        """Return the places at which an expression names the column."""
+        """Return the nodes of a SQL expression that name the column."""
         return list(filter(self._is_it, expression.find_all(exp.Column)))
 
     def is_decided(self, expression: exp.Expr) -> bool:
-        """Return whether an expression has the same result for all unlisted values of the column."""
+        """Return whether a SQL expression has the same result for all unlisted values of the column."""
         return all(map(self._decides, self.find_in(expression)))
 
     def as_null(self, expression: exp.Expr) -> exp.Expr:
-        """Return a copy of the expression in which the stand-in is replaced by NULL."""
+        """Return a copy of a SQL expression in which NULL replaces the value that stands in for unlisted ones."""
         return expression.copy().transform(
             lambda node: exp.Nullif(this=node, expression=self.value) if self._is_it(node) else node
         )
@@ -95,9 +96,9 @@ class UnlistedColumn:
         return isinstance(node, exp.Column) and fold_name(node.name) == fold_name(self.field.name)
 
     def _decides(self, node: exp.Expr) -> bool:
-        """Return whether the comparison around a use of the column has the same result for all unlisted values.
+        """Return whether the comparison around a column's use has the same result for all unlisted values.
 
-        That is so if the column is only compared with listed values or tested for NULL.
+        That is so if the column is only compared with listed values, or tested for NULL.
         """
         around = node.parent
         while around is not None and self._hands_on(node, around):
@@ -115,7 +116,7 @@ class UnlistedColumn:
         return False
 
     def _hands_on(self, node: exp.Expr, around: exp.Expr) -> bool:
-        """Return whether ``around`` yields either the value of ``node`` or something that does not depend on it."""
+        """Return whether ``around`` gives the value of ``node`` or one that does not depend on it, as COALESCE does."""
         match around:
             case exp.Paren() | exp.Coalesce():
                 return True
@@ -124,11 +125,11 @@ class UnlistedColumn:
             case exp.If() | exp.Case():
                 return around.this is not node
             case exp.Cast():
-                return bool(around.to.this == ENUM)  # to its own order
+                return bool(around.to.this == ENUM)  # a cast to the column's own ENUM only orders its values
         return False
 
     def _is_label(self, node: exp.Expr) -> bool:
-        """Return whether a node is a constant: NULL, a listed value, or the stand-in of a text column."""
+        """Return whether a SQL node is the constant NULL, a listed value, or the text in place of unlisted values."""
         node = node.unnest()
         sign, node = ("-", node.this) if isinstance(node, exp.Neg) else ("", node)
         node = node.this if isinstance(node, exp.Cast) else node
@@ -139,21 +140,22 @@ class UnlistedColumn:
 
 
 class ListedAnswers(PrivateAnswers):
-    """An open release in which every column has a public list of values."""
+    """An open private release in which every column has a public list of values; it answers with intervals."""
 
     @property
     @abstractmethod
     def unlisted(self) -> Sequence[UnlistedColumn]:
-        """Return the columns that can have values outside their lists; columns with complete lists are left out."""
+        """Return the columns that may have values outside their public lists."""
 
     @abstractmethod
     def answer_reading(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """Estimate a question in one reading, in which unlisted values are treated as the stand-in."""
+        """Estimate a question in which one value stands in for all unlisted values."""
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         """Estimate a question, one row per group.
 
-        If unlisted values occur and the question may or may not select them, each interval covers both readings.
+        If unlisted values occur and the question does not say whether it selects them, intervals cover both readings:
+        with these records and without them.
         """
         reading = read_question(query, self.unlisted)
         rows = self.answer_reading(reading.query, estimator, confidence)
@@ -165,12 +167,12 @@ class ListedAnswers(PrivateAnswers):
 
 @dataclass(frozen=True)
 class Reading:
-    """A question in the reading that is answered first, and its other possible readings.
+    """A question about unlisted values, and the other ways to read it.
 
     Attributes:
-        query: The question, put to the listed values, NULL and the stand-in.
-        others: The same question without and with the records that it may or may not select.
-        in_doubt: Whether the noisy counts suggest that such records exist.
+        query: The question as it is answered first, with one value in place of all unlisted values.
+        others: The same question without the records that it may or may not select, and with all of them.
+        in_doubt: Whether the noisy counts suggest that there are such records.
     """
 
     query: CountQuery
@@ -181,8 +183,8 @@ class Reading:
 def read_question(query: CountQuery, columns: Sequence[UnlistedColumn]) -> Reading:
     """Find all readings of a question about columns that may have unlisted values.
 
-    The condition of a question may hold for some unlisted values and not for others. The other readings leave out all
-    records with such values, count all of them, or take the value as NULL where it may be NULL.
+    A condition may hold for some unlisted values and not for others. Other readings leave out all records with such
+    values, or count all of them. Where the value may be NULL, one more reading takes it as NULL.
     """
     filters, terms = query.filters["sa"], query.terms["sa"]
     conditions = [*filters, *(expression for _, expression in terms)]
@@ -191,16 +193,16 @@ def read_question(query: CountQuery, columns: Sequence[UnlistedColumn]) -> Readi
     doubtful = [one for one in columns if one in open_ or (not one.is_text and any(map(one.find_in, keys)))]
     null_too = [one for one in columns if one.may_be_null and any(map(one.find_in, [*conditions, *keys]))]
     groups = []
-    for group in query.groups:  # values that are not listed are shown as they are published: NULL if they are no texts
+    for group in query.groups:  # show unlisted values as they are published: NULL in columns that are no text
         for one in columns:
             if not one.is_text and one.find_in(group.term) and not one.is_decided(group.term):
                 group = replace(group, term=exp.Case().when(one.is_met, exp.null()).else_(group.term.copy()))
         groups.append(group)
     first, others = replace(query, groups=tuple(groups)), []
-    if doubtful:  # without the records that hold no label
+    if doubtful:  # one reading leaves out the records with unlisted values
         held: list[exp.Expr] = [exp.not_(exp.Coalesce(this=one.is_met, expressions=[exp.false()])) for one in doubtful]
         others.append(replace(first, filters=query.filters | {"sa": [*filters, *held]}))
-    if open_:  # with all of them, where it is not known whether they meet it
+    if open_:  # another reading counts all of them, as they may meet the condition
         met: list[exp.Expr] = [
             exp.or_(part.copy(), *(one.is_met for one in open_ if not one.is_decided(part))) for part in filters
         ]
@@ -225,12 +227,12 @@ def read_question(query: CountQuery, columns: Sequence[UnlistedColumn]) -> Readi
 def join_readings(query: CountQuery, first: Sequence[Estimate], others: Sequence[Sequence[Estimate]]) -> list[Estimate]:
     """Return the rows of the first reading, with intervals widened to cover those of all other readings.
 
-    A row whose interval is widened has no standard error.
+    A row whose interval was widened loses its standard error.
 
     Args:
         query: The question.
-        first: The rows of the first reading.
-        others: The rows of each other reading.
+        first: The answer's rows in the first reading.
+        others: The answer's rows in each other reading.
     """
     known = [{one.group: one for one in rows} for rows in (first, *others)]
     nothing, result = query.measure.empty_figures, []

@@ -1,4 +1,4 @@
-"""Answer queries from noisy marginals, with their exact errors."""
+"""Answer questions from noisy marginals, with the errors that the noise causes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest
 
 # Answers --------------------------------------------------------------------------------------------------------------
-# Answers from marginals: the model that fits all noisy tables, or their least-squares estimate alone.
+# Two estimators answer counts: the model that fits all noisy tables, and the least-squares estimate of the tables.
 
 BASELINE = (
     "estimate = sum over the cells that meet the condition of the least-squares estimate from all noisy tables; "
@@ -54,14 +54,14 @@ SUMMED = (
     "sum = lower end * number of values + the least-squares estimate, from noisy sums, of what values lie above it; "
     "mean = sum / number of values; values are clamped to the ends of the column's bins, and NULL is none"
 )
-DEGREES = 8.0  # of freedom of an interval that rests on the model: how much to doubt is itself estimated
-NOISE_DEGREES = 20.0  # of an interval of few counts with Laplace noise: about as wide as noise of one count needs it
+DEGREES = 8.0  # degrees of freedom of intervals by the model, as the size of its errors is itself estimated
+NOISE_DEGREES = 20.0  # degrees of freedom that make intervals wide enough for the Laplace noise of one count
 
 
 class MarginalAnswers(ListedAnswers):
-    """An open release of marginals, which answers counts, and sums and means of measured columns.
+    """An open release of marginals, which answers counts, and SUM and AVG of measured columns.
 
-    Its model is fitted once, at the first answer that needs it.
+    The model of the tables is fitted once, at the first answer that needs it.
     """
 
     records = values = ROWS
@@ -79,7 +79,7 @@ class MarginalAnswers(ListedAnswers):
 
     @cached_property
     def _prefixes(self) -> dict[str, Bins]:
-        """Return the columns of which only the first characters are published."""
+        """Return by column the prefix to which its texts are cut; columns with complete texts are missing."""
         known = {one.name: self._params.domain(one.name) for one in self._manifest.sensitive}
         return {name: Bins(prefix=one.prefix) for name, one in known.items() if one is not None and one.prefix}
 
@@ -87,7 +87,7 @@ class MarginalAnswers(ListedAnswers):
         """Parse the analyst's SQL.
 
         Raises:
-            UsageError: It asks for a measure that is not published, or for more characters of a text than are
+            UsageError: It asks for SUM or AVG of a column without noisy sums, or for more characters of a text than are
                 published.
         """
         return refuse_cuts(super().parse_sql(sql, lookups), self._prefixes, {}, self._manifest.sensitive)
@@ -98,23 +98,23 @@ class MarginalAnswers(ListedAnswers):
 
     @property
     def measured_columns(self) -> tuple[str, ...]:
-        """Return the columns whose sums are published."""
+        """Return the names of the columns for which SUM and AVG are answered."""
         return tuple(one.name for one in self._manifest.sensitive if self._params.is_measured(one.name))
 
     def rests_on(self, query: CountQuery, estimator: str) -> RestsOn:
-        """Return ``interval``, because every figure has an interval."""
+        """Return ``interval``: every answer states its error by an interval."""
         return "interval"
 
     @cached_property
     def published_marginals(self) -> PublishedMarginals:
-        """Read the tables of the release; raise ``UsageError`` if they are damaged."""
+        """Return the tables of the release; raise ``UsageError`` if they are damaged."""
         rows = {name: self._read_table(name, *keys) for name, keys in PublishedMarginals.ORDERS.items()}
         with refuse_damaged():
             return PublishedMarginals.read(self._params, self._manifest.sensitive, rows)
 
     @cached_property
     def known_columns(self) -> KnownColumns:
-        """Return what questions need to know of the release's columns."""
+        """Return what must be known of the release's columns to translate a question."""
         params, published = self._params, self.published_marginals
         sizes, edges, unlisted = published.rule.sizes, {}, {}
         for place, field in enumerate(self._manifest.sensitive):
@@ -132,13 +132,13 @@ class MarginalAnswers(ListedAnswers):
         return KnownColumns(tuple(self._manifest.sensitive), sizes, tuple(points.tolist()), edges, unlisted)
 
     def _list_labels(self, place: int, codes: int) -> list[str | None]:
-        """Return the texts of the values of a column with codes below ``codes``."""
+        """Return the texts of a column's values with codes below ``codes``."""
         domains = self.published_marginals.domains
         return [*domains.filter((pc.field("place") == place) & (pc.field("code") < codes))["value"].to_pylist()]
 
     @property
     def unlisted(self) -> list[UnlistedColumn]:
-        """Return the columns that can have values outside their lists."""
+        """Return the columns that may have values outside their lists."""
         return [*self.known_columns.unlisted.values()]
 
     def list_values(self, name: str, most: int) -> list[str | None]:
@@ -150,7 +150,7 @@ class MarginalAnswers(ListedAnswers):
 
     @cached_property
     def sum_estimator(self) -> SumEstimator:
-        """Return the estimator by the model that is fitted to the release's tables."""
+        """Return the estimator of counts, which uses the model that is fitted to the noisy tables."""
         with refuse_damaged():
             errors = MarginalFacts.model_validate(self._manifest.facts).errors
             return SumEstimator(self.published_marginals.model, errors)
@@ -160,14 +160,15 @@ class MarginalAnswers(ListedAnswers):
         return split_question(query, self.known_columns, self._database)
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        """Return the SQL that reads the release for an answer, and the formula in words."""
+        """Return the SQL that finds the cells of an answer, and the formula of the estimate in words."""
         formula = self.formulas[estimator] if query.measure.kind == "count" else SUMMED
         return self._split_question(read_question(query, self.unlisted).query).statement(), formula
 
     def answer_reading(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """Answer a question in one reading, with one row per group that values of the columns can have.
+        """Estimate a question, with one row for each group that the columns' values allow.
 
-        Where a bin is cut, the interval allows all of its records to lie on either side of the cut.
+        Unlisted values are treated as one stand-in value. If a condition cuts a bin, the interval covers all of the
+        bin's records lying on either side of the cut.
         """
         if query.measure.kind != "count":
             return self._answer_amounts(query, confidence)
@@ -183,7 +184,7 @@ class MarginalAnswers(ListedAnswers):
 
         if sums.is_whole:
             return estimate(sums)
-        # All that lies within a bin that is cut may be on either side of the cut.
+        # All records of a bin that is cut may lie on either side of the cut.
         low, high = (estimate(sums.round_weights(up=up)) for up in (False, True))
         return [
             replace(row, std_error=None, low=least.low, high=most.high)
@@ -193,13 +194,13 @@ class MarginalAnswers(ListedAnswers):
     # Sums and means ---
 
     def _answer_amounts(self, query: CountQuery, confidence: float) -> list[Estimate]:
-        """Answer a sum or a mean of a measured column, from its noisy sums.
+        """Estimate SUM or AVG of a measured column from its noisy sums.
 
-        With N values of at least ``low`` and the sum S of their excess over ``low``, the sum is low N + S, and the mean
-        is low + S / N. The errors of S and N are independent.
+        The lowest value is ``low``. With N values, and the sum S of what they exceed ``low`` by, the sum is low N + S
+        and the mean is low + S / N. The errors of S and N are independent.
 
         Raises:
-            UsageError: No table of sums answers the question without a model.
+            UsageError: No table of noisy sums has the columns of the question, or a condition cuts a bin.
         """
         name = str(query.measure.column)
         groups, sums = self._split_question(query).read_sums(self._db)
@@ -232,21 +233,24 @@ class MarginalAnswers(ListedAnswers):
         return result
 
     def comparison_columns(self, conditions: Sequence[exp.Expr]) -> tuple[str, ...]:
-        """Return the columns of the conditions, because errors of different tables follow different laws."""
+        """Return the columns that two questions must share so that the errors of their answers can be compared.
+
+        These are all columns of the conditions, because errors of different tables follow different laws.
+        """
         places = frozenset().union(*map(self.known_columns.column_places, conditions))
         return tuple(sorted(self.known_columns.fields[place].name for place in places))
 
     def make_synthetic(self) -> pa.Table:
-        """Return the release's synthetic records: each row is repeated as often as its weight says."""
+        """Return the release's synthetic records: each weighted row is repeated about as often as its weight says."""
         rows = self._db.arrow(all_rows(table(ROWS, self._database)))
         weight = self._roles.by_sa.column_name("weight")
         whose = np.repeat(np.arange(len(rows)), round_copies(rows[weight].to_numpy()))
         return rows.drop_columns(weight).take(pa.array(whose))
 
     def _estimate_sums(self, sums: CellSums, estimator: str) -> tuple[Reals, Reals]:
-        """Return estimated sums and the variances of their errors.
+        """Return the estimates of sums over cells, and the variances of their errors.
 
-        A variance is infinite where least squares gives no estimate.
+        Baseline variances are infinite for sums that the measured tables do not determine.
         """
         rule = self.published_marginals.rule
         parts = [self._estimate_part(one, estimator) for one in drop_parents(sums, rule.nested, rule.sizes)]
@@ -254,10 +258,10 @@ class MarginalAnswers(ListedAnswers):
         return values, variances
 
     def _estimate_part(self, sums: CellSums, estimator: str) -> tuple[Reals, Reals]:
-        """Return estimates and variances for sums in which no column determines another.
+        """Return estimates and variances of sums over a table in which no column determines another.
 
         Raises:
-            UsageError: The baseline can't answer because the table has too many cells.
+            UsageError: The table has too many cells for the baseline estimator.
         """
         if estimator != "baseline":
             return self.sum_estimator.estimate_sums(sums)
@@ -269,7 +273,12 @@ class MarginalAnswers(ListedAnswers):
 
 @dataclass(frozen=True)
 class Uncertain:
-    """An estimate and the variance of its error."""
+    """An estimate and the variance of its error.
+
+    Attributes:
+        mean: The estimate.
+        variance: The variance of its error.
+    """
 
     mean: float
     variance: float
@@ -278,14 +287,14 @@ class Uncertain:
 def estimate_sum(
     group: tuple[Any, ...], excess: Uncertain, number: Uncertain, low: float, high: float, confidence: float
 ) -> Estimate:
-    """Estimate the sum of values between ``low`` and ``high``, with an interval from normal errors.
+    """Estimate the sum of values that lie between ``low`` and ``high``, with an interval for normal errors.
 
     Args:
         group: The group of the answer.
-        excess: The sum of the values' excess over ``low``.
+        excess: The sum of what the values exceed ``low`` by.
         number: The number of values.
-        low: The least possible value.
-        high: The largest possible value.
+        low: The lowest possible value.
+        high: The highest possible value.
         confidence: The confidence of the interval.
     """
     value = low * number.mean + excess.mean
@@ -298,9 +307,10 @@ def estimate_sum(
 def estimate_mean(
     group: tuple[Any, ...], excess: Uncertain, number: Uncertain, low: float, high: float, confidence: float
 ) -> Estimate:
-    """Estimate the mean of values by the delta method; the arguments are those of ``estimate_sum``.
+    """Estimate the mean of values that lie between ``low`` and ``high``, by the delta method.
 
-    If the group may hold no value, the estimate is the middle of ``low`` and ``high``, and the interval is all between.
+    The arguments are those of ``estimate_sum``. If the group may hold no value, the estimate is the middle of ``low``
+    and ``high``, and the interval reaches from one to the other.
     """
     quantile = float(student_quantile((1 - confidence) / 2, np.inf))
     if number.mean - quantile * math.sqrt(number.variance) < 1:
@@ -313,12 +323,12 @@ def estimate_mean(
 def make_estimates(
     groups: Sequence[tuple[Any, ...]], values: Reals, variances: Reals, confidence: float, degrees: float
 ) -> list[Estimate]:
-    """Return an estimate with its interval for each group; there is no interval if the variance is infinite.
+    """Return an estimate with its interval for each of G groups.
 
     Args:
         groups: The groups of the answer (G,).
         values: The estimated counts (G,).
-        variances: The variances of their errors (G,).
+        variances: The variances of their errors (G,). If one is infinite, its estimate gets no interval.
         confidence: The confidence of the intervals.
         degrees: The degrees of freedom of Student's law; infinite for normal errors.
     """

@@ -1,4 +1,4 @@
-"""Attack noisy marginals: the adversary who knows every record but one."""
+"""Attack noisy marginals as an adversary who knows every record but one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 def attack_marginals(view: ReleaseView) -> list[Finding]:
-    """Find the belief that a record is in the tables, by their counts and sums.
+    """Find how sure an adversary who knows all other records can become that the last one is in the counts and sums.
 
-    The noise of a sum spends ``UNITS`` / scale on a record, or the square of that / 2 where it is Gaussian.
+    Values are added up in units of which ``UNITS`` make a column's whole range. A sum with Laplace noise of scale s
+    spends epsilon ``UNITS`` / s on a record. One with Gaussian noise spends rho (``UNITS`` / s)^2 / 2.
     """
     scales = [float(one) for (one,) in view.db.rows(exp.select("scale").from_(table(SUMS, view.database)))]
     concentrated = Fraction(view.manifest.parameters.get("delta", "0")) > 0

@@ -1,4 +1,4 @@
-"""Check a release of marginals from its tables alone: exact fractions, integers and SQL."""
+"""Check a release of marginals by exact fractions, integers and SQL."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     MarginalRelease = CheckedRelease[Contingency, MarginalFacts]
 
 
-CLOSE = 1e-6  # of figures that doubles come to
+CLOSE = 1e-6  # largest difference between two computations of the same figure in doubles
 
 
 def require_domains(manifest: Manifest, params: Contingency) -> None:
-    """Raise ``UsageError`` unless a release has the columns of its domains."""
+    """Raise ``UsageError`` unless the release has exactly the columns of ``domains``."""
     names, domains = {fold_name(field.name) for field in manifest.sensitive}, set(map(fold_name, params.domains))
     strange = manifest.roles.hold_sets or manifest.quasi_identifiers
     if not names or strange or names != domains:
@@ -58,7 +58,7 @@ def require_domains(manifest: Manifest, params: Contingency) -> None:
 
 
 def check_marginals(release: MarginalRelease) -> list[Check]:
-    """Return the checks that need the release alone."""
+    """Return the checks that read nothing but the release: its budgets, tables, domains, facts and weighted rows."""
 
     def read() -> PublishedMarginals:
         rows = {name: release.read_view(name.removeprefix("privsql_")) for name in PublishedMarginals.ORDERS}
@@ -91,9 +91,9 @@ def check_marginals(release: MarginalRelease) -> list[Check]:
 
 
 def compare_domains(release: MarginalRelease, source: Records, params: Contingency) -> list[Check]:
-    """Return the check that the domains are those of the specification.
+    """Return the check that the published domains are those of the specification and its source.
 
-    A private release tells nothing about single records of its source that could be checked.
+    A private release reveals nothing of single records that could be checked.
     """
 
     def other_values(_: MarginalRelease) -> list[str]:
@@ -106,7 +106,7 @@ def compare_domains(release: MarginalRelease, source: Records, params: Contingen
 def _wrong_domains(release: MarginalRelease, sizes: Sequence[int]) -> list[str]:
     """Return the columns whose published values are not those that the parameters list.
 
-    For a column whose values come from a query, only the form of the list is checked.
+    If the values of a column come from a query, only the form of the published list is checked.
     """
     rows, wrong = release.read_view("domains").to_pylist(), []
     for place, field in enumerate(release.manifest.sensitive):
@@ -126,9 +126,9 @@ def _wrong_domains(release: MarginalRelease, sizes: Sequence[int]) -> list[str]:
 
 
 def _wrong_rows(release: MarginalRelease, model: Model) -> list[str]:
-    """Return what is wrong with the synthetic rows.
+    """Return what is wrong with the weighted rows.
 
-    Their values must be in the domains, and their distance from the tables must be the stated one.
+    Each of their values must be in its column's domain, and their distance from the tables must be the stated one.
     """
     rows, facts = release.read_view("rows"), release.facts
     weights = rows["weight"].to_numpy()

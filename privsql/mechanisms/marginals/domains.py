@@ -1,4 +1,4 @@
-"""Read the domains and taxonomies of a contingency table, and the records of a source by these."""
+"""Read the possible values (domains) and taxonomies of a contingency table's columns, and encode records by them."""
 
 from __future__ import annotations
 
@@ -30,20 +30,24 @@ if TYPE_CHECKING:
     from privsql.mechanisms.dp.noisy_tables import Ints
     from privsql.model.records import Records
 
-ADDED = 2  # values of every column behind those of the specification: all others, and NULL
+ADDED = 2  # values that follow the listed ones of every column: one for unlisted values, and NULL
 
 # Taxonomies -----------------------------------------------------------------------------------------------------------
 # A publisher's taxonomy of a column: pairs (value, parent) that make one tree.
 
 
 def parse_taxonomy(pairs: Sequence[tuple[str, str | None]], name: str) -> tuple[list[str], list[str], Ints]:
-    """Return the values, the inner nodes, and the parents of both, from pairs (value, parent).
+    """Read a taxonomy (a tree of values) from pairs (value, parent).
 
-    Behind the values stand two more nodes below the root: for all that the taxonomy does not list, and for NULL.
+    Two more leaves below the root follow the values: one for all unlisted values, and one for NULL.
 
     Args:
-        pairs: The parent of a root is missing or None.
+        pairs: Each value or inner node with its parent. The root has the parent None, or is no value of a pair.
         name: The column, for messages.
+
+    Returns:
+        The values (leaves), the inner nodes, and the parents of all nodes. Nodes are numbered: values, unlisted, NULL,
+        inner nodes. The root's parent is -1.
 
     Raises:
         UsageError: The pairs do not make one tree.
@@ -75,20 +79,18 @@ def parse_taxonomy(pairs: Sequence[tuple[str, str | None]], name: str) -> tuple[
 
 
 # Domains --------------------------------------------------------------------------------------------------------------
-# The values of every column, as the specification has them, and the records of a source by these.
-#
-# The last two of every column are the cells of all that the specification does not list, and of NULL: they are there
-# whatever the records are, so that no record changes what columns, cells and messages there are.
+# Every column has two more values behind the listed ones: one for all unlisted values, and one for NULL. They exist
+# whatever the records are. So no record changes which columns, cells and messages there are.
 
 
 @dataclass(frozen=True)
 class Point:
-    """A value that stands for a ``share`` of the records of value or bin ``code``.
+    """A value that stands for some of the records with one code; a bin is represented by several points.
 
     Attributes:
         code: The code of the value or bin.
-        value: The value as text.
-        share: The share of the records with this code, 1 for a single value.
+        value: The value as text; None for NULL.
+        share: The share of the code's records that this value stands for; 1 for a single value.
         parent: The code of the parent column's value that it determines; None if it determines none.
     """
 
@@ -100,20 +102,22 @@ class Point:
 
 @dataclass(frozen=True)
 class ContingencyColumn:
-    """A column, with the values that it may hold or the edges of bins.
+    """A column of a contingency table, with its possible values or bins; they have the codes 0, 1, ..
+
+    The last two codes are those of all unlisted values and of NULL.
 
     Attributes:
-        field: Its name and type.
-        values: The m values in its own type, the last two of them ``added_values``; None where it has bins.
-        labels: Their texts.
-        edges: Those of bins, which the added values follow.
-        inner: The inner nodes of a stated taxonomy.
-        parents: The parent of every node of a stated taxonomy; None where none is stated.
-        measured: Whether sums of it are measured. Then values outside of the bins are clamped to their ends; else they
-            are others, as NaN always is.
-        prefix: How many first characters of a text are its value.
-        parent: The place of the column that its values determine, if they do.
-        above: The code of that column's value, by listed value.
+        field: The name and type of the column.
+        values: The possible values in the column's type, in the order of their codes; None if it has bins.
+        labels: The texts of the values.
+        edges: The ascending edges of the bins; empty if it has none.
+        inner: The inner nodes of the column's taxonomy.
+        parents: The parent of each node of the taxonomy, as ``parse_taxonomy`` gives it; None if there is no taxonomy.
+        measured: Whether sums of the column are published. If so, values outside of the bins are clamped to the nearest
+            bin; otherwise they count as unlisted. NaN always does.
+        prefix: The number of first characters that are published of a text; None for all.
+        parent: The position of the column whose value follows from this one; None if there is none.
+        above: For each listed value, the code of the parent column's value.
     """
 
     field: Field
@@ -128,21 +132,22 @@ class ContingencyColumn:
     above: tuple[int, ...] = ()
 
     def __len__(self) -> int:
-        """Return how many values or bins there are."""
+        """Return the number of values or bins, including the codes of unlisted values and of NULL."""
         return len(self.edges) - 1 + ADDED if self.edges else len(self.labels)
 
     @property
     def points(self) -> list[Point]:
-        """Return the points that stand for the column's values.
+        """Return the values that are published for the column, each with its share of the records of its code.
 
-        A bin is represented by some whole numbers in it, or by some values that are spread evenly over it.
+        A single value has one point. A bin has several: up to ``WITHIN`` whole numbers in it, or 16 numbers spread over
+        it.
         """
         if not self.edges:
             above = [*self.above, *[None] * (len(self.labels) - len(self.above))]
             return [Point(code, label, 1.0, above[code]) for code, label in enumerate(self.labels)]
         result = []
         for code, (low, high) in enumerate(pairwise(self.edges)):
-            if is_whole_type(self.field.type):  # the first and the last among them
+            if is_whole_type(self.field.type):  # include the first and the last one
                 first, number = ceil(low), ceil(high) - ceil(low)
                 some = min(number, WITHIN)
                 inside = [Fraction(first + k * (number - 1) // max(some - 1, 1)) for k in range(some)]
@@ -159,9 +164,9 @@ class ContingencyColumn:
 
 
 def added_values(kind: str, known: Collection[str] = ()) -> tuple[str | None, ...]:
-    """Return the texts for all values that are not ``known``, and for NULL, which follow the listed values.
+    """Return the texts that represent all unlisted values and NULL.
 
-    Only a text column has a text for unlisted values. Everything else is None.
+    In a text column it is a text that is not in ``known``. In other columns both are None.
 
     >>> added_values("VARCHAR", ["other", "x"]), added_values("INTEGER")
     (('other_', None), (None, None))
@@ -170,16 +175,16 @@ def added_values(kind: str, known: Collection[str] = ()) -> tuple[str | None, ..
 
 
 def as_sql_number(value: Fraction) -> str:
-    """Return a number as SQL text: the exact decimal, or the nearest double if its decimal expansion does not end."""
+    """Return a number as SQL text: its exact decimal, or the nearest double if it has no finite decimal."""
     exact = fraction_text(value)
     return repr(float(value)) if "/" in exact else exact
 
 
 def read_columns(db: Relations, source: Records, params: Contingency) -> tuple[ContingencyColumn, ...]:
-    """Return the columns of a prepared source.
+    """Return the columns of a prepared source with their possible values.
 
     Raises:
-        UsageError: A taxonomy is none, or bins or a prefix do not fit the type of a column.
+        UsageError: A taxonomy is not a tree, or bins or a prefix do not fit the type of a column.
     """
     result, above = [], dict[int, list[str | None]]()
     for place, (field, key) in enumerate(zip(source.roles.sensitive, source.roles.sa_keys, strict=True)):
@@ -220,7 +225,7 @@ def read_columns(db: Relations, source: Records, params: Contingency) -> tuple[C
 def _link_parent(
     one: ContingencyColumn, above: list[str | None] | None, columns: Sequence[ContingencyColumn], params: Contingency
 ) -> ContingencyColumn:
-    """Add to a column the codes of the parent column's values that its own values determine.
+    """Return a column with the codes of the parent column's values that its own values determine.
 
     Args:
         one: The column.
@@ -229,7 +234,7 @@ def _link_parent(
         params: The parameters, which name the parent.
 
     Raises:
-        UsageError: A text in ``above`` is no value of the parent column.
+        UsageError: The parent column does not list a text of ``above``.
     """
     domain = params.domain(one.field.name)
     if above is None or domain is None or domain.parent is None:
@@ -245,7 +250,7 @@ def _link_parent(
 
 
 def nest_columns(columns: Sequence[ContingencyColumn]) -> tuple[Nested, ...]:
-    """Return a ``Nested`` for every column whose values determine those of another column."""
+    """Return a ``Nested`` for every column whose values determine another column, as cities determine states."""
     return tuple(
         Nested(one.parent, place, np.array(one.above, dtype=np.int64))
         for place, one in enumerate(columns)
@@ -254,10 +259,10 @@ def nest_columns(columns: Sequence[ContingencyColumn]) -> tuple[Nested, ...]:
 
 
 def _read_pairs(db: Relations, query: str, where: str) -> list[tuple[str, str | None]]:
-    """Run a publisher's query for a taxonomy, and return its rows (value, parent) as text.
+    """Run the publisher's query for a taxonomy, and return its rows (value, parent) as text.
 
     Raises:
-        UsageError: The query does not yield two columns, or a value is NULL.
+        UsageError: The query does not return two columns, or a value is NULL.
     """
     db.create_from_sql("given", query)
     fields = db.list_fields(temp_table("given"))
@@ -271,14 +276,14 @@ def _read_pairs(db: Relations, query: str, where: str) -> list[tuple[str, str | 
     return rows
 
 
-MANY, BINS = 20, 20  # values from which on coarser ones are proposed; about as many bins
+MANY, BINS = 20, 20  # coarser values are proposed for so many values or more; about so many bins
 
 
 def propose_coarser(one: ContingencyColumn, domain: Values | None) -> str:
-    """Propose a domain with fewer values, in the words of a specification; nothing is read but the present domain.
+    """Propose fewer values or wider bins for a column, as text of a specification; only the present domain is read.
 
-    Numbers get bins of one width, which is 1, 2 or 5 times a power of 10. Texts are cut to their first characters, as
-    many as distinguish at most 100 values. The result is empty if the column has few values or no proposal fits.
+    Numbers get bins of one width, which is 1, 2 or 5 times a power of 10. Texts are cut to a prefix with at most 100
+    different texts. The result is empty if the column has few values, or if neither fits.
     """
     if len(one) <= MANY:
         return ""
@@ -303,7 +308,17 @@ def propose_coarser(one: ContingencyColumn, domain: Values | None) -> str:
 
 
 def round_bins(first: Fraction, last: Fraction, number: int, kind: str) -> tuple[dict[str, str], int]:
-    """Return about ``number`` bins of a round width from the first to the last value, and their exact number."""
+    """Return bins of a round width between two values, and how many they are.
+
+    Args:
+        first: The lowest value.
+        last: The highest value.
+        number: About how many bins are wanted.
+        kind: The type of the column.
+
+    Returns:
+        The bins as { from, to, by } of a specification, and their number.
+    """
     width = round_width((last - first) / number, least=1 if is_whole_type(kind) else 0)
     start, end = floor(first / width) * width, (floor(last / width) + 1) * width
     ends = {"from": start, "to": end, "by": width}
@@ -311,7 +326,7 @@ def round_bins(first: Fraction, last: Fraction, number: int, kind: str) -> tuple
 
 
 def round_width(width: Fraction, *, least: int) -> Fraction:
-    """Return the least of .., 0.1, 0.2, 0.5, 1, 2, 5, 10, .. that is not below ``width`` and ``least``."""
+    """Return the smallest of .., 0.1, 0.2, 0.5, 1, 2, 5, 10, .. that is at least ``width`` and at least ``least``."""
     step = Fraction(1)
     while step > max(width, Fraction(least)):
         step /= 10
@@ -322,14 +337,13 @@ def round_width(width: Fraction, *, least: int) -> Fraction:
 
 # Cells ---
 
-UNITS = 10**6  # of a measured value: parts of the distance between the ends of its bins
+UNITS = 10**6  # measured values are counted in so many parts of the whole range of their bins
 
 
 def read_coded_cells(db: Relations, source: Records, columns: Sequence[ContingencyColumn]) -> tuple[Ints, Ints, Ints]:
-    """Return the different cells of the source (combinations of coded values), with their records and measured values.
+    """Count the records of a source by the combinations of codes in their columns.
 
-    Every record lies in some cell: a value that is not listed, or that contradicts its parent's, has the code of
-    ``other``.
+    A value that is not listed, or that contradicts the value of its parent column, has the code of unlisted values.
 
     Args:
         db: Where the relations of the source are.
@@ -337,8 +351,8 @@ def read_coded_cells(db: Relations, source: Records, columns: Sequence[Contingen
         columns: The d columns of the contingency table.
 
     Returns:
-        The codes of the n different cells (n, d), the number of records in each (n,), and the measured values in parts
-        of ``UNITS``, with a column for each measured column of the table.
+        The n different combinations of codes (n, d), the number of records in each (n,), and the value that these
+        records have in each measured column (n, measured), as ``clamp_to_units`` gives it.
     """
     keys = source.roles.sa_keys
     texts = [alias_as(exp.cast(column(key), "VARCHAR"), key) for key in keys]
@@ -357,9 +371,13 @@ def read_coded_cells(db: Relations, source: Records, columns: Sequence[Contingen
 
 
 def encode_values(texts: pa.Array, one: ContingencyColumn) -> Ints:
-    """Return the code of every value.
+    """Return the code of every value of a column.
 
-    NULL has the last code. A value that no listed value and no bin matches has the last code but one.
+    NULL has the last code. A value that is in no list and no bin has the last code but one.
+
+    Args:
+        texts: The values as text.
+        one: The column with its possible values.
     """
     other, is_null = len(one) - ADDED, np.asarray(texts.is_null())
     if one.edges:
@@ -377,9 +395,13 @@ def encode_values(texts: pa.Array, one: ContingencyColumn) -> Ints:
 
 
 def clamp_to_units(texts: pa.Array, one: ContingencyColumn) -> Ints:
-    """Return how far values lie above the first edge, in units of 1/``UNITS`` of the range, clamped to 0 .. ``UNITS``.
+    """Clamp values to a column's bins, and return how far they lie above the lowest edge, as whole numbers.
 
-    NULL and NaN count as 0.
+    The result is 0 at the lowest edge and ``UNITS`` at the highest one. NULL and NaN give 0.
+
+    Args:
+        texts: The values as text.
+        one: The column, which has bins.
     """
     low, high = float(one.edges[0]), float(one.edges[-1])
     share = np.nan_to_num((np.clip(as_doubles(texts), low, high) - low) / (high - low))

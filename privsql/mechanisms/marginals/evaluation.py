@@ -1,4 +1,4 @@
-"""Measure how good a release of a contingency table is, by any algorithm."""
+"""Measure how close the answers of a contingency-table release are to those of its source."""
 
 from __future__ import annotations
 
@@ -22,26 +22,33 @@ if TYPE_CHECKING:
     from privsql.answers.accuracy import EvaluationContext
 
 # Questions ------------------------------------------------------------------------------------------------------------
-# How good a release of a contingency table is: what analysts ask of it, by class, whatever algorithm made it.
+# A release is scored by random questions of several classes, whatever algorithm made it.
 #
-# ``eq1``, ``eq2``, ``eq3``: as many columns have the values of a random record. ``range``: one or two ordered columns
-# lie between two values that hold 1 to 50 % of the records. ``groups``: one column has a random record's value, counted
-# by another. And whole tables: the counts by any one, two, .. columns, with their total variation. Of columns in wide
-# bins only ranges are asked. The release answers the SQL that the source is asked; what another estimator than the
-# default one refuses is left out of its figures.
+# ``eq1``, ``eq2``, ``eq3``: one, two or three columns have the values of a random record. ``range``: one or two ordered
+# columns lie between two values that hold 1 to 50 % of the records. ``groups``: records with a random record's value in
+# one column are counted by another column. In addition, whole tables over one, two, .. columns are compared by their
+# total variation. Columns in wide bins get questions of class ``range`` only. Release and source answer the same SQL.
+# If an estimator other than the default one refuses a question, the question does not count for that estimator.
 
 SPREAD = (0.01, 0.5)  # share of the records between the ends of a range
-WIDEST = 3  # columns of an equality
-ORDERED = ("INT", "FLOAT", "DOUBLE", "DECIMAL", "DATE", "TIME")  # parts of the types that have a range
+WIDEST = 3  # most columns in a question of class eqN
+ORDERED = (
+    "INT",
+    "FLOAT",
+    "DOUBLE",
+    "DECIMAL",
+    "DATE",
+    "TIME",
+)  # types whose columns get questions of class range have such names
 
 
 @dataclass(frozen=True)
 class QuestionColumn:
-    """A column of the source.
+    """A column of the source about which test questions are drawn.
 
     Attributes:
-        field: Its name and type.
-        values: Its distinct values in ascending order; NULL comes last.
+        field: The name and type of the column.
+        values: The distinct values of the column in ascending order; NULL comes last.
         records: The number of records with each value.
     """
 
@@ -50,16 +57,16 @@ class QuestionColumn:
     records: np.ndarray[Any, np.dtype[np.int64]]
 
     def equals(self, value: object) -> exp.Expr:
-        """Return the condition that the column has the given value."""
+        """Return the SQL condition that the column has the given value; NULL is a value, too."""
         return accuracy.make_equality(column(self.field.name), value, self.field.type)
 
     @cached_property
     def is_ordered(self) -> bool:
-        """Return whether it makes sense to ask for a range of the column's values."""
+        """Return whether ranges of the column are asked for: it holds numbers or times, and more than two values."""
         return len(self.values) > 2 and any(part in self.field.type for part in ORDERED)
 
     def draw_range(self, draw: np.random.Generator) -> exp.Expr:
-        """Draw the condition that the column lies in a range that holds a random share of its records."""
+        """Draw a random SQL condition ``column BETWEEN low AND high``, which about 1 to 50 % of the records meet."""
         ends = np.cumsum(self.records[[value is not None for value in self.values]])  # NULL comes last
         share = draw.uniform(*SPREAD)
         first = draw.uniform(0, 1 - share)
@@ -69,9 +76,10 @@ class QuestionColumn:
 
 
 def evaluate_tables(context: EvaluationContext) -> accuracy.Evaluated:
-    """Compare the answers of a release with those of its source, by class of questions and for whole tables.
+    """Compare the answers of a release with those of its source, for random questions and for whole tables.
 
-    Workloads from a file, and workloads of random sets of values, are scored question by question instead.
+    Random questions are scored by class (see ``QuestionClasses.draw_conditions``). If the evaluation names a file of
+    questions, or asks for random sets of values, each of these questions is scored instead.
     """
     workload = context.workload
     if workload.file is not None or workload.kind != "equality":
@@ -84,7 +92,7 @@ def evaluate_tables(context: EvaluationContext) -> accuracy.Evaluated:
 
 
 class QuestionClasses:
-    """The questions of an evaluation, drawn by its seed, and the answers of the release and of the source."""
+    """Draws the random questions of one evaluation, and scores a release's answers to them against its source."""
 
     def __init__(self, context: EvaluationContext) -> None:
         self._given, self._draw = context, context.workload.query_generator
@@ -108,9 +116,10 @@ class QuestionClasses:
             yield row
 
     def draw_conditions(self) -> dict[str, list[exp.Expr]]:
-        """Draw the conditions of each class, by the name of the class.
+        """Draw random SQL conditions for each class of questions, and return them by the name of the class.
 
-        Class ``eqN`` has equalities on N columns with the values of a random record, and class ``range`` has ranges.
+        In class ``eqN``, N columns equal the values of a random record. In class ``range``, one or two columns lie in a
+        random range.
         """
         conditions: dict[str, list[exp.Expr]] = {}
         for width in range(1, min(WIDEST, len(self._valued)) + 1):
@@ -127,7 +136,7 @@ class QuestionClasses:
         return conditions
 
     def score_classes(self) -> dict[str, dict[str, accuracy.Score]]:
-        """Return the scores of every estimator by class of questions."""
+        """Return how well each estimator answers each class of questions: the scores by estimator, then by class."""
         result = accuracy.score_classes(
             self._given,
             self.draw_conditions(),
@@ -140,7 +149,11 @@ class QuestionClasses:
         return result
 
     def _score_groups(self) -> dict[str, accuracy.Score]:
-        """Score counts by one column among records with a value in another column, until enough groups are scored."""
+        """Score questions that count records by one column, among the records with a given value in another column.
+
+        Questions are drawn until as many groups are scored as a class has questions. The result has the score of each
+        estimator.
+        """
         result = {name: accuracy.Score() for name in self._given.estimators}
         for row in self._sample_rows():
             among, by = self._draw.choice(self._valued, 2, replace=False).tolist()
@@ -153,13 +166,15 @@ class QuestionClasses:
         return result
 
     def compare_tables(self) -> dict[str, list[dict[str, Any]]]:
-        """Compare whole tables over one, two, .. columns with the source.
+        """Compare the release's tables over one, two, .. columns with the same tables of the source.
 
-        Tables are taken in random order, at least one, until they have ``workload.max_cells`` cells. The total
-        variation of a table is half of the sum of |estimate - truth| over its cells, as a share of the records.
+        For each number of columns, tables are drawn until they have ``workload.max_cells`` cells together; at least one
+        is drawn. The total variation of a table is half of the sum of |estimate - truth| over its cells, divided by the
+        number of records.
 
         Returns:
-            For each estimator, one summary per number of columns: the total variation, and figures of the cells.
+            For each estimator, one summary per number of columns. It has the mean and the largest total variation, and
+            the errors of the cells.
         """
         records, report = self._given.records.records, self._given.report
         result: dict[str, list[dict[str, Any]]] = {name: [] for name in self._given.estimators}
@@ -190,17 +205,18 @@ class QuestionClasses:
     def _score_table(
         self, columns: Sequence[int], condition: exp.Expr | None, name: str = "groups"
     ) -> dict[str, tuple[accuracy.Score, float]]:
-        """Score the cells of a table, and add up half of all their errors.
+        """Score the cells of one table, and add up their errors.
 
-        A cell that an answer leaves out is answered by 0, without bounds.
+        A cell that is missing in an answer counts as an estimate of 0 without an interval.
 
         Args:
-            columns: The columns of the table; none for a single count.
-            condition: Which records are counted; None for all records.
-            name: The name of the class of questions.
+            columns: The positions of the table's columns; none for a single count.
+            condition: The condition that counted records meet; None for all records.
+            name: The class of questions to which the cells are attributed.
 
         Returns:
-            The score and the distance, by estimator. Estimators that can't answer are missing.
+            For each estimator, the score of the cells and half of the sum of their absolute errors. Estimators that
+            can't answer are missing.
         """
         context = self._given
         sql = accuracy.count_query(context.name, condition, [column(self._columns[i].field.name) for i in columns])

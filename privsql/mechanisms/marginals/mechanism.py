@@ -1,4 +1,4 @@
-"""The mechanism of noisy marginals, and what all differentially private ones for contingency tables share."""
+"""The mechanism of noisy marginals, and the base class of all differentially private contingency tables."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 
 class ColumnDomains(CategoricalShape[Contingency]):
-    """Columns with the domains that the parameters state."""
+    """Says that marginals take a source whose columns have the domains that the parameters state."""
 
     def domains(self, params: Contingency) -> Mapping[str, Universe]:
-        """Return what lists the values of each column, by its name."""
+        """Return by column where its possible values come from."""
         return params.domains
 
 
 class ContingencyMechanism(PresenceMechanism[Contingency, F]):
-    """A differentially private mechanism for contingency tables: the base class of marginals and of trees."""
+    """The base class of the differentially private mechanisms for contingency tables: marginals and partition trees."""
 
     kind = "contingency"
     parameters = Contingency
@@ -42,49 +42,49 @@ class ContingencyMechanism(PresenceMechanism[Contingency, F]):
     advice = ("a smaller epsilon", "public lists of values: those that occur tell of records that have a rare one")
 
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
-        """Propose an epsilon of 1 and the occurring values as domains; where these are many they are put into bins."""
+        """Propose an epsilon of 1 and, as domains, the values that occur; columns of many numbers are put into bins."""
         from privsql.mechanisms.marginals.proposal import propose_domains
 
         return propose_domains(db, source)
 
     def require_columns(self, manifest: Manifest, params: Contingency) -> None:
-        """Raise ``UsageError`` unless a release has the columns of its domains, and no other."""
+        """Raise ``UsageError`` unless the release has exactly the columns of ``domains``."""
         from privsql.mechanisms.marginals.checks import require_domains
 
         require_domains(manifest, params)
 
     def evaluate(self, context: EvaluationContext) -> Evaluated:
-        """Return errors by class of questions, and of whole tables."""
+        """Return how far answers of a release are from its source, by class of questions and for whole tables."""
         from privsql.mechanisms.marginals.evaluation import evaluate_tables
 
         return evaluate_tables(context)
 
 
 class Marginals(ContingencyMechanism[MarginalFacts]):
-    """Noisy marginals: noisy tables over a few columns each, and weighted rows that fit all of them."""
+    """The mechanism of noisy marginals: noisy tables over a few columns each, and weighted rows that fit them all."""
 
     algorithms = ("marginals",)
     facts = MarginalFacts
     layout = TABLES
 
     def plan(self, db: Relations, source: Records, params: Contingency) -> MarginalPlan:
-        """Return the tables, their cells and their budgets, which follow from the specification and its domains."""
+        """Return the tables, cells and budgets of a release, which follow from the specification; no record is read."""
         from privsql.mechanisms.marginals.plan import plan_marginals
 
         return plan_marginals(db, source, params)
 
     def publish(self, db: Relations, source: Records, params: Contingency, key: Key) -> MarginalFacts:
-        """Measure the marginals and sums, and publish them with weighted rows that fit them."""
+        """Count the marginals and add up measured columns with noise; publish them, and weighted rows that fit them."""
         from privsql.mechanisms.marginals.publish import publish_marginals
 
         return publish_marginals(db, source, params, key)
 
     def views(self, manifest: Manifest) -> Views:
-        """Return the published rows with their weights."""
+        """Return the query of the view of published rows with their weights."""
         return {WEIGHTED: weigh_rows(manifest, ROWS, "weight")}
 
     def checks(self, release: CheckedRelease[Contingency, MarginalFacts]) -> list[Check]:
-        """Return the checks of the tables: their budgets, rule, scales and domains, and the rows that fit them."""
+        """Return the checks of budgets, choices of tables, scales of noise, domains, stated facts and weighted rows."""
         from privsql.mechanisms.marginals.checks import check_marginals
 
         return check_marginals(release)
@@ -92,23 +92,26 @@ class Marginals(ContingencyMechanism[MarginalFacts]):
     def source_checks(
         self, release: CheckedRelease[Contingency, MarginalFacts], source: Records, params: Contingency
     ) -> list[Check]:
-        """Return the check that domains are the specification's; a private release tells no more of its source."""
+        """Return the check that the domains are those of the specification.
+
+        A private release reveals nothing else of its source that could be checked.
+        """
         from privsql.mechanisms.marginals.checks import compare_domains
 
         return compare_domains(release, source, params)
 
     def answers(self, db: Relations, manifest: Manifest) -> MarginalAnswers:
-        """Return the open release, which answers from the noisy tables and the model that fits them."""
+        """Return an object that answers questions from the noisy tables and the model fitted to them."""
         from privsql.mechanisms.marginals.answers import MarginalAnswers
 
         return MarginalAnswers(db, manifest)
 
     def attack_membership(self, learnt: AttackContext[AttackView]) -> list[Finding]:
-        """Find the belief that a record is in the tables, by their counts and sums."""
+        """Return how sure the attacker who knows all other records becomes that a record is in the counts and sums."""
         from privsql.mechanisms.marginals.attacks import attack_marginals
 
         return attack_marginals(learnt.view)
 
     def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
-        """Return the noisy tables, and the noisy sums where there are any."""
+        """Return the noisy tables of counts, and the noisy sums if there are any, as tables for people."""
         return describe_tables(db, manifest)

@@ -1,4 +1,4 @@
-"""Parameters and facts of contingency tables: frozen, validated, exact."""
+"""The parameters that a publisher sets for a contingency table, and the facts that a release of marginals states."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from privsql.model.parameters import (
 from privsql.model.universes import Universe
 
 MOST_BINS = 10_000
-WITHIN = 64  # whole numbers that stand for a bin, at most
+WITHIN = 64  # most whole numbers that represent a bin
 OWN = {
     "marginals": {"workload", "measures", "noise", "pairs", "max_cells", "delta"},
     "diffpart": {"fan_out", "choice", "score", "tau", "tau_cells"},
@@ -42,14 +42,17 @@ OWN = {
 
 
 class Values(Universe):
-    """The values that a column may hold, and how they are grouped.
+    """The values that a column of a contingency table may hold, and how they are grouped.
 
-    A public list, a ``query`` or ``data`` as in ``Universe``, grouped by the fan-out; or ``taxonomy``: a query for the
-    pairs (value, parent) of a tree, whose leaves are the values; or ``bins`` of a number: edges e_0 < e_1 < .. of bins
-    [e_0, e_1), [e_1, e_2) .., or { from = .., to = .., by = .. }. Edges that were taken from the data are marked by
-    ``data`` beside them, and are not covered by the guarantee. ``prefix``: of the values of a text that are listed, or
-    queried, or occur, so many first characters are published. ``parent``: another column, which the values determine:
-    the taxonomy has the values of both.
+    One of these sources is given:
+
+    - a public list of values, a ``query`` for one, or ``data`` (the values that occur), as in ``Universe``;
+    - ``taxonomy``: a query for the pairs (value, parent) of a tree, whose leaves are the values;
+    - ``bins`` of a number: ascending edges, or { from = .., to = .., by = .. }. A bin holds its lower edge, but not its
+      upper one. Edges that were taken from the records need ``data = true``; the guarantee does not protect them.
+
+    With ``prefix = n``, only the first n characters of a text are published. ``parent`` names another column whose
+    value follows from this one; the taxonomy then lists the pairs (value, value of the parent).
     """
 
     taxonomy: Query | None = None
@@ -59,19 +62,22 @@ class Values(Universe):
 
     @property
     def source_count(self) -> int:
-        """Return how many sources are given; one is needed."""
+        """Return how many sources of values are given; exactly one is valid."""
         if self.bins is not None:
             return super().source_count - self.data + (self.taxonomy is not None) + 1
         return super().source_count + (self.taxonomy is not None)
 
     @property
     def listed_type(self) -> str | None:
-        """Return the type of the values that are listed here; of bins that of any number."""
+        """Return the SQL type of the listed values, or DOUBLE for bins; None if the values are not listed here."""
         return super().listed_type if self.bins is None else "DOUBLE"
 
     @property
     def listing(self) -> tuple[str, bool] | None:
-        """Return the query that lists the values, if one does; of a taxonomy they are its leaves."""
+        """Return the query that lists the values, and whether its second column excludes some; None if no query does.
+
+        The second column of a taxonomy lists parents, which are not values themselves.
+        """
         return super().listing if self.taxonomy is None else (self.taxonomy, True)
 
     @field_validator("bins", mode="before")
@@ -91,12 +97,12 @@ class Values(Universe):
         return (*(start + step * k for k in range(number)), end)
 
     def shorten(self, labels: Iterable[str]) -> tuple[str, ...]:
-        """Return the values that are published in place of those that are listed."""
+        """Return the first ``prefix`` characters of each label, every text once; all labels if there is no prefix."""
         return tuple(dict.fromkeys(one[: self.prefix] for one in labels))
 
     @field_serializer("items")
     def _state_items(self, items: tuple[str, ...] | None, info: SerializationInfo) -> tuple[str, ...] | None:
-        """State in a release what is published of the values."""
+        """Return the listed values as a release publishes them: shortened to the prefix."""
         return self.shorten(items) if info.context and items is not None else items
 
     @model_validator(mode="after")
@@ -116,7 +122,7 @@ class Values(Universe):
 
 
 class MarginalPlan(Facts):
-    """The facts of marginals that are known without looking at the records: tables, cells and budgets."""
+    """The facts of a release of marginals that are known before any record is read: its tables, cells and budgets."""
 
     epsilon: str
     values: int
@@ -131,7 +137,7 @@ class MarginalPlan(Facts):
     not_covered: list[str]
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return values, tables and noise."""
+        """Return lines (title, text) for people on values, tables, the rule that chooses tables, and noise."""
         asked = f"{self.columns} columns for at most {self.columns_budget}, {self.pairs} pairs of them"
         more = f", {self.workload} declared for {self.workload_budget}" if self.workload else ""
         size = f"{self.noise_of_columns:,.0f} records in a column's own table"
@@ -148,9 +154,10 @@ Coefficients = Annotated[list[float], Field(min_length=5, max_length=5)]
 
 
 class MarginalFacts(Facts):
-    """The facts of marginals: all of them follow from the published tables.
+    """The facts that a release of marginals states; they follow from its published tables.
 
-    ``errors``: by kind of table how its estimates err, learnt from a rehearsal on the tables (``scale_variance``).
+    Attributes:
+        errors: For each kind of table, how much its estimates err beyond the noise (see ``scale_variance``).
     """
 
     title: ClassVar = "marginals"
@@ -168,7 +175,7 @@ class MarginalFacts(Facts):
     opendp: Version
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return values, tables and synthetic rows."""
+        """Return lines (title, text) for people on values, tables, synthetic rows and noise."""
         chosen = f", {self.chosen} of them chosen" if self.chosen else ""
         rows = f"{self.synthetic:,} synthetic ones, {self.distance:.2%} from the tables of two columns"
         return [
@@ -180,21 +187,28 @@ class MarginalFacts(Facts):
 
 
 def describe_values(values: int, not_covered: Iterable[str]) -> tuple[str, str]:
-    """Return the line that says how many values there are, and which lists of them the guarantee does not cover."""
+    """Return the line (title, text) on the number of values, and on the columns whose values are not protected.
+
+    Args:
+        values: The number of values of all columns.
+        not_covered: The columns whose values were taken from the records.
+    """
     leak = ", ".join(not_covered)
     covered = f"those that occur (not covered by the guarantee) in {leak}" if leak else "public"
     return "values", f"{values:,}, {covered}"
 
 
 class Contingency(Parameters):
-    """A differentially private contingency table: one record changes no probability by more than e^epsilon.
+    """Parameters of a differentially private contingency table: a record changes a probability at most e^epsilon-fold.
 
-    ``marginals``: tables of all columns, of all pairs of them (or of pairs and triples that noise chooses, where
-    the budget is small) and of ``workload``, every cell with noise. ``diffpart``: a tree of partitions, most of which
-    are pruned (Chen et al. 2011); ``choice``: what the choice of the column takes of an expansion's budget, which goes
-    by the ``score`` of its counts: the largest one, the Gini index, or the information gain. Thresholds
-    are the least with which, in expectation, at most ``tau`` (``tau_cells`` where they are cells) empty sub-partitions
-    of an expansion pass.
+    Algorithm ``marginals`` publishes noisy tables of all single columns, of pairs of columns and of ``workload``. If
+    the budget is small, noisy choices select some pairs and triples of columns in place of all pairs.
+
+    Algorithm ``diffpart`` publishes a tree of partitions of the records, most of which are pruned (Chen et al. 2011). A
+    partition is expanded along the column whose counts have the best ``score``: the largest count, the Gini index, or
+    the information gain. The share ``choice`` of an expansion's budget pays for choosing that column. Thresholds prune
+    empty
+    parts: on average at most ``tau`` of them pass in an expansion, or ``tau_cells`` where the parts are single cells.
     """
 
     kind: Literal["contingency"] = "contingency"
@@ -248,7 +262,7 @@ class Contingency(Parameters):
 
     @model_validator(mode="after")
     def _of_one_algorithm(self) -> Contingency:
-        """Return what belongs to one algorithm is not asked of another, and a workload names columns that there are."""
+        """Refuse parameters of the other algorithm, and names of columns that are not in ``domains``."""
         others = OWN["diffpart" if self.algorithm == "marginals" else "marginals"]
         for name in others & self.model_fields_set:
             if getattr(self, name) != type(self).model_fields[name].default:
@@ -274,13 +288,13 @@ class Contingency(Parameters):
 
     @property
     def most_tables(self) -> int:
-        """Return how many tables of counts may be measured at most: all records, columns, pairs and the workload."""
+        """Return the most tables that may be counted: of all records, single columns, pairs, and the workload."""
         declared = {frozenset(map(fold_name, columns)) for columns in self.workload}
         large = sum(len(columns) > 2 for columns in declared)
         return 1 + len(self.domains) + comb(len(self.domains), 2) + large
 
     def _check_parent(self, name: str, values: Values) -> None:
-        """Raise ``ValueError`` unless the parent of a column is another one with listed values, and no descendant."""
+        """Raise ``ValueError`` unless a column's parent is a column with listed values, and not its descendant."""
         above = [fold_name(name)]
         while values.parent is not None:
             parent = self.domain(values.parent)
@@ -296,11 +310,11 @@ class Contingency(Parameters):
             values = parent
 
     def is_measured(self, name: str) -> bool:
-        """Return whether sums of a column are measured."""
+        """Return whether the release has noisy sums of a column, for SUM and AVG."""
         return fold_name(name) in map(fold_name, self.measures)
 
     def domain(self, name: str) -> Values | None:
-        """Return the values of a column; None where they are not stated."""
+        """Return the possible values that the parameters state for a column; None if they state none."""
         return {fold_name(key): values for key, values in self.domains.items()}.get(fold_name(name))
 
     def bin_edges(self, name: str) -> tuple[Fraction, ...]:
@@ -309,14 +323,21 @@ class Contingency(Parameters):
         return (values.bins if values is not None else None) or ()
 
     def not_covered(self, names: Iterable[str]) -> list[str]:
-        """Return the columns whose values or bins were taken from the data, which the guarantee does not cover."""
+        """Return those of the named columns whose values or bins were taken from the records.
+
+        The guarantee does not protect these lists of values.
+        """
         stated = {name: self.domain(name) for name in names}
         return [name for name, values in stated.items() if values is None or values.data]
 
     def is_coarse(self, name: str, kind: str) -> bool:
-        """Return whether a column is published in bins that are too wide to list the values inside of them.
+        """Return whether a column has a bin that is too wide to publish every value inside of it.
 
-        It is so for bins of a type that is not of whole numbers, and for a bin of more than ``WITHIN`` whole numbers.
+        That holds for bins of numbers with decimals, and for bins with more than ``WITHIN`` whole numbers.
+
+        Args:
+            name: The column.
+            kind: The type of the column.
         """
         edges = self.bin_edges(name)
         wide = any(ceil(high) - ceil(low) > WITHIN for low, high in pairwise(edges))

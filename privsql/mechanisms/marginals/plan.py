@@ -1,4 +1,4 @@
-"""Decide by a public rule which marginals are measured, and for how much."""
+"""Decide by a public rule which marginals are counted, and with which budget."""
 
 from __future__ import annotations
 
@@ -25,47 +25,57 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
 
 # Cliques --------------------------------------------------------------------------------------------------------------
-# Which tables are measured, and for how much: a public rule of what was asked for, the domains and the noisy total.
+# The tables and their budgets follow from the parameters, the domains and the noisy number of records.
 #
-# A hundredth of the budget counts all records. The columns by themselves take 3 sqrt(u), between an eighth and two
-# thirds, where u is what the noise of their tables would come to beside the records if they had all of it. Of the
-# rest the declared workload takes 7/10, if there is one, and the pairs of columns what remains; tables share in
-# proportion to the square root of their cells.
+# A hundredth of the budget counts all records. The single columns take the share 3 sqrt(u), but at least 1/8 and at
+# most 2/3. Here u is the noise of their tables, as a share of the records, if they had all of the budget. If a workload
+# is declared, it takes 7/10 of the rest. The pairs of columns take what remains. Tables share in proportion to the
+# square root of their numbers of cells.
 #
-# The more noise there is, the fewer tables are worth their budget: about k = 3/2 d / sqrt(ratio) pairs, where ratio is
-# what the noise of a pair's table would come to beside the noisy total if all pairs were measured, on average over
-# them. Where k is less than 4/5 of the pairs, or these have more cells than are allowed, only some tables are measured:
-# in rounds, each of which first chooses the pair or triple that the tables so far tell least of, of those that it can
-# pay for. Of triples there are at most as many as of pairs to choose from, those with the fewest cells, none with more
-# than the largest pair. The unit is what would pay for k pairs. A part of it is spent on each choice; a pair with its
-# choice takes as many units as the square root of its cells beside that of the median pair, between a half and 5/4, a
-# triple half as many again, and the last one all that is left. (Tried on census tables and made ones of 4 to 60
-# columns: rounds whose unit begins small and doubles where a table moved the model less than its noise, as those of AIM
-# do, had errors 10 to 40 % larger, since what a small unit measured is lost where noise is pure.)
-# Where sums are measured they take a fifth of the budget first, in equal parts for the measured columns: of each the
-# total, that by every column, and that by the workload, which share as tables of counts do.
+# With more noise, fewer tables are worth their budget: about k = 3/2 d / sqrt(ratio) pairs of d columns. Here ratio is
+# the noise in a pair's table, on average, as a share of the noisy total, if all pairs were counted. If k is less than
+# 4/5 of the pairs, or if all pairs together have too many cells, only some tables are counted. They are chosen in
+# rounds. Each round chooses the pair or triple that the tables so far predict worst, among those that it can pay for.
+# The candidate triples are those with the fewest cells: at most as many as pairs, and none larger than the largest
+# pair.
+#
+# The unit is the budget that would pay for k pairs, divided by k. Each choice spends a part of it. A pair and its
+# choice cost the square root of its cells, relative to that of the median pair, but between 1/2 and 5/4 of a unit. A
+# triple costs half as much again, and the last table takes all that is left.
+#
+# We tried rounds as in AIM on census tables and synthetic ones of 4 to 60 columns: their unit begins small, and doubles
+# where a table moved the model less than its noise. Errors were 10 to 40 % larger, because the budget of small units is
+# lost under pure noise.
+#
+# If sums are measured, they take a fifth of the budget first, in equal parts for the measured columns. Each measured
+# column is summed over all records, by every column, and by the workload. These tables share as those of counts do.
 
 TOTAL, WORKLOAD = Fraction(1, 100), Fraction(7, 10)
-SINGLES = Fraction(1, 8), Fraction(2, 3)  # of the budget, at least and at most
+SINGLES = Fraction(1, 8), Fraction(2, 3)  # least and largest share of the budget for single columns
 STEEP, ROUNDS, NEARLY_ALL = Fraction(3), Fraction(3, 2), Fraction(4, 5)
-CHOOSING = Fraction(1, 8), Fraction(1, 20)  # of a unit of epsilon, and of rho, whose choices are cheaper
-PRICES, TRIPLE = (Fraction(1, 2), Fraction(5, 4)), Fraction(3, 2)  # of a unit, at least and at most; of three columns
-AMONG = 60  # columns with the fewest values, among which triples are looked for
-DIGITS = 10**4  # to which roots are rounded down
-SUMMED = Fraction(1, 5)  # of the budget, where sums are measured
-Due = tuple["Clique", Fraction, Fraction | None]  # columns, epsilon, what choosing them spent
+CHOOSING = Fraction(1, 8), Fraction(1, 20)  # share of a unit that a choice spends, in epsilon and in rho
+PRICES, TRIPLE = (
+    (Fraction(1, 2), Fraction(5, 4)),
+    Fraction(3, 2),
+)  # least and largest price of a pair in units; factor for triples
+AMONG = 60  # triples are searched among so many columns with the fewest values
+DIGITS = 10**4  # roots are rounded down to multiples of 1/DIGITS
+SUMMED = Fraction(1, 5)  # share of the budget for sums, if columns are measured
+Due = tuple["Clique", Fraction, Fraction | None]  # columns, budget of their counts, budget of choosing them
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """The rounds in which tables are chosen one by one, until the budget ``left`` does not pay for another one.
+    """The rounds in which tables are chosen one by one, until the budget does not pay for another one.
+
+    A candidate is a table over two or three columns, named by their positions.
 
     Attributes:
         cells: The number of cells of each candidate.
         room: The most cells that all chosen tables may have together.
         left: The budget of all rounds.
-        unit: The price of choosing and measuring the median pair.
-        choosing: The part of a unit that each choice spends.
+        unit: The budget for choosing and counting the pair of columns with the median number of cells.
+        choosing: The share of ``unit`` that each choice spends.
     """
 
     cells: Mapping[Clique, int]
@@ -76,12 +86,12 @@ class Rounds:
 
     @property
     def choice(self) -> Fraction:
-        """Return the budget that each choice spends."""
+        """Return the budget that one choice among the candidates spends."""
         return self.unit * self.choosing
 
     @cached_property
     def prices(self) -> Mapping[Clique, Fraction]:
-        """Return the price of choosing and measuring each candidate; the last table chosen may cost more."""
+        """Return by candidate the budget for choosing and counting it; the last chosen table may get more."""
         weights = {one: budget_weight(cells) for one, cells in self.cells.items()}
         pairs = sorted(weight for one, weight in weights.items() if len(one) == 2)
         median, (least, most) = pairs[len(pairs) // 2], PRICES
@@ -89,19 +99,19 @@ class Rounds:
         return {one: self.unit * number * (TRIPLE if len(one) > 2 else 1) for one, number in units.items()}
 
     def affordable_tables(self, chosen: Sequence[Clique]) -> list[Clique]:
-        """Return the candidates that may be chosen next, given those that were chosen before."""
+        """Return the candidates that the remaining budget and number of cells allow after some were chosen."""
         left = self.left - sum((self.prices[one] for one in chosen), start=Fraction(0))
         room = self.room - sum(self.cells[one] for one in chosen)
         others = self.cells.keys() - set(chosen)
         return [one for one in self.cells if one in others and self.cells[one] <= room and self.prices[one] <= left]
 
     def due_tables(self, chosen: Sequence[Clique]) -> list[Due]:
-        """Return the budgets that the chosen tables must have spent.
+        """Return what each chosen table has to spend: its columns, the budget of its counts, and that of its choice.
 
-        The last table takes what is left if nothing else could be paid for after it.
+        If no further table can be afforded, the last one gets all that is left.
 
         Raises:
-            ValueError: The tables can't have been chosen in this order.
+            ValueError: A table is no candidate, was chosen twice, or was not affordable when it was chosen.
         """
         if any(one not in self.affordable_tables(chosen[:k]) for k, one in enumerate(chosen)):
             raise ValueError("a table is unknown, was chosen twice, or costs more than was left")
@@ -113,14 +123,17 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Rule:
-    """The public rule that decides which tables are measured, and with which budget.
+    """The public rule that decides which tables are counted, and with which budget.
+
+    It depends on the parameters, the domains and published noisy counts only. A table is named by the positions of its
+    columns, ascending (a clique).
 
     Attributes:
         params: The parameters of the specification.
         names: The names of the columns.
-        sizes: The number of values of every column.
-        advice: A proposal for a coarser domain, used in error messages.
-        nested: The columns that determine others.
+        sizes: The number of values or bins of every column.
+        advice: A text for error messages that proposes a coarser domain; it may be empty.
+        nested: The columns whose values determine those of another column.
     """
 
     params: Contingency
@@ -131,52 +144,55 @@ class Rule:
 
     @cached_property
     def law(self) -> NoiseLaw:
-        """Return the law of the noise."""
+        """Return the law of the noise: Laplace or Gaussian."""
         return find_law(self.params)
 
     @property
     def counts_budget(self) -> Fraction:
-        """Return the budget of all counts and choices, which is what the sums of measured columns leave."""
+        """Return the budget of all counts and choices: the release's budget without the share of noisy sums."""
         return total_budget(self.params) * (1 - SUMMED if self.params.measures else 1)
 
     def due_sums(self) -> list[tuple[int, Clique, Fraction]]:
-        """Return the tables of sums to be measured: the measured column, the columns of the table, and the budget."""
+        """Return the tables of sums to be measured.
+
+        Each is given by the position of the measured column, the positions of the table's columns, and the budget.
+        """
         cliques = [(), *self.single_columns, *self.workload_cliques]
         measured = [place for place, name in enumerate(self.names) if self.params.is_measured(name)]
         each = self._share_budget(total_budget(self.params) * SUMMED / max(1, len(measured)), cliques)
         return [(place, clique, spent) for place in measured for clique, spent, _ in each]
 
     def _share_budget(self, total: Fraction, cliques: Sequence[Clique]) -> list[Due]:
-        """Divide a budget among tables in proportion to the square root of their numbers of cells."""
+        """Divide a budget among tables in proportion to the square roots of their numbers of cells."""
         parts = divide_budget(total, [budget_weight(self.count_cells(one)) for one in cliques])
         return [(clique, spent, None) for clique, spent in zip(cliques, parts, strict=True)]
 
     @property
     def single_columns(self) -> list[Clique]:
-        """Return a clique for each single column."""
+        """Return a set for each single column, which holds the column's position: (0,), (1,), .."""
         return [(i,) for i in range(len(self.sizes))]
 
     @cached_property
     def workload_cliques(self) -> list[Clique]:
-        """Return the sets of columns that the workload declares, sorted and without repetition."""
+        """Return the sets of columns that the workload names, as sorted positions and without repetition."""
         places = {fold_name(name): place for place, name in enumerate(self.names)}
         return sorted({tuple(sorted(places[fold_name(name)] for name in one)) for one in self.params.workload})
 
     @cached_property
     def candidate_pairs(self) -> list[Clique]:
-        """Return the pairs of columns that may be measured.
+        """Return the pairs of columns whose tables may be counted.
 
-        Declared pairs and pairs in which one column determines the other are left out.
+        Pairs that the workload names are left out, and pairs in which one column determines the other.
         """
         known = {*self.workload_cliques, *(one.pair for one in self.nested)}
         return [one for one in combinations(range(len(self.sizes)), 2) if one not in known]
 
     @property
     def candidate_triples(self) -> list[Clique]:
-        """Return the sets of three columns that may be chosen, those with the fewest cells first.
+        """Return the sets of three columns whose tables may be chosen, those with the fewest cells first.
 
-        There are at most as many as candidate pairs, and none has more cells than the largest pair. Declared sets, and
-        sets in which one column determines another, are left out.
+        There are at most as many of them as candidate pairs, and none has more cells than the largest pair. Sets that
+        the workload names are left out, and sets in which one column determines another.
         """
         small = sorted(sorted(range(len(self.sizes)), key=lambda i: (self.sizes[i], i))[:AMONG])
         most = max(map(self.count_cells, self.candidate_pairs), default=0)
@@ -187,24 +203,27 @@ class Rule:
         return sorted(fitting, key=lambda one: (cells[one], one))[: len(self.candidate_pairs)]
 
     def count_cells(self, clique: Clique) -> int:
-        """Return the number of cells of a clique's table."""
+        """Return the number of cells of the table over a set of columns."""
         return prod(self.sizes[i] for i in clique)
 
     def first_table(self) -> list[Due]:
-        """Return the count of all records, which is measured first.
+        """Return the table that is counted first, with its budget: the number of all records.
 
-        The list is empty for a single column, whose own table tells the total.
+        The list is empty for a release of a single column, whose own table gives that number.
         """
         return [((), TOTAL * self.counts_budget, None)] if len(self.sizes) > 1 else []
 
     def fixed_tables(self, records: Fraction) -> list[Due]:
-        """Return the tables that are measured next in any case: every single column, and the workload.
+        """Return the tables that are counted next in any case: every single column, and the workload.
 
         Args:
             records: The noisy number of records; 1 if it is not known.
 
+        Returns:
+            The columns of each table, with its budget.
+
         Raises:
-            UsageError: These tables have more cells than are allowed.
+            UsageError: These tables have more than ``max_cells`` cells.
         """
         budget, number = self.counts_budget, len(self.sizes)
         cells = sum(map(self.count_cells, [*self.single_columns, *self.workload_cliques]))
@@ -223,13 +242,13 @@ class Rule:
         return self._share_budget(alone, self.single_columns) + workload
 
     def remaining_tables(self, fixed: Sequence[NoisyTable]) -> list[Due] | Rounds:
-        """Return the pairs to be measured, or the rounds in which some pairs and triples are chosen.
+        """Return the pairs of columns to be counted, with their budgets, or the rounds that choose pairs and triples.
 
         Args:
-            fixed: The tables that were measured before.
+            fixed: The tables that were counted before.
 
         Raises:
-            UsageError: No pair is small enough for the cells that are left.
+            UsageError: Every pair has more cells than ``max_cells`` leaves for a table.
         """
         pairs = self.candidate_pairs
         if not pairs:
@@ -245,7 +264,7 @@ class Rule:
         few = number < NEARLY_ALL * len(pairs)
         if sum(cells) <= room and not (self.params.pairs == "chosen" or (self.params.pairs == "auto" and few)):
             return due
-        most = max(1, room // sorted(cells)[len(cells) // 2])  # that at least half of the pairs leave room for
+        most = max(1, room // sorted(cells)[len(cells) // 2])  # tables for which half of the pairs are small enough
         number = min(number, len(pairs), most)
         candidates = [*pairs, *self.candidate_triples]
         fitting = {one: self.count_cells(one) for one in candidates if self.count_cells(one) * number <= room}
@@ -260,16 +279,15 @@ class Rule:
 
     @property
     def column_noise(self) -> Fraction:
-        """Return the mean total noise of a single column's table in records, for the budgets planned with one record.
+        """Return the total noise in a single column's table, in records, on average over the columns.
 
-        It depends on public figures only. More records leave the single columns less budget, and so more noise.
+        It is computed for a source of one record, from public figures only. If there are more records, single columns
+        get less budget, and more noise.
         """
         return self.mean_noise((clique, spent) for clique, spent, _ in self.fixed_tables(Fraction(1)))
 
     def mean_noise(self, spent: Iterable[tuple[Clique, Fraction]]) -> Fraction:
-        """Return the total noise of a single column's table in records, on average over the columns.
-
-        It depends on public figures only.
+        """Return the total noise in a single column's table, in records, on average over the columns.
 
         Args:
             spent: The columns and the budget of each table; tables over several columns are ignored.
@@ -278,17 +296,22 @@ class Rule:
         return sum(parts, start=Fraction(0)) / len(parts)
 
     def noisy_total(self, fixed: Sequence[NoisyTable]) -> Fraction:
-        """Return the noisy number of records: the mean of the sums of all single-column tables, at least 1."""
+        """Return the noisy number of records, at least 1: the mean of the sums of all single-column tables.
+
+        Args:
+            fixed: The noisy tables that were counted so far.
+        """
         sums = [int(one.counts.sum()) for one in fixed if len(one.columns) == 1]
         return max(Fraction(sum(sums), len(sums)), Fraction(1))
 
     def due_tables(self, tables: Sequence[NoisyTable]) -> list[Due]:
-        """Return the tables that the rule requires, given those that a release holds.
+        """Return the tables that the rule requires of a release, in order, with their budgets.
 
-        Only the choices and the noisy total are taken from the release.
+        Args:
+            tables: The noisy tables that the release holds. Only the choices and the noisy total are taken from them.
 
         Raises:
-            ValueError: The choices are impossible, or the rounds ended too early.
+            ValueError: The release can't have chosen its tables in this way, or it stopped choosing too early.
         """
         first = self.first_table()
         fixed = [*first, *self.fixed_tables(counted_total(tables[: len(first)]))]
@@ -303,22 +326,27 @@ class Rule:
 
 
 def counted_total(tables: Sequence[NoisyTable]) -> Fraction:
-    """Return the noisy count of all records; 1 if it was not measured."""
+    """Return the noisy count of all records from the first table; 1 if that table counts something else."""
     return Fraction(int(tables[0].counts.sum())) if tables and not tables[0].columns else Fraction(1)
 
 
 def count_rounds(columns: int, ratio: Fraction) -> int:
-    """Return the number of pairs that are worth their budget: 3/2 d / sqrt(ratio), at least one."""
+    """Return how many pairs of columns are worth their budget: 3/2 ``columns`` / sqrt(``ratio``), at least one.
+
+    Args:
+        columns: The number of columns.
+        ratio: The noise in a pair's table if all pairs were counted, on average, as a share of the records.
+    """
     return max(1, floor(ROUNDS * columns * square_root(1 / ratio)))
 
 
 def square_root(number: Fraction) -> Fraction:
-    """Return the square root rounded down to a multiple of 1/10,000, so that it is the same on every machine."""
+    """Return a square root, rounded down to a multiple of 1/10,000 so that all machines compute the same."""
     return Fraction(isqrt(floor(number * DIGITS**2)), DIGITS)
 
 
 def plan_marginals(db: Relations, source: Records, params: Contingency) -> MarginalPlan:
-    """Plan the tables, cells and budgets from the specification and its domains; no record is read."""
+    """Plan tables, cells and budgets from the specification and its domains; no record is read."""
     rule = make_rule(read_columns(db, source, params), params)
     columns = len(rule.sizes)
     fixed = rule.fixed_tables(Fraction(1))
@@ -341,7 +369,7 @@ def plan_marginals(db: Relations, source: Records, params: Contingency) -> Margi
 
 
 def make_rule(columns: Sequence[ContingencyColumn], params: Contingency) -> Rule:
-    """Return the rule of a specification, with the advice to coarsen the column with most values."""
+    """Return the rule for a specification; its advice proposes coarser values for the column that has most of them."""
     largest = max(columns, key=len)
     line = propose_coarser(largest, params.domain(largest.field.name))
     advice = f" (such as {line} in [mechanism.domains])" if line else ""

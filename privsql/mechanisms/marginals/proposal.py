@@ -1,4 +1,4 @@
-"""Propose domains of a contingency table."""
+"""Propose the domains of a contingency table for ``init``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,18 @@ if TYPE_CHECKING:
     from privsql.engine.database import Relations
 
 # Proposal -------------------------------------------------------------------------------------------------------------
-# What ``init`` proposes: the values that occur, and bins over the range of numbers with many.
+# A column gets the values that occur as its domain; numbers with many values get bins over their range.
 #
-# Bins are as fine as the records allow: the noise of the columns' own tables is to come to half of the records at most,
-# where ``publish`` refuses what is all noise. What can't be had so is left out, the columns with most values first.
+# Bins are as fine as the records allow: the noise in a single column's table may come to half of the records at most.
+# ``publish`` refuses tables whose noise exceeds the records. If wider bins do not suffice, the columns with most values
+# are left out.
 
-GRAINS = ((60, 20), (30, 10), (15, 5))  # different numbers from which on they are proposed in bins; about so many
-ENOUGH = Fraction(1, 2)  # of the records: what the noise may come to
+GRAINS = (
+    (60, 20),
+    (30, 10),
+    (15, 5),
+)  # columns with more values than the first number get about the second number of bins
+ENOUGH = Fraction(1, 2)  # most noise of a column's table, as a share of the records
 PUBLIC = "Better than 'data' are public lists of values: those that occur are not protected."
 RANGE = "Bins with data = true span what the data holds, which is not protected: write down edges that everybody knows."
 FEW = (
@@ -37,7 +42,13 @@ FEW = (
 
 @dataclass(frozen=True)
 class ProposedDomain:
-    """The proposed domain of a column: the values that occur, or ``bins``; ``number`` is how many there are."""
+    """The domain that is proposed for a column.
+
+    Attributes:
+        name: The column.
+        number: How many values or bins there are.
+        bins: The bins as { from, to, by }; None if the domain is the values that occur.
+    """
 
     name: str
     number: int
@@ -45,12 +56,13 @@ class ProposedDomain:
 
 
 def propose_domains(db: Relations, source: ProfiledSource) -> Proposal:
-    """Propose an epsilon of 1, and for every column the values that occur, or bins where these are many.
+    """Propose an epsilon of 1 and, as domains, the values that occur; columns of many numbers are put into bins.
 
-    If the noise would be too large for the number of records, bins are made wider, and columns are left out.
+    If the noise would be too large for the number of records, bins are made wider. If that is not enough, the columns
+    with most values are left out.
     """
     records = source.records()
-    ends = {}  # of every column of numbers, but for one that holds infinity, or NaN
+    ends = {}  # the lowest and highest value of each column of finite numbers
     for field, key in zip(records.roles.sensitive, records.roles.sa_keys, strict=True):
         if is_number_type(field.type):
             ((low, high),) = db.rows(fill("contingency/ends", {"value": column(key), "domain": temp_table("domain")}))
@@ -81,13 +93,13 @@ def propose_domains(db: Relations, source: ProfiledSource) -> Proposal:
 
 
 def write_parameters(domains: list[ProposedDomain]) -> dict[str, Any]:
-    """Return the proposal as a specification has it."""
+    """Return the parameters of a specification with these domains."""
     stated = {one.name: "data" if one.bins is None else {"bins": one.bins, "data": True} for one in domains}
     return {"kind": "contingency", "epsilon": "1", "domains": stated}
 
 
 def has_little_noise(domains: list[ProposedDomain], records: int) -> bool:
-    """Return whether the noise of the columns' own tables is little enough."""
+    """Return whether the noise in a single column's table is at most half of the number of records."""
     params = Contingency.model_validate(write_parameters(domains))
     rule = Rule(params, tuple(one.name for one in domains), tuple(one.number + ADDED for one in domains))
     return rule.column_noise <= ENOUGH * records

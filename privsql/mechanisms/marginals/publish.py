@@ -1,4 +1,4 @@
-"""Measure marginals with noise, and publish them with weighted rows that fit them."""
+"""Count the tables of a contingency release with noise, and derive weighted rows that fit them."""
 
 from __future__ import annotations
 
@@ -37,27 +37,30 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
 
 # Measuring ------------------------------------------------------------------------------------------------------------
-# The private part: true tables are counted here, and leave with noise.
+# Only this part reads true counts, and adds noise to all of them.
 #
-# Every table of one record more or less differs in one cell by one, so noise of scale 1/e spends e, and all tables and
-# choices together spend epsilon. A choice looks at how many records lie otherwise than the published tables make
-# likely: the L1 distance of a true table from the model's, whose cells are rounded, so that scores are whole numbers
-# and one record changes each by 1 at most, some up and some down: the choice spends twice what one between counts
-# would.
+# Adding or removing one record changes one cell of each table by one. So noise of scale 1/e spends epsilon e, and all
+# tables and choices together spend the release's epsilon. A choice scores each candidate table by the records that the
+# tables so far predict wrongly: the L1 distance between its true counts and the model's rounded ones. Scores are whole
+# numbers, and one record changes each by at most 1. It may raise some scores and lower others, so a choice spends twice
+# what it would if all scores moved the same way.
 
-WORTH = Fraction(1, 2)  # of the mean noise of a count: what a cell has to exceed to count for its pair
+WORTH = Fraction(1, 2)  # a cell counts for its table's score by what exceeds this share of a count's mean noise
 
 
 def measure_marginals(codes: Ints, records: Ints, rule: Rule, noise: TableNoise) -> list[NoisyTable]:
-    """Measure all tables of a source with noise.
+    """Count all tables of a source with noise, as the public rule says.
 
-    This is epsilon- or (epsilon, delta)-differentially private for one record added or removed.
+    The result is epsilon- or (epsilon, delta)-differentially private for one record added or removed.
 
     Args:
-        codes: The codes of the n distinct cells of the source (n, d).
-        records: The number of records in each cell (n,).
-        rule: The rule that decides which tables are measured, and with which budget.
-        noise: What draws the noise and the private choices.
+        codes: The n distinct combinations of values in the source, as codes of the d columns (n, d).
+        records: The number of records with each combination (n,).
+        rule: The rule that decides which tables are counted, and with which budget.
+        noise: The generator of noise and of private choices.
+
+    Returns:
+        The noisy tables, in the order in which they were counted.
     """
 
     def count_exactly(clique: Clique) -> Ints:
@@ -74,13 +77,16 @@ def measure_marginals(codes: Ints, records: Ints, rule: Rule, noise: TableNoise)
     counts = {clique: count_exactly(clique) for clique in rest.cells}
     chosen: list[Clique] = []
     while affordable := rest.affordable_tables(chosen):
-        # The table with most records beyond WORTH of a count's noise, beside the root of its price: one of many cells
-        # is worth its noise if few of them hold most records, as where a column follows from others.
+        # Score a table by the records that exceed WORTH of a count's noise, times a factor that falls with the root of
+        # its price. A table with many cells is worth its noise if few of them hold most records, as where one column
+        # determines another.
         model, scores = Model(tables, rule.sizes, rule.nested, mixed=False), []
         for one in affordable:
             far = np.abs(counts[one] - np.rint(model.fitted_table(one)).astype(np.int64))
             least = floor(WORTH * rule.law.mean_noise(rest.prices[one] - rest.choice))
-            part = square_root(rest.unit * PRICES[0] / rest.prices[one])  # 1 at most: one record moves a score by 1
+            part = square_root(
+                rest.unit * PRICES[0] / rest.prices[one]
+            )  # at most 1, so that one record moves a score by 1
             scores.append(int(np.maximum(far - least, 0).sum()) * part.numerator // part.denominator)
         best = noise.choose_best(np.array(scores, dtype=np.int64), rest.choice, monotonic=False)
         chosen.append(affordable[best])
@@ -89,7 +95,16 @@ def measure_marginals(codes: Ints, records: Ints, rule: Rule, noise: TableNoise)
 
 
 def measure_sums(codes: Ints, records: Ints, units: Ints, rule: Rule, noise: TableNoise) -> list[SummedTable]:
-    """Measure all tables of sums; ``units``: (n, measured columns) of a record of each of the n different cells."""
+    """Add up the measured columns with noise, in all tables of sums that the rule requires.
+
+    Args:
+        codes: The n distinct combinations of values in the source, as codes of the d columns (n, d).
+        records: The number of records with each combination (n,).
+        units: The value that each of these records has in each measured column, as ``clamp_to_units`` gives it (n,
+            measured).
+        rule: The rule that decides which sums are measured, and with which budget.
+        noise: The generator of noise.
+    """
     law, due, result = replace(rule.law, moved=UNITS), rule.due_sums(), []
     measured = list(dict.fromkeys(place for place, _, _ in due))
     for place, clique, spent in due:
@@ -99,19 +114,21 @@ def measure_sums(codes: Ints, records: Ints, units: Ints, rule: Rule, noise: Tab
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------
-# Rows with weights that give about a release's estimates, for any SQL tool: made of the published tables alone.
+# Weighted rows let any SQL tool come close to a release's estimates. They are made from the published tables alone.
 
-MOST = 100_000  # rows
-STEPS, FIT = 200, 8  # tables that weights are fitted to, all in all, and each of them
-FARTHEST = 10.0  # times that a weight changes in one step
-DECIMALS = 6  # of a weight: what machines compute alike
+MOST = 100_000  # most weighted rows
+STEPS, FIT = 200, 8  # most times that weights are scaled to a table: in total, and to each table
+FARTHEST = 10.0  # most factor by which one step changes a weight
+DECIMALS = 6  # of a weight, so that all machines compute the same one
 
 
 def synthesize_rows(model: Model, draw: np.random.Generator) -> tuple[Ints, Reals]:
-    """Return the codes of R different rows, (R, d), in order, and their weights.
+    """Make weighted rows whose counts agree with a fitted model, from published figures alone.
 
-    Rows are drawn from the model; then weights are fitted to all measured tables in turn (raking), and to the
-    single columns.
+    Rows are drawn from the model. Their weights are then scaled to each estimated table in turn (raking).
+
+    Returns:
+        The codes of the R different rows in d columns, in order (R, d), and their weights (R,).
     """
     number = ceil(min(model.total, MOST))
     codes, times = np.unique(model.draw_records(number, draw), axis=0, return_counts=True)
@@ -128,7 +145,18 @@ def synthesize_rows(model: Model, draw: np.random.Generator) -> tuple[Ints, Real
 
 
 def show_codes(columns: Sequence[ContingencyColumn], codes: Ints, weights: Reals) -> tuple[Ints, Reals]:
-    """Return rows as they are published, each once: in a column of no text, values that are not listed are NULL."""
+    """Replace codes that are published as NULL by the code of NULL, and join rows that become equal.
+
+    Columns that are no text have no text for unlisted values; these are published as NULL.
+
+    Args:
+        columns: The d columns.
+        codes: The codes of the R rows (R, d).
+        weights: The weights of the rows (R,).
+
+    Returns:
+        The codes of the different rows, and the sums of their weights.
+    """
     sizes = np.array([len(one) for one in columns])
     hidden = np.array([one.field.type != "VARCHAR" for one in columns]) & (codes == sizes - ADDED)
     shown, place = np.unique(codes + hidden, axis=0, return_inverse=True)
@@ -136,14 +164,18 @@ def show_codes(columns: Sequence[ContingencyColumn], codes: Ints, weights: Reals
 
 
 def publish_marginals(db: Relations, source: Records, params: Contingency, key: Key) -> MarginalFacts:
-    """Measure the tables, write those of the release into its database, and return its facts."""
+    """Publish a release of noisy marginals into database ``release``, and return its facts for the manifest.
+
+    Raises:
+        InfeasibleError: The noise of a column's own table exceeds the number of records; ``allow_empty`` permits that.
+    """
     columns = read_columns(db, source, params)
     rule = make_rule(columns, params)
     noise = table_noise_for(key, rule.law)
     codes, records, units = read_coded_cells(db, source, columns)
     measured = measure_marginals(codes, records, rule, noise)
     sums = measure_sums(codes, records, units, rule, noise)
-    # How many records there are is not guessed: where there are few, the noisy total is noise, too.
+    # If there are few records, the noisy total is mostly noise, too; so the noise is compared with it as it is.
     error = rule.mean_noise((one.columns, one.budget) for one in measured)
     if error > rule.noisy_total(measured) and not params.allow_empty:
         most, values = max(zip(rule.sizes, rule.names, strict=True))

@@ -1,4 +1,4 @@
-"""Find the cells of published tables that a question asks for."""
+"""Translate a question about a contingency table into weighted sums over the cells of published tables."""
 
 from __future__ import annotations
 
@@ -33,22 +33,25 @@ if TYPE_CHECKING:
     from privsql.mechanisms.dp.unlisted import UnlistedColumn
 
 # Parts ----------------------------------------------------------------------------------------------------------------
-# The parts of bins that a question tells apart, each with its share of the bin.
+# A comparison such as ``age < 30`` cuts the bin that holds 30 into two parts, of which one meets it.
 #
-# A comparison with a number cuts the bin in which that lies. Of whole numbers and decimals a part's share is that of
-# the values in it, of others that of its length; there the number itself may be what many records have, so it is a part
-# of next to no length by itself.
+# For whole numbers and decimals, the share of a part is its number of values divided by that of the bin. For other
+# numbers it is the part's length divided by the bin's. As many records may have exactly the number at the cut, that
+# number is a part by itself, with next to no length.
 
-LITTLE = 1e-9  # the share of a bin that one number has, or of which nothing is known
+LITTLE = 1e-9  # share of a bin that a single number has, or a part of unknown size
 RISING = (exp.Paren, exp.Neg, exp.Floor, exp.Ceil, exp.Round)
 OF_TWO = (exp.Add, exp.Sub, exp.Mul)
 DIVIDED = (exp.Div, exp.IntDiv)
 NUMBERS = (exp.DType.TINYINT, exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT, exp.DType.FLOAT, exp.DType.DOUBLE)
-Cut = tuple[Fraction, bool]  # a number, and whether it is the last one of what comes before the cut
+Cut = tuple[Fraction, bool]  # a number, and whether the cut lies behind it (else before it)
 
 
 def type_step(kind: str) -> Fraction | None:
-    """Return the distance of neighbouring values of a type; None if there is always a value between two others."""
+    """Return the distance between neighbouring values of a column type: 1 for INTEGER, 1/100 for DECIMAL(9, 2).
+
+    The result is None for types such as DOUBLE, in which a third value lies between any two.
+    """
     if is_whole_type(kind):
         return Fraction(1)
     return Fraction(1, 10 ** number_range(kind)[2]) if kind.startswith("DECIMAL") else None
@@ -57,9 +60,13 @@ def type_step(kind: str) -> Fraction | None:
 def read_cuts(field: Field, expressions: Iterable[exp.Expr]) -> tuple[set[Cut], list[exp.Expr]]:
     """Find how expressions use a column of numbers.
 
+    Args:
+        field: The name and type of the column.
+        expressions: The SQL conditions and groups of a question.
+
     Returns:
-        The numbers at which comparisons with constants cut the column. For every other use, the largest monotone
-        expression around the column.
+        The numbers at which comparisons cut the column, such as before 30 for ``age < 30``. Then, for every other use
+        of the column, the largest expression around it that rises or falls with it everywhere, such as ``age // 10``.
     """
     cuts: set[Cut] = set()
     others: list[exp.Expr] = []
@@ -74,9 +81,9 @@ def read_cuts(field: Field, expressions: Iterable[exp.Expr]) -> tuple[set[Cut], 
 
 
 def _comparison_cuts(node: exp.Expr, kind: str) -> set[Cut] | None:
-    """Return the cuts made by comparing a column with constants; a test for NULL makes none.
+    """Return where the comparison around a column cuts it, such as before 30 for ``age < 30``.
 
-    The result is None if the column is used in another way.
+    The result is empty for a test for NULL, and None if the column is not compared with constants.
     """
     while isinstance(node.parent, exp.Paren):
         node = node.parent
@@ -95,7 +102,7 @@ def _comparison_cuts(node: exp.Expr, kind: str) -> set[Cut] | None:
 
 
 def _enclosing_monotone(node: exp.Expr) -> exp.Expr:
-    """Return the largest expression around a column that is monotone in it."""
+    """Return the largest expression around a column that is monotone in it, such as ``age // 10``."""
     while (around := node.parent) is not None:
         if any(child.find(exp.Column) for child in around.iter_expressions() if child is not node):
             break
@@ -109,14 +116,14 @@ def _enclosing_monotone(node: exp.Expr) -> exp.Expr:
 
 
 def cut_bins(kind: str, edges: Sequence[Fraction], cuts: Iterable[Cut]) -> list[Point]:
-    """Divide every bin that is cut into the parts between cuts, each with one of its values and its share of the bin.
+    """Divide each bin that a question cuts into parts; return for each part one of its values and its share of the bin.
 
-    For types without a step, the numbers at the cuts are parts of their own, with the share ``LITTLE``.
+    For types such as DOUBLE, the number at a cut is a part by itself, with next to no share (``LITTLE``).
 
     Args:
         kind: The type of the column.
-        edges: The edges of its bins.
-        cuts: The cuts; those outside of the bins are ignored.
+        edges: The edges of the column's bins.
+        cuts: The cuts that ``read_cuts`` found; those outside of the bins are ignored.
     """
     by_code: dict[int, set[Cut]] = {}
     for cut in cuts:
@@ -126,7 +133,7 @@ def cut_bins(kind: str, edges: Sequence[Fraction], cuts: Iterable[Cut]) -> list[
     step, result = type_step(kind), list[Point]()
     for code, inside in sorted(by_code.items()):
         low, high = edges[code], edges[code + 1]
-        if step is None:  # parts between cuts by their length, each as its middle, and the numbers at the cuts
+        if step is None:  # shares by length, for the middle of each part and for the numbers at the cuts
             numbers = sorted({value for value, last in inside if value > low or last})
             rest = 1 - LITTLE * len(numbers)
             parts = [
@@ -134,7 +141,7 @@ def cut_bins(kind: str, edges: Sequence[Fraction], cuts: Iterable[Cut]) -> list[
                 for one, other in pairwise(sorted({low, *numbers, high}))
             ]
             parts += [(repr(float(value)), LITTLE) for value in numbers]
-        else:  # parts by the number of values in them, each with its first value
+        else:  # shares by the number of values, for the first value of each part
             first, end = ceil(low / step), ceil(high / step)
             places = {floor(value / step) + 1 if last else ceil(value / step) for value, last in inside}
             bounds = [first, *sorted(place for place in places if first < place < end), end]
@@ -147,7 +154,7 @@ def cut_bins(kind: str, edges: Sequence[Fraction], cuts: Iterable[Cut]) -> list[
 
 
 def ends_of(kind: str, edges: Sequence[Fraction]) -> list[Point]:
-    """Return the first and the last value of every bin, as points with the share ``LITTLE``."""
+    """Return the first and the last value of every bin, each with next to no share (``LITTLE``) of the bin."""
     step, result = type_step(kind), list[Point]()
     for code, (low, high) in enumerate(pairwise(edges)):
         if step is not None:
@@ -160,28 +167,28 @@ def ends_of(kind: str, edges: Sequence[Fraction]) -> list[Point]:
 
 
 # Questions ------------------------------------------------------------------------------------------------------------
-# What a question asks of the published tables: the cells of some columns that meet it, by group.
+# A question becomes sums over the cells that meet it, one for each group.
 #
-# Conditions on one column alone are asked of its values; what columns have together (a condition over several, groups)
-# is asked of their values side by side, by the engine. A value of a bin stands for its share of the bin's records; a
-# bin that is cut has the parts that the question tells apart (``parts``).
+# A condition on one column is evaluated for each of its values. A condition over several columns, and groups, are
+# evaluated by the engine for all combinations of their values. Each published value of a bin stands for a share of the
+# bin's records. A bin that is cut is replaced by its parts (``cut_bins``).
 
-TOGETHER = 3_000_000  # values side by side that the engine looks at
-CELLS, CLASSED = 200_000, 40_000  # of a table; beyond, values that nothing tells apart are taken together, to so many
-MOST = 10_000_000  # cells of any table
-TINY = 1e-11  # of a share: ten tenths are one
+TOGETHER = 3_000_000  # combinations of values that the engine evaluates
+CELLS, CLASSED = 200_000, 40_000  # a table of more than CELLS cells is merged to about CLASSED
+MOST = 10_000_000  # most cells of any table
+TINY = 1e-11  # rounding error of a share: ten tenths may add up to 0.99..9
 
 
 @dataclass(frozen=True)
 class KnownColumns:
-    """What a question needs to know of the columns of a release.
+    """What must be known of a release's columns to translate a question; a column is named by its position.
 
     Attributes:
         fields: The name and type of every column.
-        sizes: The number of values or bins of every column, with the two added ones.
-        points: The number of published points that represent them.
-        edges: The edges of bins, for columns whose bins hold more values than are published.
-        unlisted: The columns that can have values outside their lists.
+        sizes: The number of values or bins of every column, including the ones for unlisted values and for NULL.
+        points: The number of published values of every column; a bin has several.
+        edges: By column, the edges of its bins. Only columns whose bins hold more values than are published are here.
+        unlisted: By column, how its unlisted values are treated. Columns that list all of their values are missing.
     """
 
     fields: tuple[Field, ...]
@@ -199,7 +206,7 @@ class KnownColumns:
         return frozenset(self._places[fold_name(one.name)] for one in expression.find_all(exp.Column))
 
     def with_internal_names(self, expression: exp.Expr) -> exp.Expr:
-        """Return a copy of the expression in which the columns have their internal names s0, s1, .."""
+        """Return a copy of a SQL expression with columns named s0, s1, .. by position, as in the release's tables."""
         return expression.copy().transform(
             lambda node: column(f"s{self._places[fold_name(node.name)]}") if isinstance(node, exp.Column) else node
         )
@@ -207,14 +214,15 @@ class KnownColumns:
 
 @dataclass(frozen=True)
 class MarginalQuestion:
-    """A question, split into a part over several columns and conditions on single other columns.
+    """A question about a contingency table, split so that most columns can be treated by themselves.
 
     Attributes:
         known: The columns of the release.
-        together: The columns whose combinations of values the engine has to look at.
-        conditions: The conditions on these columns.
-        groups: The expressions by which the answer is grouped, over these columns.
-        alone: The conditions on each other column.
+        together: The positions of columns that one condition or the groups combine. The engine evaluates ``conditions``
+            and ``groups`` for all combinations of their values.
+        conditions: The SQL conditions on the columns ``together``.
+        groups: The SQL expressions of GROUP BY, which are over the columns ``together``.
+        alone: For each other column, the conditions on it.
         database: The database of the release; None for the current one.
     """
 
@@ -226,14 +234,14 @@ class MarginalQuestion:
     database: str | None
 
     def statement(self) -> exp.Query:
-        """Return the SQL that finds the matching combinations of values in ``together``."""
+        """Return the SQL that finds, among all combinations of values of the columns ``together``, those that count."""
         return self._match_points(self.together, self.conditions, self.groups)
 
     def read_sums(self, db: Relations) -> tuple[list[tuple[Any, ...]], CellSums]:
-        """Return the groups of the answer, and for each group the sum over cells that is its count.
+        """Return the groups of the answer, and for each group the sum over cells of one table that counts its records.
 
         Raises:
-            UsageError: The table is too large, or bins do not determine the groups.
+            UsageError: The table has too many cells, or records of one bin may belong to several groups.
         """
         wide, known = len(self.together), self.known
         rows = self._read_cells(db, self.together, self.conditions, self.groups)
@@ -266,12 +274,13 @@ class MarginalQuestion:
     def _read_cells(
         self, db: Relations, columns: Clique, conditions: Sequence[exp.Expr], groups: Sequence[exp.Expr]
     ) -> list[tuple[Any, ...]]:
-        """Return a row for each cell that the conditions meet: its codes, its groups, and the share that is met.
+        """Return a row for each cell of a table in which records can meet the conditions.
 
-        If a condition may differ within a bin, the bin's cells get a share strictly between 0 and 1.
+        A row holds the codes of the cell, its groups, and the share of its records that meet the conditions. If only
+        some values of a bin may meet them, that share lies strictly between 0 and 1.
 
         Raises:
-            UsageError: The groups may differ within a bin.
+            UsageError: Values of one bin may belong to several groups.
         """
         rows = db.rows(self._match_points(columns, conditions, groups))
         uneven = [self._find_uneven_bins(db, place, (*conditions, *groups)) for place in columns]
@@ -291,9 +300,9 @@ class MarginalQuestion:
         return [(*map(int, cell), float(met[tuple(cell)])) for cell in np.argwhere(met > 0)]
 
     def _find_uneven_bins(self, db: Relations, place: int, expressions: Sequence[exp.Expr]) -> NDArray[np.bool_]:
-        """Return for each bin of a column whether an expression may have several results within it (m,).
+        """Return for each bin of a column whether an expression may have several results within it (bins,).
 
-        A monotone expression is compared at the first and the last value of each bin.
+        An expression that is monotone in the column is evaluated at the first and the last value of each bin.
         """
         result = np.zeros(self.known.sizes[place], dtype=bool)
         if place not in self.known.edges:
@@ -317,13 +326,13 @@ class MarginalQuestion:
         groups: Sequence[exp.Expr],
         points: exp.Expr | None = None,
     ) -> exp.Query:
-        """Return the SQL that finds the matching cells of ``columns``, with their groups and shares.
+        """Return the SQL that finds the cells that meet the conditions, with their groups and shares.
 
         Args:
-            columns: The positions of the columns.
+            columns: The positions of the columns of the table.
             conditions: The conditions, all of which must hold.
-            groups: The expressions to group by.
-            points: The relation of points to look at; None for all combinations of the columns' values.
+            groups: The expressions of GROUP BY.
+            points: The relation of combinations of values to search; None for all combinations of published values.
         """
         if points is None:
             first, *others = (self._list_values(one, self._cut_bins(one)).subquery(f"p_{one}") for one in columns)
@@ -346,14 +355,19 @@ class MarginalQuestion:
         return fill("contingency/asked", holes)
 
     def _cut_bins(self, place: int) -> list[Point]:
-        """Return the parts of those bins of a column that the question cuts; none for a column without bins."""
+        """Return the parts into which a question cuts a column's bins; none for a column without bins."""
         if place not in self.known.edges:
             return []
         field, expressions = self.known.fields[place], (*self.conditions, *self.groups, *self.alone.get(place, ()))
         return cut_bins(field.type, self.known.edges[place], read_cuts(field, expressions)[0])
 
     def _list_values(self, place: int, parts: Sequence[Point]) -> exp.Query:
-        """Return the SQL for the published values of a column, with ``parts`` in place of the bins that are cut."""
+        """Return the SQL that lists the published values of a column.
+
+        Args:
+            place: The position of the column.
+            parts: The parts of the bins that the question cuts; they replace the published values of these bins.
+        """
         known, number = self.known, exp.Literal.number
         value: exp.Expr = exp.cast(column("value"), exp.DataType.build(known.fields[place].type, dialect=DIALECT))
         if place in known.unlisted:
@@ -375,16 +389,20 @@ class MarginalQuestion:
 
 
 def _round_shares(shares: Reals) -> Reals:
-    """Round shares that differ from a whole number only by rounding errors."""
+    """Replace shares that differ from 1 only by rounding errors by 1."""
     return np.where(np.abs(shares - 1) < TINY, 1.0, shares)
 
 
 def merge_values(sizes: Mapping[int, int], shares: dict[int, Reals]) -> dict[int, Reals]:
-    """Merge values that a question does not tell apart, as far as a table of ``CLASSED`` cells needs it.
+    """Merge values of a column that a question treats alike, so that a large table gets fewer cells.
+
+    Values are merged if the question selects the same share of their records, and only until the table has at most
+    ``CLASSED`` cells.
 
     Args:
-        sizes: The number of values of each column.
-        shares: The share in which each value of a column meets the question. It is replaced by the share of each class.
+        sizes: The number of values of each of the table's columns.
+        shares: By column, the share of each value's records that the question selects. For merged columns it is
+            replaced by the share for each class of values.
 
     Returns:
         By merged column, a matrix (values, classes) that is 1 where a value is in a class.
@@ -407,16 +425,17 @@ def merge_values(sizes: Mapping[int, int], shares: dict[int, Reals]) -> dict[int
 
 
 def refuse_joins(query: CountQuery) -> None:
-    """Raise ``UsageError`` if a question joins tables of the analyst."""
+    """Raise ``UsageError`` if a question joins a table of the analyst, because contingency tables can't be joined."""
     if query.lookups:
         raise UsageError("JOIN is not supported for a contingency table; name the values in WHERE")
 
 
 def split_question(query: CountQuery, known: KnownColumns, database: str | None) -> MarginalQuestion:
-    """Split a question into a part over several columns and conditions on single columns.
+    """Split a question into a part over several columns, and conditions on single other columns.
 
     Raises:
-        UsageError: The question asks for single values of a column in bins, or combines too many values.
+        UsageError: The question compares a column in bins with single values, or has too many combinations of values
+            (``TOGETHER``).
     """
     conditions = [*query.filters["qi"], *query.filters["sa"]]
     groups = tuple(group.expression for group in query.groups)

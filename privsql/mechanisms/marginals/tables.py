@@ -1,4 +1,4 @@
-"""The tables of a release of marginals, and back."""
+"""Write the tables of a release of marginals, and read them back."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest
 
 # Tables ---------------------------------------------------------------------------------------------------------------
-# ``privsql_domains``: the values of every column (by its ``place``), or what stands for its bins, by ``code``; of a
-# column that determines another one, the code of that one's value, its ``parent``.
-# ``privsql_sums``: by ``number`` the ``measure`` and the ``columns`` of a table of sums, what it spent, its noise, and
-# its ``sums``, row by row over the columns.
+# ``privsql_domains`` lists the published values of every column (``place``) by ``code``; a bin has several values with
+# the same code. If the column determines another column, ``parent`` is the code of the determined value.
+#
+# ``privsql_sums`` has a row for each table of sums: its ``number``, the ``measure`` that is added up, the ``columns``
+# of the table, its budget and noise, and its ``sums``, cell by cell in row-major order.
 
 DOMAINS, ROWS, SUMS = "privsql_domains", "privsql_rows", "privsql_sums"
 SUM_COLUMNS = (
@@ -61,7 +62,13 @@ TABLES = {
 
 
 def weigh_rows(manifest: Manifest, rows: str, count: str) -> exp.Query:
-    """Return the release's own view: the rows of a table, with its column ``count`` as weight."""
+    """Return the query of the release's view of weighted rows.
+
+    Args:
+        manifest: The manifest, which names the columns.
+        rows: The table with the rows.
+        count: The column of this table that becomes the weight.
+    """
     own = manifest.roles.by_sa
     weight: exp.Expr = own.as_column(count)
     if count != "weight":
@@ -71,7 +78,7 @@ def weigh_rows(manifest: Manifest, rows: str, count: str) -> exp.Query:
 
 
 def list_points(columns: Sequence[ContingencyColumn]) -> pa.Table:
-    """Return the rows of ``privsql_domains``."""
+    """Return the rows of table ``privsql_domains``: the published values of every column, with codes and shares."""
     points = [(place, one) for place, own in enumerate(columns) for one in own.points]
     return pa.table(
         {
@@ -87,9 +94,16 @@ def list_points(columns: Sequence[ContingencyColumn]) -> pa.Table:
 def write_rows(
     db: Relations, fields: Sequence[Field], columns: Sequence[ContingencyColumn], codes: Ints, weights: Reals
 ) -> None:
-    """Write rows of codes with their weights, each value in its column's type.
+    """Write the weighted rows into the release, each value in the type of its column.
 
     A bin is written as a value in its middle.
+
+    Args:
+        db: Where the release is made.
+        fields: The names and types of the d columns.
+        columns: The values of these columns.
+        codes: The codes of the R rows (R, d).
+        weights: The weights of the rows (R,).
     """
     rows = {}
     for place, one in enumerate(columns):
@@ -105,10 +119,14 @@ def write_rows(
 
 
 def read_domains(rows: pa.Table, number: int) -> tuple[int, ...]:
-    """Return the number of values of every column.
+    """Return the number of values or bins of every column, from the rows of ``privsql_domains``.
+
+    Args:
+        rows: The rows of the table.
+        number: The number of columns.
 
     Raises:
-        ValueError: The table does not number the values of ``number`` columns without gaps.
+        ValueError: The values of a column are not numbered 0, 1, .., or the shares of a bin do not add up to 1.
     """
     place, code = (rows[name].to_numpy() for name in ("place", "code"))
     if rows["share"].null_count or not len(rows):
@@ -123,10 +141,17 @@ def read_domains(rows: pa.Table, number: int) -> tuple[int, ...]:
 
 
 def read_nested(rows: pa.Table, params: Contingency, names: Sequence[str], sizes: Sequence[int]) -> tuple[Nested, ...]:
-    """Return the columns that determine others, of columns with so many values each.
+    """Return the columns whose values determine those of another column, from the rows of ``privsql_domains``.
+
+    Args:
+        rows: The rows of the table.
+        params: The parameters, which name the parents of columns.
+        names: The names of all columns, by position.
+        sizes: The number of values of every column.
 
     Raises:
-        ValueError: They are not those of the parameters, or a listed value determines no listed one.
+        ValueError: Other columns determine one another than the parameters say, or a listed value determines an
+            unlisted one.
     """
     result, places = [], {fold_name(name): place for place, name in enumerate(names)}
     for place, name in enumerate(names):
@@ -144,10 +169,15 @@ def read_nested(rows: pa.Table, params: Contingency, names: Sequence[str], sizes
 
 @dataclass(frozen=True)
 class SummedTable:
-    """The noisy sums of the measured column at position ``measure``, in the cells of a table over other columns.
+    """Noisy sums of one measured column, in the cells of a table over other columns.
 
-    A record adds its value's distance from the first edge of the bins, in units of 1/``UNITS`` of the whole range. So
-    it changes one cell by at most ``UNITS``, to which the noise is scaled.
+    Each value is clamped to the column's bins. What it exceeds the lowest edge by is counted in small units, of which
+    ``UNITS`` make the whole range. So one record changes one cell by at most ``UNITS``, and the noise is scaled to
+    that.
+
+    Attributes:
+        measure: The position of the measured column.
+        table: The noisy sums, with the columns of the table.
     """
 
     measure: int
@@ -155,11 +185,11 @@ class SummedTable:
 
 
 def write_sums(db: Relations, sums: Sequence[SummedTable], names: Sequence[str]) -> None:
-    """Write the noisy sums to ``privsql_sums``.
+    """Write the noisy sums into table ``privsql_sums``.
 
     Args:
         db: Where the release is made.
-        sums: The sums, each with its table.
+        sums: The tables of sums, in the order of the rule.
         names: The names of all columns, by position.
     """
     tables = [one.table for one in sums]
@@ -175,10 +205,10 @@ def write_sums(db: Relations, sums: Sequence[SummedTable], names: Sequence[str])
 
 
 def read_sums(rows: pa.Table, rule: Rule) -> list[SummedTable]:
-    """Read the tables of sums of a release.
+    """Return the tables of noisy sums, from the rows of ``privsql_sums``.
 
     Raises:
-        ValueError: They are not those that the rule requires, or a cell is missing.
+        ValueError: Tables, budgets or scales of noise are not those that the rule requires, or a cell is missing.
     """
     due, law, listed = rule.due_sums(), replace(rule.law, moved=UNITS), rows.to_pylist()
     stated = [(row["number"], row["measure"], row["columns"], row["budget"], row["scale"]) for row in listed]
@@ -199,7 +229,15 @@ def read_sums(rows: pa.Table, rule: Rule) -> list[SummedTable]:
 
 @dataclass(frozen=True)
 class PublishedMarginals:
-    """The tables of a release of marginals, after they were read: its rule, domains, noisy tables and sums."""
+    """The tables of a release of marginals after they were read.
+
+    Attributes:
+        ORDERS: By table, the columns by which its rows have to be sorted for ``read``.
+        rule: The rule that decides which tables the release must have.
+        domains: The rows of ``privsql_domains``.
+        tables: The noisy tables of counts.
+        sums: The noisy sums of measured columns.
+    """
 
     ORDERS: ClassVar = {
         DOMAINS: ("place", "code"), CLIQUES: ("clique",), MARGINALS: ("clique", "cell"), SUMS: ("number",)
@@ -211,15 +249,15 @@ class PublishedMarginals:
 
     @staticmethod
     def read(params: Contingency, fields: Sequence[Field], rows: Mapping[str, pa.Table]) -> PublishedMarginals:
-        """Read a release from its tables.
+        """Read the rows of a release's tables and check their shape.
 
         Args:
             params: The parameters of the release.
             fields: The names and types of the columns.
-            rows: The rows of each table by its name, in the order of ``ORDERS``.
+            rows: By table, its rows, sorted by the columns that ``ORDERS`` names for it.
 
         Raises:
-            ValueError: The tables can't be those of a release with these parameters.
+            ValueError: A release with these parameters can't have these tables.
         """
         names = tuple(field.name for field in fields)
         domains = rows[DOMAINS]
@@ -230,12 +268,12 @@ class PublishedMarginals:
 
     @cached_property
     def model(self) -> Model:
-        """Return the model that is fitted to the noisy tables."""
+        """Return one model of all columns, fitted to the noisy tables."""
         return Model(self.tables, self.rule.sizes, self.rule.nested)
 
     @cached_property
     def amounts(self) -> dict[str, LeastSquares]:
-        """Return the least-squares estimates of the sums of each measured column, by the column's name."""
+        """Return by measured column the least-squares estimates of its sums in all tables."""
         tables: dict[str, list[NoisyTable]] = {}
         for one in self.sums:
             tables.setdefault(self.rule.names[one.measure], []).append(one.table)
@@ -243,9 +281,15 @@ class PublishedMarginals:
 
 
 def read_codes(db: Relations, manifest: Manifest, rows: exp.Table, domains: exp.Table) -> Ints:
-    """Return the codes of the values in relation ``rows``(s0..), (R, d).
+    """Return the codes of the values in a relation of R rows, with columns s0, s1, .. (R, columns).
 
-    A value outside its column's domain has the code -1.
+    A value that its column's domain does not list has the code -1.
+
+    Args:
+        db: Where the relations are.
+        manifest: The manifest, which has the names and types of the columns.
+        rows: The relation of rows.
+        domains: The relation of table ``privsql_domains``.
     """
 
     def canonical_text(name: str, kind: str) -> exp.Expr:
@@ -259,7 +303,7 @@ def read_codes(db: Relations, manifest: Manifest, rows: exp.Table, domains: exp.
         listed = [column("code"), canonical_text("value", field.type)]
         holes: Holes = {"domains": domains, "columns": listed, "place": exp.Literal.number(place)}
         points = db.arrow(fill("contingency/points", holes))
-        points = points.take(pa.array(np.arange(len(points))[::-1]))  # of two that are NULL the last one is meant
+        points = points.take(pa.array(np.arange(len(points))[::-1]))  # if two values are NULL, match the last one
         at = pc.index_in(texts[key].combine_chunks(), value_set=points["value"].combine_chunks())
         known = np.asarray(pc.is_valid(at))
         result[known, place] = points["code"].to_numpy()[np.asarray(at.fill_null(0))[known]]
@@ -267,9 +311,14 @@ def read_codes(db: Relations, manifest: Manifest, rows: exp.Table, domains: exp.
 
 
 def mean_total_variation(model: Model, codes: Ints, weights: Reals) -> float:
-    """Return the mean total variation distance between weighted rows and the model.
+    """Return how far weighted rows lie from a model, as the mean total variation distance of their tables.
 
-    The mean is over all measured tables of two and more columns; without any, it is over the single columns.
+    The mean is taken over all measured tables with two or more columns; if there are none, over the single columns.
+
+    Args:
+        model: The model.
+        codes: The codes of the R rows in all columns (R, columns).
+        weights: The weights of the rows (R,).
     """
     far = []
     for clique in [*model.known_tables] or [(i,) for i in range(len(model.sizes))]:
@@ -279,7 +328,7 @@ def mean_total_variation(model: Model, codes: Ints, weights: Reals) -> float:
 
 
 def list_facts(rule: Rule, tables: Sequence[NoisyTable], model: Model) -> dict[str, Any]:
-    """Return the facts that the manifest states of the tables and the fitted model."""
+    """Return those facts of the manifest that follow from the noisy tables and their model."""
     return {
         "values": sum(rule.sizes),
         "cliques": len(tables),
@@ -291,7 +340,7 @@ def list_facts(rule: Rule, tables: Sequence[NoisyTable], model: Model) -> dict[s
 
 
 def describe_tables(db: Relations, manifest: Manifest) -> list[Structure]:
-    """Describe for people every table of counts, and the noisy sums if there are any."""
+    """Describe the noisy tables of counts for people, and the noisy sums if there are any."""
     params = Contingency.model_validate(manifest.parameters)
     concentrated = find_law(params).concentrated
     result = describe_noisy_tables(db, concentrated=concentrated)

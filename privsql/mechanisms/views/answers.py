@@ -1,4 +1,7 @@
-"""Answer conditions on item sets from noisy views, with exact errors or bounds."""
+"""Answer questions about item sets from noisy views, with exact errors or bounds.
+
+A pattern says for each of k items whether a record has it.
+"""
 
 from __future__ import annotations
 
@@ -38,22 +41,22 @@ if TYPE_CHECKING:
 
 
 # Conditions -----------------------------------------------------------------------------------------------------------
-# An analyst's condition on lists of items as a table over patterns.
+# A condition on lists of items becomes a table that says which patterns meet it.
 #
-# The engine says which items a condition names, and which patterns of these meet it: it looks at the list of each. What
-# AND, OR, NOT, NULL and the length of a list come to is the engine's, too.
+# The engine finds the items that the condition names, and evaluates it on a list for each pattern of these. So AND, OR,
+# NOT, NULL and the length of a list mean what they mean in the engine.
 
 PARTS = (exp.ArrayContains, exp.ArrayContainsAll, exp.ArrayOverlaps, exp.Anonymous)
 LENGTHS = (exp.Length, exp.ArraySize)
-AT_ONCE = 1 << 16  # patterns whose lists are made together
-LENGTH = "length"  # the column that stands for the length of a list
+AT_ONCE = 1 << 16  # patterns that are evaluated in one query
+LENGTH = "length"  # the column that replaces the length of a list
 
 
 def find_named(db: Relations, condition: exp.Expr, universe: exp.Table) -> list[int]:
     """Return the codes of the items that a condition names; raise ``UsageError`` if it names too many."""
     overlaps: list[exp.Expr] = []
     for part in condition.find_all(*PARTS):
-        if isinstance(part, exp.ArrayContainsAll | exp.Anonymous):  # asked in whole, named one by one
+        if isinstance(part, exp.ArrayContainsAll | exp.Anonymous):  # its items are constants of a list
             wanted = part.expressions[1] if isinstance(part, exp.Anonymous) else part.expression
             overlaps.append(exp.ArrayOverlaps(this=column(ITEMS), expression=wanted.copy()))
         else:
@@ -66,13 +69,14 @@ def find_named(db: Relations, condition: exp.Expr, universe: exp.Table) -> list[
 
 
 def patterns_met(db: Relations, condition: exp.Expr, items: pa.Array, lengths: Ints | None = None) -> Flags:
-    """Return which patterns of k items meet a condition on a list of them (2^k,), in row-major order.
+    """Return which of the 2^k patterns of k items meet a condition (2^k,), in row-major order.
 
     Args:
         db: The engine that evaluates the condition.
-        condition: The condition.
+        condition: The condition on a list of items.
         items: The k items.
-        lengths: Lengths of the list (l,), if it may hold other items, too; then the result is (l, 2^k).
+        lengths: Lengths of the list, if it may hold other items, too; the result then has a row for each (lengths,
+            2^k).
     """
     if lengths is not None:
         condition = condition.transform(lambda node: column(LENGTH) if isinstance(node, LENGTHS) else node)
@@ -90,7 +94,7 @@ def patterns_met(db: Relations, condition: exp.Expr, items: pa.Array, lengths: I
 
 
 def telling_lengths(condition: exp.Expr, shortest: int, longest: int) -> Ints:
-    """Return the lengths from ``shortest`` to ``longest`` that suffice to evaluate a condition which compares lengths.
+    """Return the lengths of lists for which a condition that compares lengths has to be evaluated.
 
     They are the two ends, and the lengths near each number in the condition, where its outcome can change.
     """
@@ -104,11 +108,11 @@ def telling_lengths(condition: exp.Expr, shortest: int, longest: int) -> Ints:
 
 
 class ItemAnswers(PrivateAnswers):
-    """An open release of item sets that answers count queries: the base class for views and trees."""
+    """An open release of item sets that answers count queries: the base class for noisy views and partition trees."""
 
     @cached_property
     def item_labels(self) -> tuple[str, ...]:
-        """Return the texts of the items, in the order of the universe."""
+        """Return the texts of all items of the universe, by code."""
         return read_labels(self._db, table(UNIVERSE, self._database))
 
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
@@ -135,14 +139,22 @@ class ItemAnswers(PrivateAnswers):
 
     @abstractmethod
     def top_sets(self, number: int, estimator: str) -> list[tuple[tuple[int, ...], float]]:
-        """Return the ``number`` item sets with the most records: (codes in ascending order, estimated records)."""
+        """Return the item sets that most records contain.
+
+        Args:
+            number: How many item sets are returned.
+            estimator: The estimator.
+
+        Returns:
+            The ascending codes of each item set, and its estimated number of records.
+        """
 
     @abstractmethod
     def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
-        """Estimate the number of records that contain all of some items, as a query with ``list_has_all`` does."""
+        """Estimate the number of records that contain all of the given items."""
 
     def count_items(self, labels: Sequence[str], estimator: str, confidence: float) -> list[Estimate] | None:
-        """Estimate the number of records with each item of ``labels``, as a separate question for each would do."""
+        """Estimate the number of records with each of the named items, by a separate question for each."""
         code = {label: at for at, label in enumerate(self.item_labels)}
         return [self.containing([code[label]], estimator, confidence) for label in labels]
 
@@ -164,7 +176,7 @@ class ItemAnswers(PrivateAnswers):
 
 
 # Views ----------------------------------------------------------------------------------------------------------------
-# Answers from a release of views: any condition on the measured items, with exact errors or honest bounds.
+# Views answer any condition on items; errors are exact where one table has all items, and otherwise bounded.
 
 BASELINE = (
     "estimate = sum of the least-squares counts of the patterns of items that meet the condition, made from all "
@@ -174,22 +186,25 @@ FORMULA = (
     "estimate = the same sum, its parities taken between those of least squares and those of the synthetic records, by "
     "how much is noise, and not further off than noise explains; the interval is that of least squares"
 )
-MOST_ITEMS = 22  # of a question: each of their patterns is looked at
-MOST_OTHERS = 2  # of these without views
-MOST_WITH_LENGTHS = 10  # with each of their patterns every length is looked at
-HAVING = np.array([0.0, 1.0])  # an item
-STRANGE = 0.025  # chance at most, of noise alone, that an item set is listed which nobody has
+MOST_ITEMS = 22  # most items of a question, as all of their patterns are evaluated
+MOST_OTHERS = 2  # most items without views of a question
+MOST_WITH_LENGTHS = 10  # most items if lengths are compared, as each pattern is evaluated for every length
+HAVING = np.array([0.0, 1.0])  # weights that select the records with an item
+STRANGE = 0.025  # highest probability that an item set is listed that no record has
 
 
 class ViewAnswers(ItemAnswers):
-    """An open release of views, which answers count queries over items; its tables are read and fitted once."""
+    """An open release of noisy views (tables of which of a few items records have), which answers count queries.
+
+    Its tables are read and fitted once.
+    """
 
     records = values = "privsql_sets"
     formulas: ClassVar[Mapping[str, str]] = {"baseline": BASELINE, "reconstructed": FORMULA}
 
     @cached_property
     def published_views(self) -> PublishedViews:
-        """Return the release's tables as arrays."""
+        """Return the tables of the release."""
         params = SetValued.model_validate(self._manifest.parameters)
         result = read_views(self._db, self._database, params, self._roles)
         with refuse_damaged():
@@ -202,11 +217,11 @@ class ViewAnswers(ItemAnswers):
         return {code: place for place, code in enumerate(self.published_views.codes.tolist())}
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        """Return the SQL that reads the release for an answer, and the formula in words."""
+        """Return the SQL that reads an answer's figures from the release, and the formula of the estimate in words."""
         return fill("setvalued/counted", {"marginals": table("privsql_marginals")}), self.formulas[estimator]
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """Return the answer as a single row; raise ``UsageError`` if it asks for what was not measured."""
+        """Estimate a count, as a single row; raise ``UsageError`` if the release has no figures for it."""
         condition = all_of([*query.filters["qi"], *query.filters["sa"]])
         views = self.published_views
         codes = self._order_codes(find_named(self._db, condition, table(UNIVERSE, self._database)))
@@ -218,16 +233,17 @@ class ViewAnswers(ItemAnswers):
         return [self._estimate_patterns(codes, met, estimator, confidence)]
 
     def _order_codes(self, codes: Sequence[int]) -> list[int]:
-        """Return the codes with measured items first, by their places, and the others after them."""
+        """Return the codes in another order: items in noisy tables first, by their columns, and then the others."""
         return sorted(codes, key=lambda code: (self._measured_places.get(code, len(self._measured_places)), code))
 
     def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
-        """Estimate the number of records that contain all of some items.
+        """Estimate the number of records that contain all of the given items.
 
-        Of items without views only the ``MOST_OTHERS`` rarest are used: no more records have all items than have these.
+        Of items outside of the noisy tables only the rarest two (``MOST_OTHERS``) are used: no more records have all
+        items than have these.
 
         Raises:
-            UsageError: Too many items with views are named.
+            UsageError: Too many items of the noisy tables are named.
         """
         ordered = self._order_codes(codes)
         measured = sum(code in self._measured_places for code in ordered)
@@ -245,7 +261,7 @@ class ViewAnswers(ItemAnswers):
     ) -> Estimate:
         """Estimate the records that meet a condition on their number of items, and perhaps on some items.
 
-        It serves releases of a large universe, whose lengths are published by class.
+        Only releases of a large universe publish the lengths of records.
         """
         views = self.published_views
         if len(codes) > MOST_WITH_LENGTHS:
@@ -255,18 +271,18 @@ class ViewAnswers(ItemAnswers):
         for shortest, longest in length_classes(len(views.labels)):
             lengths = telling_lengths(condition, shortest, longest)
             met = patterns_met(self._db, condition, items, lengths).astype(np.float64)
-            others = lengths[:, None] - inside  # items that are not named
+            others = lengths[:, None] - inside  # number of items that are not named
             possible = (others >= 0) & (others <= len(views.labels) - len(codes))
             least.append(np.where(possible, met, np.inf).min(axis=0))
             most.append(np.where(possible, met, -np.inf).max(axis=0))
         return self._estimate_between(codes, np.array(least).T, np.array(most).T, estimator, confidence)
 
     def _estimate_patterns(self, codes: Sequence[int], meets: Flags, estimator: str, confidence: float) -> Estimate:
-        """Estimate the records whose pattern meets a condition.
+        """Estimate the number of records whose pattern of k items (which of them a record has) meets a condition.
 
         Args:
-            codes: The k items, those with views first.
-            meets: Which patterns of the items meet the condition (2^k,).
+            codes: The k items, those in noisy tables first.
+            meets: Which of the 2^k patterns meet the condition (2^k,).
             estimator: The estimator.
             confidence: The confidence of the interval.
         """
@@ -276,16 +292,17 @@ class ViewAnswers(ItemAnswers):
     def _estimate_between(
         self, codes: Sequence[int], least: Reals, most: Reals, estimator: str, confidence: float
     ) -> Estimate:
-        """Estimate the records that meet a condition on their pattern of items and their length.
+        """Estimate the records that meet a condition on which of k items they have (their pattern) and their length.
 
-        What the tables tell has their error. Everything else gets bounds, and is estimated as if lengths, and items
-        without views, were independent of all else.
+        Figures from noisy tables have their own errors. Everything else is bounded, and estimated as if lengths, and
+        items outside of the tables, were independent of all else. Lengths are known by K classes.
 
         Args:
-            codes: The k items, those with views first.
-            least: For each pattern and class of lengths, 1 if all records in it meet the condition, else 0; (2^k, K),
-                or (2^k, 1) without lengths. Infinite where no record can be.
-            most: The same, but 1 if any record in it can meet the condition; minus infinite where no record can be.
+            codes: The k items, those in noisy tables first.
+            least: For each pattern and class of lengths, 1 if all of its records meet the condition, else 0: (2^k, K),
+                or (2^k, 1) without lengths. It is infinite where no record can be.
+            most: As ``least``, but 1 if any of its records can meet the condition, and minus infinite where none can
+                be.
             estimator: The estimator.
             confidence: The confidence of the interval.
         """
@@ -313,10 +330,19 @@ class ViewAnswers(ItemAnswers):
         self, columns: Clique, others: Sequence[int], least: Reals, most: Reals, doubt: float, counted: Counted,
         *, leaning: bool,
     ) -> ModelAnswer:  # fmt: skip
-        """Bound a question, and estimate it as if items without views, and lengths, were independent of all else.
+        """Bound a question, and estimate it as if lengths, and items outside of noisy tables, were independent.
 
-        Two bounds are combined. One follows from each part that tables or counts tell. The other follows from the
-        records with none of the ``others``: at most as many records have one of these as their counts add up to.
+        Two bounds are combined. One follows from each part that tables or counts determine. The other follows from the
+        records with none of the ``others``: at most as many records have one of these items as their counts add up to.
+
+        Args:
+            columns: The columns of the items in noisy tables.
+            others: The codes of the other items.
+            least: For each pattern and class of lengths, the least weight of its records.
+            most: The greatest weight of them.
+            doubt: The probability with which the truth may lie outside of the interval.
+            counted: For some axes, another noisy count of records with that item, and its variance.
+            leaning: Whether the estimate is drawn towards the synthetic population.
         """
         model, total = self.published_views.model, max(self.published_views.model.squares.total, 1.0)
         part = doubt / 3 if others else doubt
@@ -351,11 +377,17 @@ class ViewAnswers(ItemAnswers):
         return float(counts.estimates[code]), float(counts.variances[code])
 
     def _usable_counts(self, codes: Sequence[int], doubt: float) -> dict[int, tuple[float, float]]:
-        """Return the counts of items with views that may improve an answer, with variances, by the item's axis.
+        """Return noisy counts of single items that may improve an answer from the noisy tables.
 
-        Noise helped to choose the items that have views. That matters if a count hardly exceeds the largest one that
-        was not chosen, so such a count is not used. Beyond the width of an interval, noise that large would be as rare
-        as a miss of the interval.
+        Noise helped to choose the items of the tables. So a count is not used if it hardly exceeds the largest count
+        that was not chosen. Noise that explains a larger difference is as rare as a miss of the interval.
+
+        Args:
+            codes: The codes of the items of the question.
+            doubt: The probability with which the interval may miss the truth.
+
+        Returns:
+            For usable items, by their position in ``codes``, the count and its variance.
         """
         counts = self.published_views.counts
         if counts is None:
@@ -370,7 +402,7 @@ class ViewAnswers(ItemAnswers):
 
     @cached_property
     def _largest_unchosen(self) -> float:
-        """Return the largest published count of an item without views; -inf where there is none."""
+        """Return the largest published count of an item outside of the noisy tables; -inf if there is none."""
         views = self.published_views
         if views.counts is None or len(views.codes) == len(views.labels):
             return -np.inf
@@ -379,10 +411,10 @@ class ViewAnswers(ItemAnswers):
     # Frequent item sets ---
 
     def top_sets(self, number: int, estimator: str) -> list[tuple[tuple[int, ...], float]]:
-        """Return the ``number`` item sets with the most records: (codes in ascending order, estimated records).
+        """Return the ``number`` item sets that most records contain: ascending codes, and the estimated records.
 
-        A set is listed if the tables tell its number of records and that is above 0 at 95 % confidence. Single items
-        without views are listed if their counts are above 0 at that confidence, which holds for all of them together.
+        A set is listed if the noisy tables hold it and its number of records is above 0 at 95 % confidence. Single
+        items outside of the tables are listed if their counts are above 0 at that confidence, for all of them together.
         """
         from scipy.special import ndtri
 

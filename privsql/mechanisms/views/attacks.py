@@ -1,4 +1,4 @@
-"""Attack noisy views: the adversary who knows every record but one."""
+"""Attack noisy views as an adversary who knows every record but one."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 
 def attack_views(view: ReleaseView) -> list[Finding]:
-    """Find the belief that a record is in the tables, by their counts and by those of all items.
+    """Find how sure an adversary who knows all other records can become that the last one is in the counts.
 
-    A record changes at most ``cap`` counts of items by one each. These make the release at most e^(cap/s) times as
-    likely, or spend rho = cap / (2 s^2).
+    At most ``cap`` items of a record are counted, so it changes at most so many counts of items by one each. Under
+    Laplace noise of scale s, the counts are at most e^(cap/s) times as likely with the record. Gaussian noise spends
+    cap / (2 s^2), a rho.
     """
     cap, scale = view.manifest.facts["cap"], view.manifest.facts["items_scale"]
     if not cap:

@@ -1,4 +1,4 @@
-"""Check a release of views, and what all releases of item sets must hold."""
+"""Check a release of views, and what all releases of item sets have in common."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 
 # Item sets ------------------------------------------------------------------------------------------------------------
-# What every release of item sets must hold, whatever mechanism made it.
+# Checks of every release of item sets, whatever mechanism made it.
 
 
 def require_items(manifest: Manifest) -> None:
-    """Raise ``UsageError`` unless a release has one column of items."""
+    """Raise ``UsageError`` unless the release has one column of item sets and no other column."""
     if len(manifest.sensitive) != 1 or not manifest.roles.hold_sets or manifest.quasi_identifiers:
         raise UsageError("its manifest states other columns than one of items")
 
 
 def check_universe(release: CheckedRelease[SetValued, Any]) -> list[Check]:
-    """Return the check that the items are those that the parameters list, if the parameters list any."""
+    """Return the check that the published items are those that the parameters list; it passes if they list none."""
 
     def wrong_items(_: CheckedRelease[SetValued, Any]) -> list[str]:
         stated = release.params.universe.items
@@ -55,9 +55,9 @@ def check_universe(release: CheckedRelease[SetValued, Any]) -> list[Check]:
 
 
 def compare_universe(release: CheckedRelease[SetValued, Any], source: Records) -> list[Check]:
-    """Return the check of the universe against the specification.
+    """Return the check that the published items are those of the specification and its source.
 
-    The records themselves can't be checked: a private release does not tell them.
+    A private release reveals nothing of single records that could be checked.
     """
 
     def other_items(_: CheckedRelease[SetValued, Any]) -> list[str]:
@@ -70,11 +70,11 @@ def compare_universe(release: CheckedRelease[SetValued, Any], source: Records) -
 
 # Views ----------------------------------------------------------------------------------------------------------------
 
-HALF = 0.5 + 1e-6  # a running total of whole numbers lies so near to that of the fitted table, which is of doubles
+HALF = 0.5 + 1e-6  # most that a running total of rounded counts may differ from that of the fitted table
 
 
 def check_views(release: ViewRelease) -> list[Check]:
-    """Return the checks that need the release alone."""
+    """Return the checks that read nothing but the release: budgets, tables, items, facts and synthetic sets."""
     params = release.params
     named: dict[str, Callable[[PublishedViews], list[str]]] = {
         "budgets of items and tables add up to epsilon": lambda found: wrong_total_budget(
@@ -119,7 +119,7 @@ def check_views(release: ViewRelease) -> list[Check]:
 
 
 def wrong_items(params: SetValued, published: PublishedViews) -> list[str]:
-    """Return a text if the items of views, or their order, are not what the published counts imply."""
+    """Return a fault if the items of the noisy tables, or their order, do not follow from the published counts."""
     due = list(range(len(published.labels)))
     if published.counts is not None:
         due = choose_items(published.counts, params, named_first(declared_sets(params, published.labels)))
@@ -127,7 +127,7 @@ def wrong_items(params: SetValued, published: PublishedViews) -> list[str]:
 
 
 def wrong_population(published: PublishedViews) -> list[str]:
-    """Return a text if the synthetic sets are not a rounding of the table that fits the published counts."""
+    """Return a fault if the synthetic sets are not a rounding of the population that fits the noisy tables."""
     wrong = [] if (published.synthetic_sets.weights > 0).all() else ["a set has no records"]
     squares, population = published.model.squares, published.model.population
     deviation = np.abs(np.cumsum(population) - np.cumsum(fit_population(squares, population.ndim)))

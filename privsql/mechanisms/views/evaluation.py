@@ -1,4 +1,4 @@
-"""Measure how good a release of item sets is, by any algorithm."""
+"""Measure how close the answers of an item-set release are to those of its source, whatever algorithm made it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,14 @@ Asked = tuple[int, ...]
 
 
 def top_utility(true: Sequence[tuple[Asked, float]], ranked: Sequence[tuple[Asked, float]], number: int) -> float:
-    """Return 1 minus the mean relative difference between true and estimated supports of the ``number`` true top sets.
+    """Return 1 minus the mean relative error of the supports (numbers of records) of the most frequent item sets.
 
-    A set that was not found has support 0 (Chen et al. 2011, appendix E).
+    A set that the release does not list has the estimate 0 (Chen et al. 2011, appendix E).
+
+    Args:
+        true: The item sets of the source with their supports, most frequent first.
+        ranked: The item sets of the release with their estimated supports.
+        number: How many of the most frequent sets of the source are compared.
     """
     known = dict(ranked[:number])
     missed = [abs(known.get(chosen, 0.0) - support) / support for chosen, support in true[:number]]
@@ -37,21 +42,29 @@ def top_utility(true: Sequence[tuple[Asked, float]], ranked: Sequence[tuple[Aske
 
 
 # Questions ------------------------------------------------------------------------------------------------------------
-# How good a release of item sets is: what analysts ask of it, by class, whatever algorithm made it.
+# A release of item sets is scored by random questions of several classes, whatever algorithm made it.
 #
-# ``item``: single items; ``pair``: two of the most frequent items; ``rec1`` .. ``rec4``: as many items of a random
-# record. Besides the literature's counting queries, over random items by length, and frequent item sets (Chen et al.
-# 2011, section 5.1), and whether the most frequent items are found.
+# ``item``: single items; ``pair``: two of the most frequent items; ``rec1`` .. ``rec4``: one to four items of a random
+# record. In addition there are the counting queries of the literature, over random items by length, and frequent item
+# sets (Chen et al. 2011, section 5.1). The most frequent items are compared, too.
 
-SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)  # classes of queries: lengths up to this share of the longest record
+SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)  # classes of questions by length, up to these shares of the longest record
 TOPS = (20, 50, 100)
-LARGEST = 4  # items of a random record that are asked for
+LARGEST = 4  # most items of a random record in one question
 
 
 def by_length(longest: int, queries: int, items: int, draw: np.random.Generator) -> list[tuple[float, list[Asked]]]:
-    """Draw queries in classes of length.
+    """Draw random item sets in classes by length: up to 20 %, 40 %, .. of the number of items of the longest record.
 
-    The lengths of a class are uniform in 1 .. share * ``longest``, and their items are uniform without repetition.
+    Args:
+        longest: The number of items of the longest record.
+        queries: The number of item sets of each class.
+        items: The number of items of the universe.
+        draw: The random generator.
+
+    Returns:
+        For each class, its share of ``longest`` and its item sets. The lengths of these are uniform in 1 .. share *
+        ``longest``, and their items are uniform.
     """
     result = []
     for share in SHARES:
@@ -62,7 +75,7 @@ def by_length(longest: int, queries: int, items: int, draw: np.random.Generator)
 
 
 def draw_queries(true: WeightedSets, queries: int, draw: np.random.Generator) -> dict[str, list[Asked]]:
-    """Draw at most ``queries`` queries for each class; a class for which none can be drawn is left out."""
+    """Draw at most ``queries`` item sets to ask for in each class of questions; classes without any are left out."""
     items = np.arange(true.items) if true.items <= queries else np.sort(draw.choice(true.items, queries, replace=False))
     best = np.argsort(-true.item_weights, kind="stable")[: max(TOPS)]
     pairs = [draw.choice(best, 2, replace=False) for _ in range(queries)] if len(best) > 1 else []
@@ -77,7 +90,7 @@ def draw_queries(true: WeightedSets, queries: int, draw: np.random.Generator) ->
 
 
 def evaluate_sets(context: EvaluationContext) -> accuracy.Evaluated:
-    """Compare answers with the source, by class of questions or for those of a file, and the most frequent sets."""
+    """Compare a release's answers with its source, for classes of questions or a file, and for frequent item sets."""
     workload, sets = context.workload, context.answers
     if workload.file is not None:
         return accuracy.by_questions(context)
@@ -126,7 +139,7 @@ def evaluate_sets(context: EvaluationContext) -> accuracy.Evaluated:
 
 
 def write_containment(context: EvaluationContext, labels: Sequence[str]) -> Callable[[Asked], str]:
-    """Return a function that writes the SQL for the number of records with all of some items."""
+    """Return a function that writes the SQL which counts the records with all items of a set."""
     field = context.records.roles.sensitive[0]
 
     @cache
@@ -144,8 +157,11 @@ def top_items(
 ) -> dict[str, dict[str, float | None]]:
     """Return how well the release finds the K most frequent items, for several K below the number of items.
 
-    Precision is the share of the true top K that are among the K largest estimates, where chance breaks ties. The error
-    is the mean relative error of their counts.
+    Precision is the share of the true top K among the K items with the largest estimates; chance breaks ties. The error
+    is the mean relative error of the counts of the true top K.
+
+    Returns:
+        For each K as text, the figures ``precision`` and ``mean_error``.
     """
     smaller = [number for number in TOPS if number < true.items]
     if not smaller:

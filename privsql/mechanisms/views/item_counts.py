@@ -1,14 +1,15 @@
-"""Count every item of a large universe: the lengths of records, a cap that follows from them, and what the counts say.
+"""Count every item of a large universe with noise, when records are cut to a number of items.
 
-The lengths of records are counted first, for ``LENGTHS`` of the budget, in public classes. They give the ``cap`` L and
-what the items may spend. Of few records they are counted once more, for ``AGAIN``.
+First the lengths of records (their numbers of items) are counted in public classes, for the share ``LENGTHS`` of the
+budget. They determine the ``cap`` L, and what the counts of items may spend. If there are few records, lengths are
+counted once more, for the share ``AGAIN``.
 
-A record of at most L items then raises the count of each of them by one in the histogram ``whole``. A longer one does
-so for L of its items, drawn at random, in the histogram ``cut``. A record lies in one of the two. So it changes at most
-L counts, by one each: noise of scale L/e spends e. Gaussian noise of variance L/(2 rho) spends rho.
+A record of at most L items is counted for each of its items in the histogram ``whole``. A longer record is counted for
+L of its items, drawn at random, in the histogram ``cut``. So a record changes at most L counts by one each. Laplace
+noise of scale L/e spends epsilon e, and Gaussian noise of variance L/(2 rho) spends rho.
 
-An item's number of records is estimated by whole + f cut. The factor f is the mean length of the longer records beside
-L. It is off for an item that prefers the longest of them, or the shortest.
+The number of records with an item is estimated by whole + f cut. The factor f is the mean length of the longer records
+divided by L. It is off for items that prefer the longest of these records, or the shortest.
 """
 
 from __future__ import annotations
@@ -29,13 +30,17 @@ if TYPE_CHECKING:
 
 # Lengths --------------------------------------------------------------------------------------------------------------
 
-LENGTHS = Fraction(2, 100)  # of the budget: the lengths of records
-AGAIN = Fraction(10, 100)  # once more, where there are few
-EXACT, PARTS, LONGEST = 16, 4, 1024  # lengths with a class each; classes of a doubling beyond; the last class begins
+LENGTHS = Fraction(2, 100)  # share of the budget for the lengths of records
+AGAIN = Fraction(10, 100)  # share for counting lengths once more, if there are few records
+EXACT, PARTS, LONGEST = (
+    16,
+    4,
+    1024,
+)  # lengths up to EXACT have a class each; beyond, each doubling has PARTS classes; the last begins after LONGEST
 
 
 def length_classes(items: int) -> tuple[tuple[int, int], ...]:
-    """Return the shortest and the longest length of each class of record lengths, for a universe of so many items.
+    """Return the shortest and the longest length of each class of record lengths, for a universe of ``items`` items.
 
     >>> length_classes(21)[-3:]
     ((16, 16), (17, 20), (21, 21))
@@ -51,22 +56,27 @@ def length_classes(items: int) -> tuple[tuple[int, int], ...]:
 
 
 def count_lengths(source: WeightedSets) -> Ints:
-    """Return the number of records in each class of lengths."""
+    """Return the number of records in each class of lengths (classes,)."""
     edges = [start for start, _ in length_classes(source.items)]
     place = np.searchsorted(edges, np.diff(source.starts), side="right") - 1
     return np.bincount(place, source.weights, len(edges)).astype(np.int64)
 
 
-SURE, LIKELY = 16, 9  # squares of standard deviations by which a sum of counts tells that there are records
-FARTHER = 2  # times the longest length, up to which noise may have hidden some
+SURE, LIKELY = 16, 9  # squared standard deviations above which a sum of counts shows records
+FARTHER = 2  # longer records may be hidden by noise up to so many times the longest length
 
 
 def find_tail(counts: Sequence[int], classes: Sequence[tuple[int, int]], variance: Fraction) -> int:
-    """Return the number of classes up to the longest records that seem to exist; the counts beyond are noise alone.
+    """Return how many classes of record lengths seem to hold records; noisy counts of longer classes are noise alone.
 
-    The last such class is the last one that begins a run of lengths whose counts sum to ``SURE`` or more, by the square
-    of standard deviations. A class up to ``FARTHER`` times as far out is included if its run reaches ``LIKELY``.
-    Without this cut the noise of long lengths would weigh much more than that of short ones.
+    Starting from the longest class, the first one is taken from which on some counts add up to at least four standard
+    deviations of noise. One at most twice as long (``FARTHER``) is taken instead if three are reached. Without this
+    cut, the noise of long lengths would weigh much more than that of short ones.
+
+    Args:
+        counts: The noisy counts of the classes.
+        classes: The shortest and the longest length of each class.
+        variance: The variance of the noise in each count.
     """
 
     def is_told(first: int, square: int) -> bool:
@@ -83,44 +93,49 @@ def find_tail(counts: Sequence[int], classes: Sequence[tuple[int, int]], varianc
 
 
 def far_behind(classes: Sequence[tuple[int, int]], end: int) -> int:
-    """Return the number of classes that begin at no more than ``FARTHER`` times the longest length before ``end``."""
+    """Return the number of classes that begin at no more than twice (``FARTHER``) the longest length of the first ones.
+
+    Args:
+        classes: The shortest and the longest length of each class.
+        end: How many first classes are meant.
+    """
     longest = classes[end - 1][1] if end else 1
     return sum(start <= FARTHER * longest for start, _ in classes)
 
 
 # Rule -----------------------------------------------------------------------------------------------------------------
-# What items may spend, and at most how many of a record are counted: by the published lengths, in exact fractions.
+# The published lengths decide the budget of the counts of items and the cap, in exact fractions.
 #
-# The rule looks at one item: that of rank 20 where items follow Zipf's law, c = (items of all records) / (20 H) with
-# H = 1 + 1/2 + .. + 1/N. With L items of a record its relative error has the square
+# The rule looks at one item of N: that of rank 20 if items follow Zipf's law, with c = (items of all records) / (20 H)
+# records, H = 1 + 1/2 + .. + 1/N. With a cap of L items, the squared relative error of its count is
 #
 #     (v (1 + f^2) + (f - 1) c g) / c^2 + (g w / f)^2 + (h d / 4)^2
 #
-# where v is the variance of a count, g the share of all items that stand in longer records, w the standard deviation of
-# f by the noise of lengths, h the share of all items that the cap cuts away, and d the standard deviation of the longer
-# lengths beside their mean: the factors of single items are taken to differ by a quarter of that. The cap with the
-# least error is taken. Items spend the least of ``SHARES`` with which that is ``CLOSE``.
+# Here v is the variance of a count, f the factor for longer records, and g the share of all items that are in them. The
+# noise of lengths gives f the standard deviation w. The cap cuts away the share h of all items. The longer lengths
+# deviate from their mean by d, relatively; the factors of single items are taken to differ by a quarter of that. The
+# cap with the least error is taken. Items spend the least of ``SHARES`` with which that error is at most ``CLOSE``.
 #
-# Where views of so few records would not tell a pair of such items from none, lengths are counted once more, and items
-# spend ``ALONE``.
+# If there are so few records that views could not tell a pair of such items from none, lengths are counted once more,
+# and items spend the share ``ALONE``.
 
 SHARES = (Fraction(6, 100), Fraction(12, 100), Fraction(24, 100))
 ALONE = Fraction(74, 100)
 CLOSE = Fraction(1, 20)
 RANK = 20
-LEAST_SPREAD = 4  # as the rule takes it
+LEAST_SPREAD = 4  # factors of single items differ by at least one part in so many of the lengths' deviation
 DIGITS = 1000  # a factor is a whole number of thousandths
 
 
 @dataclass(frozen=True)
 class ItemRule:
-    """How the items of a large universe are counted.
+    """The rule by which all items of a large universe are counted.
 
     Attributes:
         cap: The most items of one record that are counted.
         budget: The part of epsilon (or rho) that all counts of items spend together.
-        factor: By how much the counts over longer records, which were cut to ``cap`` items, are multiplied.
-        factor_variance: The variance of the factor that the noise of the lengths causes.
+        factor: The factor for counts over longer records, as these were cut to ``cap`` items.
+        factor_variance: The variance of the factor by the noise in the lengths.
     """
 
     cap: int
@@ -130,24 +145,25 @@ class ItemRule:
 
 
 def is_sparse(lengths: NoisyTable, items: int, pair_variance: float) -> bool:
-    """Return whether views would be too noisy to tell a pair of items from no record at all.
+    """Return whether there are so few records that noisy tables could not tell a pair of items from none.
 
     Args:
-        lengths: The published record lengths.
+        lengths: The noisy record lengths.
         items: The number of items.
-        pair_variance: The variance of a pair's count in views, if items spend the largest of ``SHARES``.
+        pair_variance: The variance of a pair's count in these tables, if counts of items get their largest share of the
+            budget.
     """
     return Fraction(pair_variance) > LengthLaw.read(lengths, items).reference ** 2
 
 
 def choose_rule(lengths: NoisyTable, items: int, budget: Fraction, shares: Sequence[Fraction]) -> ItemRule:
-    """Return the rule by which items are counted.
+    """Choose the cap with the least error, and the least budget of the counts of items with which that error is small.
 
     Args:
-        lengths: The published record lengths.
+        lengths: The noisy record lengths.
         items: The number of items.
         budget: The budget of the release.
-        shares: The parts of the budget that counts of items may spend.
+        shares: The shares of the budget that the counts of items may spend, ascending.
     """
     law = LengthLaw.read(lengths, items)
     caps = [law.describe_cap(at) for at in range(1, max(law.end, 2))]
@@ -161,13 +177,22 @@ def choose_rule(lengths: NoisyTable, items: int, budget: Fraction, shares: Seque
 
 
 def noise_variance(law: NoiseLaw, budget: Fraction) -> Fraction:
-    """Return the variance of a count's noise as a fraction that is nearly exact and the same on every machine."""
+    """Return the variance of a count's noise, as a fraction that is the same on every machine."""
     return Fraction(law.scale(budget)) ** 2 * (1 if law.concentrated else 2)
 
 
 @dataclass(frozen=True)
 class LengthLaw:
-    """What published record lengths say: the mean size of classes, counts up to the ``end`` of the tail, and noise."""
+    """The distribution of record lengths that noisy counts suggest.
+
+    Attributes:
+        classes: The shortest and the longest length of each class.
+        sizes: The mean length of each class.
+        counts: The noisy counts of the classes; 0 for classes that seem to hold no record.
+        end: The number of classes that seem to hold records.
+        variance: The variance of the noise in each count.
+        reference: The estimated number of records with the item of rank ``RANK``.
+    """
 
     classes: tuple[tuple[int, int], ...]
     sizes: tuple[Fraction, ...]
@@ -175,11 +200,10 @@ class LengthLaw:
     end: int
     variance: Fraction
     reference: Fraction
-    """The number of records with the item that the rule looks at."""
 
     @staticmethod
     def read(lengths: NoisyTable, items: int) -> LengthLaw:
-        """Return what noisy lengths say of a universe of so many items."""
+        """Read the distribution from noisy record lengths, for a universe of ``items`` items."""
         classes, variance = length_classes(items), noise_variance(lengths.law, lengths.budget)
         noisy = lengths.counts.tolist()
         end = find_tail(noisy, classes, variance)
@@ -190,7 +214,7 @@ class LengthLaw:
         return LengthLaw(classes, sizes, counts, end, variance, everything / RANK / harmonic)
 
     def describe_cap(self, at: int) -> _Cap:
-        """Return what the lengths say of a cap at the end of a class."""
+        """Return what the lengths say of a cap at the longest length of a class."""
         cap, behind = self.classes[at][1], range(at + 1, len(self.classes))
         everything = sum((n * size for n, size in zip(self.counts, self.sizes, strict=True)), Fraction(0))
         records, held = sum(self.counts[i] for i in behind), sum((self.counts[i] * self.sizes[i] for i in behind), ZERO)
@@ -210,7 +234,18 @@ ZERO = Fraction(0)
 
 @dataclass(frozen=True)
 class _Cap:
-    """A possible cap, and what the lengths say of longer records: f, w^2, g, h and d^2 of the rule above."""
+    """A possible cap on the items of a record, with figures on the records that are longer.
+
+    The letters are those of the formula at the head of this section.
+
+    Attributes:
+        cap: The cap L.
+        factor: f, the mean length of longer records divided by L.
+        factor_variance: w^2, the variance of f by noise.
+        longer: g, the share of all items that are in longer records.
+        lost: h, the share of all items that the cap cuts away.
+        spread: d^2, the squared relative deviation of longer lengths from their mean.
+    """
 
     cap: int
     factor: Fraction
@@ -234,32 +269,32 @@ def count_items_capped(source: WeightedSets, cap: int, draw: np.random.Generator
     The items that a longer record keeps are drawn at random, independently for every record.
 
     Returns:
-        The counts over records of at most ``cap`` items, and those over longer records after they were cut.
+        For each item, its records of at most ``cap`` items, and its longer records after they were cut.
     """
     sizes = np.diff(source.starts)
     in_long = (sizes > cap)[source.owners]
     whole = np.bincount(source.codes[~in_long], source.weights[source.owners[~in_long]], source.items)
     records = source.weights[sizes > cap].astype(np.int64)
-    lists = np.repeat(np.flatnonzero(sizes > cap), records)  # a record by itself, of those with the same set
+    lists = np.repeat(np.flatnonzero(sizes > cap), records)  # one entry per record, also for records with the same set
     long = sizes[lists]
     record = np.repeat(np.arange(len(lists)), long)
     within = np.arange(len(record)) - np.repeat(np.cumsum(long) - long, long)
     codes = source.codes[source.starts[lists][record] + within]
-    order = np.lexsort((draw.random(len(record)), record))  # the places of a record follow each other
+    order = np.lexsort((draw.random(len(record)), record))  # the items of a record stay together
     cut = np.bincount(codes[order[within < cap]], minlength=source.items)
     return whole.astype(np.int64), cut.astype(np.int64)
 
 
 @dataclass(frozen=True)
 class ItemCounts:
-    """The published counts of all N items of a large universe, and the rule by which they were made.
+    """The noisy counts of all N items of a large universe, and the rule by which they were made.
 
     Attributes:
-        lengths: The one or two tables of record lengths.
-        rule: The rule, which follows from these.
+        lengths: The one or two noisy tables of record lengths.
+        rule: The rule, which follows from the lengths.
         whole: The noisy counts over records of at most ``cap`` items (N,).
         cut: The noisy counts over longer records, which were cut to ``cap`` items (N,).
-        law: The distribution of the noise.
+        law: The law of the noise.
     """
 
     lengths: tuple[NoisyTable, ...]
@@ -275,15 +310,16 @@ class ItemCounts:
 
     @cached_property
     def estimates(self) -> Reals:
-        """Return the estimated number of records with each item (N,): whole + factor cut.
+        """Return the estimated number of records with each of N items (N,): whole + factor cut.
 
-        It is unbiased except for the error of the factor.
+        ``whole`` counts the item in records of at most ``cap`` items, ``cut`` in longer records after they were cut.
+        The estimates are unbiased except for the error of the factor.
         """
         return np.asarray(self.whole + float(self.rule.factor) * self.cut)
 
     @cached_property
     def variances(self) -> Reals:
-        """Return the variance of every estimate (N,): from noise, from the draw of items, and from the factor."""
+        """Return the variance of each of N items' estimates (N,): by noise, by the random cut, and by the factor."""
         factor, noise = float(self.rule.factor), self.law.variance(self.rule.budget / self.rule.cap)
         cut = np.maximum(self.cut, 0.0)
         off = (factor * self.spread) ** 2 + float(self.rule.factor_variance)
@@ -291,13 +327,13 @@ class ItemCounts:
 
     @cached_property
     def spread(self) -> float:
-        """Return the standard deviation of the factors of single items around their mean.
+        """Return the standard deviation of single items' factors around the common factor.
 
-        Suppose an item occurs 2^t times as often in records of twice the length. Then its factor is a function f(t),
-        and its share in longer records grows with t. So t is estimated from how much the ratios of cut to whole differ
-        between items beyond noise: the mean square of (cut - r whole), divided by that of r whole, with r = sum cut /
-        sum whole. Items in nearly all records follow another law, so the result is at least a quarter of the deviation
-        of longer lengths.
+        Suppose an item is 2^t times as frequent in records of twice the length. Then its factor and its share in longer
+        records depend on t. So t is estimated from how much the ratios of cut to whole differ between items beyond
+        noise. That is the mean square of (cut - r whole), divided by that of r whole, with r = sum cut / sum whole.
+        Items in nearly all records behave differently, so the result is at least a quarter of the relative deviation of
+        longer lengths.
         """
         size, count = self._sizes
         longer = size > self.rule.cap
@@ -306,7 +342,9 @@ class ItemCounts:
         long, short = np.maximum(count[longer], 0.0), np.maximum(count[~longer], 0.0)
         ratio = max(float(self.cut.sum()), 0.0) / max(float(self.whole.sum()), 1.0)
         noise = self.law.variance(self.rule.budget / self.rule.cap)
-        drawn = (1 + ratio) * ratio * np.maximum(self.whole, 0.0)  # an item of a record is in either by chance, too
+        drawn = (
+            (1 + ratio) * ratio * np.maximum(self.whole, 0.0)
+        )  # the variance that chance gives to items of single records
         far = float(((self.cut - ratio * self.whole) ** 2 - noise * (1 + ratio**2) - drawn).sum())
         square = far / max(ratio**2 * float((self.whole.astype(np.float64) ** 2 - noise).sum()), 1.0)
         logs = np.log(size)
@@ -318,14 +356,18 @@ class ItemCounts:
 
     @cached_property
     def _sizes(self) -> tuple[Reals, Reals]:
-        """Return the mean length of every class but that of empty records, and its count without the empty tail."""
+        """Return the mean lengths and counts of all classes but the one of empty records; the empty tail counts 0."""
         law = LengthLaw.read(self.lengths[-1], len(self.whole))
         return np.array(law.sizes[1:], dtype=np.float64), np.array(law.counts[1:], dtype=np.float64)
 
     def largest_items(self, number: int, without: Sequence[int] = ()) -> list[int]:
-        """Return the codes of the ``number`` items with the largest estimates, best first; ties are broken by code.
+        """Return the codes of the items with the largest estimates, best first; ties are broken by code.
 
-        The comparison is exact, in whole numbers. Items in ``without`` are left out.
+        The comparison is exact, in whole numbers.
+
+        Args:
+            number: How many items are returned.
+            without: The codes of items that are left out.
         """
         parts = self.rule.factor.numerator, self.rule.factor.denominator
         score = self.cut * np.int64(parts[0]) + self.whole * np.int64(parts[1])
@@ -337,7 +379,15 @@ class ItemCounts:
 def measure_items(
     source: WeightedSets, lengths: Sequence[NoisyTable], rule: ItemRule, noise: TableNoise, draw: np.random.Generator
 ) -> ItemCounts:
-    """Return the noisy counts of all items, which spend the budget of the rule."""
+    """Count all items with noise, and spend the budget of the rule.
+
+    Args:
+        source: The records, as item sets with their numbers.
+        lengths: The noisy tables of record lengths.
+        rule: The rule, which has the cap and the budget.
+        noise: The generator of noise.
+        draw: The generator that chooses the items that long records keep.
+    """
     whole, cut = count_items_capped(source, rule.cap, draw)
     both = noise.add_noise(np.concatenate((whole, cut)), rule.budget / rule.cap)
     return ItemCounts(tuple(lengths), rule, both[: source.items], both[source.items :], lengths[0].law)

@@ -1,4 +1,4 @@
-"""Hold item sets with weights as bits, and read those of a source."""
+"""Item sets with weights, kept as bits, and how to read them from a source."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
 
 # Holdings -------------------------------------------------------------------------------------------------------------
-# Item sets with weights as bits: which of them hold some items, and which sets of items weigh most.
+# Item sets as bits, which tell quickly which sets hold given items, and which combinations of items weigh most.
 
 Reals = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -31,12 +31,12 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class WeightedSets:
-    """N item sets with weights.
+    """N item sets with weights, such as the different item sets of a source and their numbers of records.
 
     Attributes:
         codes: The codes of all sets, one set after the other: set s has ``codes[starts[s]:starts[s+1]]``.
         starts: Where each set begins, and the end of the last one (N + 1,).
-        weights: The weight of each set, such as its number of records (N,).
+        weights: The weight of each set (N,).
         items: The number of items in the universe.
     """
 
@@ -47,7 +47,16 @@ class WeightedSets:
 
     @staticmethod
     def from_lists(lists: pa.ChunkedArray, weights: pa.ChunkedArray, items: pa.Array) -> WeightedSets:
-        """Read lists of items with their weights; raise ``ValueError`` if a list has an unknown item, or one twice."""
+        """Make weighted sets from lists of items.
+
+        Args:
+            lists: The items of each set.
+            weights: The weight of each set.
+            items: All items of the universe; the code of an item is its position.
+
+        Raises:
+            ValueError: A list has an unknown item, or an item twice.
+        """
         values = lists.combine_chunks()
         codes = pc.index_in(values.flatten(), value_set=items)
         if codes.null_count or values.null_count or weights.null_count:
@@ -65,13 +74,13 @@ class WeightedSets:
         return int(np.diff(self.starts).max(initial=0))
 
     def list_sets(self) -> list[tuple[int, ...]]:
-        """Return the codes of every set in ascending order."""
+        """Return the codes of each set, ascending within the set."""
         codes = self.codes.tolist()
         return [tuple(sorted(codes[start:end])) for start, end in pairwise(self.starts.tolist())]
 
     @cached_property
     def owners(self) -> Ints:
-        """Return the index of the set to which each entry of ``codes`` belongs."""
+        """Return for each entry of ``codes`` the index of the set to which it belongs."""
         return np.repeat(np.arange(len(self.weights), dtype=np.int64), np.diff(self.starts))
 
     @cached_property
@@ -81,21 +90,24 @@ class WeightedSets:
 
     @cached_property
     def _sets_by_item(self) -> NDArray[np.uint8]:
-        """Return for each item the sets that hold it, as bits (items, N/8)."""
+        """Return for each item which of the N sets hold it, as bits packed into bytes (items, N/8)."""
         result = np.zeros((self.items, (len(self.weights) + 7) // 8), dtype=np.uint8)
         owner = self.owners
         np.bitwise_or.at(result, (self.codes, owner >> 3), (128 >> (owner & 7)).astype(np.uint8))
         return result
 
     def sets_with_all(self, codes: Sequence[int]) -> Flags:
-        """Return which sets hold all of these items (N,)."""
+        """Return for each of the N sets whether it holds all of the given items (N,)."""
         packed = np.bitwise_and.reduce(self._sets_by_item[list(codes)], axis=0)
         return np.unpackbits(packed, count=len(self.weights)).astype(bool)
 
     def count_patterns(self, chosen: Ints) -> Ints:
-        """Return the total weight of each pattern of the ``chosen`` items.
+        """Return the total weight of the sets with each pattern of k items: which of the items a set holds.
 
-        The index of a pattern is a number with one bit for each item.
+        The result has k axes of length 2; index 1 on an axis means that a set holds that item.
+
+        Args:
+            chosen: The codes of the k items.
         """
         place = np.full(self.items, -1, dtype=np.int64)
         place[chosen] = np.arange(len(chosen))
@@ -106,11 +118,17 @@ class WeightedSets:
         return np.bincount(pattern, self.weights, 1 << len(chosen)).astype(np.int64).reshape((2,) * len(chosen))
 
     def top_sets(self, number: int) -> list[tuple[tuple[int, ...], float]]:
-        """Return the ``number`` item sets with the most weight, each with its weight; ties by size and then by codes.
+        """Return the combinations of items that are contained in sets of the largest total weight.
 
-        The search is best-first: a set is extended by items after its last one, whose weights come from one pass over
-        the sets that hold it. Where all weights are positive, no extension weighs more than the set that it extends, so
-        the result is exact. Negative weights, from noise, may put a set somewhat later.
+        The search is best-first: a combination is extended by later items. With positive weights no extension weighs
+        more than what it extends, so the result is exact. Negative weights, from noise, may put a combination somewhat
+        later.
+
+        Args:
+            number: How many combinations are returned.
+
+        Returns:
+            The codes of each combination with its weight, heaviest first; ties by size and then by codes.
         """
         alone = enumerate(self.item_weights.tolist())
         queue: list[tuple[float, int, tuple[int, ...]]] = [
@@ -128,13 +146,20 @@ class WeightedSets:
         return result
 
     def _sum_by_item(self, inside: Flags) -> Reals:
-        """Return the weight of each item over the ``inside`` pairs of a set and an item (items,)."""
+        """Return for each item the total weight of the sets that hold it, if some entries of ``codes`` are ignored.
+
+        Args:
+            inside: Whether each entry of ``codes``, which is an item of a set, counts.
+
+        Returns:
+            The weights (items,).
+        """
         weights = self.weights[self.owners[inside]]
         return np.bincount(self.codes[inside], weights, self.items).astype(np.float64)
 
 
 def read_sets(source: Records) -> WeightedSets:
-    """Return the source's sets and how many records have each."""
+    """Return the different item sets of a source, weighted by their numbers of records."""
     source.sort_records()
     contents = source.db.arrow(all_rows(temp_table("contents")))
     weights = source.db.arrow(fill("setvalued/weights", {"baskets": temp_table("baskets")}))["records"].to_numpy()
@@ -144,7 +169,7 @@ def read_sets(source: Records) -> WeightedSets:
 
 
 def repeat_sets(lists: pa.ChunkedArray, weights: pa.ChunkedArray) -> pa.Table:
-    """Return sets as records (record, item) in order, each set as often as its weight says; empty sets have no row."""
+    """Return each set as often as its weight says, as rows (record, item) in order; empty sets have no row."""
     copies = np.repeat(np.arange(len(lists)), round_copies(weights.to_numpy()))
     repeated = lists.combine_chunks().take(pa.array(copies))
     return pa.table({"record": repeated.value_parent_indices().cast(pa.int64()), "item": repeated.flatten()})

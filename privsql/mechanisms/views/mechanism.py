@@ -1,4 +1,4 @@
-"""The mechanism of noisy views of item sets, and what all differentially private ones for item sets share."""
+"""The mechanism of noisy views of item sets, and the base class of all differentially private ones for item sets."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 
 class ItemUniverse(ItemSetShape[SetValued]):
-    """Item sets over the universe that the parameters state."""
+    """Says that the mechanisms take a source of item sets, over the universe of items that the parameters state."""
 
     def universe(self, params: SetValued) -> Universe:
-        """Return where the items are listed."""
+        """Return the universe of items that the parameters state."""
         return params.universe
 
 
 class ItemSetMechanism(PresenceMechanism[SetValued, F]):
-    """A differentially private mechanism for item sets: the base class of views and of trees."""
+    """The base class of the differentially private mechanisms for item sets: noisy views, and partition trees."""
 
     kind = "setvalued"
     parameters = SetValued
@@ -42,7 +42,7 @@ class ItemSetMechanism(PresenceMechanism[SetValued, F]):
     advice = ("a smaller epsilon", "a public universe of items: those that occur tell of records that hold a rare one")
 
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
-        """Propose an epsilon of 1, and the items that occur as the universe."""
+        """Propose an epsilon of 1 and, as the universe, the items that occur."""
         return Proposal(
             {"kind": "setvalued", "epsilon": "1", "universe": "data"},
             remarks=(
@@ -52,69 +52,69 @@ class ItemSetMechanism(PresenceMechanism[SetValued, F]):
         )
 
     def require_columns(self, manifest: Manifest, params: SetValued) -> None:
-        """Raise ``UsageError`` unless a release has one column of items, and no other."""
+        """Raise ``UsageError`` unless the release has one column of item sets, and no other column."""
         from privsql.mechanisms.views.checks import require_items
 
         require_items(manifest)
 
     def source_checks(self, release: CheckedRelease[SetValued, F], source: Records, params: SetValued) -> list[Check]:
-        """Return the check that the universe is the specification's.
+        """Return the check that the universe is the one of the specification.
 
-        Nothing else is checked against the source, since a private release tells no more of it.
+        A private release reveals nothing else of its source that could be checked.
         """
         from privsql.mechanisms.views.checks import compare_universe
 
         return compare_universe(release, source)
 
     def evaluate(self, context: EvaluationContext) -> Evaluated:
-        """Return errors by class of questions, and of the most frequent items and item sets."""
+        """Return how far answers of a release are from its source, by class of questions and for frequent items."""
         from privsql.mechanisms.views.evaluation import evaluate_sets
 
         return evaluate_sets(context)
 
 
 class ItemViews(ItemSetMechanism[ViewFacts]):
-    """Noisy views of item sets: noisy tables over a few items each, and synthetic sets that fit all of them."""
+    """The mechanism of noisy views: noisy tables of which of a few items records have, and synthetic item sets."""
 
     algorithms = ("views", "basic")
     facts = ViewFacts
     layout = TABLES
 
     def plan(self, db: Relations, source: Records, params: SetValued) -> ViewPlan:
-        """Return what is measured, at most, and with which budgets; no record is looked at."""
+        """Return the most that a release counts, with the budgets; no record is read."""
         from privsql.mechanisms.views.plan import plan_views
 
         return plan_views(source, params)
 
     def publish(self, db: Relations, source: Records, params: SetValued, key: Key) -> ViewFacts:
-        """Measure the views, and publish them with the sets of a population that fits them."""
+        """Count in noisy tables which of a few items records have, and publish them with synthetic item sets."""
         from privsql.mechanisms.views.publish import publish_views
 
         return publish_views(db, source, params, key)
 
     def views(self, manifest: Manifest) -> Views:
-        """Return the published sets with their weights."""
+        """Return the query of the SQL view of synthetic item sets with their weights."""
         return {WEIGHTED: weigh_sets(manifest, SETS, "weight")}
 
     def checks(self, release: CheckedRelease[SetValued, ViewFacts]) -> list[Check]:
-        """Return the checks of the views: their budgets, rule and scales, and the sets that fit them."""
+        """Return the checks of budgets, tables, scales of noise, and synthetic sets."""
         from privsql.mechanisms.views.checks import check_views
 
         return check_views(release)
 
     def answers(self, db: Relations, manifest: Manifest) -> ViewAnswers:
-        """Return the open release, which answers questions from the noisy tables and the population that fits them."""
+        """Return an object that answers questions from the noisy tables and the population fitted to them."""
         from privsql.mechanisms.views.answers import ViewAnswers
 
         return ViewAnswers(db, manifest)
 
     def attack_membership(self, learnt: AttackContext[AttackView]) -> list[Finding]:
-        """Find the belief that a record is in the tables, by their counts and the choices of items."""
+        """Return how sure the attacker who knows all other records becomes that a record is in the counts."""
         from privsql.mechanisms.views.attacks import attack_views
 
         return attack_views(learnt.view)
 
     def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
-        """Return the noisy tables: by which items, how many counts, and their noise."""
+        """Return the noisy tables as a table for people: their items, numbers of counts, and noise."""
         law = find_law(SetValued.model_validate(manifest.parameters))
         return describe_noisy_tables(db, concentrated=law.concentrated)

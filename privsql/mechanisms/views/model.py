@@ -1,4 +1,7 @@
-"""Fit a population to noisy views of item sets, and answer questions about patterns of items from both."""
+"""Fit a synthetic population to noisy counts of item sets, and estimate how many records have which items.
+
+A pattern says for each of m items whether a record has it. A view is a noisy table of the patterns of a few items.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +29,19 @@ if TYPE_CHECKING:
     from privsql.mechanisms.dp.noisy_tables import Clique, Ints, LeastSquares, Reals
 
 # Patterns -------------------------------------------------------------------------------------------------------------
-# Which of m measured items a record has: a table over all patterns has m axes of two values, 0 without the item and 1
-# with it. Coefficients of such a table in the basis of ``LeastSquares`` are its parities: that of a set of items is the
-# number of records with an even number of these, less that of the others, beside the root of 2^m.
+# A pattern says which of m measured items a record has. A table over all patterns has m axes of two values: 0 without
+# the item and 1 with it. The coefficients of such a table in the basis of ``LeastSquares`` are its parities. The parity
+# of a set of items is the number of records with an even number of these items, less that of the others, over
+# sqrt(2^m).
 
 
 def count_items(items: int) -> Ints:
-    """Return how many items each pattern has, for all 2^m patterns of ``items`` = m items.
+    """Return the number of items in each of the 2^m patterns of m items.
 
     The result has m axes of length 2; index 1 on an axis means that the pattern has that item.
+
+    Args:
+        items: m, the number of items.
 
     >>> count_items(2).tolist()
     [[0, 1], [1, 2]]
@@ -46,45 +53,54 @@ def count_items(items: int) -> Ints:
 
 
 def sum_supersets(table: Reals) -> Reals:
-    """Return for every set of items the sum over all patterns that include the set, in the table's shape."""
+    """Return for every set of items the sum of ``table`` over all patterns that have these items and perhaps others.
+
+    Table and result have one axis of length 2 for each item.
+    """
     for axis in range(table.ndim):
         table = np.flip(np.cumsum(np.flip(table, axis), axis), axis)
     return table
 
 
 def sum_subsets(table: Reals) -> Reals:
-    """Return for every set of items the sum of ``table`` over all subsets of the set, in the table's shape."""
+    """Return for every set of items the sum of ``table`` over all patterns that have none but these items.
+
+    Table and result have one axis of length 2 for each item.
+    """
     for axis in range(table.ndim):
         table = np.cumsum(table, axis)
     return table
 
 
 # Population -----------------------------------------------------------------------------------------------------------
-# A table of all patterns that a population can have and that fits what was measured. Nothing here looks at anything but
-# the published tables.
+# A table of all patterns without negative cells that fits the noisy tables. Only published tables are read.
 #
-# 1. The table of largest entropy whose views are those of least squares, moved to the nearest without negative cells:
-#    iterative proportional fitting from a table of equal cells.
-# 2. Where all patterns were counted, each cell x of that table mu moves towards its own count y, by V/(V + s^2) with V
-#    = a mu + b mu^2: what a count says that the views do not. (a, b) are the moments of (y - mu)^2 - s^2 over all
-#    cells, by non-negative least squares. The result is fitted to the views once more, and at the end to the numbers of
-#    records with each item: to have no negative cells a view adds to rare items.
+# 1. Take the table of largest entropy whose views are those of least squares, moved to the nearest ones without
+# negative
+#    cells. It is found by iterative proportional fitting from a table of equal cells.
+# 2. If all patterns were counted, move each cell mu of that table towards its own count y by V/(V + s^2), with
+#    V = a mu + b mu^2. This adds what the counts say and the views do not. (a, b) are the moments of (y - mu)^2 - s^2
+#    over all cells, by non-negative least squares. Then fit the result to the views again, and at last to the numbers
+#    of
+#    records with each item, because removing negative cells adds records to rare items.
 
-ROUNDS = 4  # of proportional fitting to views
-LAST_ROUNDS = 2  # to single items
-LEAST = 0.01  # of a cell of the views' table stays, whatever its count says
-OVER = 0.1  # a cell's error is weighed as if V were mu + OVER mu^2
+ROUNDS = 4  # rounds of proportional fitting to views
+LAST_ROUNDS = 2  # rounds of proportional fitting to single items
+LEAST = 0.01  # least share of a cell of the first table that stays, whatever its count says
+OVER = 0.1  # weights of cells assume V = mu + OVER mu^2
 
 
 def fit_population(squares: LeastSquares, items: int) -> Reals:
-    """Fit a table of all patterns of items to the noisy views: the numbers of records of a synthetic population.
+    """Fit a synthetic population to noisy tables of items: the number of records with each pattern, never negative.
+
+    A pattern says for each of m items whether a record has it.
 
     Args:
-        squares: The least-squares fit to what was measured.
+        squares: The least-squares estimates from the noisy tables.
         items: m, the number of measured items, whose columns come first.
 
     Returns:
-        A table without negative entries, with m axes of length 2.
+        The numbers of records, with m axes of length 2.
     """
     total = max(squares.total, 0.0)
     everything = tuple(range(items))
@@ -96,7 +112,7 @@ def fit_population(squares: LeastSquares, items: int) -> Reals:
     for counted in (one for one in squares.tables if one.columns == everything):
         counts, noise = counted.counts.astype(np.float64), counted.variance
         moved = counts
-        if noise:  # each cell lies between what the views say of it and its count
+        if noise:  # move each cell from the first table towards its count
             weight = 1 / (noise + result + OVER * result**2)
             first, second = (weight * result).reshape(-1), (weight * result**2).reshape(-1)
             a, b = fit_moments(first, second, (weight * ((counts - result) ** 2 - noise)).reshape(-1))
@@ -107,56 +123,63 @@ def fit_population(squares: LeastSquares, items: int) -> Reals:
 
 
 def maximal_sets(sets: Sequence[Clique]) -> list[Clique]:
-    """Return the sets that are not a proper subset of another one, each once."""
+    """Return those of the given sets that are not a proper subset of another one, each once."""
     return [one for one in dict.fromkeys(sets) if not any(set(one) < set(other) for other in sets)]
 
 
 def _possible_table(squares: LeastSquares, chosen: Clique) -> Reals:
-    """Return the nearest table without negative cells to the least-squares table of the columns ``chosen``."""
+    """Return the table without negative cells that is nearest to the least-squares estimate over some columns."""
     return nearest_nonnegative(squares.estimate_table(chosen), max(squares.total, 0.0))
 
 
 # Model ----------------------------------------------------------------------------------------------------------------
-# Estimates that lean on the population, and their intervals.
+# Estimates that lean on the synthetic population, and their intervals.
 #
-# An estimate takes each coefficient between the population's and that of least squares, by r = V_k/(V_k + v), where V_k
-# is by how much coefficients of k items differ beyond their noise of variance v. So what was measured well stays as it
-# was, what was not is the population's, and as every answer is a sum over one table, answers add up, as long as each
-# lies no further than ``LIMIT`` standard errors from that of least squares: an estimate that leans on what many answers
-# share may be far off in a single one that differs (limited translation: Efron & Morris, JASA 1972).
+# An estimate takes each coefficient between the population's and that of least squares, with weight r = V_k/(V_k + v)
+# for the latter. V_k is how much coefficients of k items vary beyond their noise of variance v. So a coefficient that
+# was measured well stays, and one that was not is the population's. Every answer is a sum over one table, so answers
+# add up. That ends where the limit applies: no estimate lies further than ``LIMIT`` standard errors from that of least
+# squares. What many answers share may be far off in a single one that differs (limited translation: Efron & Morris,
+# JASA 1972).
 #
-# Where the tables tell all that is asked, the interval is that of least squares, and rests on no model. The standard
-# error is that of the estimate. With s^2 the variance of least squares, and c that part of it that the estimate keeps,
-# its distance from least squares is expected to have the square s^2 - c; what is beyond that is added to c.
+# If the noisy tables determine the answer, the interval is that of least squares, and rests on no model. The standard
+# error is that of the estimate. Let s^2 be the variance of least squares, and c the part of it that the estimate keeps.
+# Its squared distance from least squares is expected to be s^2 - c; a larger one is added to c.
 #
-# A question over the items A that no table holds together lies, pattern by pattern, between what it is at least and at
-# most when the items outside of a view are left open; both are questions over the view's own items, with exact errors.
-# The best of these bounds over all views hold together at the stated confidence, each at an equal part of what is left
-# of 1 (Bonferroni). Its estimate takes the coefficients that no table told from the population. How far these may be
-# off is learnt from sets of three and four items that tables do tell: with mu the mean of an item, coded 1 and -1, and
-# sigma = sqrt(1 - mu^2), their coefficients deviate from those of the table of largest entropy with their pairs by tau
-# n prod sigma beside the root of 2^k, where
+# A question over items A that no table holds together is bounded by questions over one view's items. For each pattern
+# of the view, its weight lies between the least and the greatest weight when the items outside of the view are left
+# open. Both bounds have exact errors. The best bounds over all views hold together at the stated confidence; each gets
+# an equal part of the doubt (Bonferroni). The estimate takes coefficients that no table holds from the population.
 #
-#     tau^2 = sum w ((z - expected)^2 - v) / sum w scale^2,
+# How far these may be off is learnt from sets of three and four items that tables do hold. Let mu be the mean of an
+# item, coded 1 and -1, and sigma = sqrt(1 - mu^2). The coefficients of k items deviate from those of the table of
+# largest entropy with the same pairs by tau times scale = n prod sigma / 2^(k/2), where
 #
-# w = 1/(v + (scale / 10)^2)^2, scale = n prod sigma / 2^(k/2).
+#     tau^2 = sum w ((z - expected)^2 - v) / sum w scale^2,  w = 1/(v + (scale / 10)^2)^2.
 #
-# The population knows of all tables, so it is off by less. Larger sets are taken to deviate as fours do.
+# The population knows all tables, so it is off by less. Larger sets are taken to deviate as sets of four do.
 
-LIMIT = 1.5  # standard errors
+LIMIT = 1.5  # most standard errors between an estimate and that of least squares
 SAMPLED, UNTOLD_ORDERS, PAIR_ROUNDS = 200, (3, 4), 10
 TINY = 1e-300
 
 
 Counted = Mapping[
     int, tuple[float, float]
-]  # by axis of a question the number of records with an item, and its variance
+]  # by axis of a question, the noisy number of records with that item, and its variance
 NOTHING: Counted = {}
 
 
 @dataclass(frozen=True)
 class ModelAnswer:
-    """An answer: the estimate, its standard error (None where it is not known), and the ends of its interval."""
+    """An estimated number of records.
+
+    Attributes:
+        estimate: The estimate.
+        error: Its standard error; None if it is not known.
+        low: The lower end of its interval.
+        high: The upper end of its interval.
+    """
 
     estimate: float
     error: float | None
@@ -166,11 +189,13 @@ class ModelAnswer:
 
 @dataclass(frozen=True)
 class ViewModel:
-    """A model that answers questions about patterns of items from least squares and from a fitted population.
+    """A model that estimates how many records have which patterns of items.
+
+    An estimate that leans on the population lies between that of least squares and that of the synthetic population.
 
     Attributes:
-        squares: The least-squares fit to the noisy tables.
-        population: The population's table of all patterns (``fit_population``).
+        squares: The least-squares estimates from the noisy tables.
+        population: The synthetic population: the number of records with each pattern (see ``fit_population``).
     """
 
     squares: LeastSquares
@@ -179,15 +204,15 @@ class ViewModel:
     def answer(
         self, chosen: Clique, question: Reals, doubt: float, *, leaning: bool = True, counted: Counted = NOTHING
     ) -> ModelAnswer:
-        """Return the answer to a question about some items, with an interval.
+        """Estimate a weighted sum over the patterns of some items, with an interval.
 
         Args:
             chosen: The columns of the items.
-            question: The weight of each pattern of these items; the answer is the weighted sum of their records.
+            question: The weight of each pattern of these items, such as 1 for the patterns that meet a condition.
             doubt: The probability with which the truth may lie outside of the interval.
-            leaning: Whether the estimate leans on the population. Without it the estimate is that of least squares, and
-                has no standard error where the tables do not determine it.
-            counted: Further counts of single items, with variances, by axis of the question.
+            leaning: Whether the estimate leans on the synthetic population. Without it, it is that of least squares,
+                and it has no standard error if the tables do not determine it.
+            counted: For some axes of ``question``, another noisy count of records with that item, and its variance.
         """
         from scipy.special import ndtri
 
@@ -217,14 +242,16 @@ class ViewModel:
     def bound_between(
         self, chosen: Sequence[int | None], least: Reals, most: Reals, doubt: float, counted: Counted = NOTHING
     ) -> tuple[float, float]:
-        """Return bounds of a question whose weights are only known to lie between ``least`` and ``most``.
+        """Return an interval for a weighted sum over patterns whose weights are known only to lie between two tables.
+
+        A pattern says for each item whether a record has it.
 
         Args:
-            chosen: The column of each axis; None for an item that no table has.
+            chosen: The column of each axis; None for an item that no noisy table has.
             least: The least weight of each pattern.
             most: The greatest weight of each pattern.
-            doubt: The probability with which the truth may lie outside of the bounds.
-            counted: Further counts of single items, with variances, by axis of the question.
+            doubt: The probability with which the truth may lie outside of the interval.
+            counted: For some axes, another noisy count of records with that item, and its variance.
         """
         held = [tuple(axis for axis, i in enumerate(chosen) if i in one.columns) for one in self.squares.tables]
         parts, low, high = maximal_sets(held), 0.0, np.inf
@@ -241,7 +268,7 @@ class ViewModel:
         return low, max(low, high)
 
     def answer_by_count(self, question: Reals, count: tuple[float, float], doubt: float) -> ModelAnswer:
-        """Return the answer to a question over one item that no table has, from its count and the number of records.
+        """Estimate a question about an item that no noisy table has, from its noisy count and that of all records.
 
         Args:
             question: The weights of records without the item and of records with it.
@@ -264,7 +291,7 @@ class ViewModel:
     def _noise_interval(
         self, chosen: Clique, question: Reals, doubt: float, counted: Counted = NOTHING
     ) -> tuple[float, float]:
-        """Return the ends of the least-squares interval; the truth lies beyond each with probability ``doubt``."""
+        """Return the least-squares interval; the truth lies beyond each of its ends with probability ``doubt``."""
         error = float(np.sqrt(self.squares.sum_variance(chosen, question)))
         estimate = float((self.squares.estimate_table(chosen) * question).sum())
         shift, kept = self._learn_from_counts(chosen, question, counted)
@@ -272,9 +299,12 @@ class ViewModel:
         return max(estimate + shift - far, 0.0), max(estimate + shift + far, 0.0)
 
     def _learn_from_counts(self, chosen: Clique, question: Reals, counted: Counted) -> tuple[float, float]:
-        """Return how far other counts of items move a least-squares answer, and the share of its error that remains.
+        """Return how much further noisy counts of single items move a least-squares estimate.
 
         Their noise is independent of that of the tables, so this is the best linear update (Kalman's).
+
+        Returns:
+            The change of the estimate, and the share of its variance that remains.
         """
         error = self.squares.sum_variance(chosen, question)
         if not counted or not error:
@@ -293,9 +323,10 @@ class ViewModel:
     def spectrum(self) -> tuple[Reals, Reals]:
         """Return the estimated coefficients of the table of all patterns, and the share of its noise that each keeps.
 
-        An estimate lies between the coefficient z of least squares and that of the population. The share is 1 - (z -
-        estimate)^2/v, v the noise variance, on average over all coefficients of as many items. It holds for any
-        projection and for the best shrinkage: the squared error and the squared move add up to the noise variance.
+        An estimate lies between the coefficient z of least squares and that of the synthetic population. With noise
+        variance v, the share is 1 - (z - estimate)^2/v, averaged over all coefficients of as many items. This holds for
+        projections and for the best shrinkage, where the squared error and the squared change add up to the noise
+        variance.
         """
         items = self.population.ndim
         (value, precision), model = self.squares.coefficients(tuple(range(items))), transform_table(self.population)
@@ -313,7 +344,10 @@ class ViewModel:
         return model + part * (value - model), np.clip(1 - left, 0.0, 1.0)[order]
 
     def _coefficients_among(self, chosen: Clique) -> tuple[Reals, Reals]:
-        """Return the ``spectrum`` for the table of the items ``chosen``."""
+        """Return for the table of some items its estimated coefficients, and the share of its noise that each keeps.
+
+        They are those of ``spectrum``, which has them for all items.
+        """
         items = self.population.ndim
         block = tuple(slice(None) if i in chosen else 0 for i in range(items))
         return self.spectrum[0][block] * 2.0 ** ((items - len(chosen)) / 2), self.spectrum[1][block]
@@ -321,9 +355,12 @@ class ViewModel:
     def superset_counts(self, *, leaning: bool = True) -> tuple[Reals, Reals, Reals]:
         """Estimate for every set of items how many records have all of them.
 
+        Args:
+            leaning: Whether the first estimates are drawn towards the synthetic population.
+
         Returns:
-            The leaning estimates, those of least squares, and the variances of the latter. A variance is infinite where
-            no table holds all items of the set.
+            The estimates, those of least squares, and the variances of the latter. A variance is infinite if no table
+            has all items of the set.
         """
         everything = tuple(range(self.population.ndim))
         precision = self.squares.coefficients(everything)[1] / self.population.size
@@ -335,11 +372,15 @@ class ViewModel:
         far = sum_supersets(restore_table(self.spectrum[0])) - counted
         return counted + limit_distance(far, np.sqrt(variance)), counted, variance
 
-    # What no table told ---
+    # Coefficients that no table holds ---
 
     @cached_property
     def strengths(self) -> tuple[float, ...]:
-        """Return tau for sets of three and of four items, from about ``SAMPLED`` of the sets that tables hold."""
+        """Return how far sets of three and of four items deviate from what their pairs make likely, as two numbers.
+
+        Deviations are relative to the scale of ``_item_scales``. They are learnt from some of the sets that noisy
+        tables hold.
+        """
         result = [0.0]
         for order in UNTOLD_ORDERS:
             told = {one for table in self.squares.tables for one in combinations(table.columns, order)}
@@ -358,7 +399,7 @@ class ViewModel:
         return tuple(result[1:])
 
     def _expect_table(self, chosen: Clique) -> Reals:
-        """Return the table of largest entropy over the items ``chosen`` that fits the tables of all their pairs."""
+        """Return the table of largest entropy over some items that has the same tables of all their pairs."""
         pairs = combinations(range(len(chosen)), 2)
         tables = {axes: _possible_table(self.squares, (chosen[axes[0]], chosen[axes[1]])) for axes in pairs}
         margins = [(axes, table + POSSIBLE) for axes, table in tables.items()]
@@ -366,7 +407,11 @@ class ViewModel:
         return rake_table(start, margins, PAIR_ROUNDS)
 
     def _item_scales(self, chosen: Clique) -> Reals:
-        """Return the scale of each coefficient of the items ``chosen``: n prod sigma / 2^(k/2) over the items in it."""
+        """Return for every set of k items among the chosen ones how large its coefficient can typically be.
+
+        It is n prod sigma / 2^(k/2), where n is the number of records, and sigma the standard deviation of an item that
+        is coded 1 (a record has it) and -1. Coefficients are those of ``transform_table``.
+        """
         total = max(self.squares.total, 1.0)
         result = np.array(total / 2 ** (len(chosen) / 2))
         for i in chosen:
@@ -376,24 +421,24 @@ class ViewModel:
         return result
 
     def _untold_deviations(self, chosen: Clique) -> Reals:
-        """Return how far the population's coefficients may be off where no table tells them: tau times their scale.
+        """Return how far coefficients of the synthetic population may be off where no noisy table holds them.
 
-        It matters for sets of three items or more.
+        It is the number of ``strengths`` times their scale. It matters only for sets of three items or more.
         """
         place = np.clip(count_items(len(chosen)) - UNTOLD_ORDERS[0], 0, len(self.strengths) - 1)
         return np.array(self.strengths)[place] * self._item_scales(chosen)
 
 
 def half_width(deviation: float, step: float, doubt: float) -> float:
-    """Return how far the truth may lie above an answer, or below it, except with probability ``doubt``.
+    """Return how far the truth may lie above an estimate, or below it, except with probability ``doubt``.
 
-    A sum of Laplace noise lies between a single draw, whose quantile is -ln(2 doubt)/sqrt(2) standard deviations, and
-    very many draws, whose quantile is the normal one. The result uses the larger quantile, and adds half a ``step``,
-    since sums of few whole numbers lie on a grid.
+    A sum of Laplace noise lies between one draw and the limit of many. The quantile of one draw is -ln(2 doubt)/sqrt(2)
+    standard deviations, that of many is the normal one. The result uses the larger one. Sums of few whole numbers lie
+    on a grid, so half of its ``step`` is added.
 
     Args:
-        deviation: The standard deviation of the answer; for 0 the result is 0.
-        step: The distance of the grid.
+        deviation: The standard deviation of the estimate; if it is 0, the result is 0.
+        step: The distance between neighbours on the grid.
         doubt: The probability.
     """
     from scipy.special import ndtri
@@ -403,19 +448,24 @@ def half_width(deviation: float, step: float, doubt: float) -> float:
 
 
 def limit_distance(far: Reals | float, deviation: Reals | float) -> Reals:
-    """Limit ``far``, an estimate's distance from least squares, to ``LIMIT`` standard ``deviation``s of the latter."""
+    """Limit the distance of an estimate from that of least squares to a few standard deviations of the latter.
+
+    Args:
+        far: The distance without a limit.
+        deviation: The standard deviation of the estimate of least squares.
+    """
     return np.clip(far, -LIMIT * np.asarray(deviation), LIMIT * np.asarray(deviation))
 
 
 def lean_estimate(far: float, variance: float, remaining: float) -> tuple[float, float]:
-    """Return the distance of a leaning estimate from that of least squares, limited, and the estimate's standard error.
+    """Return how far an estimate lies from that of least squares once the distance is limited, and its standard error.
 
-    Where the limit applies, the error is the root of the variance plus the square of the distance.
+    If the limit applies, the standard error is the root of ``variance`` plus the square of the distance.
 
     Args:
-        far: The distance that the estimate would have without a limit.
-        variance: The variance of least squares.
-        remaining: The part of this variance that the leaning estimate keeps.
+        far: The distance without a limit.
+        variance: The variance of the estimate of least squares.
+        remaining: The part of this variance that the estimate keeps.
     """
     most = float(limit_distance(far, np.sqrt(variance)))
     if most != far:

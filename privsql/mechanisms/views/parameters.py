@@ -1,4 +1,4 @@
-"""Parameters and facts of set-valued releases: frozen, validated, exact."""
+"""The parameters that a publisher sets for item sets, and the facts that a release of views states."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from privsql.model.parameters import (
 from privsql.model.universes import Universe
 
 LARGEST_FAN_OUT = 30  # a sub-partition is a bit mask over the children of a node
-TINY_UNIVERSE = 20  # items of which every set may be counted
-MOST_DECLARED = 1_000  # sets of a workload
+TINY_UNIVERSE = 20  # most items of a universe whose every pattern may be counted
+MOST_DECLARED = 1_000  # most sets of a workload
 OF_TREES = ("fan_out", "c1", "c2", "tau", "tau_sets")  # fields of 'diffpart'
 
 
 class ViewPlan(Facts):
-    """The facts of views that are known without the records: what is measured, and with which budgets."""
+    """The facts of a release of noisy views that are known before any record is read: tables, cells and budgets."""
 
     epsilon: str
     items: int
@@ -42,7 +42,7 @@ class ViewPlan(Facts):
     tables_budgets: tuple[str, ...] = ()
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return the lines (name, text) for a person: the items, and the tables or the budgets."""
+        """Return lines (title, text) for people on the items, and on the tables or their budgets."""
         if not self.items_budgets:
             return [("items", f"{self.items:,}"), ("tables", f"{self.tables:,} with {self.cells:,} counts")]
         parts = zip(self.lengths_budgets, self.items_budgets, self.tables_budgets, strict=True)
@@ -54,17 +54,17 @@ class ViewPlan(Facts):
 
 
 class ViewFacts(Facts):
-    """The facts of a release of views.
+    """The facts that a release of noisy views (tables of which of a few items records have) states.
 
     Attributes:
         items: The number of items of the universe.
-        measured: How many items have views.
+        measured: The number of items in the noisy tables.
         tables: The number of noisy tables.
         cells: The number of noisy counts in them.
         sets: The number of different synthetic sets.
-        cap: The most items of one record that were counted, for a large universe; 0 for a small one.
+        cap: For a large universe, the most items of one record that were counted; 0 for a small one.
         items_budget: The budget of the counts of all items.
-        items_scale: The scale of their noise.
+        items_scale: The scale of the noise of these counts.
         estimated_records: The estimated number of records.
         universe_is_public: Whether the list of items does not come from the data.
         noise: Where the noise was drawn from.
@@ -87,7 +87,7 @@ class ViewFacts(Facts):
     opendp: Version
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return the lines (name, text) for a person: what was measured, and whether the guarantee covers the items."""
+        """Return lines (title, text) for people on what was counted, and on whether the list of items is protected."""
         items = (
             f"{self.items:,}, each with a count; views of {self.measured:,} of them" if self.cap else f"{self.items:,}"
         )
@@ -103,17 +103,18 @@ class ViewFacts(Facts):
 
 
 def describe_universe(*, public: bool) -> tuple[str, str]:
-    """Return the line (name, text) that says whether the guarantee covers the list of items."""
+    """Return the line (title, text) that says whether the guarantee covers the list of items."""
     return "universe", "public" if public else "the items that occur (not covered by the guarantee)"
 
 
 class SetValued(Parameters):
-    """Differentially private item sets: adding or removing one record changes no probability by more than e^epsilon.
+    """Parameters of differentially private item sets: one record changes no probability by more than e^epsilon.
 
-    ``workload`` belongs to ``views``, which counts the patterns of sets of items; the others to ``diffpart``:
-    ``c1`` and ``c2`` set the paper's thresholds sqrt(2)*c1/budget (item sets) and sqrt(2)*c2*height/budget (others).
-    Without them thresholds are the least with which few empty sub-partitions pass: in expectation at most ``tau``
-    (``tau_sets`` where they are item sets) if each inner node of the taxonomy were expanded once.
+    Algorithms ``views`` and ``basic`` count patterns of items; ``workload`` names the item sets that matter most to
+    ``views``. The other parameters are for ``diffpart``, which publishes a tree of partitions and prunes small ones.
+    With ``c1`` and ``c2``, it uses the paper's thresholds sqrt(2)*c1/budget (item sets) and sqrt(2)*c2*height/budget
+    (other parts). Without them, thresholds let on average at most ``tau`` empty parts pass (``tau_sets`` empty item
+    sets) if each inner node of the taxonomy is expanded once.
     """
 
     kind: Literal["setvalued"] = "setvalued"

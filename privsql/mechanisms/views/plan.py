@@ -1,4 +1,4 @@
-"""Decide by public rules which items and views of item sets are measured, and for how much."""
+"""Decide by public rules which items and which views of item sets are counted, and with which budgets."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
     from privsql.model.records import Records
 
 # Large universes ------------------------------------------------------------------------------------------------------
-# Of a large universe every item is counted first (``item_counts``). Views are then made of the items that the publisher
-# declared and of those with the largest published counts: that choice looks at no record, so it costs nothing.
+# In a large universe every item is counted first (``item_counts``). Then the items that get views are chosen: declared
+# items, and those with the largest published counts. That choice reads no record, so it spends nothing.
 
-MISSED = 8  # one part in so many of its records is what views may be wrong by for the last item
+MISSED = 8  # views may err by one part in so many of the last item's count
 
 
 def due_lengths(params: SetValued, universe: int, place: int, first: NoisyTable | None = None) -> Layout:
-    """Return the tables of record lengths that a release measures: one, or two.
+    """Return the one or two tables of record lengths that a release of a large universe counts, with their budgets.
 
-    A second one is measured if the counts of the first show that views would be too noisy. A publisher who declares
-    sets wants these whatever their noise, so there is no second table then.
+    A second table is counted if the first one shows that tables of items would be too noisy. If the publisher declared
+    item sets, these are wanted whatever their noise, and there is no second table.
 
     Args:
         params: The parameters.
         universe: The number of items.
-        place: The column of the lengths, which follows those of the items of views.
-        first: The first table once it is measured; None before.
+        place: The column of the lengths, which follows those of the items of noisy tables.
+        first: The first table once it is counted; None before.
     """
     budget, columns = total_budget(params), (place,)
     result: Layout = [(columns, LENGTHS * budget, None)]
@@ -61,16 +61,21 @@ def due_lengths(params: SetValued, universe: int, place: int, first: NoisyTable 
 
 
 def find_rule(lengths: Sequence[NoisyTable], params: SetValued, universe: int) -> ItemRule:
-    """Return the rule by which all items of a large universe are counted, from the published record lengths."""
+    """Return the rule by which all items of a large universe are counted, given the noisy record lengths."""
     shares = SHARES if len(lengths) == 1 else (ALONE,)
     return choose_rule(lengths[-1], universe, total_budget(params), shares)
 
 
 def choose_items(counts: ItemCounts, params: SetValued, declared: Sequence[int]) -> list[int]:
-    """Return the codes of the items that get views: the declared ones, then those with the largest published counts.
+    """Return the codes of the items that get noisy tables: the declared ones, then those with the largest counts.
 
-    There are as many as keep the standard error of a view at an eighth of the last item's count or less: at least two,
-    and at most ``TINY_UNIVERSE``.
+    As many items are chosen as keep the noise small: the standard error of a count in the tables is at most an eighth
+    of the count of the last item that is chosen. There are at least two, and at most ``TINY_UNIVERSE``.
+
+    Args:
+        counts: The published counts of all items.
+        params: The parameters.
+        declared: The codes of the declared items.
     """
     chosen = [*declared, *counts.largest_items(TINY_UNIVERSE - len(declared), declared)]
     left = total_budget(params) - sum(one.budget for one in counts.lengths) - counts.rule.budget
@@ -85,18 +90,22 @@ def choose_items(counts: ItemCounts, params: SetValued, declared: Sequence[int])
 
 
 # Covering -------------------------------------------------------------------------------------------------------------
-# Views: few sets of places that together hold every pair, found by a public rule.
+# Views are few sets of items that together hold every pair; a public rule finds them.
 
-STARTS = 60  # orders of the places from which a covering is built; the smallest one is taken
+STARTS = 60  # orders of items from which a greedy search starts
 
 
 @cache
 def covering_design(items: int, size: int) -> tuple[tuple[int, ...], ...]:
-    """Return a small covering design: sets of ``size`` of the places 0..items-1 that together hold every pair.
+    """Return sets of items, as few as a greedy search finds, that together hold every pair of items.
 
-    A greedy search builds it. A set grows by the place that makes the most new pairs with the places in it. Ties go to
-    the place with the most pairs left, then by a fixed order of places. The search runs once for each of ``STARTS``
-    orders, and the first covering with the fewest sets is taken. The result depends on the two numbers alone.
+    Sets grow by the item that makes the most new pairs, then by the one with the most pairs left, then by a fixed
+    order. The search runs for each of ``STARTS`` orders, and the first result with the fewest sets is taken. It depends
+    on the two arguments alone.
+
+    Args:
+        items: The number of items, which are 0, 1, ..
+        size: The number of items in a set.
     """
     if items <= size:
         return (tuple(range(items)),)
@@ -107,7 +116,12 @@ def covering_design(items: int, size: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _cover_pairs(size: int, order: Reals) -> tuple[tuple[int, ...], ...]:
-    """Return one covering; ``order`` breaks ties by a number below 1 for each place."""
+    """Return the sets that one greedy search finds (see ``covering_design``).
+
+    Args:
+        size: The number of items in a set.
+        order: A number below 1 for each item, which breaks ties.
+    """
     items, result = len(order), []
     left = ~np.eye(items, dtype=bool)
     while left.any():
@@ -123,25 +137,26 @@ def _cover_pairs(size: int, order: Reals) -> tuple[tuple[int, ...], ...]:
 
 
 # Layout ---------------------------------------------------------------------------------------------------------------
-# What is measured, and with which budgets: a public rule, in exact fractions.
+# A public rule decides in exact fractions what is counted, and with which budgets.
 #
-# All items are measured where there are few (``TINY_UNIVERSE``). Half of the budget goes to views, sets of 8 items that
-# together hold all pairs, in equal parts, half to the table of all 2^m patterns. More items are counted first, and what
-# is left goes to views over some of them. Sets of items that the publisher declared get tables of
-# their own, as far as that lowers the mean standard error of how many records hold all items of each.
+# In a small universe (``TINY_UNIVERSE``) all items are measured. Half of the budget goes to views in equal parts: sets
+# of 8 items that together hold all pairs. The other half goes to the table of all 2^m patterns. In a large universe
+# items are counted first, and the rest of the budget goes to views over some of them. Item sets that the publisher
+# declared get tables of their own, as far as that lowers the mean standard error of the counts of records with all of
+# their items.
 
 VIEW = 8  # items of a view
-LARGEST_TABLE = 10  # items of a declared set that gets a table of its own
+LARGEST_TABLE = 10  # most items of a declared set that gets a table of its own
 QUARTERS = tuple(Fraction(k, 4) for k in range(1, 4))
-GAIN = 1e-9  # by which a split of the budget must be better than the one before
-Layout = list[tuple["Clique", Fraction, None]]  # (places, budget, no choice)
+GAIN = 1e-9  # least improvement by which a split of the budget replaces an earlier one
+Layout = list[tuple["Clique", Fraction, None]]  # columns, budget, and None as no choice was made
 
 
 def lay_out_all(items: int, params: SetValued, declared: Sequence[Clique] = ()) -> Layout:
-    """Return the tables over all items of a small universe; their budgets add up to epsilon.
+    """Return the tables over all items of a small universe, with budgets that add up to epsilon.
 
-    ``basic`` has one table of all 2^m patterns (Chen et al. 2011, section 4.1). For ``declared`` sets the budget is
-    split in quarters so that the mean standard error is smallest; the first such split is taken.
+    ``basic`` has one table of all 2^m patterns of m items (Chen et al. 2011, section 4.1). With ``declared`` item sets,
+    the budget is split in quarters such that their mean standard error is smallest; the first such split is taken.
     """
     epsilon, own = total_budget(params), choose_own_tables(declared)
     if items <= VIEW or params.algorithm == "basic":
@@ -159,21 +174,28 @@ def lay_out_all(items: int, params: SetValued, declared: Sequence[Clique] = ()) 
 
 
 def lay_out_chosen(items: int, epsilon: Fraction, declared: Sequence[Clique] = ()) -> Layout:
-    """Return the tables over items that were chosen from a large universe.
+    """Return the tables over items that were chosen from a large universe, with budgets that add up to ``epsilon``.
 
-    If sets are declared they get half of the budget, and views get the rest.
+    Declared item sets get half of the budget, if there are any. The rest goes to tables that together hold every pair.
     """
     own = choose_own_tables(declared)
     return _split_budget(items, epsilon, own, Fraction(bool(own), 2), Fraction(1))
 
 
 def choose_own_tables(declared: Sequence[Clique]) -> list[Clique]:
-    """Return the declared sets that get a table: those that are not too long and not part of another one."""
+    """Return the declared item sets that get a table of their own: all but long ones and parts of others."""
     return maximal_sets([one for one in declared if len(one) <= LARGEST_TABLE])
 
 
 def mean_error(items: int, layout: Layout, declared: Sequence[Clique], law: NoiseLaw = PURE) -> float:
-    """Return the mean standard error, over the declared sets, of the number of records that hold the whole set."""
+    """Return the mean standard error of the counts of records that hold all items of a declared set.
+
+    Args:
+        items: The number of items.
+        layout: The tables to be counted, with their budgets.
+        declared: The declared item sets.
+        law: The law of the noise.
+    """
     precision: Reals = np.zeros((2,) * items)
     for places, epsilon, _ in layout:
         block = tuple(slice(None) if place in places else 0 for place in range(items))
@@ -186,9 +208,14 @@ def mean_error(items: int, layout: Layout, declared: Sequence[Clique], law: Nois
 def _split_budget(
     items: int, epsilon: Fraction, declared: Sequence[Clique], for_declared: Fraction, for_views: Fraction
 ) -> Layout:
-    """Return the layout for one split of the budget: tables of declared sets, views, and the table of all patterns.
+    """Return the tables for one way to split the budget: declared sets, tables of pairs, and the one of all patterns.
 
-    ``for_declared`` is the share of epsilon for declared sets, ``for_views`` the share of the rest that views get.
+    Args:
+        items: The number of items.
+        epsilon: The budget.
+        declared: The declared item sets.
+        for_declared: The share of the budget for tables of declared sets.
+        for_views: The share of the rest for tables that together hold every pair of items.
     """
     result: Layout = [(one, epsilon * for_declared / len(declared), None) for one in declared if for_declared]
     left, views = epsilon * (1 - for_declared), covering_design(items, VIEW)
@@ -203,7 +230,15 @@ def due_tables(
     wanted: Sequence[Sequence[int]],
     counts: ItemCounts | None,
 ) -> Layout:
-    """Return the tables of patterns that are to be measured over the items of views."""
+    """Return the noisy tables of items that a release must have, with their budgets.
+
+    Args:
+        params: The parameters.
+        universe: The number of items of the universe.
+        codes: The codes of the items of these tables.
+        wanted: The codes of each declared item set.
+        counts: The noisy counts of all items of a large universe; None for a small one.
+    """
     place = {code: at for at, code in enumerate(codes)}
     declared = [tuple(sorted(place[code] for code in one)) for one in wanted]
     if counts is None:
@@ -221,7 +256,8 @@ def declared_sets(params: SetValued, labels: Sequence[str]) -> list[tuple[int, .
 
     Raises:
         UsageError: A declared item is not in the universe.
-        InfeasibleError: There are too many items for 'basic', or too many declared ones for a large universe.
+        InfeasibleError: The universe has too many items for ``basic``, or too many items of a large universe are
+            declared.
     """
     large = len(labels) > TINY_UNIVERSE
     if params.algorithm == "basic" and large:
@@ -243,12 +279,12 @@ def declared_sets(params: SetValued, labels: Sequence[str]) -> list[tuple[int, .
 
 
 def named_first(wanted: Sequence[Sequence[int]]) -> list[int]:
-    """Return the codes of the declared items, each once, in the order in which sets name them."""
+    """Return the codes of all declared items, each once, in the order in which the declared sets name them."""
     return list(dict.fromkeys(code for one in wanted for code in one))
 
 
 def plan_views(source: Records, params: SetValued) -> ViewPlan:
-    """Return the plan of a release: the most that is measured, and the budgets. It does not look at the records."""
+    """Plan a release of noisy tables of items: what is counted at most, and the budgets. No record is read."""
     items, budget, wanted = len(source.labels), total_budget(params), declared_sets(params, source.labels)
     make_plan = partial(
         ViewPlan, epsilon=fraction_text(params.epsilon), items=items, measured_at_most=min(items, TINY_UNIVERSE)

@@ -1,4 +1,4 @@
-"""Count items, measure views with noise, and publish them with synthetic sets."""
+"""Count patterns of items with noise, and publish them with synthetic item sets."""
 
 from __future__ import annotations
 
@@ -50,7 +50,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measured:
-    """The noisy measurements: codes of the m items of views, the tables, and counts of all items, if there are any."""
+    """The noisy counts that a release is made of.
+
+    Attributes:
+        codes: The codes of the m items of the noisy tables.
+        tables: The noisy tables.
+        counts: The noisy counts of all items of a large universe; None for a small universe.
+    """
 
     codes: Ints
     tables: list[NoisyTable]
@@ -64,17 +70,17 @@ def measure_views(
     noise: TableNoise,
     draw: np.random.Generator,
 ) -> Measured:
-    """Measure the views of a source with noise, epsilon-differentially private.
+    """Count in noisy tables which of a few items records have, epsilon-differentially private.
 
-    A record lies in one cell of each table, so a table spends its budget; the counts of items spend theirs. Layouts,
-    caps and the items of views follow from public parameters and from what was published before.
+    A record lies in one cell of each table, so each table spends its budget once; counts of items spend theirs. What is
+    counted follows from public parameters and from figures that were published before.
 
     Args:
         source: The records, as item sets with their numbers.
         params: The parameters, with the budget.
-        wanted: The codes of the declared sets.
-        noise: What draws the noise of tables.
-        draw: What draws the items that long records keep.
+        wanted: The codes of the item sets that the publisher declared.
+        noise: The generator of noise.
+        draw: The generator that chooses the items that long records keep.
     """
     universe, law, counts, tables = source.items, find_law(params), None, list[NoisyTable]()
     codes: list[int] = list(range(universe))
@@ -94,7 +100,7 @@ def measure_views(
 
 
 def publish_views(db: Relations, source: Records, params: SetValued, key: Key) -> ViewFacts:
-    """Make the tables of a release in database ``release``, and return its facts."""
+    """Publish a release of noisy tables of items into database ``release``, and return its facts for the manifest."""
     law = find_law(params)
     noise, wanted, sets = table_noise_for(key, law), declared_sets(params, source.labels), read_sets(source)
     source.drop_relations()

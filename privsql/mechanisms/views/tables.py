@@ -1,4 +1,4 @@
-"""The tables of a release of views, and back."""
+"""Write the tables of a release of views, and read them back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from privsql.model.manifest import Manifest
 
 # Item sets ------------------------------------------------------------------------------------------------------------
-# What every release of item sets holds. Published sets have the publisher's name, and columns of privsql's give way.
+# What every release of item sets holds. The publisher's column of item sets keeps its name; added columns are renamed.
 
 UNIVERSE = "privsql_universe"
 
@@ -44,12 +44,23 @@ def read_labels(db: Relations, universe: exp.Table) -> tuple[str, ...]:
 
 
 def name_columns(roles: Roles, *others: str) -> Holes:
-    """Return holes with the published names of the column of item sets and of ``others``, which privsql adds."""
+    """Return the published names of the column of item sets and of columns that privsql adds, for use in a query.
+
+    Args:
+        roles: The columns of the release.
+        others: The names of the added columns; one that the publisher uses is renamed.
+    """
     return {"items": quoted_identifier(roles.sensitive[0].name), **roles.by_sa.alias_holes(*others)}
 
 
 def weigh_sets(manifest: Manifest, name: str, count: str) -> exp.Query:
-    """Return the query of the view ``NAME_weighted``: the sets of a table, with column ``count`` as their weight."""
+    """Return the query of the view ``NAME_weighted``: the item sets of a table with their weights.
+
+    Args:
+        manifest: The manifest, which names the columns.
+        name: The table.
+        count: The column of the table that becomes the weight.
+    """
     roles = manifest.roles
     weight = alias_as(roles.by_sa.as_column(count, "sets"), roles.by_sa.column_name("weight"))
     holes: Holes = {"sets": table(name), "items": column(roles.sensitive[0].name, "sets"), "weight": weight}
@@ -57,16 +68,23 @@ def weigh_sets(manifest: Manifest, name: str, count: str) -> exp.Query:
 
 
 def join_lists(owners: Ints, values: pa.Array, number: int) -> pa.ListArray:
-    """Return ``number`` lists of values; ``owners`` says to which list each value belongs, in ascending order."""
+    """Gather values into lists.
+
+    Args:
+        owners: The list to which each value belongs, ascending.
+        values: The values.
+        number: The number of lists; some may be empty.
+    """
     offsets = np.searchsorted(owners, np.arange(number + 1)).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), values)
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
-# The tables of a release of views: their columns, what was chosen and synthetic records as tables.
+# ``privsql_items`` has the two noisy counts of every item of a large universe. The lengths of records have a noisy
+# table of their own; its column is named after those of the items.
 
-# ``privsql_items``: of a large universe the two counts of every item. The lengths of records are a table of their own
-# among the noisy ones, by a column that is named behind those of the items.
+# ``privsql_items`` has the two noisy counts of every item of a large universe. The lengths of records have a noisy
+# table of their own, over one column that follows those of the items.
 
 CHOSEN, SETS, COUNTED = "privsql_chosen", "privsql_sets", "privsql_items"
 TABLES = {
@@ -79,12 +97,12 @@ TABLES = {
 
 
 def list_chosen(codes: Ints) -> pa.Table:
-    """Return the rows of ``privsql_chosen``, with codes in place of items."""
+    """Return the rows of ``privsql_chosen``: the codes of the items of the noisy tables."""
     return pa.table({"place": pa.array(np.arange(len(codes)), pa.int32()), "code": pa.array(codes, pa.int32())})
 
 
 def list_counts(counts: ItemCounts | None) -> pa.Table:
-    """Return the rows of ``privsql_items``; a small universe has none."""
+    """Return the rows of ``privsql_items``: the noisy counts of all items; none for a small universe."""
     whole, cut = (np.zeros(0, dtype=np.int64),) * 2 if counts is None else (counts.whole, counts.cut)
     return pa.table({"code": pa.array(np.arange(len(whole)), pa.int32()), "whole": whole, "cut": cut})
 
@@ -102,32 +120,32 @@ def name_lengths(names: Sequence[str]) -> str:
 
 
 def column_sizes(measured: int, tables: Sequence[NoisyTable]) -> list[int]:
-    """Return the number of values of each column: two for an item, and the number of classes for record lengths."""
+    """Return the number of values of each column of the noisy tables: 2 for an item, the classes for record lengths."""
     return [2] * measured + [one.counts.size for one in tables if one.columns == (measured,)][:1]
 
 
 def list_synthetic_sets(population: Reals, codes: Ints, items: pa.Array) -> pa.Table:
-    """Return the rows of ``privsql_sets``, a synthetic population.
+    """Return the rows of ``privsql_sets``: the item sets of a synthetic population, with their numbers of records.
 
     Args:
-        population: The table of all patterns of the measured items.
+        population: The estimated number of records with each pattern of the items of noisy tables.
         codes: The codes of these items.
         items: All items of the universe, by code.
     """
     records = round_copies(population.reshape(-1))
     occurring = np.flatnonzero(records)
-    order = np.argsort(codes)  # a set lists its items in the order of the universe
+    order = np.argsort(codes)  # list the items of a set in the order of the universe
     lists = list_patterns(occurring, items.take(pa.array(codes[order])), len(codes) - 1 - order)
     return pa.table({"items": lists, "weight": pa.array(records[occurring], pa.int64())})
 
 
 def list_patterns(patterns: Ints, items: pa.Array, bits: Ints) -> pa.ListArray:
-    """Return the items of each pattern as a list.
+    """Return for each pattern the list of the items that it has.
 
     Args:
-        patterns: Numbers whose bits say which items a pattern has.
+        patterns: The patterns, as whole numbers with a bit for each item.
         items: The items.
-        bits: The bit of each item.
+        bits: For each item, which bit of a pattern belongs to it.
     """
     which, place = np.nonzero(patterns[:, None] >> bits & 1)
     return join_lists(which, items.take(pa.array(place)), len(patterns))
@@ -141,24 +159,28 @@ ORDERS = {**TABLE_ORDERS, "universe": ["code"], "items": ["code"], "chosen": ["p
 
 @dataclass(frozen=True)
 class PublishedViews:
-    """The tables of a release of views.
+    """The tables of a release of noisy views (tables of which of a few items records have).
 
-    Methods raise ``ValueError`` or ``KeyError`` if the tables can't be what was published.
+    Methods raise ``ValueError`` or ``KeyError`` if the tables can't belong to a valid release.
+
+    Attributes:
+        rows: The rows of each table, by its name.
+        labels: The texts of all items, by code.
+        params: The parameters of the release.
     """
 
     rows: Mapping[str, pa.Table]
     labels: tuple[str, ...]
-    """The texts of the items, in the order of the universe."""
     params: SetValued
 
     @property
     def items(self) -> pa.Array:
-        """Return the items of the universe, by code."""
+        """Return the items of the universe in their own type, by code."""
         return self.rows["universe"]["item"].combine_chunks()
 
     @cached_property
     def codes(self) -> Ints:
-        """Return the codes of the items that have views, in the order of their columns."""
+        """Return the codes of the items of the noisy tables, in the order of their columns there."""
         chosen = self.rows["chosen"]
         codes = pc.index_in(chosen["item"].combine_chunks(), value_set=self.items)
         if codes.null_count or not np.array_equal(chosen["place"].to_numpy(), np.arange(len(codes))):
@@ -167,7 +189,7 @@ class PublishedViews:
 
     @cached_property
     def noisy_tables(self) -> list[NoisyTable]:
-        """Return the tables with noise."""
+        """Return the noisy tables of the release."""
         marginals, labels = self.rows["marginals"], [self.labels[code] for code in self.codes.tolist()]
         if any(one.null_count for one in marginals.columns):
             raise ValueError("a cell has no number, or no count")
@@ -176,7 +198,7 @@ class PublishedViews:
 
     @cached_property
     def counts(self) -> ItemCounts | None:
-        """Return the counts of all items with the rule that published lengths imply; None for a small universe."""
+        """Return the noisy counts of all items of a large universe; None for a small one."""
         rows, universe = self.rows["items"], len(self.labels)
         due = universe if universe > TINY_UNIVERSE else 0
         codes, whole, cut = (rows[name].to_numpy() for name in ("code", "whole", "cut"))
@@ -192,20 +214,27 @@ class PublishedViews:
 
     @cached_property
     def synthetic_sets(self) -> WeightedSets:
-        """Return the published synthetic sets; a measured item's code is its column."""
+        """Return the published synthetic sets; an item's code is the position of its column in the noisy tables."""
         rows = self.rows["sets"]
         return WeightedSets.from_lists(rows["items"], rows["weight"], self.items.take(self.codes))
 
     @cached_property
     def model(self) -> ViewModel:
-        """Return the model that answers questions, from the noisy tables and the synthetic sets."""
+        """Return the model that estimates answers from the noisy tables and the synthetic sets."""
         number = len(self.codes)
         population = self.synthetic_sets.count_patterns(np.arange(number)).astype(np.float64)
         return ViewModel(LeastSquares(self.noisy_tables, column_sizes(number, self.noisy_tables)), population)
 
 
 def read_views(db: Relations, database: str | None, params: SetValued, roles: Roles) -> PublishedViews:
-    """Return the tables of a release in ``database``, with columns under their internal names."""
+    """Return the tables of an open release.
+
+    Args:
+        db: Where the release is attached.
+        database: The database of the release; None for the current one.
+        params: The parameters of the release.
+        roles: The columns of the release, whose published names are replaced by internal ones.
+    """
     rows = {}
     for name, keys in ORDERS.items():
         inside = TABLES[f"privsql_{name}"].select_inside(roles, table(f"privsql_{name}", database)).subquery("rows")
@@ -216,7 +245,16 @@ def read_views(db: Relations, database: str | None, params: SetValued, roles: Ro
 def list_facts(
     params: SetValued, fitted: LeastSquares, counts: ItemCounts | None, items: int, measured: int, sets: int
 ) -> dict[str, Any]:
-    """Return the facts that a manifest states of views, which follow from the tables."""
+    """Return those facts of the manifest that follow from the tables.
+
+    Args:
+        params: The parameters.
+        fitted: The least-squares estimates from the noisy tables.
+        counts: The noisy counts of all items; None for a small universe.
+        items: The number of items of the universe.
+        measured: The number of items of the noisy tables.
+        sets: The number of different synthetic sets.
+    """
     return {
         "items": items,
         "measured": measured,
