@@ -41,8 +41,9 @@ def compute_thresholds(db: Relations, domain: Records, spec: Threshold) -> tuple
             fractions = spec.thresholds_for(domain.labels, domain.counts)
     except ValueError as error:
         raise UsageError(f"mechanism.threshold: {error}") from error
+    most = max(domain.counts, default=0)
     for label, value in zip(domain.labels, fractions, strict=True):
-        refuse_long(value, max(domain.counts), f"mechanism.threshold: too many digits for value {label}")
+        refuse_long(value, most, f"mechanism.threshold: too many digits for value {label}")
     return fractions
 
 
