@@ -108,8 +108,8 @@ class MeasuredCount:
     def set_interval(self, one: Estimate, confidence: float) -> Estimate:
         """Give an estimate of the same count an interval that follows from the exact law of the noise.
 
-        Its standard error also includes the distance from the noisy count. If more than ``FEW_CELLS`` cells are summed,
-        the estimate is returned unchanged.
+        Its standard error also includes the distance from the noisy count, but is no larger than an error can be. If
+        more than ``FEW_CELLS`` cells are summed, the estimate is returned unchanged.
         """
         if one.estimate is None or not one.std_error or not 1 <= self.cells <= FEW_CELLS:
             return one
@@ -117,7 +117,8 @@ class MeasuredCount:
         estimate = float(one.estimate)
         low = min(max(np.ceil(self.count - reach - ROUNDING), 0.0), estimate)
         high = max(min(np.floor(self.count + reach + ROUNDING), self.records), estimate)
-        error = float(np.hypot(self.deviation, estimate - self.count))
+        largest = max(estimate, self.records - estimate)  # the truth lies between 0 and the number of records
+        error = min(float(np.hypot(self.deviation, estimate - self.count)), largest)
         return replace(one, std_error=error, low=float(low), high=float(high))
 
 

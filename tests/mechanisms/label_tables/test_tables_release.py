@@ -370,6 +370,14 @@ def test_an_error_is_that_of_the_estimate_and_not_of_the_noisy_count_beside_it(e
     assert found.low <= min(estimate, 1240) <= max(estimate, 1240) <= found.high
 
 
+def test_the_error_of_a_small_group_is_no_larger_than_the_group() -> None:
+    """The truth is one of 0 to 20, so an estimate of 8 is off by 12 at most, whatever the noise."""
+    found = MeasuredCount(140.0, 20.0, 1, 110.0**2, (Fraction(1, 100),)).set_interval(
+        Estimate((), 8.0, 7.0, 0.0, 20.0), 0.95
+    )
+    assert (found.std_error, found.low, found.high) == (12.0, 0.0, 20.0)
+
+
 # Completed tables -----------------------------------------------------------------------------------------------------
 
 
