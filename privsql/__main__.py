@@ -57,7 +57,10 @@ class StopSignals:
         raise KeyboardInterrupt
 
     def _on_unraisable(self, what: sys.UnraisableHookArgs) -> None:
-        """Repeat an interruption that Python drops because it was raised in a destructor or a callback."""
+        """Repeat a ``KeyboardInterrupt`` that Python drops because it was raised in a destructor or a callback.
+
+        Python calls this hook for every exception that it can't raise.
+        """
         import signal
 
         if not issubclass(what.exc_type, KeyboardInterrupt):
@@ -68,7 +71,10 @@ class StopSignals:
             self._interrupt_later()
 
     def _interrupt_later(self) -> None:
-        """Interrupt the main thread again from a timer thread, on systems without alarm signals."""
+        """Interrupt the main thread again after an interruption was lost, on systems without alarm signals.
+
+        A timer thread does it.
+        """
         from _thread import interrupt_main
         from threading import Timer
 

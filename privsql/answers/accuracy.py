@@ -222,21 +222,23 @@ class Question:
 
 @dataclass(frozen=True)
 class Workload:
-    """The queries of an evaluation.
+    """The choice of the queries that an evaluation asks.
 
-    Releases of differentially private tables and of item sets have their own classes of queries in place of
-    ``equality``.
+    Differentially private tables and item sets are evaluated by classes of queries in place of ``equality``. A class is
+    a form of condition, such as equality on two columns or containment of three items.
 
     Attributes:
-        kind: The form of the conditions: ``equality``, ``random`` or ``ranges``.
+        kind: The form of the conditions. ``equality``: quasi-identifiers equal the values of a random record.
+            ``random``: columns are among random values. ``ranges``: as ``equality``, with a range of the sensitive
+            column.
         queries: The number of queries, or the largest number in each class; None for the default number.
-        attributes: The number of quasi-identifiers that a ``random`` query restricts.
+        attributes: The number of quasi-identifiers in the condition of a ``random`` query.
         selectivity: The expected share of the records that a ``random`` query selects.
         seed: The seed of the generator that draws the queries.
         file: A file of SQL whose queries are asked instead; None to draw queries.
         ways: For private tables, the largest number of columns in a GROUP BY.
-        cells: For private tables, the largest number of cells that the tables of one size have together; None for
-            ``CELLS`` times the number of queries.
+        cells: For private tables, the largest number of groups to compare in all queries that group by the same number
+            of columns; None for ``CELLS`` (40) times the number of queries in a class.
         true_answers: The least and the greatest true answer, both included, of queries that are scored; None for no
             limit.
         estimators: The estimators to evaluate; None for all.
@@ -265,12 +267,12 @@ class Workload:
 
     @property
     def per_class(self) -> int:
-        """Return the largest number of queries in each class, for releases whose queries have classes."""
+        """Return the largest number of queries in each class, for private tables and item sets (see ``Workload``)."""
         return OF_EACH if self.queries is None else self.queries
 
     @property
     def max_cells(self) -> int:
-        """Return the largest number of cells that all tables by the same number of columns may have together."""
+        """Return the largest number of groups to compare in all queries that group by the same number of columns."""
         return CELLS * self.per_class if self.cells is None else self.cells
 
     @property
@@ -283,7 +285,8 @@ def draw_workload(db: OrderedRelations, roles: Roles, name: str, workload: Workl
     """Draw the queries of a workload from the source.
 
     Args:
-        db: The engine, which has the source as ``records`` and ``domain``.
+        db: The engine, which has the source as ``records``, and its sensitive values with their numbers of records as
+            ``domain``.
         roles: The columns of the source.
         name: The name of the release, for the FROM of the queries.
         workload: Which queries to draw.
@@ -314,16 +317,18 @@ def draw_workload(db: OrderedRelations, roles: Roles, name: str, workload: Workl
 def draw_equality(
     db: OrderedRelations, roles: Roles, name: str, conditions: int, noise: np.random.Generator
 ) -> Iterator[Question]:
-    """Yield queries that group by sensitive columns, with equalities on 1 to 3 quasi-identifiers as conditions.
+    """Yield queries that group by sensitive columns, with equalities on 1 to 3 quasi-identifiers as condition.
 
-    The conditions take their values from a random record. They are drawn again if they select no more than
-    ``LEAST_SHARE`` of the records. Of the groups, four are compared. The workload is that of Small Domain, 10.9.
+    A condition takes its values from a random record. It is drawn again if it selects no more than 0.2 % of the records
+    (``LEAST_SHARE``). Four random groups of each query are compared with the source. The workload is that of Small
+    Domain, 10.9.
 
     Args:
-        db: The engine, which has the source as ``records`` and ``domain``.
+        db: The engine, which has the source as ``records``, and its sensitive values with their numbers of records as
+            ``domain``.
         roles: The columns of the source.
         name: The name of the release.
-        conditions: The number of conditions to draw.
+        conditions: The number of queries to draw, each with a condition of its own.
         noise: The generator that draws them.
     """
     values = db.rows(fill("core/values", {"domain": temp_table("domain"), "columns": roles.sa_columns()}))
@@ -341,7 +346,8 @@ def draw_ranges(
     The range holds 1 to 50 % of the records.
 
     Args:
-        db: The engine, which has the source as ``records`` and ``domain``.
+        db: The engine, which has the source as ``records``, and its sensitive values with their numbers of records as
+            ``domain``.
         roles: The columns of the source, of which one is sensitive and has an order.
         name: The name of the release.
         queries: The number of queries.
@@ -360,7 +366,7 @@ def draw_ranges(
 
 
 def _draw_conditions(db: OrderedRelations, roles: Roles, number: int, noise: np.random.Generator) -> Iterator[exp.Expr]:
-    """Yield conditions: equalities on 1 to 3 quasi-identifiers with the values of a random record.
+    """Yield random conditions for queries: equality of 1 to 3 quasi-identifiers with the values of a random record.
 
     Args:
         db: The engine, which has the source as ``records``.
@@ -369,7 +375,7 @@ def _draw_conditions(db: OrderedRelations, roles: Roles, number: int, noise: np.
         noise: The generator that draws them.
 
     Raises:
-        UsageError: Too few conditions select more than ``LEAST_SHARE`` of the records.
+        UsageError: Too few conditions select more than 0.2 % of the records (``LEAST_SHARE``).
     """
     records = int(db.rows(fill("core/size", {"table": temp_table("records")}))[0][0])
     for row in sample_rows(db, roles.qi_columns("r"), records, number * TRIES, noise):
@@ -390,8 +396,8 @@ def _draw_conditions(db: OrderedRelations, roles: Roles, number: int, noise: np.
 def draw_random(db: OrderedRelations, roles: Roles, name: str, workload: Workload) -> Iterator[Question]:
     """Yield counts whose conditions are expected to select a given share of the records (Anatomy, section 6).
 
-    Each query restricts q random quasi-identifiers and all sensitive columns. With one sensitive column and the share
-    s, a restricted column must be one of ceil(|A| s^(1/(q+1))) random values out of its domain A.
+    A condition names q random quasi-identifiers and all c sensitive columns. To select the share s of the records, each
+    of these columns must be among ceil(|A| s^(1/(q+c))) random values out of its domain A.
 
     Args:
         db: The engine, which has the source as ``records``.
@@ -506,10 +512,11 @@ class Evaluated(Outcome):
 
     Attributes:
         scores: The answers of each estimator, the most precise estimator first.
-        channel: Figures that say how much the release reveals, as of ``channel.measure_quality``; empty if unknown.
+        channel: Figures by ``channel.measure_quality`` that say how much the release reveals of counts of sensitive
+            values; empty if unknown.
         confidence: The confidence of the intervals.
-        extras: For each estimator, further figures that only some kinds of releases have; JSON joins them to the
-            scores.
+        extras: For each estimator, further figures that only private tables and item sets have, such as errors by class
+            of query. They are shown with its scores.
     """
 
     title = "Answers beside those of the source"
@@ -584,7 +591,11 @@ USEFUL = "it adds up noise as if all of it went one way (Chen et al. 2011, theor
 
 
 def _show_classes(estimator: str, extra: Mapping[str, Any]) -> Iterator[Part]:
-    """Yield the tables of one estimator: errors by class and share, distances of tables, and most frequent items."""
+    """Yield what is shown of one estimator for private tables and item sets, as far as ``extra`` has it.
+
+    These are errors by class of query and by size of the answer, the distance of estimated tables from the source's,
+    and how many of the most frequent items were found.
+    """
     labelled = [
         *((one["class"], one) for one in extra.get("questions", [])),
         *((f"up to {one['length_share']:.0%} of the longest", one) for one in extra.get("classes", [])),
@@ -678,11 +689,11 @@ def score_classes(
     classes: Mapping[str, Sequence[AnyQuestion]],
     ask: Callable[[AnyQuestion, str], Mapping[str, Score]],
 ) -> dict[str, dict[str, Score]]:
-    """Return the scores of all queries, by estimator and then by class.
+    """Return the scores of all queries, by estimator and then by class of query (such as ``eq2`` or ``range``).
 
     Args:
         context: The release and its source.
-        classes: The queries of each class; equal queries of a class are asked once, but scored each time.
+        classes: The queries of each class. A query that occurs twice is asked once, and its score counts twice.
         ask: Returns the scores of one query by estimator, given the query and the name of its class.
     """
     result: dict[str, dict[str, Score]] = {name: {of: Score() for of in classes} for name in context.estimators}
@@ -697,10 +708,10 @@ def score_classes(
 
 
 def by_class(scores: Mapping[str, Score], records: float) -> dict[str, list[Band]]:
-    """Summarize one estimator by class of query, and all classes together by share of the records.
+    """Summarize the errors of one estimator by class of query, and by the share of the records that an answer counts.
 
     Args:
-        scores: The scores of each class.
+        scores: The scores of the estimator in each class.
         records: The number of all records of the source.
     """
     classes: list[Band] = [{"class": name, **one.summarize_band(records)} for name, one in scores.items()]

@@ -110,11 +110,12 @@ class Answer(Outcome):
         explained: The SQL statements that read the release, each with its formula in words.
         missing: The number of records of the source that the release leaves out; None if it does not state that.
         source_records: The number of all records of the source; None if the release does not state that.
-        may_be_empty: For each row, whether one of its estimates may be about no record at all.
+        may_be_empty: For each row, whether there may be no record that one of its estimates counts or aggregates.
         hints: Sentences about values in the query that the release does not have.
-        without_figures: How far an answer without figures can be relied on.
+        without_figures: How far an answer without estimated columns can be relied on.
         rows_rest_on: How reliable the choice of rows is, which HAVING, or ORDER BY with LIMIT, makes from estimates.
-        draws_at: The index of the column that says how many completed tables contain the row; None if there is none.
+        draws_at: The index of the column that says in how many completed tables (copies of the release in which each
+            record has one drawn sensitive value) the row occurs; None if there is none.
     """
 
     columns: tuple[str, ...]
@@ -403,11 +404,15 @@ DRAWN_COLUMNS = tuple(f"drawn_{draw}" for draw in range(DRAWS))
 
 @dataclass(frozen=True)
 class AttachedModel:
-    """The tables of a fitted model, which are attached beside the release.
+    """The tables of a model that predicts each record's sensitive value, in a database attached beside the release.
+
+    Sensitive values are numbered by codes.
 
     Attributes:
-        weights: The probability that each record has each value that its bucket lists (record, bid, code, weight).
-        completed: The codes of the values that were drawn for each record (record, and ``DRAWN_COLUMNS``).
+        weights: The probability that each record has each value that its bucket lists. Its columns are record, bid (the
+            bucket), code and weight.
+        completed: The codes of the values that were drawn for each record: a column ``record``, and one of
+            ``DRAWN_COLUMNS`` for each completed table (a copy of the release with one drawn value for each record).
         records: The name of a temporary relation: QIT with a further column that numbers the records.
         record: The name of that column.
     """
@@ -424,9 +429,11 @@ class Answers(ABC):
     It reads what it needs from the release once and keeps it.
 
     Attributes:
-        model: The fitted model beside the release; None if there is none.
-        modelled: Whether a model can be fitted to releases of this class.
-        draws_tables: Whether completed tables follow from such a release itself, without a fitted model.
+        model: The model that was fitted to the release and predicts each record's sensitive value; None if there is
+            none.
+        modelled: Whether such a model can be fitted to releases of this class.
+        draws_tables: Whether completed tables (copies of the release in which each record has one drawn sensitive
+            value) can be drawn from such a release without a fitted model.
         certain: The names of the estimators whose bounds hold with certainty.
         records: The name of the published table whose rows are records, or stand for several records.
         values: The name of the table that lists the possible values of the sensitive columns.
@@ -453,12 +460,13 @@ class Answers(ABC):
     def can_complete(self) -> bool:
         """Return whether completed tables can answer queries.
 
-        A fitted model draws them; with some mechanisms they follow from the release itself.
+        These are copies of the release in which each record has one drawn sensitive value. A fitted model draws them,
+        or, with some mechanisms, the release alone suffices.
         """
         return self.model is not None
 
     def complete_tables(self) -> AttachedModel:
-        """Return the model whose completed tables answer queries.
+        """Return the model whose completed tables (with one drawn sensitive value for each record) answer queries.
 
         Raises:
             UsageError: No model is attached.
@@ -515,9 +523,9 @@ class Answers(ABC):
         return [row[0] for row in self._db.rows(fill("query/shown", holes))]
 
     def list_known(self, name: str) -> list[str | None]:
-        """Return the values of a column as ``list_values`` does, at most ``MOST`` + 1 of them.
+        """Return the values of a column as ``list_values`` does, and keep them for the next call.
 
-        The values are read once and kept.
+        At most ``MOST`` + 1 values are returned. More than ``MOST`` tell the caller that the list is not complete.
         """
         if name not in self._known:
             self._known[name] = self.list_values(name, MOST + 1)
@@ -542,7 +550,10 @@ class Answers(ABC):
     @property
     @abstractmethod
     def channel(self) -> Channel | None:
-        """Return the release as a linear channel (``answers.channel``); None if this mechanism has none."""
+        """Return how true counts become published values on average (``answers.channel``).
+
+        The result is None if this is not a linear function for this mechanism.
+        """
 
     @abstractmethod
     def make_statement(self, query: CountQuery, estimator: str) -> Explained:
@@ -596,12 +607,13 @@ class Answers(ABC):
         return query.is_exact and bool(self._roles.quasi_identifiers)
 
     def comparison_columns(self, conditions: Sequence[exp.Expr]) -> tuple[str, ...]:
-        """Return the columns that two queries must share so that the errors of their answers can be compared.
+        """Return the columns from which two counts must be estimated for their errors to be correlated.
 
-        The result is empty if the errors of any two queries can be compared.
+        Noisy tables have a different error for each set of columns. Both counts are then estimated from the table of
+        all these columns, so that their variances can be compared. With other mechanisms the result is empty.
 
         Args:
-            conditions: The conditions of both queries.
+            conditions: The conditions of both counts.
         """
         return ()
 
@@ -624,7 +636,7 @@ class Answers(ABC):
         return estimator
 
     def read_arrays(self, database: str) -> ReleaseArrays:
-        """Read the arrays to which a model is fitted.
+        """Read the release as arrays of its records, buckets and listed values, to fit a model to them.
 
         Args:
             database: The name of the attached database that holds the release.
@@ -635,9 +647,9 @@ class Answers(ABC):
         raise UsageError(f"releases of {self._manifest.mechanism} need no fitted model; query them as they are")
 
     def predict_fit(self) -> float | None:
-        """Return how many CPU seconds it would take to fit a model to the release.
+        """Return how many CPU seconds it would take to fit a model that predicts each record's sensitive value.
 
-        The result is None if this mechanism has no fitted models, or if the release has one already.
+        The result is None if no such model can be fitted to releases of this mechanism, or if the release has one.
         """
         return None
 
@@ -721,14 +733,16 @@ def refuse_texts(statement: Statement, roles: Roles) -> None:
 def explain_rounding(
     statement: Statement, bins: Mapping[str, Bins], opened: Sequence[tuple[AggregateCall, str]], db: Relations
 ) -> tuple[str, ...]:
-    """Return a sentence for each rounded or cut column that the query measures or groups by.
+    """Return a warning for each rounded or cut column that the query aggregates or groups by.
+
+    In a cut column, numbers beyond an end are published as that end.
 
     Args:
         statement: The query.
         bins: How columns are rounded or cut, by name of the column.
-        opened: The aggregate functions that have no bound on one side because their column is cut, each with that
-            column.
-        db: The engine, which computes the value that a group at a cut end shows.
+        opened: The aggregate functions that have no bound on one side because their column is cut, each with the name
+            of that column.
+        db: The engine, which computes to which group the end of a cut column belongs.
     """
     rounded = {name: how for one in statement.calls for name, how in one.measure.list_rounded(bins).items()}
     ends = {name: _name_inside(name, bins[name]) for _, name in opened}
@@ -747,7 +761,7 @@ def explain_rounding(
 
 
 def _evaluate_at(db: Relations, term: exp.Expr, value: Decimal) -> object:
-    """Return the value of an expression over one column, if that column has the given ``value``."""
+    """Return what a GROUP BY expression over one column gives where the column is ``value``, for a warning."""
     number = exp.Literal.number(format(value, "f"))
     return db.rows(exp.select(term.copy().transform(lambda node: number if isinstance(node, exp.Column) else node)))[0][
         0
@@ -755,7 +769,10 @@ def _evaluate_at(db: Relations, term: exp.Expr, value: Decimal) -> object:
 
 
 def _name_inside(name: str, bins: Bins) -> str:
-    """Return a hint how to select only the numbers that were not cut; an empty text if the column is rounded."""
+    """Return a hint how to aggregate only the numbers between the ends at which a column was cut.
+
+    The text is empty if the column is also rounded.
+    """
     parts = [f"{name} > {bins.bottom:f}"] if bins.bottom is not None else []
     parts += [f"{name} < {bins.top:f}"] if bins.top is not None else []
     return f"with FILTER (WHERE {' AND '.join(parts)}) it has bounds on both sides" if bins.only_cuts else ""

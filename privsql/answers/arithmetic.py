@@ -12,8 +12,10 @@ far f goes below and above by each,
     low = f - ((1 - |r|) (l_1^2 + l_2^2) + |r| max(l_1 - u_2, l_2 - u_1, 0)^2)^(1/2).
 
 An unknown correlation is taken as the worst one. If all parts have certain bounds, those of f are certain (interval
-arithmetic). If one count is a part of another, their quotient stays within [0, 1]. The estimate and the bounds of f are
-moved into the range that follows, and the error is at most half of that range.
+arithmetic). If one count is a part of another, their quotient lies in [0, 1], so that f lies in a known range. The
+estimate and the bounds of f are moved into that range, and the error is at most half of its length.
+
+Each aggregate function has a number j, and is named ``a_j`` in the expression.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ class AggregateEstimate:
 
     @property
     def side_widths(self) -> Range:
-        """Return how far the bounds lie below and above the estimate, as if no record were missing."""
+        """Return how far the bounds lie below and above the estimate, without what missing records add to the upper."""
         low, high = self.low or 0.0, (self.high or 0.0) - self.missing
         return max(self.estimate - low, 0.0), max(high - self.estimate, 0.0)
 
@@ -135,11 +137,11 @@ def _list_operands(node: exp.Expr) -> list[exp.Expr] | None:
 
 
 def compute_slopes(node: exp.Expr, values: Mapping[int, float]) -> tuple[float, dict[int, float]]:
-    """Return the value of an expression, and its derivative by each aggregate function.
+    """Return the value of an expression, and its derivative by each aggregate function in it.
 
     Args:
-        node: The expression.
-        values: The value of each aggregate function, by number.
+        node: The expression, in which aggregate function j is named ``a_j``.
+        values: The value of each aggregate function, by its number j.
     """
     if isinstance(node, exp.Column):
         number = int(node.name[2:])
@@ -172,8 +174,8 @@ def compute_range(node: exp.Expr, values: Mapping[int, Range]) -> Range:
     """Return the range of an expression when each aggregate function takes any value in its own range.
 
     Args:
-        node: The expression.
-        values: The range of each aggregate function, by number.
+        node: The expression, in which aggregate function j is named ``a_j``.
+        values: The range of each aggregate function, by its number j.
     """
     if isinstance(node, exp.Column):
         return values[int(node.name[2:])]
@@ -225,12 +227,15 @@ Term = tuple[int, float, float, float]  # of an aggregate: its number, the slope
 
 
 def combine_spread(terms: Iterable[Term], correlation: Callable[[int, int], float | None]) -> float:
-    """Return how far an expression deviates to one side: the root of the sum of r_jk s_j s_k t_j t_k over all pairs.
+    """Return how far an expression deviates to one side, up or down, by the errors of its aggregate functions.
+
+    It is the root of the sum of r_jk s_j s_k t_j t_k over all pairs. The head of this module has the case of two
+    functions whose errors cancel.
 
     Args:
-        terms: For each aggregate function j its number, the sign s_j of the slope, how far it moves the expression to
-            this side (t_j), and how far to the other side.
-        correlation: Returns r_jk for two numbers; None if it is unknown.
+        terms: A tuple for each aggregate function: its number j, the sign s_j of the expression's derivative by it, how
+            far its error moves the expression to this side (t_j), and how far to the other side.
+        correlation: Returns the correlation r_jk of the errors of functions j and k; None if it is unknown.
     """
     some = [term for term in terms if term[2] or term[3]]
     if len(some) == 2:
@@ -257,9 +262,9 @@ def combine_figures(
     """Return estimate, standard error, low and high of an expression; None for what is unknown.
 
     Args:
-        expression: The expression.
+        expression: The expression, in which aggregate function j is named ``a_j``.
         value: Its value at the estimates; a value that is not finite means that there is none.
-        parts: The aggregate functions, by number.
+        parts: The value and errors of each aggregate function, by its number j.
         correlation: Returns the correlation of two aggregate functions' errors; None if it is unknown.
         among: The numbers of two counts, of which the first is a part of the second; None if there are none.
     """
@@ -342,7 +347,8 @@ def _delta_method(
 ) -> tuple[float | None, float | None, float | None]:
     """Return standard error, low and high of an expression by the delta method.
 
-    A missing record may count in one aggregate function and not in another.
+    The bounds include all records that the release leaves out. Each may count in one aggregate function and not in
+    another, so they widen the bounds by each function separately.
 
     Args:
         expression: The expression.

@@ -1,4 +1,8 @@
-"""Fit the model of a release in buckets: compute how much the lists of the buckets tell of the effects."""
+"""Fit a softmax regression of the sensitive value on quasi-identifiers to a release in buckets.
+
+theta (J, K) has the effects of J features of the quasi-identifiers on the log-odds of K sensitive values. This module
+measures how much the lists of values in the buckets tell about theta; ``effect_fit`` searches it.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,11 @@ CALIBRATED = (0.5, 4.0)
 
 
 class ListInformation:
-    """The information matrix H of the effects theta (J, K) in the lists of buckets, at probabilities (rows, K)."""
+    """How much the buckets' lists of values tell about the effects theta (J, K), as an information matrix H.
+
+    The comment above has H. It is computed where each of the K values has a given probability for each combination of
+    quasi-identifiers: an array (rows, K).
+    """
 
     def __init__(self, prepared: PreparedRelease, probabilities: Floats) -> None:
         arrays, values = prepared.arrays, probabilities.shape[1]
@@ -52,7 +60,7 @@ class ListInformation:
         self._values = values
 
     def multiply(self, theta: Floats) -> Floats:
-        """Return the information matrix H, multiplied by effects theta (J, K)."""
+        """Return H theta (J, K), where H says how much the buckets' lists tell about the effects theta."""
         effects, moved = (self._design.features @ theta).astype(np.float32), np.empty_like(self._p)
         for rows, cells in self._parts:
             moved[rows] = cells @ effects
@@ -61,10 +69,10 @@ class ListInformation:
         return self.draw_score(((self._members @ moved) * self._scale) @ self._root)
 
     def draw_score(self, noise: Floats) -> Floats:
-        """Return a random score (J, K) with covariance H.
+        """Return a random derivative of the log-likelihood by the effects (J, K), whose covariance is H.
 
         Args:
-            noise: Independent standard normal numbers of the shape ``shape``.
+            noise: Independent standard normal numbers (buckets, K), the attribute ``shape``.
         """
         residuals = (noise.astype(np.float32, copy=False) @ self._root.T) * self._scale
         each = self._p * (self._buckets @ residuals)
@@ -75,13 +83,16 @@ class ListInformation:
         return np.asarray(self._design.features.T @ sums)
 
     def calibrate(self, theta: Floats, offset: Floats, likelihood: BucketLikelihood, way: Floats) -> None:
-        """Scale H so that it has the same curvature as the likelihood in one direction.
+        """Multiply the information matrix H by a number, so that it agrees with the log-likelihood in one direction.
+
+        There it then has the curvature of the log-likelihood as a function of the effects. H is too small by about the
+        same factor in all directions.
 
         Args:
             theta: The effects at which to compare (J, K).
-            offset: The log-odds of a record without features (K,).
+            offset: The log-odds of the values for a record without features (K,).
             likelihood: The likelihood of the lists.
-            way: The direction (J, K).
+            way: The direction of change of theta (J, K).
         """
         slopes = [
             self._design.sum_features(likelihood.evaluate(self._design.probabilities(theta + step * way, offset))[1])
@@ -93,14 +104,14 @@ class ListInformation:
 
 
 class BucketFit(EffectSearch):
-    """The search for the effects of the regression for a release in buckets."""
+    """The search for the effects of quasi-identifiers on the sensitive value that best explain the buckets' lists."""
 
     def __init__(self, prepared: PreparedRelease, offset: Floats, noise: np.random.Generator) -> None:
-        """Begin a search.
+        """Set up the search for the effects.
 
         Args:
-            prepared: The release.
-            offset: The log-odds of a record without features (K,).
+            prepared: The release, with its features.
+            offset: The log-odds of the K values for a record without features (K,).
             noise: The random generator.
         """
         super().__init__(prepared.design, prepared.likelihood, offset, noise)

@@ -1,4 +1,9 @@
-"""Model a whole release in buckets: fit p(value | quasi-identifiers) to the values that the buckets list."""
+"""Model a release in buckets: estimate p(sensitive value | quasi-identifiers) from the values that the buckets list.
+
+From this regression follow the probability that each record has each value of its bucket, and completed tables. A
+completed table is a copy of the release in which each record has one value, drawn by these probabilities. Values are
+numbered by codes.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +49,12 @@ MISFIT = 1.5  # measured on tables of several kinds: real effects vary more than
 
 
 def find_obstacle(records: int, values: int) -> str | None:
-    """Return why no model is fitted to a release with so many records and sensitive values; None if one is."""
+    """Return why no model of the sensitive values is fitted to a release of this size; None if one is.
+
+    Args:
+        records: The number of records.
+        values: The number of sensitive values.
+    """
     if values > MOST_VALUES:
         return f"more than {MOST_VALUES} values"
     return f"fewer than {FEWEST_RECORDS} records" if records < FEWEST_RECORDS else None
@@ -77,7 +87,8 @@ class Beliefs:
         record: The number of the record (entries,).
         value: The code of the value (entries,).
         weight: The probability that the record has the value (entries,).
-        drawn: Whether the record has the value in each of the D completed tables (entries, D).
+        drawn: Whether the record has the value in each of D completed tables, in which every record has one drawn value
+            (entries, D).
     """
 
     record: Ints
@@ -93,14 +104,16 @@ class Beliefs:
 
 @dataclass(frozen=True)
 class BucketModel:
-    """The fitted model of a release in buckets.
+    """The fitted model of a release in buckets: a regression of the sensitive value on quasi-identifiers.
 
     Attributes:
         arrays: The release.
         digest: The digest of the release, which seeds all random numbers.
-        features: The features of the regression.
-        theta: The effects of the J features on the K values (J, K).
-        roots: For each term of the prior the triangular root of its covariance (terms, K, K).
+        features: The J features of the quasi-identifiers, such as indicators of their values.
+        theta: The effects of the features on the log-odds of the K sensitive values (J, K): the mode of their
+            posterior.
+        roots: The prior of the effects. For each term (a column or pair of columns) it has the triangular root of the
+            covariance of a feature's effects (terms, K, K).
         converged: Whether the fit ended close to the mode.
         fitted_share: The share of the records to which the model was fitted.
     """
@@ -115,7 +128,7 @@ class BucketModel:
 
     @cached_property
     def effects(self) -> list[NDArray[np.float32]]:
-        """Return several draws of the effects theta (J, K) from their posterior.
+        """Return several draws of the effects of J features on K sensitive values from their posterior, each (J, K).
 
         Their deviations from the mode are enlarged by ``MISFIT``, since the model does not fit exactly.
         """
@@ -130,10 +143,11 @@ class BucketModel:
         return seed_key(int(self.digest[:16], 16)).random_generator("bucket model", MODEL_VERSION, *purpose)
 
     def find_beliefs(self) -> Beliefs:
-        """Return the probability of each value for each record, and completed tables.
+        """Return the probability of each value for each record, and completed tables (one drawn value per record).
 
-        Probabilities are averaged over the draws of theta; each draw completes one table. The probabilities of a record
-        sum to 1; those of a value in a bucket sum to the number of times that the bucket lists it.
+        Probabilities are averaged over the draws of ``effects``. From each draw follows one completed table. The
+        probabilities of a record sum to 1; those of a value in a bucket sum to the number of times that the bucket
+        lists it.
         """
         starts = np.cumsum(self.arrays.sizes) - 1
         parts: list[Beliefs] = []
@@ -158,7 +172,7 @@ class BucketModel:
     def average_posteriors(self, prepared: PreparedRelease | None = None) -> list[Batch]:
         """Return the probability that each record has each value that its bucket lists, in batches of buckets.
 
-        It is averaged over the draws of theta.
+        It is averaged over the draws of the regression's effects (``effects``).
 
         Args:
             prepared: The part of the release to consider; None for the whole release.
@@ -176,7 +190,7 @@ class BucketModel:
         ]
 
     def parameters(self) -> dict[str, Any]:
-        """Return all that ``restore_model`` needs, among it ``theta`` (J, K) and ``roots`` (terms, K, K), for JSON."""
+        """Return all that ``restore_model`` needs, for JSON: among it the attributes ``theta`` and ``roots``."""
         return {
             "version": MODEL_VERSION,
             "digest": self.digest,
@@ -212,7 +226,9 @@ def list_weights(batches: Iterable[Batch]) -> tuple[Ints, Ints, Floats]:
 
 
 def predict_seconds(records: int, columns: int, values: int, sizes: Iterable[tuple[int, int]]) -> float:
-    """Predict the CPU seconds that fitting a model and drawing its tables take, by a formula measured on 20 releases.
+    """Predict the CPU seconds to fit a model of the sensitive values and to draw completed tables from it.
+
+    The formula was measured on 20 releases.
 
     Args:
         records: The number of records of the release.
@@ -230,7 +246,11 @@ def _estimate_memory(arrays: ReleaseArrays) -> float:
 
 
 def choose_buckets(arrays: ReleaseArrays) -> ReleaseArrays:
-    """Return the release, or as many of its buckets as a fit in ``MOST_BYTES`` of memory permits, spread evenly."""
+    """Return the part of a release to which a model is fitted.
+
+    It has all buckets if fitting takes at most ``MOST_BYTES`` of memory, otherwise as many as that permits, spread
+    evenly.
+    """
     share = MOST_BYTES / _estimate_memory(arrays)
     steps = np.floor(np.arange(len(arrays.sizes) + 1) * share)
     return arrays if share >= 1 else arrays.select_buckets(np.diff(steps) > 0)
@@ -239,9 +259,10 @@ def choose_buckets(arrays: ReleaseArrays) -> ReleaseArrays:
 def fit_bucket_model(
     arrays: ReleaseArrays, digest: str, progress: Callable[[float], None] | None = None
 ) -> BucketModel:
-    """Fit a model to a release that has none of the obstacles of ``find_obstacle`` and ``find_twins``.
+    """Fit a model that predicts each record's sensitive value to a release in buckets.
 
-    The result is the same for the same arrays, ``digest`` and ``MODEL_VERSION``.
+    The release must have none of the obstacles of ``find_obstacle`` and ``find_twins``. The result is the
+    same for the same arrays, ``digest`` and ``MODEL_VERSION``.
 
     Args:
         arrays: The release.
@@ -292,7 +313,7 @@ def restore_model(arrays: ReleaseArrays, parameters: Mapping[str, Any], digest: 
 
 
 def check_numbers(stated: Any, shape: tuple[int, ...], least: float = -np.inf) -> Floats:
-    """Return stated numbers as an array.
+    """Return numbers that a model's file states as an array, after checking them.
 
     Args:
         stated: The numbers, which a stranger may have written.
@@ -317,11 +338,14 @@ SWEEPS = 12  # steps of a draw for each record of a bucket
 
 
 def draw_table(likelihood: BucketLikelihood, probabilities: Floats, noise: np.random.Generator) -> Ints:
-    """Complete a table: draw a value for every record from the posterior, by swaps within buckets (Gibbs sampling).
+    """Draw a sensitive value for every record out of the values that its bucket lists.
+
+    Gibbs sampling draws from the posterior: it starts with a random assignment in each bucket, and swaps the values of
+    two records many times.
 
     Args:
         likelihood: The buckets.
-        probabilities: The probability of each value for each row, a combination of quasi-identifiers (rows, K).
+        probabilities: The probability of each of the K values for each combination of quasi-identifiers (rows, K).
         noise: The random generator.
 
     Returns:

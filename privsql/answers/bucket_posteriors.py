@@ -46,13 +46,14 @@ LEAST = 1e-30  # probability of a listed value
 
 @dataclass(frozen=True)
 class Shape:
-    """Buckets of the same size.
+    """b buckets of the same size: z records, and a list with d entries.
 
     Attributes:
         records: The numbers of the records of each bucket (b, z).
         values: The codes of the values that each bucket lists (b, d).
         counts: How often each value is listed (b, d); entries beyond the end of a list have 0.
-        exact: Whether the posterior is computed exactly. The list then has one entry for each record (d = z).
+        exact: Whether the probability of each value for each record is computed exactly, by all assignments. The list
+            then has one entry for each record (d = z).
     """
 
     records: Ints
@@ -72,12 +73,16 @@ class Shape:
 
 @dataclass(frozen=True)
 class Batch:
-    """The posterior of some buckets.
+    """The probability of each listed value for each record of some buckets, once their lists are known.
+
+    There are b buckets with z records each, and d entries in each list. An entry has a value, and how often the bucket
+    lists it.
 
     Attributes:
         of: The buckets.
-        places: The indices (b, z, d) of their probabilities in the flat array of all probabilities.
-        beliefs: The probability that a record has the value of a list entry (b, z, d), for all records with that value.
+        places: For each record and list entry (b, z, d), the index of the value's probability for the record in the
+            flattened array ``probabilities`` (rows, K) of ``find_posteriors``.
+        beliefs: The probability that a record has the value of a list entry (b, z, d).
         logs: The log-likelihood of each bucket's list (b,).
     """
 
@@ -115,7 +120,7 @@ def list_shapes(arrays: ReleaseArrays) -> list[Shape]:
 
 
 def exact_posterior(weights: Floats) -> tuple[Floats, Floats]:
-    """Compute which record has which value in small buckets, by summing over all assignments.
+    """Compute which record has which value in b buckets of z records, by summing over all assignments.
 
     Args:
         weights: The probability that each record has each listed value (b, z, z), before the list is known.
@@ -143,17 +148,20 @@ def exact_posterior(weights: Floats) -> tuple[Floats, Floats]:
 
 
 def approximate_posterior(weights: Floats, counts: Floats, scale: Floats, rounds: int) -> tuple[Floats, Floats, Floats]:
-    """Compute about which record has which value in large buckets, by repeatedly scaling rows and columns.
+    """Compute approximately which record has which value in large buckets.
+
+    Each of b buckets has a matrix of beliefs, with a row for each of z records and a column for each of d values. Rows
+    and columns are scaled in turn, until rows sum to 1 and columns to the counts of the values.
 
     Args:
-        weights: The probability that each record has each listed value (b, z, d), with z > 2.
+        weights: The probability that each record has each listed value (b, z, d), with z > 2, before the list is known.
         counts: How often each value is listed (b, d).
-        scale: The factors of the columns to begin with (b, d).
-        rounds: The number of repetitions.
+        scale: The factors by which columns are scaled at first (b, d); 1, or the result of an earlier call.
+        rounds: The largest number of repetitions.
 
     Returns:
-        The posterior (b, z, d), the approximate log-likelihood of each list (b,), and the factors of the columns at the
-        end, with which the next call can begin (b, d).
+        The posterior (b, z, d), the approximate log-likelihood of each list (b,), and the last factors of the columns,
+        with which the next call can begin (b, d).
     """
     others = weights.shape[1] - 1
     slots = np.maximum(counts, 1)[:, None]
@@ -181,11 +189,16 @@ def approximate_posterior(weights: Floats, counts: Floats, scale: Floats, rounds
 
 
 def assign_slots(weights: Floats, spare: int = 0) -> Floats:
-    """Return the probability that each of r records has each of t listed values, given the values' prior probabilities.
+    """Return an attacker's belief that each of r records has each of t values that its bucket lists.
+
+    Each listed value belongs to at most one record, so beliefs about one record change those about the others.
 
     Args:
-        weights: The prior probabilities (b, r, t).
+        weights: The probability of each value for each record before the list is known (b, r, t), for b buckets.
         spare: The number of listed values that belong to no record.
+
+    Returns:
+        The beliefs (b, r, t).
     """
     records, slots = weights.shape[1:]
     exact, found = slots <= EXACT_SIZE, np.empty_like(weights)
@@ -204,9 +217,10 @@ def assign_slots(weights: Floats, spare: int = 0) -> Floats:
 
 
 def round_sums(beliefs: Floats) -> Floats:
-    """Change a posterior (b, z, d) a little so that each row sums to 1, while the sums of its columns stay.
+    """Correct approximate probabilities of values (b, z, d) so that those of each record sum to exactly 1.
 
-    What rows have beyond 1 goes to rows with less (Altschuler, Weed and Rigollet 2017, algorithm 2).
+    There are b buckets with z records and d listed values each. The sum of each value's probabilities stays as it
+    is. What records have beyond 1 goes to records with less (Altschuler, Weed and Rigollet 2017, algorithm 2).
     """
     totals = beliefs.sum(axis=2, keepdims=True)
     reduced = beliefs / np.maximum(totals, 1)
@@ -216,9 +230,9 @@ def round_sums(beliefs: Floats) -> Floats:
 
 
 class BucketLikelihood:
-    """The likelihood of all that buckets list, given the probabilities of values for each row.
+    """The likelihood of the values that all buckets list, given the probability of each value for each row.
 
-    A row is a combination of quasi-identifiers.
+    A row is a combination of quasi-identifiers, and K the number of sensitive values.
     """
 
     def __init__(self, shapes: Sequence[Shape], member: NDArray[np.intp], sizes: NDArray[np.intp]) -> None:
@@ -234,7 +248,7 @@ class BucketLikelihood:
         self._rounds = COLD
 
     def find_posteriors(self, probabilities: Floats, *, settled: bool = False) -> Iterator[Batch]:
-        """Yield the posteriors of all buckets in batches.
+        """Yield the probability that each record has each value that its bucket lists, in batches of buckets.
 
         Args:
             probabilities: The probability of each value for each row (rows, K).
@@ -262,7 +276,11 @@ class BucketLikelihood:
         return BucketLikelihood(self.shapes, self.member, self.sizes)
 
     def evaluate(self, probabilities: Floats) -> tuple[float, Floats]:
-        """Return the log-likelihood of probabilities (rows, K), and its derivative by the log-odds (rows, K)."""
+        """Return the log-likelihood of the buckets' lists, and its derivative by the log-odds of values (rows, K).
+
+        Args:
+            probabilities: The probability of each of the K values for each row (rows, K).
+        """
         value, residuals = 0.0, -self.sizes[:, None] * probabilities
         for batch in self.find_posteriors(probabilities):
             value += float(batch.logs.sum())
@@ -272,11 +290,11 @@ class BucketLikelihood:
 
 @dataclass(frozen=True)
 class PreparedRelease:
-    """A release that is ready for the regression.
+    """A release with all that a softmax regression of its sensitive value on the quasi-identifiers needs.
 
     Attributes:
         arrays: The release.
-        features: The features, and how columns are coded in them.
+        features: How the quasi-identifiers are coded as features, such as indicators of values.
         design: The features of each row, a combination of quasi-identifiers.
         likelihood: The likelihood of the buckets' lists.
     """
@@ -288,7 +306,7 @@ class PreparedRelease:
 
 
 def prepare_release(arrays: ReleaseArrays, features: FeatureMap | None = None) -> PreparedRelease:
-    """Prepare a release for the regression.
+    """Prepare a release for the softmax regression of its sensitive value on the quasi-identifiers.
 
     Args:
         arrays: The release.

@@ -1,4 +1,8 @@
-"""Describe a release as a linear channel from true counts to published values, and estimate counts through it."""
+"""Describe a release as a linear channel from true counts to published values, and estimate counts through it.
+
+The channel is the matrix that gives the expected published values of a set of records from the set's counts of
+sensitive values.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +52,8 @@ TINY = float(np.finfo(float).tiny)
 class Channel:
     """How a release turns the counts of sensitive values into published values, on average and with which variance.
 
-    m is the number of sensitive values, k the number of published values, N the number of all records. The head of this
-    module has the model.
+    m is the number of sensitive values, k the number of published values, N the number of all records. The comment
+    above this class has the formulas.
 
     Attributes:
         mean: M (m, k). Row i is the mean of what one record of value i adds to the published values; rows sum to 1.
@@ -109,8 +113,8 @@ class Channel:
     def noise_covariance(self, level: float) -> Floats:
         """Return the covariance B of the published values of a set that was drawn at random, per record (k, k).
 
-        B = M^T diag(f) M + level (S/N - M^T diag(f) M), where f are the shares. A tiny multiple of the identity is
-        added so that B can be inverted.
+        B = M^T diag(f) M + level (S/N - M^T diag(f) M), where M is ``mean``, S is ``moment``, f are the shares of the
+        values and N is the number of all records. A tiny multiple of the identity is added so that B can be inverted.
 
         Args:
             level: The strength of the publisher's noise for the set: N times ``weight`` / ``second`` of
@@ -136,8 +140,8 @@ class Channel:
 class CovarianceForm:
     """The prior covariance K of the counts of m sensitive values, up to a factor for each set of records.
 
-    The factor is (c scale)^2. c is the strength of association between the set and the sensitive value, and ``scale``
-    grows with the set (see ``Observation``).
+    The factor is (c scale)^2. c is the strength of association: how far the set's shares of values deviate from those
+    of all records. ``scale`` grows with the set (see ``Observation``).
 
     Attributes:
         channel: The channel that has these values.
@@ -198,8 +202,10 @@ class Observation:
     Attributes:
         observed: The k published values, added up over each set (G, k).
         total: The known sum of all counts of a set (G,).
-        scale: The size by which the prior lets a set's shares of values differ from those of all records (G,).
-        second: The size by which the prior lets a set's counts vary as those of a random sample do (G,).
+        scale: How far the prior lets a set's counts deviate because its shares differ from those of all records (G,).
+            It adds (c scale)^2 K to the prior covariance of the counts, as in ``CovarianceForm``.
+        second: How far the prior lets a set's counts deviate as those of a random sample do (G,). It adds ``second``
+            f_i to the prior variance of the count of value i, whose share of all records is f_i.
         weight: The factor of the publisher's noise (G,). For a set that is the share s of all records it is s (1 - s)
             if records took places without replacement, and s if they were drawn independently.
     """
@@ -239,8 +245,9 @@ def own_share(channel: Channel) -> float:
 def singular_values(channel: Channel) -> dict[str, float]:
     """Return the ``second``, ``median`` and ``smallest`` singular value of the channel, scaled by the values' counts.
 
-    The largest is 1, because totals are known. The others lie between 0 and 1: 1 means that the release fully shows
-    differences in that direction, 0 that it does not show them. The scaled matrix is diag(o)^1/2 M diag(M^T o)^-1/2.
+    They say how well a release shows differences between sets of records: 1 fully, 0 not at all. Each singular value
+    stands for one direction of differences. The largest is 1, because totals are known. The scaled matrix is
+    diag(o)^1/2 M diag(M^T o)^-1/2, where M is ``mean`` and o is ``records`` of the channel.
     """
     scale = np.sqrt(channel.records)[:, None] / np.sqrt(np.maximum(channel.expected_total, TINY))
     values = np.linalg.svd(channel.mean * scale, compute_uv=False)
@@ -252,7 +259,7 @@ def singular_values(channel: Channel) -> dict[str, float]:
 
 
 def measure_quality(channel: Channel) -> dict[str, float]:
-    """Return figures that say how much a channel reveals, so that layouts can be compared.
+    """Return figures that say how much a release reveals of counts, to compare ways of publishing the same source.
 
     Returns:
         ``second``, ``median`` and ``smallest``, as ``singular_values`` returns them, and ``left``, the result of
@@ -269,7 +276,8 @@ def remaining_variance(channel: Channel, share: float = 0.01, strength: float = 
     Args:
         channel: The channel of the release.
         share: The share of all records that the question selects.
-        strength: The strength of association between the question and the sensitive value.
+        strength: How far the shares of values among the selected records are expected to deviate from those of all
+            records; 0 for not at all.
     """
     prior, explained = _split_variance(channel, share, strength)
     return float(1 - explained.sum() / prior.sum())
@@ -281,7 +289,8 @@ def _split_variance(channel: Channel, share: float, strength: float) -> tuple[Fl
     Args:
         channel: The channel of the release.
         share: The share of all records that the question selects.
-        strength: The strength of association between the question and the sensitive value.
+        strength: How far the shares of values among the selected records are expected to deviate from those of all
+            records; 0 for not at all.
     """
     total = share * float(channel.records.sum())
     drive = (strength * total) ** 2
@@ -306,7 +315,8 @@ def relative_error(channel: Channel, share: float, count: float, strength: float
         channel: The channel of the release.
         share: The share of all records that the question selects.
         count: n, above 0.
-        strength: The strength of association between the question and the sensitive value.
+        strength: How far the shares of values among the selected records are expected to deviate from those of all
+            records; 0 for not at all.
 
     Returns:
         The error as a share of n; None if n lies more than three prior standard deviations from mu_i for every value.
@@ -333,7 +343,8 @@ def expect_errors(channel: Channel, count: float, strength: float = 0.6) -> Floa
     Args:
         channel: The channel of the release.
         count: The number of records.
-        strength: The strength of association between the question and the sensitive value.
+        strength: How far the shares of values among the selected records are expected to deviate from those of all
+            records; 0 for not at all.
     """
     total = count / np.maximum(channel.shares, TINY)
     drive = (strength * total) ** 2
@@ -372,8 +383,8 @@ class Posterior:
     Attributes:
         values: The estimated number of records of each value in each set (G, m).
         std_error: The standard error of each of f weighted sums of these counts (G, f).
-        judged: The part of the squared errors that is itself uncertain, since it rests on an estimate of how far sets
-            deviate (G, f); None if all of it is.
+        judged: The part of the squared standard errors that rests on an estimate of how far each set's shares of values
+            deviate from those of all records, and is itself uncertain (G, f); None if all of it is.
     """
 
     values: Floats
@@ -383,7 +394,9 @@ class Posterior:
 
 @dataclass(frozen=True)
 class Prior:
-    """The prior of the counts of a set: they deviate from the overall shares by one of several strengths.
+    """The prior of the counts of sensitive values in a set of records: a mixture over strengths of association.
+
+    A strength says how far the set's shares of values deviate from those of all records.
 
     Attributes:
         form: The covariance of the counts, up to a factor that depends on the strength and the set.
@@ -399,10 +412,10 @@ class Prior:
 def reconstruct(
     channel: Channel, observation: Observation, functionals: Floats, prior: Prior | None = None
 ) -> Posterior:
-    """Estimate how many records of each set have each sensitive value.
+    """Estimate how many records of each of G sets have each of m sensitive values.
 
-    The estimate is the posterior mean over all strengths of the prior. If there are more than ``LARGE`` values, a
-    single strength is chosen.
+    The estimate is the posterior mean over all strengths of association in the prior. A strength says how far a set's
+    shares of values deviate from those of all records. If there are more than ``LARGE`` values, one strength is chosen.
 
     Args:
         channel: The channel of the release.
@@ -461,7 +474,8 @@ def _split_batches(channel: Channel, observation: Observation, functionals: int)
 def strength_likelihoods(form: CovarianceForm, observation: Observation, strengths: Floats) -> Floats:
     """Return the log-likelihood of each strength of association for each of G sets (strengths, G).
 
-    A constant for each set is left out.
+    A strength says how far a set's shares of values deviate from those of all records. A constant for each set is left
+    out.
 
     Args:
         form: The prior covariance.
@@ -477,7 +491,10 @@ def strength_likelihoods(form: CovarianceForm, observation: Observation, strengt
 
 @dataclass(frozen=True)
 class _RotatedSets:
-    """Sets with the same noise level, in the basis of ``CovarianceForm.eigen_basis``.
+    """Sets of records with the same level of noise, in a basis in which published values are independent.
+
+    The basis is that of ``CovarianceForm.eigen_basis``: neither noise nor prior makes its directions depend on each
+    other.
 
     Attributes:
         form: The prior covariance.
@@ -505,7 +522,7 @@ class _RotatedSets:
         return _RotatedSets(form, eigenvalues, vectors, data, observation.scale, second)
 
     def squared_drive(self, strength: float) -> Floats:
-        """Return the factor of the prior covariance of each set, (strength * scale)^2, for one strength (G, 1)."""
+        """Return by what the prior covariance K is multiplied for each set, (strength * scale)^2 (G, 1)."""
         return np.asarray(((strength * self.scale) ** 2)[:, None])
 
     def damping_factors(self, strength: float) -> Floats:
@@ -518,9 +535,9 @@ class _RotatedSets:
 
 
 def _log_likelihoods(rotated: _RotatedSets, strengths: Floats) -> Floats:
-    """Return the log-likelihood of each strength for each set (strengths, G).
+    """Return the log-likelihood of each strength of association for each set of records (strengths, G).
 
-    The direction of the total is left out, since the total is known anyway.
+    The sum of the published values is left out: it is known, and tells nothing about the strength.
     """
     logs, variance = [], float(rotated.form.covariance.sum())  # of the sum over all values
     for strength in strengths:
@@ -532,10 +549,11 @@ def _log_likelihoods(rotated: _RotatedSets, strengths: Floats) -> Floats:
 
 
 def _reconstruct_small(prior: Prior, observation: Observation, functionals: Floats) -> tuple[Floats, Floats]:
-    """Return the counts (G, m) and standard errors (G, f) of sets with the same noise level, averaged over strengths.
+    """Return the counts (G, m) and standard errors (G, f) of sets with the same noise level.
 
-    Means and variances are polynomials in the square of the strength. Their coefficients are sums over the directions
-    of ``eigen_basis``, so everything but the sums over strengths is computed once.
+    They are averages over the prior's strengths (how far shares of values deviate from those of all records). Means and
+    variances are polynomials in the square of the strength. Their coefficients are sums over the directions of
+    ``eigen_basis``, so everything but the sums over strengths is computed once.
 
     Args:
         prior: The prior.
@@ -570,7 +588,10 @@ def _reconstruct_small(prior: Prior, observation: Observation, functionals: Floa
 
 
 def _sum_directions(sets: Floats, directions: Floats) -> Floats:
-    """Multiply an array (G, k) by directions (k, f), or for each set by its own (G, k, f); the result is (G, f)."""
+    """Multiply the row of each of G sets (G, k) by a matrix (k, f), or by the set's own in (G, k, f).
+
+    The result is (G, f).
+    """
     return np.asarray(np.matmul(sets[:, None], directions)[:, 0] if directions.ndim > 2 else sets @ directions)
 
 
@@ -601,9 +622,9 @@ def _reconstruct_large(
 ) -> tuple[Floats, Floats]:
     """Return counts (1, m) and standard errors (1, f) of one set with many values, by conjugate gradients.
 
-    A single strength is used: the one that explains how far the published values deviate from their prior mean. With
-    more than ``FEW`` functionals their errors are bounded from above: for each, only the published value that tells
-    most about it is used.
+    A single strength is used: the one that explains how far the published values deviate from their prior mean. The
+    errors of more than ``FEW`` weighted sums are bounded from above: for each, only the published value that tells most
+    about it is used.
 
     Args:
         channel: The channel of the release.
@@ -694,11 +715,14 @@ class LinearEstimator:
 
 
 def _spread_deviations(channel: Channel, variances: Floats) -> Floats:
-    """Return the variances of the published values (k,) that deviations of the m counts cause.
+    """Return the variances of the k published values (k,) if the m counts of a set deviate at random.
+
+    They show how large a deviation of the published values is still chance.
 
     Args:
         channel: The channel of the release.
-        variances: The variances of the counts' deviations, which are independent but for having the sum 0 (m,).
+        variances: The variances of the deviations of the counts (m,). The deviations sum to 0, and are otherwise
+            independent.
     """
     common = (variances @ channel.mean) ** 2 / variances.sum()  # of M, which such deviations do not show
     return np.asarray((variances @ channel.squared_mean - common).clip(0))
@@ -711,7 +735,8 @@ def _estimate_drive(channel: Channel, observation: Observation) -> Floats:
     channel does not show how sets deviate.
 
     Returns:
-        The factor of the prior covariance for each set (G,); 0 for a set of all records.
+        The factor by which the prior covariance of the counts is multiplied for each set (G,); 0 for a set of all
+        records.
     """
     level = observation.weight * channel.records.sum() / np.maximum(observation.second, TINY)
     residual = observation.observed - observation.total[:, None] * (channel.shares @ channel.mean)

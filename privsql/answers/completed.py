@@ -65,7 +65,7 @@ class Order:
     """An item of ORDER BY.
 
     Attributes:
-        place: The index of the column to sort by, hidden columns included.
+        place: The index of the column to sort by. The column may be hidden: added to the query, and not shown.
         descending: Whether the order is descending.
         nulls_first: Whether NULL comes first.
     """
@@ -77,14 +77,17 @@ class Order:
 
 @dataclass(frozen=True)
 class AnySelect:
-    """A SELECT that can run over completed tables.
+    """A SELECT that can run over completed tables, in which each record has one drawn sensitive value.
+
+    Its ORDER BY, LIMIT, HAVING and QUALIFY are applied to the combined rows of all tables. What these clauses need and
+    the analyst did not select is added to the select list as hidden columns, which are not shown.
 
     Attributes:
-        tree: The engine's syntax tree, without the clauses that are applied to combined rows. Hidden columns come last.
-        own: The nodes of the tree that read the release.
+        tree: The engine's syntax tree, without those clauses. Hidden columns come last.
+        own: The nodes of the tree that name the release as a table.
         columns: The columns that the analyst asked for, then the hidden ones.
         shown: The number of columns that are not hidden.
-        condition: The index of the hidden column that says whether HAVING or QUALIFY keeps the row; None without them.
+        condition: The index of the hidden column with the condition of HAVING or QUALIFY; None without these clauses.
         orders: The items of ORDER BY.
         limit: The number of rows to keep; None for all.
         offset: The number of rows to skip.
@@ -105,7 +108,7 @@ class AnySelect:
 
     @property
     def shown_columns(self) -> list[Column]:
-        """Return the columns that the analyst asked for, without hidden ones."""
+        """Return the columns that the analyst asked for, without those that only ORDER BY or HAVING needs."""
         return self.columns[: self.shown]
 
 
@@ -156,7 +159,11 @@ class StatementReader:
         return AnySelect(tree, admission.own, columns, shown, place, orders, limit, offset, fills, lineage.has_top)
 
     def _describe(self, tree: Tree, lineage: Lineage) -> list[Column]:
-        """Return the columns of a SELECT.
+        """Return the columns of a SELECT, under the engine's names.
+
+        Args:
+            tree: The syntax tree.
+            lineage: The analysis that finds out what each column is computed from.
 
         Raises:
             UsageError: The engine refuses the query.
@@ -219,7 +226,12 @@ def _drop_schemas(tree: Tree, own: Sequence[Tree]) -> None:
 
 
 def _name_columns(found: Sequence[Column | Source], fields: Sequence[Field]) -> list[Column]:
-    """Return the columns of a SELECT under the engine's names, with each ``*`` replaced by its columns."""
+    """Return the columns of a SELECT under the engine's names, with each ``*`` replaced by its columns.
+
+    Args:
+        found: The columns in order; a ``Source`` stands for a ``*`` and has the columns of its table.
+        fields: All columns of the result, as the engine names them.
+    """
     stars = [at for at, one in enumerate(found) if isinstance(one, Source)]
     if stars and stars != list(range(stars[0], stars[-1] + 1)):
         raise UsageError("name the columns in place of several stars")
@@ -269,7 +281,7 @@ def _take_orders(node: Tree, columns: Sequence[Column]) -> tuple[list[Order], li
     """Remove ORDER BY from the outermost SELECT.
 
     Returns:
-        The items of ORDER BY, and the expressions for hidden columns that some items need.
+        The items of ORDER BY, and the expressions by which some of them sort that are no column of the answer.
     """
     orders: list[Order] = []
     hidden: list[Tree] = []
@@ -300,7 +312,7 @@ def _take_orders(node: Tree, columns: Sequence[Column]) -> tuple[list[Order], li
 def _take_condition(node: Tree) -> Tree | None:
     """Remove HAVING or QUALIFY from the outermost SELECT, and return its condition.
 
-    It stays there, and the result is None, if the other clause or a window function depends on it.
+    The clause stays in the SELECT, and the result is None, if the other clause or a window function depends on it.
     """
     if node["type"] != "SELECT_NODE" or any(one["type"] == "DISTINCT_MODIFIER" for one in node["modifiers"]):
         return None
@@ -318,14 +330,19 @@ def _take_condition(node: Tree) -> Tree | None:
 
 
 class CompletedTables:
-    """The completed tables of an open release, and the answers that they give."""
+    """The completed tables of an open release, and the answers that they give.
+
+    A completed table is a copy of the release in which a model has drawn one sensitive value for each record.
+    """
 
     def __init__(self, db: LockedSession, manifest: Manifest, answers: Answers) -> None:
         self._db, self._manifest, self._answers = db, manifest, answers
 
     @cached_property
     def _views(self) -> list[str]:
-        """Create a view of each completed table, and view ``KNOWN`` of the quasi-identifiers alone.
+        """Create a view of each completed table (with one drawn sensitive value for each record).
+
+        A further view, ``KNOWN``, has the quasi-identifiers alone.
 
         Returns:
             The names of the views of completed tables.
@@ -348,7 +365,7 @@ class CompletedTables:
         return [temp_table(f"completed_{name}").name for name in DRAWN_COLUMNS]
 
     def _complete(self, drawn: str, *more: exp.Expr) -> exp.Query:
-        """Return the query for the rows of one completed table.
+        """Return the query for the rows of one completed table, in which each record has one drawn sensitive value.
 
         Args:
             drawn: The column that holds the codes of the drawn values.
@@ -370,7 +387,7 @@ class CompletedTables:
         return fill("query/completed", holes)
 
     def list_exported(self, draw: int | None) -> list[Field]:
-        """Return the columns of an export.
+        """Return the columns of an export of completed tables.
 
         Args:
             draw: The number of the completed table, from 1; None for all tables, each row with the numbers of its table
@@ -382,7 +399,7 @@ class CompletedTables:
 
     @contextmanager
     def stream(self, draw: int | None, rows: int) -> Iterator[pa.RecordBatchReader]:
-        """Give a reader of completed tables, within a ``with``.
+        """Give a reader of the rows of one or all completed tables, for an export, within a ``with``.
 
         Tables and records are numbered from 1; records have the order of the release.
 
@@ -510,9 +527,10 @@ class CompletedTables:
 
 
 class CombinedRows:
-    """The rows that one statement returns over M completed tables, matched by their keys.
+    """The rows that one statement returns over each of M completed tables, combined into the rows of an answer.
 
-    A single table stands for an exact answer.
+    Rows of different tables that agree in all columns that are not estimated (their keys) become one row. A statement
+    that reads no sensitive column has one result instead of M, which is exact.
     """
 
     def __init__(self, statement: AnySelect, rows: Sequence[list[tuple[Any, ...]]], confidence: float) -> None:
@@ -543,7 +561,7 @@ class CombinedRows:
         self._combined = {place: self._combine(place) for place in places}
 
     def _is_number(self, place: int) -> bool:
-        """Return whether a column is estimated and holds numbers, so that the tables' values have a mean.
+        """Return whether a column is estimated and holds numbers, so that the completed tables' values have a mean.
 
         Args:
             place: The index of the column.
@@ -587,12 +605,12 @@ class CombinedRows:
         return "interval" if place in self._numbers else "point"
 
     def has_equal_draws(self, place: int) -> bool:
-        """Return whether a column has no interval in some row because all tables agree on the number there."""
+        """Return whether a column has no interval in some row because all completed tables have the same number."""
         is_number = not self.is_exact and place in self._numbers
         return is_number and any(one[0] is not None and one[2] is None for one in self._combined[place])
 
     def least_agreeing(self, place: int) -> int | None:
-        """Return how many tables agree with the shown value of a column, in the row where the fewest do.
+        """Return how many completed tables agree with the shown value of a column, in the row where the fewest do.
 
         The result is None for keys and numbers, which are not chosen by majority.
         """
@@ -607,6 +625,8 @@ class CombinedRows:
 
     def build_rows(self, missing: int) -> Iterator[tuple[tuple[Any, ...], int]]:
         """Yield the rows of the answer in order, each with the number of completed tables that contain it.
+
+        In a completed table, each record of the release has one drawn sensitive value.
 
         Args:
             missing: The number of records that the release leaves out; with any, exact answers are shown without
@@ -638,10 +658,11 @@ class CombinedRows:
 
 
 def combine_draws(values: Floats, confidence: float, *, moment: bool, count: bool) -> list[tuple[Any, ...]]:
-    """Combine the values of M completed tables for each of G rows by Rubin's rules.
+    """Combine the values that M completed tables give for each of G rows by Rubin's rules.
 
-    For whole numbers the variance is at least ``LEAST_VARIANCE`` and bounds are whole; if all tables agree, the bounds
-    are the next whole numbers. Other values on which all tables agree get no bounds.
+    In a completed table, each record of the release has one drawn sensitive value. For whole numbers the variance is at
+    least ``LEAST_VARIANCE`` and bounds are whole; if all tables agree, the bounds are the next whole numbers. Other
+    values on which all tables agree get no bounds.
 
     Args:
         values: The values (G, M); NaN where a table has none.
@@ -678,7 +699,10 @@ def combine_draws(values: Floats, confidence: float, *, moment: bool, count: boo
 
 
 def _state_exactly(value: Any, one: Column) -> tuple[Any, ...]:
-    """Return (value, 0, value, value) for an exact number, and None for the errors of keys and NULL."""
+    """Return an exact value as (estimate, standard error, low, high), which is (value, 0, value, value).
+
+    The last three are None for NULL, an infinite number, or a column that is not estimated.
+    """
     if one.is_key or value is None:
         return (value, None, None, None)
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
@@ -688,9 +712,11 @@ def _state_exactly(value: Any, one: Column) -> tuple[Any, ...]:
 
 
 def _most_common(cell: Sequence[tuple[Any, ...] | None], place: int) -> Any:
-    """Return the value that most tables have in one row and column.
+    """Return the value that most completed tables have in one row and column; of equally frequent ones the first.
 
-    The first of them if several are equally frequent.
+    Args:
+        cell: The row as each completed table has it; None for a table without it.
+        place: The index of the column.
     """
     values = [row[place] for row in cell if row is not None]
     counted = Counter(map(_hashable, values))

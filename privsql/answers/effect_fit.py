@@ -48,12 +48,16 @@ class EffectPrior:
 
     @staticmethod
     def list_parts(design: Design) -> list[slice]:
-        """Return for each term of a design the features that it has, as a slice."""
+        """Return for each term (a column or pair of columns) the range of its features' indices, as a slice."""
         ends = np.cumsum([0, *(term.levels for term in design.terms)])
         return [slice(*pair) for pair in pairwise(ends.tolist())]
 
     def scale_penalties(self, factors: Floats) -> EffectPrior:
-        """Return the prior with each penalty multiplied by a factor: (terms, 1), or (terms, K) by value."""
+        """Return the prior with each penalty multiplied by a factor, which holds the effects closer to 0.
+
+        Args:
+            factors: The factor of each term (terms, 1), or of each term and value (terms, K).
+        """
         return EffectPrior(self.parts, self.roots / np.sqrt(factors)[:, :, None])
 
     def color(self, white: Floats) -> Floats:
@@ -61,7 +65,10 @@ class EffectPrior:
         return self._multiply(white, np.swapaxes(self.roots, 1, 2))
 
     def pull(self, slope: Floats) -> Floats:
-        """Turn derivatives by the effects into derivatives by the standard effects of the class, both (J, K)."""
+        """Turn a function's derivatives by the effects into its derivatives by the standard effects, both (J, K).
+
+        Standard effects are the effects, transformed to be independent with variance 1 in the prior.
+        """
         return self._multiply(slope, self.roots)
 
     def whiten(self, theta: Floats) -> Floats:
@@ -72,10 +79,10 @@ class EffectPrior:
         return self._multiply(theta, np.swapaxes(np.linalg.inv(self.roots), 1, 2))
 
     def sum_squares(self, white: Floats) -> Floats:
-        """Return the sum of squares over the features of each term (terms,).
+        """Return for each term the sum of the squared standard effects of its features (terms,).
 
         Args:
-            white: The standard effects, as ``whiten`` returns them (J, K).
+            white: The standard effects (J, K), which are independent with variance 1 in the prior, from ``whiten``.
         """
         return np.array([(white[part] ** 2).sum() for part in self.parts])
 
@@ -113,7 +120,7 @@ class EffectFit:
     """Fitted effects of a softmax regression.
 
     Attributes:
-        theta: The mode of the posterior (J, K).
+        theta: The effects of J features on the log-odds of K values (J, K): the mode of their posterior.
         prior: The prior, whose penalties were learnt from the same data.
         converged: Whether the search ended close to the mode.
     """
@@ -124,34 +131,51 @@ class EffectFit:
 
 
 class Likelihood(Protocol):
-    """The likelihood of the published data, given the probability of each value for each row."""
+    """The likelihood of the published data, given the probability of each value for each row.
+
+    A row is a combination of quasi-identifiers.
+    """
 
     def evaluate(self, probabilities: Floats) -> tuple[float, Floats]:
-        """Return the log-likelihood of probabilities (rows, K), and its derivative by the log-odds (rows, K)."""
+        """Return the log-likelihood of the data, and its derivative by the log-odds of values (rows, K).
+
+        Args:
+            probabilities: The probability of each of K values for each row (rows, K).
+        """
 
 
 class Information(Protocol):
-    """The information matrix H = S'S of the effects theta.
+    """How much the data tell about the effects theta (J, K), as an information matrix H.
+
+    H = S'S is never stored: it is known by its products, and by random scores S'z for standard normal numbers z. A
+    score is a derivative of the log-likelihood by theta.
 
     Attributes:
-        shape: The shape of the independent standard normal noise z that makes a score S'z with covariance H.
+        shape: The shape of z.
     """
 
     shape: tuple[int, ...]
 
     def multiply(self, theta: Floats) -> Floats:
-        """Return the information matrix H, multiplied by effects theta (J, K)."""
+        """Return H theta (J, K), where H says how much the data tell about the effects theta."""
 
     def draw_score(self, noise: Floats) -> Floats:
-        """Return a random score S'z (J, K), whose covariance is H, for standard normal ``noise`` z."""
+        """Return a random derivative of the log-likelihood by the effects (J, K), whose covariance is H.
+
+        Args:
+            noise: Independent standard normal numbers z of the attribute ``shape``; the result is S'z.
+        """
 
 
 class EffectSearch(ABC):
     """A search for the effects of a softmax regression; a subclass provides the information matrix of its data.
 
+    The prior has a penalty for each term (the features of a column or of a pair of columns). The larger it is, the
+    closer to 0 the effects of these features are held.
+
     Attributes:
-        start: The first penalty of the terms of single columns.
-        start_of_pairs: The first penalty of the terms of pairs of columns.
+        start: The penalty of the features of single columns at the start of the search.
+        start_of_pairs: The penalty of the features of pairs of columns at the start.
         close: The relative residual at which a draw's linear system counts as solved, while the prior is learnt.
         closer: The same for the final draws.
         longest: The largest number of matrix products for one such solution.
@@ -173,10 +197,10 @@ class EffectSearch(ABC):
 
     @abstractmethod
     def _inform(self, theta: Floats, prior: EffectPrior) -> Information:
-        """Return the information matrix of the data about the effects, if these are theta (J, K)."""
+        """Return how much the data tell about the effects near theta (J, K), as an information matrix."""
 
     def find_effects(self, report: Callable[[], None] = lambda: None, rounds: int = ROUNDS) -> EffectFit:
-        """Search the mode of the posterior, and learn the prior from draws around it.
+        """Search the mode, the likeliest effects given the data and the prior; learn the prior from draws around it.
 
         Args:
             report: Called after every step.
@@ -198,20 +222,21 @@ class EffectSearch(ABC):
         return EffectFit(theta, prior, slope < CONVERGED)
 
     def draw_effects(self, theta: Floats, prior: EffectPrior, number: int) -> Iterator[Floats]:
-        """Yield draws of the effects from their posterior, which is taken for normal around the mode.
+        """Yield draws of the effects from their posterior, which is taken for normal around its mode.
 
         Args:
-            theta: The mode (J, K).
+            theta: The mode, the likeliest effects of J features on K values (J, K).
             prior: The prior.
             number: The number of draws.
         """
         yield from (drawn for drawn, _ in self._draw(theta, prior, number, self.closer))
 
     def _measure(self, theta: Floats, prior: EffectPrior) -> tuple[Information, Floats]:
-        """Return the information matrix H of the data at theta, and roughly its diagonal for standard effects (J, K).
+        """Return how much the data tell about the effects near theta (J, K).
 
-        The diagonal is estimated by random scores, which are centred by the score of the intercept. ``EffectPrior``
-        defines standard effects.
+        The result is an information matrix H, and roughly its diagonal for standard effects (J, K), which
+        ``EffectPrior`` defines. The diagonal is the mean square of some random scores (derivatives of
+        the log-likelihood). From each, the part that the intercept explains is subtracted first.
         """
         information, squares = self._inform(theta, prior), np.zeros_like(theta)
         for _ in range(PROBES):
@@ -224,16 +249,17 @@ class EffectSearch(ABC):
         return information, squares
 
     def _climb(self, theta: Floats, prior: EffectPrior, steps: int, report: Callable[[], None]) -> tuple[Floats, float]:
-        """Take some steps of L-BFGS towards the mode.
+        """Take some steps of L-BFGS towards the mode, the likeliest effects given the data and the prior.
 
         Args:
-            theta: The effects to begin with (J, K).
+            theta: The effects of J features on K values to begin with (J, K).
             prior: The prior.
             steps: The number of steps.
             report: Called after every step.
 
         Returns:
-            The new theta, and the length of the gradient by standard effects there.
+            The new theta, and the length of the gradient at it, by the standard effects of ``EffectPrior``. It is short
+            near the mode.
         """
         _, squares = self._measure(theta, prior)
         scale = 1 / np.sqrt(1 + squares)
@@ -262,10 +288,11 @@ class EffectSearch(ABC):
     ) -> Iterator[tuple[Floats, Floats]]:
         """Yield draws of the effects theta (J, K) from their posterior, each with the penalties that it was drawn with.
 
-        The penalties are factors of those of the prior, (terms, K).
+        Penalties are drawn in turn with the effects. They are given as factors of the prior's penalties, by term and
+        value (terms, K).
 
         Args:
-            theta: The mode.
+            theta: The mode of the posterior, around which it is taken for normal.
             prior: The prior.
             number: The number of draws.
             close: The relative residual at which a linear system counts as solved.
@@ -286,7 +313,7 @@ class EffectSearch(ABC):
             report()
 
     def _draw_factors(self, theta: Floats, prior: EffectPrior) -> Floats:
-        """Draw the penalties of the prior given theta.
+        """Draw the penalties of the prior, which hold effects close to 0, given the effects theta.
 
         Returns:
             For each term and value the factor by which the prior's penalty is multiplied (terms, K).
@@ -304,8 +331,10 @@ class EffectSearch(ABC):
     def _curve(prior: EffectPrior, information: Information, white: Floats) -> Floats:
         """Multiply standard effects (see ``EffectPrior``) by the precision matrix of their posterior, 1 + R' H R.
 
+        Each draw of the effects solves a linear system with this matrix.
+
         Args:
-            prior: The prior, which has R.
+            prior: The prior, which has R (``roots``).
             information: The information matrix H of the data.
             white: The standard effects (J, K).
         """
@@ -314,7 +343,9 @@ class EffectSearch(ABC):
     def _learn(
         self, draws: Sequence[tuple[Floats, Floats]], covariances: Floats, penalties: Floats
     ) -> tuple[Floats, Floats]:
-        """Learn the prior from draws; the first third of them is left out.
+        """Learn the prior, a covariance Sigma and a penalty lambda for each term, from draws of the effects.
+
+        The first third of the draws is left out, because it depends on the start.
 
         Args:
             draws: Pairs of theta and the factors of the penalties, as ``_draw`` yields them.

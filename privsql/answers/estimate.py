@@ -33,11 +33,12 @@ CERTAIN = 1e-9  # variance of a count that is hardly to be moved
 
 
 def project_within(values: Floats, total: Floats, caps: Floats, give: Floats) -> Floats:
-    """Move each row of values into [0, caps] so that it sums to ``total``, changing it as little as possible.
+    """Make estimated counts agree with a known total: move each row into [0, caps] so that it sums to ``total``.
 
-    Each value v becomes clip(v - t give, 0, cap), with the same t for the whole row. This is the nearest such point if
-    the squared distance of each value is divided by ``give``. As the sum is piecewise linear in t, Newton's method
-    finds t; a step out of the range where t must lie, and every third step, is a bisection.
+    Rows change as little as possible. Each value v becomes clip(v - t give, 0, cap), with the same t for the whole row.
+    This is the nearest such point if the squared distance of each value is divided by ``give``. As the sum is piecewise
+    linear in t, Newton's method finds t; a step out of the range where t must lie, and every third step, is a
+    bisection.
 
     Args:
         values: The values (G, m).
@@ -74,9 +75,9 @@ def count_intervals(
 ) -> tuple[Floats, Floats]:
     """Return the lower and upper bounds of counts at a confidence.
 
-    The bounds are mean - t s and mean + t s, with Student's quantile t for ``degrees`` of freedom: the prior's strength
-    is itself estimated. A count can't be negative, so where the error is as large as the mean the distribution leans to
-    the right. The upper bound is therefore at least the quantile of a gamma distribution with that mean and spread.
+    The bounds are mean - t s and mean + t s, with Student's quantile t for ``degrees`` of freedom, since the errors are
+    themselves estimated. A count can't be negative, so where the error is as large as the mean the distribution leans
+    to the right. The upper bound is therefore at least the quantile of a gamma distribution with that mean and spread.
     Where the lower bound is 0, the whole probability outside of the interval lies above it.
 
     Args:
@@ -120,7 +121,7 @@ def student_quantile(tail: float, degrees: float | Floats) -> Floats:
 
 
 def fit_sums(cells: Floats, wanted: Floats, bounds: tuple[Floats, Floats], errors: Floats) -> Floats:
-    """Move the cells of a table so that its columns have the wanted sums.
+    """Move the cells of a table so that its columns have the wanted sums, such as the answers without GROUP BY.
 
     Each cell takes a part of the difference in proportion to its error, within its bounds.
 
@@ -160,18 +161,22 @@ class RecordSets:
 class ReleaseQuestion:
     """A question to an open release, with all that is needed to estimate its answer.
 
+    A prior says, before the answer, how far the shares of sensitive values in a set of records may deviate from those
+    of all records.
+
     Attributes:
         db: The engine in which the release is open.
         query: The question.
         records: The published table with the quasi-identifiers.
-        channel: The release as a linear channel from the counts of m sensitive values to k published values.
+        channel: The matrix by which counts of m sensitive values become k published values on average
+            (``answers.channel``).
         independent: True if each record's published value was drawn by itself, as in perturbation. False if records
             took places without replacement, as in buckets.
         most: The largest number of records that each value can have (m,); None for the channel's ``records``.
         uncertain: The variances of the channel's ``records`` where these are estimates (m,); None if they are exact.
         taught: The prior that was learnt from the release; None for the default one.
-        linear: The linear estimator; None if another one answers.
-        code: The name of the column of codes in the list of sensitive values.
+        linear: The estimator that adds up weights of records, if the user asks for it; None for another estimator.
+        code: The name of the column that numbers the sensitive values, in the published list of these.
     """
 
     db: Relations
@@ -194,13 +199,14 @@ class ReleaseQuestion:
         return names | {name for lookup in query.lookups for _, name in lookup.keys}
 
     def reconstruct(self, observation: Observation, functionals: Floats) -> Posterior:
-        """Estimate how many records of each set have each sensitive value.
+        """Estimate how many records of each of G sets have each of m sensitive values.
 
         The linear estimator does it if there is one, otherwise the prior that was learnt, otherwise the default prior.
 
         Args:
             observation: What the release shows of the sets.
-            functionals: Weights of values in the sums whose standard errors are wanted, (m, F) or by set (G, m, F).
+            functionals: The weights of the values in each of F sums of counts whose standard errors are wanted, (m, F),
+                or (G, m, F) if they differ by set.
         """
         if self.linear is not None:
             return self.linear.estimate_sets(self.channel, observation, functionals)
@@ -212,7 +218,8 @@ class ReleaseQuestion:
     def degrees_of_freedom(self) -> float:
         """Return the degrees of freedom of the standard errors, for Student's quantiles.
 
-        The default prior estimates its strength from one deviation for each of the m values, so they are m - 1.
+        By the default prior, they rest on how far the m published shares of a set deviate from those of all records,
+        which gives m - 1 degrees. For a learnt prior they are a constant.
         """
         return max(len(self.channel.records) - 1, FEWEST_DEGREES) if self.taught is None else DEGREES
 
@@ -222,23 +229,26 @@ class ReleaseQuestion:
         return self.channel.records if self.most is None else self.most
 
     def noise_weight(self, share: Floats) -> Floats:
-        """Return the factor of the noise covariance for sets that hold this ``share`` of all records.
+        """Return the factor by which the publisher's noise grows with a set of records (``Observation.weight``).
 
-        It is share for independent draws, and share (1 - share) without replacement (``weight`` of
-        ``privsql.answers.channel``).
+        It is share if values were drawn independently, and share (1 - share) if records took places in buckets.
+
+        Args:
+            share: The share of all records that each set holds.
         """
         return share if self.independent else share * (1 - share)
 
 
 def read_sets(question: ReleaseQuestion, rows: pa.Table, scale: Floats) -> RecordSets:
-    """Return the sets of records from the rows of an SQL query.
+    """Return the sets of records that a question distinguishes, from the rows of an SQL query.
 
     Args:
         question: The question.
         rows: One row for each set and published value: the number of the set (``set``), its keys, the index of the
             published value (``place``), how often it occurs in the set (``pairs``), and the sum of amounts
             (``amounts``).
-        scale: The number of records for which one occurrence counts, by row (rows,).
+        scale: The records that one occurrence stands for, by row (rows,). It is 1 if a record has one published value;
+            for each value that a record's bucket lists, it is 1 over the number of listed values.
     """
     ranks = rows["set"].to_numpy()
     keys = read_keys(question, rows, ranks)
@@ -252,7 +262,7 @@ def read_sets(question: ReleaseQuestion, rows: pa.Table, scale: Floats) -> Recor
 
 
 def read_keys(question: ReleaseQuestion, rows: pa.Table, ranks: NDArray[Any]) -> list[tuple[Any, ...]]:
-    """Return the keys of every set (see ``RecordSets``).
+    """Return the keys of every set: the values of GROUP BY and of conditions by which its records agree.
 
     Args:
         question: The question.
@@ -283,8 +293,8 @@ def choose_functionals(
 
     Returns:
         The F combinations of the grouped sensitive columns, and an array with 1 where a value counts towards a
-        combination, else 0. Its shape is (m, F), or (G, m, F) if a condition compares both sides, so that the values
-        differ by set.
+        combination, else 0. Its shape is (m, F), or (G, m, F) if the values differ by set, because a condition such as
+        OR joins quasi-identifiers and sensitive columns.
     """
     db, query = question.db, question.query
     terms = group_terms(query, "sa")
@@ -346,8 +356,8 @@ class CountBounds:
         variance: The variances of their errors.
         least: The certain lower bounds.
         most: The certain upper bounds.
-        judged: The part of the variance that is itself uncertain, since it rests on an estimate of how far sets
-            deviate; None if all of it is.
+        judged: The part of the variance that rests on an estimate of how far each set's shares of values deviate from
+            those of all records, and is itself uncertain; None if all of it is.
     """
 
     mean: Floats
@@ -473,12 +483,12 @@ def _bound_counts(question: ReleaseQuestion, posterior: Posterior, functionals: 
 
 
 def _split_sums(values: Floats, shape: tuple[int, ...], functionals: Floats) -> tuple[Floats, Floats]:
-    """Return two sums of ``values`` (m,), each (G, F): over the values that count, and over all other values.
+    """Return two sums over sensitive values, each (G, F): of those that count towards a group, and of all others.
 
     Args:
-        values: One number for each value.
+        values: The number to add up for each sensitive value (m,).
         shape: The shape (G, m).
-        functionals: 1 where a value counts, else 0: (m, F) or (G, m, F).
+        functionals: 1 where a value counts towards a group, else 0: (m, F) or (G, m, F).
     """
     spread = np.broadcast_to(values, shape)
     return apply_functionals(spread, functionals), apply_functionals(spread, 1 - functionals)
@@ -562,7 +572,9 @@ class AmountMoments:
 
 @dataclass(frozen=True)
 class Amounts:
-    """The estimated sums of a - centre over the records of a set with the counted values, for the amounts a.
+    """The estimated sums of the amounts that SUM or AVG adds up, for G sets of records and F groups of values.
+
+    Each is the sum of amount - centre over the records of a set whose sensitive value counts towards a group.
 
     Attributes:
         moments: What is known exactly of the amounts, among it ``centre``.
@@ -603,9 +615,9 @@ def measure_amounts(question: ReleaseQuestion, record_sets: RecordSets) -> Amoun
 
 
 def _reconstruct_amounts(question: ReleaseQuestion, record_sets: RecordSets, functionals: Floats) -> Amounts | None:
-    """Estimate the sums of amounts over the records with counted sensitive values, as deviations from their mean.
+    """Estimate the sums that SUM or AVG asks for, over the records whose sensitive values count towards each group.
 
-    The result is None if the question adds up no amount.
+    They are sums of amounts minus their mean. The result is None if the question adds up no amount.
     """
     moments = measure_amounts(question, record_sets)
     if moments is None:
@@ -679,7 +691,7 @@ class AnswerCells:
 def locate_cells(
     query: CountQuery, record_sets: RecordSets, outputs: list[tuple[Any, ...]], most: Floats
 ) -> AnswerCells:
-    """Assign every cell that may be non-empty to its group of the answer.
+    """Assign each cell of the table of counts (G, F) that may be non-empty to its group of the answer.
 
     Args:
         query: The question.
@@ -833,7 +845,7 @@ class WeightedSums:
 
     @staticmethod
     def read(rows: pa.Table, order: NDArray[np.intp] | None = None) -> WeightedSums:
-        """Read the sums from the columns of the same names.
+        """Read the sums from the columns of an SQL result, which are named as the attributes.
 
         Args:
             rows: One row for each group that was found.

@@ -215,9 +215,9 @@ class GroupedBy:
 
     @property
     def existence_rests_on(self) -> RestsOn:
-        """Return how reliable it is that the groups exist.
+        """Return how reliable it is that each group of the answer has a record, unless it is marked as possibly empty.
 
-        ``exact`` if the answer marks all of them as possibly empty.
+        It is ``exact`` if the release holds the groups exactly, or if all of them are so marked.
         """
         column = self._records_column
         sure = not self.scope.groups or column.kind or all(map(self.may_be_empty, self.group_keys))
@@ -311,9 +311,9 @@ class GroupedBy:
     ) -> list[Estimate]:
         """Widen the bounds of a function of rounded or cut columns so that they hold for the source.
 
-        A rounded number differs by half a step at most. A number that was cut may lie anywhere beyond the end, so an
-        estimate that depends on it has no bound on that side. For an expression of several columns the bounds are
-        dropped, unless none of the aggregated numbers was rounded or cut.
+        A rounded number differs by half a step at most. A number that was cut, that is, published as an end, may lie
+        anywhere beyond it. So an estimate that depends on it has no bound on that side. For an expression of several
+        columns the bounds are dropped, unless none of the aggregated numbers was rounded or cut.
 
         Args:
             question: The question that asks for the function.
@@ -325,9 +325,10 @@ class GroupedBy:
         ends = {name: self._count_ends(question, name, bins) for name, bins in rounded.items() if name is not None}
 
         def find_ends(name: str, key: Key) -> tuple[int, int, int]:
-            """Return how many records of a group have the lowest number, the highest one, and any number.
+            """Return how many records of a group are at a column's lower end, at its upper end, and have any number.
 
-            If that is unknown, the result is (1, 1, 1), which removes both bounds.
+            Numbers beyond an end were published as that end. If the counts are unknown, the result is (1, 1, 1), so
+            that both bounds are dropped.
             """
             return (1, 1, 1) if ends[name] is None else (ends[name] or {}).get(tuple(key[i] for i in places), (0, 0, 0))
 
@@ -366,7 +367,8 @@ class GroupedBy:
     def _count_ends(self, question: CountQuery, name: str, bins: Bins) -> dict[Key, tuple[int, int, int]] | None:
         """Return for each group how many records lie at the ends at which a column was cut.
 
-        Records that meet the conditions on quasi-identifiers are counted, so that no aggregated record is missed.
+        Numbers beyond an end were published as that end. Conditions on sensitive columns are left out, so the counts
+        may be too large, but never too small. They decide which bounds must be dropped.
 
         Args:
             question: The question.
@@ -398,7 +400,10 @@ class GroupedBy:
 
     @cached_property
     def open_rounded(self) -> list[tuple[AggregateCall, str]]:
-        """Return the aggregate functions that lack a bound because their column is cut, each with the column's name."""
+        """Return the aggregate functions that lack a bound because their column is cut, each with the column's name.
+
+        In a cut column, numbers beyond an end are published as that end.
+        """
         found = []
         for i, one in enumerate(self.asking.statement.calls):
             names = one.measure.list_rounded(self.asking.manifest.bins)
@@ -434,7 +439,8 @@ class GroupedBy:
 
         Args:
             among: The condition; None for all records of the query.
-            columns: Further columns to estimate by, so that variances can be compared (``Answers.comparison_columns``).
+            columns: The columns whose noisy table the count is estimated from, so that its error is correlated with
+                that of another count (``Answers.comparison_columns``); empty where errors do not differ by table.
             key: The group.
         """
         known = (among, columns)
@@ -492,9 +498,10 @@ class GroupedBy:
 
 
 def _implies(one: exp.Expr | None, other: exp.Expr | None) -> bool:
-    """Return whether a condition provably implies another; None is the condition that all records meet.
+    """Return whether all records that meet condition ``one`` provably meet ``other``; None is met by all records.
 
-    It does if every condition that ``other`` joins by AND, or a branch of it if it is an OR, also stands in ``one``.
+    Both are compared as conditions joined by AND. Each one in ``other`` must also stand in ``one``; of an OR in
+    ``other``, one branch suffices.
     """
     if other is None:
         return True

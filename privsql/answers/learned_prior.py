@@ -1,4 +1,8 @@
-"""Learn the prior of a release from its own records: how the shares of sensitive values vary together between sets."""
+"""Learn from a release's own records how the shares of sensitive values vary between sets of records.
+
+Estimates of counts use this as their prior. The strength of association of a question says how far the shares among the
+records that it selects deviate from those of all records.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +60,8 @@ def estimate_covariance(channel: Channel, observation: Observation) -> Floats:
 
     Args:
         channel: The channel of the release.
-        observation: What the release shows of some sets; without any set K is the default form.
+        observation: What the release shows of some sets. Without any set, the result is the default covariance, in
+            which different values deviate independently.
     """
     default, number = np.diag(channel.prior_shape), len(observation.total)
     if not number:
@@ -87,7 +92,7 @@ MOST_RECORDS = 500_000  # records of a sample
 
 @dataclass(frozen=True)
 class Sample:
-    """Some records of a release, as far as a prior is learnt from them.
+    """Some records of a release, from which it is learnt how shares of sensitive values vary.
 
     Attributes:
         places: The bucket, group or cell of each of n records (n,): a row of ``contributions``.
@@ -129,7 +134,10 @@ def encode_values(column: pa.ChunkedArray) -> Codes:
 
 
 def comparable_columns(roles: Roles) -> list[exp.Expr]:
-    """Return the quasi-identifiers under internal names; types that Arrow can't compare are cast to text."""
+    """Return SQL expressions that read the quasi-identifiers under internal names, to number their values later.
+
+    Types that Arrow can't compare are cast to text.
+    """
     fields = zip(roles.qi_keys, roles.quasi_identifiers, strict=True)
     return [
         alias_as(item if field.type.removeprefix("U") in PLAIN else exp.cast(item, "VARCHAR"), key)
@@ -139,9 +147,9 @@ def comparable_columns(roles: Roles) -> list[exp.Expr]:
 
 
 def code_column(column: pa.ChunkedArray, field: Field) -> NDArray[Any]:
-    """Return a column as numbers: numbers and days as they are, NULL as NaN.
+    """Turn a column of any type into numbers, for computations on arrays.
 
-    Other values as ranks of texts, NULL last.
+    Numbers and days stay as they are, with NaN for NULL. Other values become their ranks as texts, NULL last.
     """
     if field.type == "DATE":
         column = column.cast(pa.int32())
@@ -186,10 +194,9 @@ def list_values(sample: Sample, channel: Channel, column: str, noise: np.random.
 
 
 def _draw_sets(sample: Sample, noise: np.random.Generator) -> list[NDArray[np.intp]]:
-    """Draw conditions and return the indices of the records that meet each, without repetitions.
+    """Draw random conditions, and return the indices of the records that meet each; equal sets are returned once.
 
-    Where columns and values are few, the same condition is drawn often. If each draw counted, chance would be taken for
-    certainty.
+    With few columns and values, the same condition is drawn often. Its repetitions are no further evidence.
     """
     drawn: list[NDArray[np.intp]] = []
     columns = list(sample.columns.values())
@@ -233,6 +240,9 @@ CHAINS, STEPS, THROWN = 10, 30, 10  # the first steps of a chain depend on its s
 
 def weigh_strengths(logs: Floats, prior: Floats, noise: np.random.Generator) -> Floats:
     """Return how frequent each strength of association is among some questions, by Gibbs sampling.
+
+    A question's strength says how far the shares of sensitive values among its records deviate from those of all
+    records.
 
     Args:
         logs: The log-likelihood of each of s strengths for each of R questions (s, R).
@@ -283,12 +293,12 @@ FEWEST_RECORDS = 1000  # records
 
 @dataclass(frozen=True)
 class LearnedPrior:
-    """A prior that was learnt from a release.
+    """What was learnt from a release about how shares of sensitive values vary between sets of records.
 
     Attributes:
-        covariance: The covariance of the shares of the m sensitive values (m, m).
-        weights: For each column, and "" for all columns, how frequent each strength of association is: two arrays (s,),
-            with this covariance and with the default one.
+        covariance: The covariance of the shares of the m sensitive values (m, m), up to a factor.
+        weights: By column, how frequent each of s strengths of association is for questions on that column ("" for
+            other questions). There are two arrays (s,): with this covariance, and with the default one.
     """
 
     covariance: Floats
@@ -297,10 +307,10 @@ class LearnedPrior:
 
 @dataclass(frozen=True)
 class TaughtPrior:
-    """A channel with the prior that was learnt from its release.
+    """An estimator of counts that has learnt from the release how shares of sensitive values vary: its prior.
 
     Attributes:
-        channel: The channel.
+        channel: How the release turns true counts into published values.
         learnt: The prior.
     """
 
@@ -313,11 +323,11 @@ class TaughtPrior:
         return CovarianceForm(self.channel, self.learnt.covariance)
 
     def reconstruct(self, observation: Observation, functionals: Floats, columns: Iterable[str]) -> Posterior:
-        """Estimate how many records of each set have each sensitive value.
+        """Estimate how many records of each of G sets have each of m sensitive values.
 
         Args:
             observation: What the release shows of the sets.
-            functionals: Weights of values in the sums whose standard errors are wanted, (m, f) or by set (G, m, f).
+            functionals: Weights of values in the f sums whose standard errors are wanted, (m, f) or by set (G, m, f).
             columns: The columns by which the question selects records; the prior depends on them.
         """
         together, alone = self.choose_weights(columns)
@@ -330,7 +340,8 @@ class TaughtPrior:
     def choose_weights(self, columns: Iterable[str]) -> tuple[Floats, Floats]:
         """Return how likely each strength of association is beforehand, for a question on some columns.
 
-        Of the columns, the one that is associated with the sensitive value most strongly decides.
+        A strength says how far the shares of values among the selected records deviate from those of all records. Of
+        the columns, the one that is associated with the sensitive value most strongly decides.
 
         Args:
             columns: The columns by which the question selects records.
@@ -349,12 +360,15 @@ def _mean_square(weights: Floats) -> float:
 
 
 def can_teach(channel: Channel, records: int) -> bool:
-    """Return whether a release has enough records to learn a prior from, and not too many values."""
+    """Return whether it can be learnt from a release how the shares of its sensitive values vary.
+
+    That takes enough records, and not too many values.
+    """
     return records >= FEWEST_RECORDS and max(channel.mean.shape) <= LARGE
 
 
 def learn_from_release(channel: Channel, sample: Sample) -> TaughtPrior | None:
-    """Learn a prior from a sample; the same sample always gives the same prior.
+    """Learn from a sample how the shares of sensitive values vary; the same sample always gives the same prior.
 
     The result is None if there are too few records, too many values or no columns.
     """
@@ -365,9 +379,11 @@ def learn_from_release(channel: Channel, sample: Sample) -> TaughtPrior | None:
 
 
 def blur_channel(channel: Channel) -> Channel:
-    """Return a channel with a little more noise, BLUR (diag(d) - d d^T / sum d), where d is the diagonal of its noise.
+    """Return a channel that claims a little more noise than the release has.
 
-    The added noise does not change the sum over all published values.
+    Otherwise a prior would be learnt even from published values that show hardly anything. The covariance of the added
+    noise is BLUR (diag(d) - d d^T / sum d), where d is the diagonal of the channel's ``noise_moment``. The noise does
+    not change the sum over all published values.
     """
     diagonal = np.diag(channel.noise_moment).clip(0)
     more = np.diag(diagonal) - np.outer(diagonal, diagonal) / max(diagonal.sum(), TINY)
@@ -375,7 +391,7 @@ def blur_channel(channel: Channel) -> Channel:
 
 
 def learn_prior(channel: Channel, sample: Sample, noise: np.random.Generator) -> LearnedPrior:
-    """Learn how strongly questions and sensitive values are associated, and how values vary together.
+    """Learn from records how far the shares of sensitive values deviate between conditions, and how they vary together.
 
     Args:
         channel: The channel of the release.
@@ -383,7 +399,8 @@ def learn_prior(channel: Channel, sample: Sample, noise: np.random.Generator) ->
         noise: The random generator.
 
     Returns:
-        The covariance of the values' shares, and how frequent each strength of association is, by column.
+        The covariance of the values' shares, and by column how frequent each strength of association is (how far shares
+        deviate from those of all records).
     """
     observation = draw_conditions(sample, channel, noise)
     estimate = estimate_covariance(channel, observation)

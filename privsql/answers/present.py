@@ -49,7 +49,7 @@ class QuestionLimits:
 
     Attributes:
         seconds: The longest time that the engine may take.
-        rows: The largest number of rows, times the number of aggregate functions in a row.
+        rows: The largest number of estimates: the number of rows, times that of aggregate functions in a row.
         stop: An event that ends the query at once, when nobody waits for it any more; None without one.
     """
 
@@ -151,7 +151,10 @@ class AnswerBuilder:
 
     @property
     def open_rounded(self) -> list[tuple[AggregateCall, str]]:
-        """Return the aggregate functions that lack a bound because their column is cut, each with the column's name."""
+        """Return the aggregate functions that lack a bound because their column is cut, each with the column's name.
+
+        In a cut column, numbers beyond an end are published as that end.
+        """
         return [pair for one in self._sets for pair in one.open_rounded]
 
     # Columns ---
@@ -466,7 +469,8 @@ def join_items(
         fields: The columns of the query.
         labels: The items.
         answers: The answers to the count of each item.
-        known: The counts of all items if they were estimated together; ``answers`` then only tell how that was done.
+        known: The counts of all items if they were estimated in one step. ``answers`` then has the answer about one
+            item only, for its SQL and the reliability of its bounds.
     """
     first = items.item_first
     label_field, count_field = fields if first else fields[::-1]
@@ -586,7 +590,14 @@ def _as_array(values: list[Any]) -> pa.Array:
 
 
 def _read_moments(kind: str, values: list[Any]) -> list[Any]:
-    """Parse dates and times from texts if Python can represent all of them; otherwise return the texts."""
+    """Turn the texts of a column of dates or times into Python values; return other columns as they are.
+
+    The texts remain if Python can't represent one of the values.
+
+    Args:
+        kind: The SQL type of the column.
+        values: The values, as the engine returned them.
+    """
     reader = READERS.get(kind)
     if reader is None:
         return values

@@ -42,15 +42,19 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class ColumnCoder:
-    """The coding of one column: it maps the column's values to indicators, bins and coarse codes.
+    """The coding of one column as features of a regression.
+
+    A frequent value has an indicator, a feature that is 1 for records with the value. A column of numbers is also cut
+    into quantile bins. Features of a pair of columns use coarse codes: the bin, or one of the most frequent values.
 
     Attributes:
         values: The V different values, sorted (V,).
         levels: The number of the indicator of each value (V,); -1 for a value without one.
         bins: The quantile bin of each value (V,); -1 for a value without one.
-        coarse: The code of each value in pairs of columns (V,).
-        rest: The code in pairs of a value that is not among ``values``.
-        scores: The normal score of each bin, and a 0 for values without a bin (bins + 1,); empty without bins.
+        coarse: The coarse code of each value (V,).
+        rest: The coarse code of a value that is not among ``values``.
+        scores: The amount of each bin in the slope, a feature for a trend in the column; a 0 follows for values without
+            a bin (bins + 1,). Empty without bins.
     """
 
     values: NDArray[Any]
@@ -67,7 +71,8 @@ class ColumnCoder:
         Args:
             column: The value of each row; floats are numbers, integers are codes of categories.
             sizes: The number of records that each row stands for (rows,).
-            fewest: The smallest number of records for which a value gets an indicator.
+            fewest: The smallest number of records for which a value gets an indicator, a feature that is 1 for the
+                records with the value.
         """
         values, codes = np.unique(column, return_inverse=True)
         records = np.bincount(codes, sizes, len(values))
@@ -85,9 +90,9 @@ class ColumnCoder:
         return ColumnCoder(values, levels, bins, coarse, int(coarse[records.argmin()]), scores)
 
     def encode(self, column: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
-        """Return three codes of each row of a column: its indicator, its bin, and its code in pairs of columns (rows,).
+        """Return three numbers for each row of a column: its indicator, its bin, and its coarse code (rows,).
 
-        The code is -1 for a row that has no indicator or no bin.
+        The first two are -1 for a row that has no indicator or no bin. Coarse codes serve features of pairs of columns.
         """
         at = np.searchsorted(self.values, column).clip(max=len(self.values) - 1)
         known = (self.values[at] == column) | ((self.values[at] != self.values[at]) & (column != column))
@@ -99,9 +104,9 @@ class ColumnCoder:
 
 
 def score_bins(bins: Ints, records: Floats, number: int) -> Floats:
-    """Return the normal scores of bins of numbers: the normal quantile at the rank of each bin's middle.
+    """Return a number for each bin of a column, by which a regression finds a trend over the bins.
 
-    Over the records the scores have mean 0 and variance 1.
+    It is the normal quantile at the rank of the bin's middle. Over the records the scores have mean 0 and variance 1.
 
     Args:
         bins: The bin of each value.
@@ -121,7 +126,12 @@ def score_bins(bins: Ints, records: Floats, number: int) -> Floats:
 
 
 def renumber_levels(chosen: NDArray[np.intp], number: int) -> Ints:
-    """Return the codes 0, 1, .. for the ``chosen`` ones of ``number`` values, and -1 for the others (number,)."""
+    """Return a number for each of a column's values: 0, 1, .. for those that get a feature, -1 for others (number,).
+
+    Args:
+        chosen: The indices of the values that get a feature.
+        number: The number of values.
+    """
     codes = np.full(number, -1, dtype=np.int32)
     codes[chosen] = np.arange(len(chosen))
     return codes
@@ -129,10 +139,11 @@ def renumber_levels(chosen: NDArray[np.intp], number: int) -> Ints:
 
 @dataclass(frozen=True)
 class Term:
-    """Indicator features of one column, or of one pair of columns; they share a penalty in the regression.
+    """Features of one column, or of one pair of columns, which share a penalty in the regression.
 
-    The cell of a row is its code in the column. For two columns it is the first code times ``width`` plus the second
-    code.
+    They are indicators, each 1 for the rows with one value or pair of values. Or there is a single feature, a slope,
+    whose amount rises over the bins of a column of numbers. The cell of a row is its code in the column; for two
+    columns it is the first code times ``width`` plus the second code.
 
     Attributes:
         name: The name of the column or pair.
@@ -150,7 +161,7 @@ class Term:
 
     @property
     def levels(self) -> int:
-        """Return the number of indicators of this term; 1 for a slope."""
+        """Return the number of features of this term: its indicators, or 1 if it is a slope (a trend over bins)."""
         return int(self.numbers.max(initial=-1)) + 1
 
     def encode(self, rows: NDArray[np.intp] | slice = slice(None)) -> Ints:
@@ -160,7 +171,7 @@ class Term:
     def weigh(self, rows: NDArray[np.intp]) -> Floats:
         """Return the value that this term's feature has in each given row.
 
-        It is 1 for an indicator, and the weight of the row's cell for a slope.
+        It is 1 for an indicator. For a slope, a trend over the bins of a column, it depends on the row's bin.
         """
         return np.ones(len(rows)) if self.weights is None else self.weights[self._locate_cells(rows)]
 
@@ -190,7 +201,10 @@ class FeatureMap:
 
     @property
     def description(self) -> list[list[str | int]]:
-        """Return for each column and each pair its name, followed by the numbers of its indicators, bins and slopes."""
+        """Return a list for each column and each pair of columns: its name, then how many features it has.
+
+        For a column these are its indicators, its bins, and 1 if it has a slope (a trend over its bins), else 0.
+        """
         slopes = {name: np.zeros(min(1, len(coder.scores)), dtype=np.int32) for name, coder in self.coders.items()}
         numbers = {name: [coder.levels, coder.bins, slopes[name]] for name, coder in self.coders.items()}
         numbers |= {" x ".join(pair): [codes] for pair, (_, codes) in self.pairs.items()}
@@ -230,20 +244,21 @@ class FeatureMap:
 
 
 def _plain_term(name: str, codes: Ints, numbers: Ints) -> Term:
-    """Return the term of a single column.
+    """Return the indicators of a single column, as a term of the regression.
 
     Args:
-        name: The name of the column.
-        codes: The code of each row; -1 counts as the last entry of ``numbers``.
-        numbers: The number of the indicator of each code.
+        name: The name of the term.
+        codes: The number of the indicator that is 1 in each row; -1 for a row without one.
+        numbers: The numbers of the column's indicators, in any order; -1 is ignored.
     """
     return Term(name, np.append(np.arange(numbers.max(initial=-1) + 1), -1).astype(np.int32), 1, (codes,))
 
 
 def cover_pairs(columns: Mapping[str, Ints]) -> list[list[tuple[str, str]]]:
-    """Return all pairs of columns, divided into blocks that use only a few columns each.
+    """Divide all pairs of columns into blocks, so that their features can be stored in little memory.
 
-    The columns of a block have far fewer combinations of values than there are rows.
+    The pairs of a block use only a few columns, which have far fewer combinations of values than there are rows. Their
+    features are stored once for each combination (``Design``).
 
     Args:
         columns: The codes of each column, by name.
@@ -282,13 +297,13 @@ def combine_rows(columns: Sequence[NDArray[Any]]) -> tuple[NDArray[np.intp], NDA
 
 @dataclass(frozen=True)
 class Design:
-    """The features Phi of some rows, kept as the product of two sparse matrices ``cells`` and ``features``.
+    """The features of some rows, a matrix Phi (rows, J) kept as the product of two sparse matrices.
 
-    A row of the table belongs to one cell in each block of columns. All rows of a cell have the same features of that
-    block, so the product is much smaller than Phi.
+    Columns are grouped in blocks of a few columns. A cell is one combination of values in a block. All rows of a cell
+    have the same features of that block, so these are stored once, in little memory.
 
     Attributes:
-        terms: The terms, whose features follow each other.
+        terms: The terms (the features of a column or a pair of columns), whose features follow each other.
         sizes: The number of records that each row stands for (rows,).
         cells: 1 where a row belongs to a cell (rows, C). Its type is the precision of numbers for rows.
         features: The features of each cell (C, J), as doubles.
@@ -305,7 +320,7 @@ class Design:
         return np.repeat(np.arange(len(self.terms)), [term.levels for term in self.terms])
 
     def probabilities(self, theta: Floats, offset: Floats) -> Floats:
-        """Return the probability of each of K values for each row (rows, K).
+        """Return the probability of each of K sensitive values for each row by the softmax regression (rows, K).
 
         Args:
             theta: The effects of the features (J, K).
@@ -329,11 +344,15 @@ class Design:
 
     @cached_property
     def parts(self) -> list[tuple[slice, Any]]:
-        """Return ``cells`` split into parts of few rows, as ``split_rows`` does."""
+        """Return the matrix ``cells`` in parts of few rows, each with the slice of its rows, to compute in a cache."""
         return split_rows(self.cells)
 
     def sum_features(self, residuals: Floats) -> Floats:
-        """Return Phi' times residuals of the rows (rows, K): one sum for each feature and value (J, K)."""
+        """Return for each feature and sensitive value the sum of feature times residual over all rows (J, K).
+
+        Args:
+            residuals: A number for each row and value, such as observed minus expected records (rows, K).
+        """
         return np.asarray(self.features.T @ sum_parts(self.parts, residuals))
 
 
@@ -348,9 +367,11 @@ def split_rows(matrix: Any) -> list[tuple[slice, Any]]:
 
 
 def sum_parts(parts: Sequence[tuple[slice, Any]], each: Floats) -> Floats:
-    """Multiply the transpose of a matrix (rows, C), given as ``split_rows`` returns it, by an array (rows, K).
+    """Multiply the transpose of a matrix (rows, C) by an array (rows, K), part by part; the sums (C, K) are doubles.
 
-    The sums (C, K) are doubles.
+    Args:
+        parts: The matrix, as ``split_rows`` returns it.
+        each: The array.
     """
     sums = np.zeros((parts[0][1].shape[1], each.shape[1]))
     for rows, cells in parts:
@@ -361,7 +382,7 @@ def sum_parts(parts: Sequence[tuple[slice, Any]], each: Floats) -> Floats:
 def join_blocks(
     blocks: Sequence[tuple[list[Term], Sequence[Ints]]], sizes: NDArray[np.intp], precision: type = np.float64
 ) -> Design:
-    """Build the design from blocks of columns.
+    """Return the features of all rows, stored once for each combination of values in a block of columns (``Design``).
 
     Args:
         blocks: For each block its terms, and the columns of codes (rows,) that these use.

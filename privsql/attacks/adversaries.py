@@ -132,7 +132,9 @@ def attack_by_determination(learnt: AttackContext[AttackView]) -> list[Finding]:
 
 
 def _commonest_share(truth: Truth, level: Ints) -> float:
-    """Return the share of the source's records that have the most frequent sensitive value of their level.
+    """Return how often a guess from one quasi-identifier is right: a share of the source's records.
+
+    The guess is the most frequent sensitive value among the records with the same value of the quasi-identifier.
 
     Args:
         truth: The records of the source.
@@ -281,7 +283,9 @@ def mark_excluded(one: Association, shares: Floats) -> NDArray[np.bool_]:
 
 
 def attack_by_negative(learnt: AttackContext[AttackView]) -> list[Finding]:
-    """Find the beliefs of an adversary who strikes off sensitive values that hardly ever occur with known values.
+    """Find the beliefs of an adversary who strikes off a record's unlikely sensitive values.
+
+    These are the values that hardly ever occur with one of the record's quasi-identifiers, by counts from the release.
 
     A record for which no value would be left keeps all of them.
     """
@@ -335,10 +339,11 @@ def attack_by_order(learnt: AttackContext[AttackView]) -> list[Finding]:
 
 
 def _find_running(scene: AttackView) -> list[str]:
-    """Return sentences on the quasi-identifiers whose values follow the numbers of the buckets, by a permutation test.
+    """Return a sentence on each quasi-identifier whose values rise or fall with the numbers of the buckets.
 
-    T_g is the sum of the column's ranks in bucket g. If the b buckets of one size are numbered at random,
-    Var[sum_g g T_g] = sum_g (g - mean)^2 sum_g (T_g - mean)^2/(b - 1). The sums of all sizes give one normal deviate.
+    It is found by a permutation test. T_g is the sum of the column's ranks in bucket g. If the b buckets of one size
+    are numbered at random, Var[sum_g g T_g] = sum_g (g - mean)^2 sum_g (T_g - mean)^2/(b - 1). The sums of all sizes
+    give one normal deviate.
     """
     sentences = []
     for level, field in zip(scene.levels, scene.roles.quasi_identifiers, strict=True):
@@ -361,7 +366,8 @@ def _order_deviate(scene: AttackView, level: Ints) -> float:
 def _pairing_rates(scene: AttackView) -> dict[str, Any]:
     """Return how often the i-th row of a bucket has the bucket's i-th listed value, and how often chance would do it.
 
-    The figures are ``right`` and ``baseline``; without the source, the result is empty.
+    A difference shows that the order of rows reveals values. The shares of rows are under the keys ``right`` and
+    ``baseline``; without the source, the result is empty.
     """
     truth = scene.truth
     if truth is None or not scene.is_paired:
@@ -391,9 +397,10 @@ DEVIATIONS = 6  # so many standard deviations above chance show a fault: one fal
 
 
 def attack_by_choice(learnt: AttackContext[AttackView]) -> list[Finding]:
-    """Guess the published value of persons with several records, of which the smallest keyed hash chose one.
+    """Guess the published value of persons with several records, by knowing how one of them was chosen.
 
-    Only persons are attacked with whom nobody else shares the quasi-identifiers.
+    The publisher chose the record with the smallest keyed hash. The attacker does not know the key, and tries the empty
+    one. Only persons are attacked with whom nobody else shares the quasi-identifiers.
     """
     scene = learnt.scene
     scene.db.register_arrow("pairs", _list_pairs(scene))

@@ -31,7 +31,7 @@ def expected_ratio(x: float, y: float, scale: float) -> float:
     """Return the approximate mean of the ratio Y/X of two noisy counts, (y/x)(1 + 2 b^2/x^2).
 
     Args:
-        x: The true size of a query.
+        x: The true number of records that a query counts.
         y: The true number of its records that meet the sensitive condition.
         scale: b, the scale of the Laplace noise of both counts.
 
@@ -45,7 +45,7 @@ def ratio_variance(x: float, y: float, scale: float) -> float:
     """Return the approximate variance of the ratio Y/X of two noisy counts, (2 b^2/x^2)(1 + (y/x)^2).
 
     Args:
-        x: The true size of a query.
+        x: The true number of records that a query counts.
         y: The true number of its records that meet the sensitive condition.
         scale: b, the scale of the Laplace noise of both counts.
 
@@ -96,16 +96,16 @@ class Inference(JsonObject):
 
 
 def infer_counts(x: int, y: int, scale: float, noise_of_x: Floats, noise_of_y: Floats) -> list[Inference]:
-    """Return what noisy counts reveal, for the query that was asked and for queries of other sizes with the same ratio.
+    """Return what noisy counts reveal of the ratio y/x, for the query that was asked and for others with that ratio.
 
-    The results are sorted by size.
+    The other queries count other numbers of records. Results are sorted by that number.
 
     Args:
-        x: The size of the query that was asked.
+        x: The true number of records that the query counts.
         y: How many of its records meet the sensitive condition.
         scale: The scale of the Laplace noise.
-        noise_of_x: Simulated noise of the size, used for every size.
-        noise_of_y: Simulated noise of y, used for every size.
+        noise_of_x: Simulated noise of x, used for the queries of all sizes.
+        noise_of_y: Simulated noise of y, used for the queries of all sizes.
     """
     found = []
     for size in sorted({*map(float, SIZES), float(x)}):

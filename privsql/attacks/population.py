@@ -32,7 +32,7 @@ def guess_from_others(db: Relations, roles: Roles) -> float | None:
     frequent value is right more often, it is guessed instead.
 
     Args:
-        db: Holds relation ``records`` of the source (s0.., q0..).
+        db: Holds relation ``records`` of the source, with sensitive columns s0.. and quasi-identifiers q0..
         roles: The columns of the release.
 
     Returns:
@@ -55,7 +55,10 @@ def guess_from_others(db: Relations, roles: Roles) -> float | None:
 
 
 def _log_ratios(counts: Ints, own: Ints, shares: Floats) -> Floats:
-    """Return log p(x | v)/f_x for r records and m sensitive values x (r, m); v is the record's value of one column.
+    """Return how much one known column speaks for each sensitive value of a record, for naive Bayes (r, m).
+
+    It is log p(x | v)/f_x for r records and m sensitive values x, where v is the record's value in the column and f_x
+    the share of x among all records.
 
     Args:
         counts: For each record, how many records with the same v have each sensitive value (r, m).

@@ -1,6 +1,7 @@
 """A release as arrays, as adversaries see it, and the findings that they report.
 
-A slot is a place for a value in the sensitive table: a value that a bucket lists, or one of a sub-table's domain.
+A slot is a place for a value in the sensitive table: a value that a bucket lists, or, in a perturbed release, one of
+the values that the records of a sub-table may have.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ class Block:
     def update_beliefs(self, likelihood: Floats) -> Floats:
         """Return the probability of each slot for each record after an attack (b, r, t).
 
-        There are b groups of r records and t slots each. If slots are exclusive, all assignments of records to slots
+        A slot is a place for a value, such as one value that a bucket lists. There are b groups of r records and t
+        slots each. If slots are exclusive, all assignments of records to slots
         are summed up, each with the product of its likelihoods. Fake values count as further records that fit all slots
         equally well.
 
@@ -91,8 +93,8 @@ class Block:
     def of_values(self, slots: Floats) -> Floats:
         """Return for each of r records in b groups the belief in the value of each of t slots (b, r, t).
 
-        A slot is a place for a value, such as one value that a bucket lists. Several slots of a group may have the same
-        value.
+        A slot is a place for a value, such as one value that a bucket lists. If several slots of a group have the same
+        value, the belief in it is the sum over them.
 
         Args:
             slots: The probability of each slot for each record (b, r, t).
@@ -132,7 +134,8 @@ class Finding(JsonObject):
         applies: False if the adversary has nothing to attack in a release of this kind.
         calibrated: Whether ``mean`` is how often the best guess is right. The release alone tells that.
         notes: Further remarks, in sentences.
-        curve: The certainty by the number of known records, with theory and measurement.
+        curve: For an adversary who knows other records of a bucket, the belief by the number of these (``known``): the
+            worst case in ``theory``, and as ``measured``.
         values: The certainty by sensitive value, if it depends on that.
     """
 
@@ -225,7 +228,8 @@ class Truth:
     def true_probability(self, block: Block) -> Floats:
         """Return the probability that a slot's value is the record's true one (b, r, t).
 
-        There are b groups of r records and t slots each. Slots with the same value share its probability.
+        A slot is a place for a value, such as one value that a bucket lists. There are b groups of r records and t
+        slots each. Slots with the same value share its probability.
         """
         wanted = self.keys[block.rows][:, :, None] * self.value_count + block.codes[:, None, :]
         at = np.searchsorted(self.cells, wanted).clip(max=max(0, len(self.cells) - 1))
@@ -251,7 +255,7 @@ class Tally:
         self._highest = 0.0
 
     def add_block(self, block: Block, slots: Floats) -> None:
-        """Add the records of a block: b groups of r records with t slots each.
+        """Add the records of a block: b groups of r records with t slots each (values that a bucket lists).
 
         Args:
             block: The block.
@@ -290,12 +294,12 @@ RANKED = 50  # columns that are ranked by one query
 
 
 def count_levels(level: Ints, cells: Ints, number: int) -> Floats:
-    """Count n records by their level (the rank of their value in a column) and their cell: (levels, ``number``).
+    """Count records by their value in a column and by a second number (levels, ``number``).
 
     Args:
-        level: The level of each record (n,).
-        cells: The cell of each record (n,), from 0.
-        number: The number of cells.
+        level: The rank of each of n records' values among those of the column (n,).
+        cells: The second number of each record, from 0, such as that of its sub-table (n,).
+        number: How many second numbers there are.
     """
     levels = int(level.max()) + 1
     return np.bincount(level * number + cells, minlength=levels * number).reshape(levels, number).astype(np.float64)
@@ -313,7 +317,8 @@ class ReleaseView:
         source: Whether the source's records are available as relation ``records``.
         persons: Whether all records of the source with their persons are available as relation ``people``.
         sample: About how many records are attacked; None for all.
-        within: How close to a number a guess must be to count as right; None for the promised distance.
+        within: For (k, e)-permutation, how close to the sensitive number a guess must be to count as right; None for
+            the promised distance e.
         prefix: The prefix of the names of relations that are made for this view.
     """
 
@@ -334,23 +339,30 @@ class ReleaseView:
 
 
 class AttackView(ABC):
-    """The base class of a release as arrays, which each mechanism derives for its tables.
+    """The base class of a release as arrays, for attacks; each mechanism has a subclass for its tables.
 
     There are n records and m sensitive values. A level is the rank of a value among those of its column.
+
+    Attributes:
+        records: The name of the published table with the quasi-identifiers.
+        part: The column of that table that says in which bucket or sub-table a record is.
+        independent: Whether the records' published values were drawn independently of each other.
+        stated: The columns to read from the published list of sensitive values, besides their codes.
+        relations: The names, after the view's prefix, of the temporary tables that the view makes.
     """
 
-    records: str  # the table with the quasi-identifiers
-    part: str  # the column of that table with the group of a record
-    independent: bool  # whether the records' values were drawn independently of each other
-    stated: tuple[str, ...]  # columns of the list of values besides the code
-    relations: tuple[str, ...] = ("rows",)  # names (after the prefix) of relations that the view makes
+    records: str
+    part: str
+    independent: bool
+    stated: tuple[str, ...]
+    relations: tuple[str, ...] = ("rows",)
 
     def __init__(self, view: ReleaseView) -> None:
-        """Make the relations from which the arrays are read.
+        """Make temporary tables and views in the engine, from which the arrays are read.
 
-        ``a_records`` has the records in stored order: their part, quasi-identifiers (q0..) and further columns. A
-        second one has them with row numbers. ``a_values`` has the sensitive values: their code, columns (s0..) and what
-        is stated of them.
+        ``a_records`` has the records in stored order: their part (bucket or sub-table), quasi-identifiers (q0..) and
+        further columns. The table ``rows`` has them with row numbers. ``a_values`` has the sensitive values: their
+        code, columns (s0..) and what the release states of them.
         """
         self.given = view
         self.db, self.roles = view.db, view.roles
@@ -372,7 +384,7 @@ class AttackView(ABC):
     # What each mechanism defines ---
 
     def _more_columns(self) -> list[str]:
-        """Return further columns of the table of records that the arrays need; by default there are none."""
+        """Return what attacks need of the published table of records besides quasi-identifiers; by default nothing."""
         return []
 
     def _attacked_filter(self) -> exp.Expr:
@@ -410,10 +422,16 @@ class AttackView(ABC):
 
     @abstractmethod
     def excess_share(self) -> float:
-        """Return the share of records for which the belief in some value exceeds its bound, by exact numbers."""
+        """Return the share of records for which the belief in some value exceeds its bound.
+
+        It is decided without rounding.
+        """
 
     def canonical_orders(self) -> dict[str, tuple[exp.Table, list[str]]]:
-        """Return for each table its rows, and the columns by which they must be sorted."""
+        """Return for each published table its rows, and the columns by which they must be sorted to reveal nothing.
+
+        Another order could be that of the source.
+        """
         listed = exp.select(alias_as(self.roles.by_sa.as_column("bid"), "part"), *self.roles.sa_in())
         self.db.create_view("a_listed", listed.from_(table("st", self.given.database)))
         by_table = {self.records: (temp_table("a_records"), ["part", *self.roles.qi_keys])}

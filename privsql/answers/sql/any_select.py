@@ -317,7 +317,7 @@ def list_arguments(call: Tree) -> list[Tree]:
 def _joins_alike(call: Tree, argument: Tree) -> bool:
     """Return whether a call of ``||`` or ``+`` has a call of the same operator as its argument.
 
-    The result of such a chain is as long as all of its parts together.
+    The result of such a chain is only as long as its parts together, so its calls do not multiply the length of texts.
     """
     names = [one.get("function_name") for one in (call, argument)]
     return names in (["||", "||"], ["+", "+"])
@@ -353,8 +353,10 @@ class Column:
 
     Attributes:
         name: Its name.
-        marks: What it is computed from, such as keys or estimates.
-        is_key: Whether it identifies rows; False if the query computes it from several rows or from estimates.
+        marks: Whether an aggregate or window function computes it ("figure"), and of what kind, such as "count". Empty
+            for values of single records.
+        is_key: Whether rows of different completed tables are matched by it. False if the query computes it from
+            several rows or from estimates.
         is_named: Whether it has an alias, or is a plain column.
     """
 
@@ -370,8 +372,8 @@ class Source:
 
     Attributes:
         alias: The name by which the query calls it.
-        columns: What each of its columns is computed from, by name in lower case.
-        others: What its other columns are computed from.
+        columns: The marks (see ``Column``) of each column that is known by name, in lower case.
+        others: The marks of all columns whose names are not known, such as those behind a ``*``.
     """
 
     alias: str
@@ -390,7 +392,7 @@ class Lineage:
     def read_query(
         self, node: Tree, around: Mapping[str, Source] | None = None, outer: Sequence[Source] = ()
     ) -> list[Column | Source]:
-        """Return the columns of a query in their order.
+        """Return the columns of a query in their order, each with what it is computed from.
 
         A ``Source`` in the result stands for ``*``, all columns of a table, of which only some may be known.
 
@@ -515,7 +517,10 @@ class Lineage:
         return kind == "WINDOW" or (kind == "SUBQUERY" and bool(node["subquery_type"] == "SCALAR"))
 
     def _marks(self, node: Tree, scope: Sequence[Source], named: Mapping[str, Source]) -> Marks:
-        """Return what an expression is computed from, such as estimates; the result is kept for each node."""
+        """Return the marks of an expression: whether it is computed by an aggregate function, and of what kind.
+
+        The result is kept for each node.
+        """
         if id(node) not in self._known:
             self._known[id(node)] = self._find_marks(node, scope, named)
         return self._known[id(node)]

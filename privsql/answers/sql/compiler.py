@@ -114,10 +114,12 @@ def parse_query(
     """Take a query apart into questions and expressions over their answers.
 
     >>> from privsql.engine.sqlfiles import Field, Roles
-    >>> roles = Roles((Field("age", "INTEGER"),), (Field("job", "VARCHAR"),))
-    >>> query = parse_query("SELECT COUNT(*) FROM t WHERE age > 30 AND job = 1", roles, "t").questions[0]
+    >>> roles = Roles((Field("age", "INTEGER"),), (Field("wage", "INTEGER"),))
+    >>> query = parse_query("SELECT COUNT(*) FROM t WHERE age > 30 AND wage < 9", roles, "t").questions[0]
     >>> [part.sql() for part in query.filters["qi"]], [part.sql() for part in query.filters["sa"]]
-    (['"age" > 30'], ['"job" = 1'])
+    (['"age" > 30'], ['"wage" < 9'])
+
+    The conditions are split by side: "qi" for quasi-identifiers, "sa" for sensitive columns.
 
     Args:
         sql: The text of one SELECT.
@@ -139,8 +141,8 @@ class _StatementReader:
     """A reader of a query with resolved names.
 
     In the statement that it returns, groups are called g_0, g_1, .., aggregate functions a_0, a_1, .. and window
-    functions a_1000, .. Outputs, HAVING and ORDER BY become expressions over these names. The function ``check``
-    refuses what is not permitted in FILTER.
+    functions a_1000, .. Outputs, HAVING and ORDER BY become expressions over these names. The parameter ``check`` is a
+    function that raises an error for a condition of FILTER that is not permitted.
     """
 
     def __init__(
@@ -415,7 +417,11 @@ class _AggregateReader:
         written = as_written(node)
 
         def ask(measure: Measure, *more: exp.Expr) -> exp.Expr:
-            """Return the column ``a_k`` of a function over the records that also meet the conditions ``more``."""
+            """Ask for an aggregate function of the records that also meet the conditions ``more``.
+
+            Returns:
+                The column ``a_k`` that stands for it in expressions over the answer.
+            """
             conditions = [part for part in (among, *more) if part is not None]
             condition = all_of(conditions) if conditions else None
             key = (measure.kind, measure.operand, condition, measure.share)
@@ -491,7 +497,7 @@ class _AggregateReader:
         return null_if_nobody(self.read_call(everyone), exp.Coalesce(this=figure, expressions=[exp.Literal.number(0)]))
 
     def _make_statistic(self, node: exp.Expr) -> Measure:
-        """Return the measure of a statistic, such as a standard deviation.
+        """Return the ``Measure`` that stands for a statistic, such as a standard deviation, in a question.
 
         A release answers it exactly or not at all, so its columns must be quasi-identifiers.
         """
@@ -513,7 +519,7 @@ class _AggregateReader:
         return Measure("statistic", node)
 
     def _make_measure(self, kind: Kind, written: str, argument: exp.Expr) -> Measure:
-        """Return the measure of SUM, AVG and the like.
+        """Return the ``Measure`` that stands for SUM, AVG and the like in a question.
 
         Args:
             kind: The function.
@@ -625,6 +631,8 @@ NAMED = {"list_has_all", "array_has_all"}  # functions for which sqlglot has no 
 
 def parse_set_query(sql: str, roles: Roles, release: str) -> Statement:
     """Take a query over item sets apart into questions and expressions over their answers.
+
+    The column of items is called ``items`` in the result.
 
     >>> from privsql.engine.sqlfiles import Field, Roles
     >>> roles = Roles((), (Field("pages", "INTEGER[]"),))
@@ -884,7 +892,7 @@ def _split_listed(where: exp.Expr | None, name: str, items: str) -> tuple[frozen
 
 
 def _find_unnested(tree: exp.Select, release: str, items: str, works: str) -> tuple[str, exp.Expr | None]:
-    """Find the UNNEST of the items in a query.
+    """Find the UNNEST in a query that counts records by item, such as ``SELECT unnest(items), COUNT(*) ..``.
 
     Args:
         tree: The query.

@@ -80,7 +80,7 @@ def refuse_cuts(
     def write_out(root: exp.Expr) -> exp.Expr:
         """Replace the names of groups (``g_0``, ..) in an expression over the answer by the expressions of GROUP BY.
 
-        The groups of ``find_coded_ends`` keep their names.
+        Groups that ``find_coded_ends`` returns are permitted as they are, and keep their names.
         """
         return root.copy().transform(
             lambda node: terms[node.name].copy() if isinstance(node, exp.Column) and node.name in terms else node
@@ -111,10 +111,11 @@ def refuse_cuts(
 
 
 def find_coded_ends(statement: Statement, bins: Mapping[str, Bins]) -> dict[int, str]:
-    """Return the groups of GROUP BY that are computed from a column which is cut at its ends.
+    """Return the GROUP BY expressions over a column that is cut at its ends, for which a warning suffices.
 
-    Such a group is a function of one column that never falls as the column grows (``age // 10``). The column is not
-    rounded. So every value between the ends is as in the source, and the group of an end holds all values beyond it.
+    In a cut column, numbers beyond an end are published as that end, and all others as they are. Such an expression has
+    only this column and never falls as it grows (``age // 10``). So the groups are as in the source, but the group of
+    an end holds all values beyond it.
 
     Returns:
         The number of the group -> the name of the column.
@@ -214,12 +215,12 @@ def _count_months(node: exp.Expr) -> int:
 
 
 def _keeps_prefixes_whole(item: exp.Column, node: exp.Expr, length: int) -> bool:
-    """Return whether a comparison of a text, such as LIKE, depends on its first characters only.
+    """Return whether a comparison, such as LIKE, can be answered if only the first characters of texts are published.
 
     Args:
         item: The column.
         node: The comparison.
-        length: The number of characters.
+        length: The number of characters that are published.
     """
     if isinstance(node, exp.In):
         compared = [] if node.args.get("query") else node.expressions

@@ -140,7 +140,10 @@ def keep_text(item: exp.Expr) -> None:
 
 
 def forget_positions(root: exp.Expr) -> None:
-    """Drop the positions in a tree that ``as_written`` does not need. Copying them would take most of the time."""
+    """Drop the positions in the query's text that the parser kept in each node of a tree, to save time.
+
+    Copying them with the tree would take most of the time. What ``as_written`` needs is kept.
+    """
     for node in root.walk():
         node._meta = {key: node.meta[key] for key in (WRITTEN, ORDERED) if node.meta.get(key)} or None
 
@@ -440,7 +443,7 @@ PREDICATES = (*COMPARISONS, exp.Between, exp.In, exp.Is, exp.Like, exp.ILike)
 
 
 def in_order(tree: exp.Select, orders: Mapping[str, Sequence[str]]) -> exp.Select:
-    """Return a query in which columns with an order of their values are cast to types with that order.
+    """Return a query in which columns whose values have a stated order are cast to types with that order.
 
     The casts stand only where order matters, such as in comparisons, MIN and ORDER BY.
 

@@ -71,7 +71,10 @@ class ItemRows:
         return tree.sql(DIALECT)
 
     def _is_row_of(self, node: exp.Column) -> bool:
-        """Return whether a column only makes sense for rows: the record's, or the item's outside of list functions."""
+        """Return whether a column only makes sense in a query about rows, so that a translated query can't have it.
+
+        This is the column that identifies the record, or that of the item outside of functions of lists.
+        """
         is_list = node.find_ancestor(*LISTS, exp.Unnest) is not None
         return fold_name(node.name) == fold_name(self.record) or (self._is_item(node) and not is_list)
 
@@ -133,7 +136,7 @@ class ItemRows:
         raise self._refuse(count)
 
     def _count_sets(self, count: exp.Count, holder: exp.Expr, chosen: Sequence[exp.Expr] | None) -> exp.Expr:
-        """Translate a count of rows into a count of item sets.
+        """Translate a count of rows (record, item) into a count of the records that hold some items.
 
         Args:
             count: The count.

@@ -182,8 +182,9 @@ class CountQuery:
         predicate: All other conditions, written over the names of the terms; None if there are none.
         measure: The aggregate function.
         lookups: The analyst's tables that are joined.
-        comparison_columns: Further columns by which to estimate, so that the error of this question can be compared
-            with that of a question that names them (``Answers.comparison_columns``).
+        comparison_columns: For noisy tables, columns that the table must have from which the answer is estimated. Two
+            questions that are estimated from the same table have errors that can be compared
+            (``Answers.comparison_columns``).
     """
 
     groups: tuple[Group, ...]
@@ -202,9 +203,9 @@ class CountQuery:
         )
 
     def separate_null_amounts(self) -> CountQuery:
-        """Return the question with a further term, whether the aggregated amount is NULL.
+        """Return the question with one more expression by which records are told apart: whether the amount is NULL.
 
-        So records with a NULL amount, which SUM and AVG ignore, form sets of their own.
+        So records whose aggregated amount is NULL, which SUM and AVG ignore, are estimated separately.
         """
         if self.measure.amount is None:
             return self
@@ -256,7 +257,10 @@ def sides_of(root: exp.Expr, sides: Mapping[str, Side]) -> set[Side]:
 
 
 def split_condition(root: exp.Expr | None, sides: Mapping[str, Side]) -> tuple[Filters, Terms, exp.Expr | None]:
-    """Split a condition into the ``filters``, ``terms`` and ``predicate`` of a ``CountQuery``.
+    """Split a condition so that quasi-identifiers and sensitive columns can be evaluated in separate tables.
+
+    Its parts become the ``filters``, ``terms`` and ``predicate`` of a ``CountQuery``: conditions on one side alone, the
+    one-sided pieces of all other conditions, and what joins these pieces.
 
     Args:
         root: The condition, whose tree may change; None if there is none.
@@ -273,7 +277,10 @@ def split_condition(root: exp.Expr | None, sides: Mapping[str, Side]) -> tuple[F
         about[id(node)] = own.union(*(about[id(child)] for child in node.iter_expressions()))
 
     def name_terms(part: exp.Expr) -> exp.Expr:
-        """Replace the largest parts over one side by the names of new terms, in place."""
+        """Replace each largest part that is over one side alone by a name, in place.
+
+        The part is added to ``terms`` under that name, to be evaluated by itself.
+        """
         if len(about[id(part)]) < 2:
             side: Side = next(iter(about[id(part)]), "qi")
             name = f"{side[0]}_{len(terms[side])}"
@@ -480,7 +487,7 @@ def select_terms(query: CountQuery, side: Side) -> list[exp.Expr]:
 
 
 def side_holes(query: CountQuery) -> Holes:
-    """Return the parts of a question by their names in an SQL template over both sides.
+    """Return the parts of a question that fill an SQL template over both sides, by the names of its placeholders.
 
     They are the terms and filters of each side, the predicate over the terms, and the groups.
     """
@@ -492,18 +499,19 @@ def side_holes(query: CountQuery) -> Holes:
 
 
 def condition_holes(query: CountQuery) -> Holes:
-    """Return the parts of a question by their names in an SQL template over quasi-identifiers.
+    """Return the parts of a question that fill an SQL template over quasi-identifiers, by its placeholders' names.
 
-    They are the filter, the terms, and the keys to group by.
+    They are the conditions on quasi-identifiers alone (filter), the terms of other conditions, and the keys to group
+    by.
     """
     keys = [expression for _, expression in group_terms(query, "qi")]
     return {"terms": select_terms(query, "qi"), "keys": keys, "filter": all_of(query.filters["qi"])}
 
 
 def observation_holes(query: CountQuery) -> Holes:
-    """Return the parts of a question by their names in an SQL template that counts records by published value.
+    """Return the parts of a question that fill an SQL template which counts records by published value.
 
-    The template also adds up the amounts of SUM and AVG.
+    They are given by the names of its placeholders. The template also adds up the amounts of SUM and AVG.
     """
     groups, amount = [column(name) for name, _ in group_terms(query, "qi")], query.measure.amount
     totals = [alias_as(exp.Sum(this=amount), "amounts")] if amount else []

@@ -130,7 +130,9 @@ class JoinedTables:
         return None
 
     def take_keys(self, where: exp.Expr | None) -> exp.Expr | None:
-        """Find the conditions that are join keys of the analyst's tables, and return the remaining condition.
+        """Make join keys of the conditions that say that an analyst's column equals a quasi-identifier.
+
+        The remaining condition is returned.
 
         Args:
             where: The condition of WHERE; None if there is none.
@@ -334,7 +336,7 @@ class QueryReader:
         release: The name of the release.
         roles: The columns of the release.
         lookups: The analyst's tables that may be joined to it; None if there are none.
-        check: A function that raises an error for unsupported clauses of a query without groups and limits.
+        check: A function that raises an error for a query with an unsupported clause.
     """
 
     release: str
@@ -545,9 +547,10 @@ class QueryReader:
                 node.replace(as_constant(rows[0][0]))
 
     def _fold_scalars(self, select: exp.Select) -> None:
-        """Replace scalar subqueries that aggregate the release by aggregate functions with FILTER.
+        """Replace scalar subqueries that aggregate the release by aggregate functions with FILTER, in place.
 
-        This needs a query without GROUP BY.
+        ``(SELECT COUNT(*) FROM t WHERE age > 60)`` becomes ``COUNT(*) FILTER (WHERE age > 60)``. This needs a query
+        without GROUP BY.
         """
         source, where = read_clause(select, "from_"), read_clause(select, "where")
         found = [node for node in _find_subqueries(select.expressions) if isinstance(node, exp.Subquery)]
@@ -573,7 +576,10 @@ class QueryReader:
             select.set("from_", exp.From(this=exp.Table(this=exp.to_identifier(self.release, quoted=True))))
 
     def _fold_scalar(self, node: exp.Subquery) -> exp.Expr | None:
-        """Return the aggregate function with FILTER that a scalar subquery equals; None if there is none."""
+        """Return the aggregate function with FILTER that gives the same value as a scalar subquery; None without one.
+
+        For ``(SELECT COUNT(*) FROM t WHERE age > 60)`` it is ``COUNT(*) FILTER (WHERE age > 60)``.
+        """
         inner, names = node.this.copy(), self._start_names()
         others = [key for key, value in inner.args.items() if value and key not in ("expressions", "from_", "where")]
         if others or not isinstance(inner, exp.Select) or not self._reads_release(inner) or _find_counts(inner):
@@ -832,9 +838,10 @@ def merge_outer(outer: exp.Select, inner: exp.Select) -> exp.Select:
 def _sum_results(
     outer: exp.Select, inner: exp.Select, results: Mapping[str, exp.Expr], calls: Sequence[exp.Expr]
 ) -> bool:
-    """Rewrite sums of the counts and sums of an inner query as counts and sums by fewer groups, in place.
+    """Rewrite sums over the groups of an inner query as counts and sums by fewer groups, in place.
 
-    The outer ``SUM(n)`` becomes ``n``, whose name still stands for the inner aggregate function.
+    With ``n`` for COUNT(*) in the inner query, the outer ``SUM(n)`` becomes ``n``: COUNT(*) by the outer groups. The
+    caller later replaces ``n`` by COUNT(*).
 
     Args:
         outer: The outer query.
@@ -867,7 +874,9 @@ def _sum_results(
 
 
 def _spread_aggregates(outer: exp.Select, calls: Sequence[exp.Expr]) -> None:
-    """Replace aggregate functions over the result of a count query by window functions, with one row for each group.
+    """Replace aggregate functions over the result of a count query by window functions over its rows, in place.
+
+    So one query gives both the counts and what is computed from them. DISTINCT ON keeps one row for each outer group.
 
     Raises:
         UsageError: An aggregate function or a GROUP BY can't be replaced.
