@@ -1,7 +1,7 @@
 """Check and convert the arguments of the public Python functions: paths, numbers, names and keywords.
 
 Each error is one line. A number may be a float: it means the decimal that it prints, exactly (0.1 is 1/10). The module
-also pauses Python's garbage collection during an answer.
+also pauses Python's garbage collection while a query is answered.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ def as_printed(value: Any) -> Any:
 
 
 def as_exact_data(data: Any, where: str = "specification") -> Any:
-    """Return nested plain data in which every float is replaced by the decimal that it prints.
+    """Return a specification that is given as Python data, with every float replaced by the decimal that it prints.
+
+    So 0.1 means exactly 1/10, as in a TOML file.
 
     Arrays, indexes and sets become lists; a set is sorted by the texts of its items. Keys that are whole numbers become
     texts.
@@ -114,7 +116,7 @@ def as_exact_data(data: Any, where: str = "specification") -> Any:
 
 
 def _as_key(key: Any) -> Any:
-    """Return a key of a dictionary, with a whole number (a value of a column) written as text."""
+    """Return a key of a dictionary; a whole number becomes a text, as TOML, too, has only texts as keys."""
     whole = isinstance(key, Integral) and not isinstance(key, bool)
     return str(int(key)) if whole else key
 
@@ -251,7 +253,10 @@ def _unknown_keyword(name: str, names: set[str], verb: str | Callable[..., Any])
 
 @contextmanager
 def pause_collection() -> Iterator[None]:
-    """Switch off Python's garbage collection inside the block, as most objects that a query makes live to its end."""
+    """Switch off Python's garbage collection inside the block, which makes answering a query faster.
+
+    A collection would find little to remove, because most objects live until the query is answered.
+    """
     was_running = gc.isenabled()
     gc.disable()
     try:

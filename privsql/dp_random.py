@@ -38,13 +38,16 @@ class TableNoise(Protocol):
     """Adds integer noise to counts, and chooses the best of several candidates privately.
 
     A budget is an epsilon or, under zero-concentrated privacy, a rho. Tests replace this class by one that enumerates
-    all outcomes.
+    all possible noise.
+
+    Attributes:
+        origin: "opendp" for private noise, "seed" for noise that a seed repeats, which is not private.
     """
 
     origin: Literal["opendp", "seed"]
 
     def add_noise(self, counts: Counts, budget: Fraction, /) -> Counts:
-        """Return the counts with independent noise added to each."""
+        """Return the counts with independent noise added to each; ``budget`` is what one count spends."""
 
     def choose_best(self, scores: Counts, budget: Fraction, /, *, monotonic: bool = True) -> int:
         """Return the index of a candidate with a high score, chosen privately.
@@ -63,20 +66,21 @@ class TableNoise(Protocol):
 class SelectionNoise(TableNoise, Protocol):
     """Adds noise to counts; the noise is x with a probability proportional to exp(-epsilon |x|), as in the Laplace law.
 
-    It can also draw how many counts of 0 reach a threshold, without drawing the noise of each.
+    It can also draw how many of many counts of 0 reach a threshold, without drawing noise for each of them. So a
+    mechanism that publishes only counts above a threshold need not list the millions of combinations that do not occur.
     """
 
     def count_passing(self, empty: Counts, least: int, epsilon: Fraction) -> Counts:
         """Draw how many counts of 0 reach a threshold once noise is added to each of them.
 
         Args:
-            empty: Several numbers of such counts; each gets a draw of its own.
+            empty: The number of counts of 0 in each of several groups; the result has one draw for each group.
             least: The threshold, at least 1.
             epsilon: The budget of each count.
         """
 
     def draw_above(self, number: int, least: int, epsilon: Fraction) -> Counts:
-        """Draw noisy values of counts of 0, given that each value reaches a threshold.
+        """Draw the noisy values of those counts of 0 that reach a threshold, after ``count_passing`` drew how many do.
 
         Args:
             number: How many values are drawn.
@@ -106,9 +110,9 @@ SMOOTH = 4  # from this sigma on, sums over whole numbers equal integrals to the
 
 @dataclass(frozen=True)
 class NoiseLaw:
-    """The distribution of the noise in tables of counts or sums, and in private choices.
+    """The distribution of the noise in tables of counts or sums, and in private choices of the best of some candidates.
 
-    Each table spends its own budget. In choices, one record changes each score by at most 1.
+    Each table spends its own budget. One record changes the score of each candidate by at most 1.
 
     Attributes:
         concentrated: Whether noise is Gaussian and budgets are rhos; otherwise it is Laplace noise and they are
@@ -143,9 +147,10 @@ class NoiseLaw:
         return float(2 * (steps**2 * weights).sum() / (1 + 2 * weights.sum()))
 
     def unit_budget(self, budget: Fraction) -> Fraction:
-        """Return the budget of noise for a unit change, so that a change by ``moved`` units spends the given budget.
+        """Return the epsilon or rho from which the scale of noise follows as 1/epsilon or 1/sqrt(2 rho).
 
-        It is epsilon / moved, or rho / moved^2.
+        It is epsilon / moved or rho / moved^2 for the given budget, because one record can change the cells of a table
+        by ``moved`` together.
         """
         return budget / (self.moved**2 if self.concentrated else self.moved)
 
@@ -171,7 +176,7 @@ SUBSTITUTION = NoiseLaw(concentrated=False, moved=2)
 
 @cache
 def concentrated_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Return the largest rho, rounded down, at which a release is (epsilon, delta)-differentially private.
+    """Return the largest rho, rounded down, such that rho-concentrated privacy implies (epsilon, delta)-privacy.
 
     >>> float(concentrated_rho(Fraction(1), Fraction(1, 10**9)))
     0.0149730576
@@ -193,17 +198,19 @@ def concentrated_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
 
 
 def _log_terms(alpha: Decimal, delta: Fraction) -> Decimal:
-    """Return the terms without rho and epsilon of the formula that links them to delta, divided by alpha - 1.
+    """Return (ln delta + ln(alpha - 1) - alpha ln(1 - 1/alpha)) / (alpha - 1).
 
-    They are (ln delta + ln(alpha - 1) - alpha ln(1 - 1/alpha)) / (alpha - 1).
+    The formula that links rho, epsilon and delta holds for every alpha > 1 (see "Budgets" in this module). It says
+    that this value is alpha rho - epsilon, so that rho follows from epsilon and delta, or epsilon from rho and delta.
     """
     return (as_decimal(delta).ln() + (alpha - 1).ln() - alpha * (1 - 1 / alpha).ln()) / (alpha - 1)
 
 
 def _best_alpha(value: Callable[[Decimal], Decimal]) -> Decimal:
-    """Return the largest value of a function of alpha > 1, found by ternary search.
+    """Return the largest value of a function of a number alpha > 1, found by ternary search.
 
-    The search is over t in alpha = 1 + e^t. Every alpha gives a valid bound, so an inexact search only costs precision.
+    Conversions between budgets hold for every alpha > 1, and the largest value gives the best one. So an inexact search
+    only costs precision. It is over t in alpha = 1 + e^t.
     """
     low, high = Decimal(-20), Decimal(40)
     for _ in range(SEARCH):
@@ -219,7 +226,7 @@ def as_decimal(value: Fraction) -> Decimal:
 
 
 def _sigma_of(rho: Fraction) -> float:
-    """Return the smallest double that is not below 1/sqrt(2 rho), up to rounding."""
+    """Return the standard deviation of Gaussian noise that spends rho: 1/sqrt(2 rho), rounded up to a double."""
     result = math.sqrt(1 / (2 * rho))
     while Fraction(result) ** 2 * 2 * rho < 1:
         result = math.nextafter(result, math.inf)
@@ -257,8 +264,7 @@ class OpenDPNoise:
 
     ``add_noise`` and ``choose_best`` are OpenDP's own mechanisms. Their samplers are exact for the rational value of
     the scale, which is rounded so that no more than the budget is spent. They draw from the operating system and can't
-    be
-    seeded: a release with this noise is never repeated, not even with the same key. A choice that spends rho is the
+    be seeded: a release with this noise is never repeated, not even with the same key. A choice that spends rho is the
     exponential mechanism with epsilon = sqrt(8 rho), by Gumbel noise (Cesar, Rogers, AISTATS 2021).
 
     ``draw_above`` is exact. Discrete Laplace noise that is >= 0 is geometric, and a geometric variable that is >= t is
@@ -364,7 +370,7 @@ def _choice_scale(rho: Fraction, *, monotonic: bool) -> float:
 
 
 def table_noise_for(key: Key, law: NoiseLaw) -> TableNoise:
-    """Return the generator of noise for tables: OpenDP's for a fresh key, or a seeded one if the key comes from a seed.
+    """Return the generator of noise for tables: OpenDP's for a new random key, a seeded one if the key is from a seed.
 
     Args:
         key: The key of the release.
@@ -380,7 +386,7 @@ def table_noise_for(key: Key, law: NoiseLaw) -> TableNoise:
 
 
 def noise_for(key: Key) -> SelectionNoise:
-    """Return the generator of Laplace noise: OpenDP's for a fresh key, or a seeded one if the key comes from a seed.
+    """Return the generator of Laplace noise: OpenDP's for a new random key, a seeded one if the key is from a seed.
 
     OpenDP's noise can't be repeated with any key. Seeded noise is for tests and is not private. The errors below are
     raised before any record is read.
@@ -398,7 +404,8 @@ def noise_for(key: Key) -> SelectionNoise:
 def laplace(scale: float, draws: int) -> NDArray[np.float64]:
     """Return ``draws`` values of Laplace noise with this scale, drawn by OpenDP; they can't be repeated.
 
-    OpenDP samples exactly, up to the precision of doubles, so the draws are those of a real private answer.
+    A simulated attack on noisy answers uses them. OpenDP samples exactly, up to the precision of doubles, so they have
+    the distribution of the noise in a real answer.
     """
     dp = _import_opendp()
     domain, metric = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.l1_distance(T=float)
@@ -455,13 +462,13 @@ def noisy_max(width: float, *, monotonic: bool, gumbel: bool = False) -> Any:
 
 
 def draw_binomial(trials: Counts, least: int, width: Fraction, bits: Callable[[int], Bits]) -> Counts:
-    """Draw for each number of trials how many of them have discrete Laplace noise of at least ``least``, exactly.
+    """Draw how many of several draws of discrete Laplace noise are at least ``least``, exactly.
 
     The result is binomial with probability p^least/(1+p), p = exp(-1/width). It is drawn by inverting the binomial
     distribution function at uniform random bits.
 
     Args:
-        trials: The numbers of trials; there is one draw for each entry.
+        trials: Numbers of draws of noise; the result has one count for each entry.
         least: The threshold that the noise has to reach.
         width: The scale of the noise.
         bits: A function that returns the given number of uniform 64-bit integers.
@@ -493,10 +500,10 @@ def draw_binomial(trials: Counts, least: int, width: Fraction, bits: Callable[[i
 
 
 def _decide_exactly(trials: int, least: int, width: Fraction, drawn: int, bits: Callable[[int], Bits]) -> int:
-    """Return the binomial draw for a uniform number, adding random bits until the draw is certain.
+    """Return the draw of ``draw_binomial`` for one uniform number, adding random bits until the draw is certain.
 
     Args:
-        trials: The number of trials.
+        trials: The number of draws of noise.
         least: The threshold that the noise has to reach.
         width: The scale of the noise.
         drawn: The first 64 bits of the uniform number.
@@ -504,7 +511,7 @@ def _decide_exactly(trials: int, least: int, width: Fraction, drawn: int, bits: 
     """
 
     def count_steps(uniform: Decimal) -> int:
-        """Return how many values of the binomial distribution function are at or below ``uniform``."""
+        """Return the binomial draw for a uniform number: how many values of the distribution function it reaches."""
         inverse = Decimal(width.denominator) / Decimal(width.numerator)
         chance = (-inverse * least).exp() / (1 + (-inverse).exp())
         mass = (1 - chance) ** trials

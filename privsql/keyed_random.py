@@ -24,7 +24,10 @@ KEY_BYTES = 32
 
 
 class Shuffler(Protocol):
-    """Draws uniform permutations and integers for mechanisms. Tests replace it by one that enumerates."""
+    """Draws uniform permutations and integers for mechanisms; a numpy ``Generator`` fits this protocol.
+
+    Tests replace it by one that runs through all possible draws.
+    """
 
     def integers(self, low: int, high: int, size: int | None = None) -> Any:
         """Return ``size`` independent integers, or one if it is None, exactly uniform on low, .., high - 1."""
@@ -76,8 +79,8 @@ class Key:
     def word(self, *purpose: object, bits: int = 128) -> pa.Table:
         """Return a secret text for one purpose, with which engines compute keyed hashes.
 
-        It holds ``bits`` bits derived from the key. In base 64, 128 bits have 22 characters. A text to be hashed,
-        together with them and a few numbers, still fits into one block of SHA-256.
+        It holds ``bits`` bits derived from the key, in base 64. The default of 128 bits has 22 characters, so that the
+        secret text and a few numbers still fit into one block of SHA-256, which makes hashing fast.
 
         Returns:
             A table of one row and one column ``word``.
@@ -88,10 +91,11 @@ class Key:
         return pa.table({"word": [base64.urlsafe_b64encode(bits_of_key).decode().rstrip("=")]})
 
     def random_generator(self, *purpose: object) -> np.random.Generator:
-        """Return a ChaCha20 generator for one purpose; different purposes are independent.
+        """Return a generator of random numbers (ChaCha20) for one purpose, which the key and the purpose determine.
 
-        The stream's key is BLAKE2b keyed with the secret over the purpose. Two tables with the same purpose (the same
-        sensitive values and counts) share their random choices: use a key file for one table only.
+        Its seed is the BLAKE2b hash of the purpose, keyed with the secret; different purposes are independent. The same
+        key and purpose repeat the random choices. So two tables with equal sensitive values and counts would share
+        them: use a key file for one table only.
         """
         import numpy as np
         from randomgen import ChaCha

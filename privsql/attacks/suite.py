@@ -1,4 +1,4 @@
-"""What an adversary is, what it can learn from a release alone, and the adversary who learns in this way."""
+"""Define adversaries, and the one who learns from a release alone which values go together (naive Bayes)."""
 
 from __future__ import annotations
 
@@ -22,17 +22,15 @@ if TYPE_CHECKING:
 # Association ----------------------------------------------------------------------------------------------------------
 # A release teaches which sensitive values go with which quasi-identifiers. Learning adversaries use that.
 #
-# For every value v of a quasi-identifier, the counts n(v, x) of sensitive values x are reconstructed through the
-# release's channel, as for an analyst's question. p(x | v)/f_x is the likelihood ratio of x by one column. A naive
-# Bayes model multiplies the columns.
-#
-# v and x are negatively associated if n(v, x) + SURE standard errors < RARE n_v f_x.
+# For every value v of a quasi-identifier, the counts n(v, x) of sensitive values x are estimated from the release, as
+# for an analyst's query. p(x | v)/f_x is the likelihood ratio of x by one column. A naive Bayes model multiplies those
+# of all columns.
 
 # A value v of a quasi-identifier and x are negatively associated if n(v, x) + SURE standard errors < RARE n_v f_x.
 RARE = 0.1
 SURE = 2.0
 PSEUDO = 5.0  # records with the overall shares that are added to every value of a quasi-identifier
-SEPARATE = 64  # columns are reconstructed one by one; if there are more than so many, so many at a time
+SEPARATE = 64  # counts of more columns are estimated for so many columns in one step, else for each column by itself
 
 
 @dataclass(frozen=True)
@@ -55,11 +53,15 @@ class Association:
 def learn_association(scene: AttackView, *, errors: bool = True) -> list[Association]:
     """Learn from a release how often sensitive values occur with the values of each quasi-identifier.
 
-    Up to ``SEPARATE`` columns are reconstructed one by one; if there are more, so many at a time.
+    The counts are estimated as for an analyst's query. If there are more than ``SEPARATE`` columns, the counts of
+    ``SEPARATE`` columns are estimated in one step; otherwise each step estimates those of one column.
 
     Args:
         scene: The release as arrays.
         errors: Whether standard errors are wanted.
+
+    Returns:
+        One association for each quasi-identifier, in order.
     """
     observed = [scene.observe_levels(level) for level in scene.levels]
     step = 1 if len(observed) <= SEPARATE else SEPARATE
@@ -74,13 +76,14 @@ def learn_association(scene: AttackView, *, errors: bool = True) -> list[Associa
 
 
 def _reconstruct_levels(scene: AttackView, observed: Floats, *, errors: bool) -> tuple[Floats, Floats]:
-    """Return the estimated counts of m sensitive values for V levels of a column (V, m), and their standard errors.
+    """Estimate how many records with each of V values of a column have each of m sensitive values (V, m).
 
-    The standard errors have the same shape; without ``errors`` they are placeholders.
+    The standard errors are returned as well, in the same shape; without ``errors`` they are placeholders.
 
     Args:
         scene: The release as arrays.
-        observed: How many records of each level have each of k published values (V, k).
+        observed: How many records with each of the V values the release shows with each of k values (V, k). These are
+            the values that buckets list, perturbed values, or groups, depending on the mechanism.
         errors: Whether standard errors are wanted.
     """
     channel, totals = scene.channel, observed.sum(axis=1)
@@ -93,10 +96,15 @@ def _reconstruct_levels(scene: AttackView, observed: Floats, *, errors: bool) ->
 
 
 def log_ratios(columns: list[Association], shares: Floats) -> list[Floats]:
-    """Return for every column, with V values v, and m sensitive values x, the ratios log p(x | v)/f_x (V, m).
+    """Return for every column how much each of its V values speaks for each of m sensitive values (V, m).
 
-    p(x | v) is the share of sensitive value x among the records with value v, and f_x its overall share. Some
-    (``PSEUDO``) records with the overall shares are added to every v, so that no ratio is 0.
+    For values v and x it is log p(x | v)/f_x: p(x | v) is the share of sensitive value x among the records with value
+    v, and f_x its overall share. ``PSEUDO`` records with the overall shares are added to every v, so that no logarithm
+    is infinite.
+
+    Args:
+        columns: How often sensitive values occur with the values of each column.
+        shares: The share of all records with each sensitive value (m,).
     """
     floor = np.maximum(shares, 1e-12)
     return [np.log((c.counts + PSEUDO * floor) / ((c.totals[:, None] + PSEUDO) * floor)) for c in columns]
@@ -110,9 +118,9 @@ def multiply_ratios(columns: list[Association], logs: list[Floats], block: Block
     It is scaled so that the largest likelihood of a record is 1.
 
     Args:
-        columns: The associations of the columns.
-        logs: The logarithms of the ratios, as ``log_ratios`` gives them.
-        block: The records and slots.
+        columns: How often sensitive values occur with the values of each column.
+        logs: The logarithms of the ratios p(x | v)/f_x for each column, as ``log_ratios`` returns them.
+        block: The groups of records and slots.
     """
     total = np.zeros(block.shape)
     for one, ratio in zip(columns, logs, strict=True):
@@ -134,7 +142,7 @@ class AttackContext(Generic[Seen]):
 
     Attributes:
         view: The release.
-        set_up: The class that reads its tables as arrays; None if no adversary needs these.
+        set_up: The class that reads the release's tables as arrays; None if no adversary needs these.
     """
 
     view: ReleaseView
@@ -142,7 +150,7 @@ class AttackContext(Generic[Seen]):
 
     @cached_property
     def scene(self) -> Seen:
-        """Return the release as arrays."""
+        """Return the release's tables as arrays, from which adversaries compute their beliefs."""
         if self.set_up is None:
             raise TypeError(f"a release made by {self.view.manifest.mechanism} is no scene")
         return self.set_up(self.view)
@@ -170,7 +178,7 @@ class Adversary(Generic[Needed]):
     attack: Callable[[AttackContext[Needed]], list[Finding]]
 
     def find(self, learnt: AttackContext[Needed]) -> list[Finding]:
-        """Run the attack and return its findings, under the adversary's name."""
+        """Attack a release and return the findings, with the adversary's name, knowledge and promise filled in."""
         return [
             replace(one, adversary=one.adversary or self.name, knows=one.knows or self.knows, promised=self.promised)
             for one in self.attack(learnt)
@@ -200,13 +208,13 @@ JointAttack = Callable[[ReleaseSeries], list[Finding]]
 # Learning -------------------------------------------------------------------------------------------------------------
 # Learning from the release alone is the deFinetti attack (Kifer 2009; Cormode 2011 for the naive Bayes form).
 #
-# The adversary reconstructs how often sensitive values occur with each quasi-identifier, and multiplies the columns as
-# if they were independent given the value (naive Bayes). These likelihoods weigh the values that a bucket, or a
+# The adversary estimates how often sensitive values occur with each quasi-identifier, and multiplies the likelihoods of
+# the columns as if they were independent given the value (naive Bayes). They weigh the values that a bucket, or a
 # perturbed value, leaves open for a record. In a bucket every listed value belongs to one record only.
 #
 # Columns that say the same thing would make the adversary too sure. It can notice that: its beliefs about single
-# records must add up to the counts that it reconstructed. So it raises the product to the power in (0, 1] for which
-# they come closest.
+# records must add up to the counts that it estimated. So it raises the product to the power in (0, 1] for which they
+# come closest.
 #
 # Without the source, beliefs are measured. With the source, ``right`` says how often the best guess is true, and
 # ``true_above`` for how many records the belief in the true value exceeds its bound.
@@ -217,9 +225,10 @@ STRENGTHS = (0.55, 0.7, 0.85, 1.0)
 
 
 def attack_by_learning(learnt: AttackContext[AttackView]) -> list[Finding]:
-    """Find the beliefs of an adversary who learns from the release which values go together (naive Bayes).
+    """Attack each record by what the release teaches about which values go together (naive Bayes).
 
-    Likelihoods are raised to the power for which the beliefs add up most nearly to the reconstructed counts.
+    A belief is the probability that the adversary gives to a value of a record. The beliefs in a value must add up to
+    the count that the release lets one estimate. So likelihoods are raised to the power for which they come closest.
     """
     scene, columns = learnt.scene, learnt.associations
     tally = scene.make_tally()  # choose the power for which beliefs add up most nearly to the counts
@@ -232,16 +241,17 @@ def attack_by_learning(learnt: AttackContext[AttackView]) -> list[Finding]:
 def learn_beliefs(
     scene: AttackView, columns: list[Association], strength: float = 1.0, tally: Tally | None = None
 ) -> list[Association]:
-    """Compute the belief in each value of every record from associations, in one pass over all blocks.
+    """Compute how strongly an adversary believes in each value of every record, given the associations of columns.
 
     Args:
         scene: The release as arrays.
-        columns: The associations to start from.
+        columns: How often sensitive values occur with the values of each quasi-identifier.
         strength: The power to which likelihoods are raised.
-        tally: Where the beliefs are counted; None if they are only summed up.
+        tally: Collects the beliefs for a finding; None to get their sums instead.
 
     Returns:
-        Without a tally, new associations whose counts are the sums of the beliefs. With one, ``columns`` unchanged.
+        Without a tally, associations whose counts are the sums of the beliefs, to be compared with those of
+        ``columns``. With a tally, ``columns`` unchanged.
     """
     logs = [strength * ratio for ratio in log_ratios(columns, scene.shares)]
     counts = [np.zeros(one.counts.size) for one in columns]
@@ -260,9 +270,13 @@ def learn_beliefs(
 
 
 def _moved_share(before: list[Association], after: list[Association]) -> float:
-    """Return how much the estimated counts changed from one pass of learning to the next, as a share of the records.
+    """Return how far an adversary's beliefs are from adding up to the counts that the release lets one estimate.
 
-    It is averaged over the quasi-identifiers.
+    The result is the share of records by which they differ, on average over the quasi-identifiers.
+
+    Args:
+        before: The associations with the estimated counts.
+        after: The associations whose counts are sums of beliefs.
     """
     changes = [np.abs(a.counts - b.counts).sum() / 2 / b.counts.sum() for a, b in zip(after, before, strict=True)]
     return float(np.mean(changes))

@@ -1,7 +1,6 @@
-"""The command line: it turns options into a call of one verb, prints the outcome, and sets the exit code.
+"""The command line: it calls the public function of a command, prints the outcome, and sets the exit code.
 
-No logic lives here. ``app`` is what runs; the modules that are imported here add their commands, in the order of
-``--help``.
+No logic lives here. ``app`` is the Typer app that runs. Importing module ``commands`` adds the commands to it.
 """
 
 # ruff: isort: off

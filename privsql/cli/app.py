@@ -1,4 +1,4 @@
-"""Define the Typer app: how commands start and end, and the options that they share."""
+"""Define the Typer app: how a command reads its options, prints its outcome or error, and sets the exit code."""
 
 from __future__ import annotations
 
@@ -65,7 +65,10 @@ class VerbGroup(TyperGroup):
         sys.exit(code)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options of ``privsql`` itself. They get defaults, because without any Typer imports pydantic."""
+        """Return the options of ``privsql`` itself, such as ``--version``.
+
+        Each flag gets a default. For a flag without a default, Typer would import pydantic, which takes time.
+        """
         params = list(super().get_params(ctx))
         for option in params:
             if getattr(option, "is_flag", False) and option.default is None:
@@ -166,12 +169,12 @@ class CommandOutcome:
 def tell(
     outcome: Outcome, *, verbose: bool = False, more: Mapping[str, Any] | None = None, notes: Iterable[Part] = ()
 ) -> CommandOutcome:
-    """Make the result of a command from the outcome of its verb.
+    """Return what a command prints for the outcome of the public function that it called.
 
     Args:
         outcome: The outcome.
-        verbose: Whether people see everything.
-        more: Further entries of the object for ``--json``.
+        verbose: Whether the text for people shows all details.
+        more: Entries that the object for ``--json`` has in addition to those of the outcome.
         notes: Lines at the end of the text for people.
     """
     return CommandOutcome(
@@ -246,7 +249,7 @@ KeyFile = Annotated[
 
 
 def load_source(path: Path | None) -> Any:
-    """Return the source that ``--source`` gives: a specification for a TOML file, the path for a data file.
+    """Return what option ``--source`` names: the path if it is that of data files, else the specification in the file.
 
     The result is None if the option is not given.
     """
@@ -317,7 +320,7 @@ def _report_failure(error: typer.TyperException | PrivsqlError | OSError, *, as_
 
 
 def _suggest_setting(error: typer.TyperException) -> str:
-    """Return how to set the key that resembles an unknown option, with ``--set``; empty if no key does."""
+    """Return the advice to write ``--set KEY=VALUE`` if an unknown option is spelled like a key; otherwise empty."""
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if option is None or context is None or "set" not in {param.name for param in context.command.params}:
         return ""

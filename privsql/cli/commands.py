@@ -76,10 +76,10 @@ def publish(
 
 
 def _require_picture_ending(to: Path | None) -> Path | None:
-    """Return the file for a picture; None if there is none.
+    """Check the file that option ``--plot`` names, and return it; None if the option is not given.
 
     Raises:
-        UsageError: Its ending is not that of a PNG or SVG file.
+        UsageError: The ending of the file is neither ``.png`` nor ``.svg``.
     """
     if to is not None and to.suffix.lower() not in (".png", ".svg"):
         raise UsageError(f"--plot {to}: the ending must be .png or .svg")
@@ -537,7 +537,7 @@ def verify(
 
 
 def _label_place(release: str) -> str:
-    """Return the name of the place of a release for people, without a password."""
+    """Return where a release lies, as messages show it: a path or an address without its password."""
     from privsql.source.targets import as_target
 
     return str(as_target(release))

@@ -1,4 +1,4 @@
-"""Print what verbs return for people: lines unchanged, tables with rich. Nothing is computed here."""
+"""Print the outcomes of commands for people: lines unchanged, tables with rich. Nothing is computed here."""
 
 from __future__ import annotations
 

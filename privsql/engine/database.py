@@ -8,9 +8,9 @@ back as tuples of Python values. Columns are ``Field`` objects with the type nam
 
 The main protocols:
 
-* ``Relations``: named tables and views that mechanisms, answers and attacks work with, on every engine
-* ``OrderedRelations``: the same in DuckDB, where rows also have numbers, as its fast order of records needs
-* ``Warehouse``: the publisher's source and the relations that are made from it
+* ``Relations``: a session's tables and views, with which mechanisms, answers and attacks work on every engine
+* ``OrderedRelations``: the same in DuckDB, where stored rows have numbers (a fast way to join buckets to records)
+* ``Warehouse``: the publisher's source, and the tables and views that are made from it
 * ``Container``: attached database files, such as releases and ledgers, which are always DuckDB's
 * ``EngineSession``: all of these in one session, in which a command works
 * ``LockedSession``: a session for files that other people made
@@ -70,9 +70,10 @@ class EngineTraits:
         title: The engine's name in messages.
         dialect: The name of its SQL dialect in sqlglot.
         own_schema: The schema that is meant by a table name without a schema, such as "public" in Postgres.
-        counts: Whether that engine counts the source's records. If not, DuckDB does so.
-        assigns: Whether that engine also assigns buckets to records, without using the order of rows. It then writes
-            the tables of a release as folders of Parquet files.
+        counts: Whether that engine runs the queries that count the source's records. If not, DuckDB reads the records
+            and counts them.
+        assigns: Whether that engine also assigns buckets to records, without using the order of rows. It then also
+            writes the tables of a release.
         schemes: The schemes of addresses that lead to it, such as "postgresql" in postgresql://host.
     """
 
@@ -119,11 +120,11 @@ class Origin:
         address: The address of a server; None if the records lie on this machine.
         scan: The files; None if the records do not lie in files.
         data: A table in memory, or a DataFrame of Spark.
-        texts: Columns whose texts stand for values of other types, such as "1" for 1. Their names are folded
-            (``fold_name``).
+        texts: Columns whose texts stand for values of other types, such as "1" for 1. Their names have letters in one
+            case (``fold_name``).
         opened: The database that the caller has open; None if privsql opens it.
-        types: A function that finds the types that the specification determines, by folded name of the column. None if
-            the records may decide the types.
+        types: A function that returns the types that the specification determines, by the column's name in one case
+            (``fold_name``). None if the records may decide the types.
     """
 
     kind: str
@@ -152,7 +153,7 @@ class IntervalFunctions:
     """The SQL functions n, low and high of a release, with which its readers count rows.
 
     ``n`` estimates how many source records satisfy a condition; ``low`` and ``high`` bound the count. They aggregate
-    the rows of the view with weights. privsql defines them for readers and never calls them itself.
+    rows of the release's view NAME_weighted. privsql defines them for readers and never calls them itself.
 
     Attributes:
         records: The number of records in the release, if the counted records are drawn from them without replacement.
@@ -166,7 +167,7 @@ class IntervalFunctions:
 
 # The interval functions and their parameters.
 FUNCTIONS = {"n": ("weight",), "low": ("weight", "variance"), "high": ("weight", "variance")}
-Definition = ViewDefinition | IntervalFunctions  # what a release stores beside its tables
+Definition = ViewDefinition | IntervalFunctions  # what a release stores in addition to its tables
 
 
 class Relations(Protocol):
@@ -229,13 +230,15 @@ class Relations(Protocol):
     def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
         """Return an SQL expression for a 63-bit hash of a list of texts, which depends on their order.
 
-        Every engine, and every version of it, computes the same hash.
+        Every engine, and every version of it, computes the same hash. The ledger stores such hashes of records, which
+        must be found again years later.
         """
 
     def hashed(self, texts: Sequence[exp.Expr]) -> exp.Expr:
         """Return an SQL expression for the first 60 bits of the SHA-256 of the joined texts, as an integer.
 
-        Every engine computes the same number.
+        Every engine computes the same number. If one of the texts is secret, the numbers serve as random draws that
+        only its owner can repeat, such as the order of records.
         """
 
 
@@ -282,30 +285,39 @@ class Warehouse(Relations, Protocol):
         """Make the publisher's records readable as the table ``name``."""
 
     def list_collations(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
-        """Return the collations of those ``columns`` that have one, by the column's name."""
+        """Return the collations of those ``columns`` that have one, by the column's name.
+
+        By a collation, different texts may be equal in the source; a release compares plain text.
+        """
 
     def publish_as(self, name: str, query: exp.Expr) -> None:
-        """Create a view ``name`` that the publisher's own queries (``run_select``) can read."""
+        """Create a view ``name`` of the records, which SELECTs that the publisher wrote (``run_select``) can read."""
 
     def run_select(self, sql: str) -> list[tuple[Any, ...]]:
-        """Run a SELECT that the publisher wrote, and return all of its rows."""
+        """Run a SELECT that the publisher wrote, such as one whose true answer is wanted, and return all its rows."""
 
 
 class TextWarehouse(Warehouse, Protocol):
     """A warehouse that reads CSV files."""
 
     def mount_texts(self, name: str, origin: Origin) -> None:
-        """Make the publisher's CSV files readable as the table ``name``, with every column as text."""
+        """Make the publisher's CSV files readable as the table ``name``, with every column as text.
+
+        ``init`` looks at the texts for values that DuckDB may read wrongly, such as codes with a leading zero.
+        """
 
 
 class DetachedWarehouse(Warehouse, Protocol):
-    """A warehouse whose engine can't attach a release file, so it writes the tables of a release elsewhere."""
+    """A warehouse whose engine can't attach a DuckDB file, so it writes the tables of a release in another place.
+
+    That is a folder of Parquet files or a private schema (``Stage``); one of two methods chooses it.
+    """
 
     def set_release_folder(self, folder: Path) -> None:
         """Write later tables of database ``release`` into ``folder``, each as a folder of Parquet files."""
 
     def set_release_stage(self, stage: Stage) -> None:
-        """Write later tables of database ``release`` into a stage of the same engine."""
+        """Write later tables of database ``release`` into ``stage``, a private schema of the same engine."""
 
     def require_unchanged(self) -> None:
         """Check that the source's files are as they were when they were mounted.
@@ -315,7 +327,7 @@ class DetachedWarehouse(Warehouse, Protocol):
         """
 
     def write_parquet_files(self, origin: Origin) -> list[Path]:
-        """Write a source as Parquet files on this machine, and return their paths.
+        """Write a source as Parquet files on this machine, from which DuckDB can read it, and return their paths.
 
         Raises:
             EngineError: The source has more than ``ONE_MACHINE`` records.
@@ -347,6 +359,8 @@ class Container(OrderedRelations, Protocol):
     def find_leftovers(self, name: str) -> list[str]:
         """Find data in an attached file that belongs to no row of its tables, such as deleted rows.
 
+        A release file must have none, as they could be values that nobody meant to publish.
+
         Returns:
             A line of text for each finding.
         """
@@ -355,7 +369,7 @@ class Container(OrderedRelations, Protocol):
         """Return the name of the database that a file is attached as; None if it is not attached."""
 
     def list_objects(self, database: str, schema: str | None = None) -> list[tuple[str, str, str]]:
-        """Return the objects of an attached database, or of one ``schema`` in it.
+        """Return all tables, views, functions, comments and so on in an attached database, or in one of its schemas.
 
         Returns:
             A sorted list of (kind, name, definition). Without ``schema``, names in other schemas than the first one
@@ -413,9 +427,10 @@ class Container(OrderedRelations, Protocol):
         schema: str,
         former: Sequence[tuple[str, str]] = (),
     ) -> AbstractContextManager[None]:
-        """Copy tables into a schema and define views and functions there, in one transaction around the block.
+        """Copy tables into a schema and define views and functions in it, before the block of a ``with`` runs.
 
-        If the block raises an error, the schema stays as it was.
+        The block can check the copy. Everything is one transaction: if the block raises an error, the schema stays as
+        it was.
 
         Args:
             database: The database to copy from.
@@ -453,6 +468,8 @@ class Container(OrderedRelations, Protocol):
     def list_statistics(self, paths: Sequence[Path]) -> list[tuple[str | None, str]]:
         """Return the texts in the footers of Parquet files that state statistics, such as the least value of a column.
 
+        Statistics could name values that no row has, and a check of releases looks for these.
+
         Returns:
             A list of (column, text) for bounds of text columns, and of (None, text) for all other statistics.
         """
@@ -486,7 +503,7 @@ class ReleaseDatabase(Sink, Protocol):
     Attributes:
         file: The file of a database that the caller has open; None for a database in memory or on a server.
         label: The name of the database in messages.
-        counts: Whether it is a ``CountingDatabase``.
+        counts: Whether its engine can check and query releases without copying their rows (``CountingDatabase``).
     """
 
     file: Path | None
@@ -504,7 +521,8 @@ class ReleaseDatabase(Sink, Protocol):
         Args:
             name: The schema.
             having: The table with the manifest, which the schema must have.
-            read: Reads the manifest from the copy, and returns the tables and views that the copy is to have.
+            read: Called once the manifest's table is copied. It returns what else to copy: the tables and views that
+                the manifest states.
 
         Returns:
             The file, and all objects of the schema as (kind, name, definition).
@@ -521,10 +539,10 @@ class Stage(Relations, Protocol):
     """
 
     def commit(self, definitions: Sequence[Definition], former: Sequence[tuple[str, str]]) -> None:
-        """Publish the tables of the stage, with these views, in place of an earlier release.
+        """Publish the tables of the stage, with these views, in the target schema in place of an earlier release.
 
-        The last table, which holds the manifest, is published last. If this fails, the target holds the former release
-        or nothing that opens as a release.
+        The manifest's table is published last. If something fails before, the target schema holds the former release or
+        nothing that opens as a release.
 
         Args:
             definitions: The views and functions of the release.
@@ -539,7 +557,10 @@ class CountingDatabase(ReleaseDatabase, Protocol):
     """A database whose engine makes releases, and checks and queries them, without copying their rows."""
 
     def without_rows(self) -> Self:
-        """Return the same database, whose copies of schemas contain only the rows of the manifest."""
+        """Return the same database, whose copies of schemas have rows in the manifest's table only.
+
+        They show what a large release states, while the database itself counts the rows.
+        """
 
     def open_tables(self, schema: str) -> AbstractContextManager[tuple[Relations, list[str]]]:
         """Yield a session that reads the release in a schema, and the names of the release's tables.
@@ -548,7 +569,7 @@ class CountingDatabase(ReleaseDatabase, Protocol):
         """
 
     def open_stage(self, schema: str, last: str, owner: Path) -> AbstractContextManager[Stage]:
-        """Yield a stage, in which a release for a schema can be made.
+        """Yield a stage (a private schema) in which a release can be made before it is published in ``schema``.
 
         Args:
             schema: The schema that is to hold the release.
@@ -560,7 +581,7 @@ class CountingDatabase(ReleaseDatabase, Protocol):
         """
 
     def sweep_stage(self, schema: str, last: str) -> None:
-        """Remove what a killed process has left behind while it published into a schema.
+        """Remove the tables that a process left behind when it was killed while publishing into a schema.
 
         Args:
             schema: The schema.
@@ -578,7 +599,7 @@ class EngineSession(Warehouse, Container, Protocol):
     """A session in which one command works; leaving it as a context manager removes all temporary tables and views."""
 
     def let_go(self) -> None:
-        """Detach the publisher's database file; tables that were made from it stay."""
+        """Detach the publisher's database file, once nothing is read from it any more; tables made from it stay."""
 
     def close(self) -> None:
         """End the session."""
@@ -598,14 +619,14 @@ class LockedSession(Container, Protocol):
     """
 
     def describe_select(self, sql: str) -> list[Field]:
-        """Return the columns of a SELECT's result, without running it.
+        """Return the columns that the result of an analyst's SELECT has, without running it.
 
         Raises:
             UsageError: The text is not exactly one SELECT, or the engine refuses it.
         """
 
     def parse_select(self, sql: str) -> dict[str, Any]:
-        """Return the engine's own syntax tree of a SELECT, as a JSON object.
+        """Return the engine's own syntax tree of an analyst's SELECT, as a JSON object.
 
         Raises:
             UsageError: The text is not exactly one SELECT.
@@ -617,6 +638,8 @@ class LockedSession(Container, Protocol):
     def list_functions(self) -> Sequence[tuple[str, str, str, str, str]]:
         """Return the engine's functions, including those that the attached files define.
 
+        They tell which functions an analyst's SELECT calls, and whether these may be answered.
+
         Returns:
             A list of (name, kind, stability, returned type, syntax tree of a macro's body).
         """
@@ -625,7 +648,7 @@ class LockedSession(Container, Protocol):
         """Return the rows of a SELECT; the caller must have examined its text, which may come from a stranger."""
 
     def stand_in(self, names: Sequence[str], query: exp.Expr) -> None:
-        """Replace a table by a query in the analyst's SQL.
+        """Let the analyst's later SELECTs read a query's rows where they name a table.
 
         Args:
             names: The table as [table], [schema, table] or [database, schema, table].
@@ -662,7 +685,10 @@ class Reporter:
         """Report that the next step begins; its progress is zero."""
 
     def update(self, percent: float) -> None:
-        """Report that the step is ``percent`` done; until the next step, ``update_statement`` then has no effect."""
+        """Report that the step is ``percent`` done.
+
+        From then on, ``update_statement`` has no effect until the next step begins.
+        """
 
     def update_statement(self, percent: float) -> None:
         """Report that the step's running SQL statement is ``percent`` done; a negative number means unknown."""

@@ -254,10 +254,12 @@ def partition_values(file: str) -> dict[str, str]:
 
 
 def find_text_partitions(files: Iterable[str]) -> list[str]:
-    """Return the folder columns that must stay texts, because a value such as ``01`` would lose characters as a number.
+    """Return the columns from names of folders, such as ``month=01``, whose values must stay texts.
+
+    As a number, the value ``01`` would lose a character.
 
     Args:
-        files: The files, in folders such as ``month=01``.
+        files: The files in such folders.
     """
     pairs = {pair for file in files for pair in partition_values(file).items()}
     return sorted({key for key, value in pairs if re.fullmatch(r"[+-]?\d+", value) and str(int(value)) != value})
@@ -296,7 +298,7 @@ class _Mask:
                 os.umask(self._before)
 
     def spare_rights(self, rights: int) -> int:
-        """Return the permissions ``rights`` of a file without those that the process's usual umask removes."""
+        """Return the permissions for a finished file: ``rights`` without those that the usual umask takes away."""
         with self._lock:
             if self._inside:
                 return rights & ~self._before
@@ -443,7 +445,7 @@ def label_value(parts: Sequence[object]) -> str:
 
 
 def unused_name(name: str, others: Iterable[str]) -> str:
-    """Return a column name that privsql can add beside other columns: ``name``, with underscores until it is free.
+    """Return a name for a column that privsql adds to others: ``name``, with underscores until no other column has it.
 
     >>> unused_name("code", ["age"]), unused_name("code", ["Code", "code_"])
     ('code', 'code__')
@@ -460,7 +462,7 @@ def fold_name(name: str) -> str:
 
 
 # Parquet --------------------------------------------------------------------------------------------------------------
-# The parts of a Parquet file beside the columns that its footer names, and which of them programs show.
+# The parts of a Parquet file that are not among the columns that its footer names, and which of them programs show.
 
 HEAD, TAIL = 4, 8  # bytes before the first page of a Parquet file, and after its footer
 WRITERS = re.compile(
@@ -522,7 +524,10 @@ def find_hidden_parts(path: Path) -> list[str]:
 
 
 def _describes_columns(text: bytes, names: Sequence[str]) -> bool:
-    """Return whether a text is the description that Spark writes for columns with these names, in this order."""
+    """Return whether a text in a Parquet footer is what Spark writes for columns with these names, in this order.
+
+    Any other text could hold values that nobody meant to publish.
+    """
     try:
         fields = json.loads(text)["fields"]
         types = [one["type"] for one in fields]

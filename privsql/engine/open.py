@@ -94,7 +94,7 @@ def find_open_database(caller: object, file: Path | None = None) -> ReleaseDatab
 
 
 def find_folder(address: str, session: object | None) -> ReleaseDatabase:
-    """Return the release database for one release in a folder of Parquet files that Spark reaches.
+    """Return the database (``ReleaseDatabase``) that holds one release in a folder of Parquet files, read by Spark.
 
     Args:
         address: The address of the folder.

@@ -242,7 +242,7 @@ class PostgresSource:
         self._server.close()
 
     def with_source(self, query: str) -> PostgresSource:
-        """Return the records of a SELECT of the publisher, read in the same session."""
+        """Return a source in the same session whose records are those of the publisher's SELECT ``query``."""
         return PostgresSource(self._server, one_select(query, POSTGRES))
 
     def list_fields(self, query: exp.Expr) -> list[Field]:
@@ -263,7 +263,7 @@ class PostgresSource:
 
 
 def open_postgres(address: str, relation: str | None, query: str | None, *, private: bool = False) -> PostgresSource:
-    """Open a new session with a server, and return the publisher's records there.
+    """Open a new session with a server, and return it as the source of the publisher's records.
 
     Args:
         address: The address of the server.
@@ -402,7 +402,10 @@ class PostgresSchemas(RemoteSchemas):
             self.server.run_statement(f"DROP ROUTINE IF EXISTS {_write_name(routine, schema)}")
 
     def _copy_table(self, rows: exp.Table, *, into: str, schema: str) -> None:
-        """Copy a table into a schema of the server, then copy the result back into DuckDB's database ``into``."""
+        """Copy a table into a schema of the server, then copy the result back into DuckDB's database ``into``.
+
+        So the caller can check that the server holds the rows that it was sent.
+        """
         name, columns, written = rows.name, self.list_fields(rows), _write_name(rows.name, schema)
         _require_short([name, *(one.name for one in columns)])
         if any(NANOSECONDS in one.type for one in columns):
@@ -441,10 +444,9 @@ class PostgresSchemas(RemoteSchemas):
         return read_fields(self.server.fetch_schema(all_rows(exp.table_(name, schema, quoted=True)).sql(POSTGRES)))
 
     def _define_functions(self, functions: IntervalFunctions, schema: str) -> None:
-        """Create the functions n, low and high of a release as aggregates over the server's built-in transition
-        functions.
+        """Create the functions n, low and high of a release as aggregate functions of the server.
 
-        Built-in functions are fast and run in parallel.
+        The server's built-in functions add up the rows, because they are fast and run in parallel.
         """
         self.server.run_statement(
             f"CREATE AGGREGATE {_write_name('n', schema)} (weight float8) "
@@ -469,9 +471,10 @@ class PostgresSchemas(RemoteSchemas):
         return str(as_tuples(self.server.arrow(query.sql(POSTGRES)))[0][0])
 
     def state_definition(self, schema: str, stated: Definition) -> dict[tuple[str, str], str]:
-        """Return the definitions that the server stores for a view or for functions, by (kind, name).
+        """Return the texts that the server would store for a view or for functions of a release, by (kind, name).
 
-        The objects are created as temporary ones, in a transaction that the caller rolls back.
+        A stored view with another text is not the one that the release states. To find the texts, temporary objects are
+        created in a transaction that the caller rolls back.
         """
         if isinstance(stated, IntervalFunctions):
             self._define_functions(stated, TEMPORARY)

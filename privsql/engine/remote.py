@@ -55,7 +55,9 @@ BATCH = 2**20  # rows that are handed over at a time, so that not all rows are c
 
 
 def stream_positions(*numbers: NDArray[Any]) -> pa.RecordBatchReader:
-    """Return a stream of rows (pos, bid) or (pos, bid, code), where ``pos`` counts records from 0.
+    """Return a stream of rows that SQL can join to records by position, to give each record a bucket.
+
+    The rows are (pos, bid) or (pos, bid, code), where ``pos`` counts records from 0.
 
     Args:
         numbers: The bucket ids of all records (records,), and optionally the codes of their sensitive values
@@ -74,11 +76,11 @@ def stream_positions(*numbers: NDArray[Any]) -> pa.RecordBatchReader:
 # Rendering ------------------------------------------------------------------------------------------------------------
 # Queries for engines other than DuckDB: checked again once their holes are filled, and written in the dialect.
 
-# Functions of trees that an engine calls by another name.
+# Functions that an engine calls by another name.
 TRANSLATED = frozenset({"encode", "decode", "regexp_replace"})
 ALIKE = frozenset(
     {"Avg", "BitwiseAnd", "BitwiseRightShift", "BitwiseXor", "DPipe", "Length", "Lower", "Substring", "Trim"}
-)  # outside the subset, and the same or made the same
+)  # not portable, but the same in these engines, or translated so that it is the same
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ def temporary_name(table: exp.Table) -> str | None:
 
 
 def call_function(name: str, *arguments: exp.Expr) -> exp.Anonymous:
-    """Return an SQL call of a function that only this engine has."""
+    """Return an SQL call of an engine's own function by its name, which sqlglot writes without translating it."""
     return exp.Anonymous(this=name, expressions=list(arguments))
 
 

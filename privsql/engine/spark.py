@@ -185,10 +185,10 @@ def _java_folder() -> Path:
 
 @contextmanager
 def connect_session(address: str) -> Iterator[SparkSession]:
-    """Yield a new session at a Spark Connect address ``sc://host:port``, and release it at the end.
+    """Yield a new session at a Spark Connect address ``sc://host:port``, and end it after the block.
 
-    If it were not released, pyspark would try to do so when the process ends, for ten minutes if the server is gone.
-    The rest of the address may be secret and is shown nowhere.
+    Otherwise pyspark would try to end it together with the process, for ten minutes if the server is gone. The rest of
+    the address may be secret and is shown nowhere.
 
     Raises:
         EngineError: The server does not answer within 15 seconds.
@@ -357,6 +357,9 @@ class SparkRelations:
     """Tables and views in a session of Spark, which are made from queries or Arrow data.
 
     ``spill`` is a folder that the session's workers share; None if there is none.
+
+    Attributes:
+        tables: The names of the tables of a release, to which queries need not add the database ``release``.
     """
 
     keeps_order = False
@@ -382,7 +385,7 @@ class SparkRelations:
     def digest(self, texts: Sequence[exp.Expr]) -> exp.Expr:
         """Return an SQL expression for 63 bits of the MD5 digest of texts, equal to DuckDB's result.
 
-        They are the upper bits of the number whose little-endian bytes the digest begins with.
+        The first 8 bytes of the digest are read as a little-endian number; the result is its upper 63 bits.
         """
         hexadecimal = call_function("md5", concat_texts(texts))
         numbers = [exp.Literal.number(place) for place in range(31, 16, -2)]
@@ -590,7 +593,7 @@ class SparkWarehouse(SparkRelations):
                 raise GuaranteeError(f"{changed[0]} changed while it was read; nothing written")
 
     def close(self) -> None:
-        """Drop all tables and views, and the names that were added to the session."""
+        """Drop all tables and views that were made, including views that the publisher's own queries could read."""
         for name in self._shown:
             with translate_spark_errors():
                 self.session.catalog.dropTempView(name)
@@ -687,6 +690,8 @@ def refuse_more(what: str, frame: DataFrame, most: int, why: str = COPIED) -> No
 
 def list_files(path: Path) -> set[tuple[str, int, int]]:
     """Return a file, or all files below a folder, as (name, size, time of the last change).
+
+    Two such lists tell whether a source changed while it was read.
 
     Raises:
         EngineError: The path does not exist.

@@ -49,7 +49,7 @@ PLACES = {"privsql: file": "_metadata.file_name", "privsql: row": "_metadata.row
 
 
 class SparkRelease(SparkRelations):
-    """A session of Spark that reads the tables of a release, and holds temporary tables beside them.
+    """A session of Spark that reads the tables of a release, and can hold temporary tables as well.
 
     A table name without a database refers to the release. Rows have the order of the release's files and of the rows in
     each file. Views of a single table keep that order, and window functions may depend on it.
@@ -155,7 +155,7 @@ class SparkSchemas(RemoteSchemas):
             return self.session.table(_write_name(schema, name))
 
     def name_stage(self, schema: str) -> str:
-        """Return the name of the schema in which a release for ``schema`` is prepared."""
+        """Return the name of the stage: the schema in which a release is made before it is published in ``schema``."""
         return f"{DRAFT}{schema}"
 
     def make_schema(self, schema: str, comment: str | None = None) -> None:
@@ -170,14 +170,15 @@ class SparkSchemas(RemoteSchemas):
         return dict(self.run_statement(f"DESCRIBE SCHEMA EXTENDED {_write_name(schema)}")).get("Comment") or ""
 
     def mark_switch(self, schema: str) -> None:
-        """Note in a stage that its tables are now being renamed to those of the release.
+        """Note in a stage (the schema in which a release is made) that its tables are now being published by renaming.
 
-        The note is an empty table. A comment would not do, because a Hive metastore does not let it change.
+        If the process is killed, the next one reads the note to clean up. The note is an empty table, because a Hive
+        metastore does not let a comment change.
         """
         self.run_statement(f"CREATE TABLE {_write_name(schema, SWITCHING)} (a INT) USING parquet")
 
     def has_switched(self, schema: str) -> bool:
-        """Return whether ``mark_switch`` has noted that the tables of a stage are being renamed."""
+        """Return whether ``mark_switch`` has noted in a stage that its tables are being published by renaming."""
         return SWITCHING in self.list_tables(schema)
 
     def drop_schema(self, schema: str) -> None:
@@ -230,9 +231,10 @@ class SparkSchemas(RemoteSchemas):
         return [Field(one.name, type_name(one.dataType)) for one in self.read_table(schema, name).schema]
 
     def state_definition(self, schema: str, stated: Definition) -> dict[tuple[str, str], str]:
-        """Return the definition that Spark's catalog stores for a view, by (kind, name); empty for functions.
+        """Return the text that Spark's catalog would store for a view of a release, by (kind, name).
 
-        Spark's SQL can't define aggregate functions.
+        A stored view with another text is not the one that the release states. The result is empty for functions,
+        because Spark's SQL can't define aggregate functions.
         """
         if self.has_views and isinstance(stated, ViewDefinition):
             return {("view", stated.name): ENGINE.write_view(stated, schema)}
@@ -415,7 +417,7 @@ class SparkStage(SparkRelease):
     """
 
     def __init__(self, schemas: SparkSchemas, target: str, last: str, owner: Path) -> None:
-        """Describe a stage; its schema is created when the stage is entered.
+        """Describe a stage; its schema is created at the beginning of a ``with`` block.
 
         Args:
             schemas: The schemas of the catalog.
@@ -440,7 +442,7 @@ class SparkStage(SparkRelease):
             self._schemas.drop_schema(self.schema)
 
     def sweep(self) -> None:
-        """Remove the stage that a killed process has left behind, if there is one.
+        """Remove the stage (the schema in which a release is made) that a killed process left behind, if there is one.
 
         Raises:
             UsageError: Another process is publishing into the same target, or was killed on another machine.
@@ -456,7 +458,7 @@ class SparkStage(SparkRelease):
         self._schemas.drop_schema(self.schema)
 
     def _clear_target(self, *, switching: bool) -> None:
-        """Remove from the target the tables of a publication that was not completed.
+        """Remove from the target schema the tables that a publication left there when it was killed.
 
         Args:
             switching: Whether tables were being renamed already. If so, and if the manifest is missing, the renamed
@@ -513,7 +515,7 @@ class SparkStage(SparkRelease):
             raise
 
     def _copy_table(self, name: str) -> None:
-        """Copy a table from the stage into the target under a provisional name.
+        """Copy a table of the new release from the stage into the target schema, under a provisional name.
 
         Raises:
             GuaranteeError: The copy does not hold the same rows as the table that was checked.

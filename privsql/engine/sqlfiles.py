@@ -1,8 +1,8 @@
 """Read the files of ``sql/``. Each file is one SELECT in DuckDB's dialect, with placeholders (holes) for its parts.
 
 Holes are filled in the syntax tree, never in the text. No other module reads these files. Files outside ``sql/duckdb/``
-must be portable: after filling, every kind of node must be in an allowlist. The module also holds what is the same on
-every engine: columns by their roles, and texts of values.
+must be portable (mean the same on every engine): after filling, every kind of node must be in an allowlist. The module
+also holds what these queries share: the columns of a table by their roles, and SQL that writes values as texts.
 """
 
 from __future__ import annotations
@@ -79,10 +79,11 @@ def foreign_nodes(tree: exp.Expr, known: frozenset[str] = frozenset()) -> set[st
 
 
 def unfit_nodes(filling: exp.Expr) -> set[str]:
-    """Return the kinds of nodes that must not replace a placeholder in a portable file of ``sql/``, such as WHERE.
+    """Return the kinds of nodes that an expression must not have if it fills a placeholder of a portable file.
 
-    Scalar expressions are allowed, including functions of the analyst and of the engine for texts and digests. An
-    engine other than DuckDB checks the complete query again.
+    The result is empty for a fit expression. Files of ``sql/`` outside ``sql/duckdb/`` are portable. Any scalar
+    expression may fill their placeholders, also one with other functions than portable ones. An engine other than
+    DuckDB checks the complete query again.
     """
     kinds = set()
     for node in list_nodes(filling):
@@ -125,7 +126,7 @@ def one_select(query: str, dialect: str) -> str:
 
 
 def _foreign_arguments(node: exp.Expr) -> Iterator[str]:
-    """Yield the clauses of a portable node that other engines lack or understand differently."""
+    """Yield the clauses of a node that not every engine understands in the same way, such as DISTINCT ON."""
     match node:
         case exp.Join() if (
             node.method or node.kind not in ("", "INNER", "CROSS") or node.side not in ("", "LEFT", "FULL")
@@ -189,7 +190,7 @@ def parse_file(name: str) -> exp.Select | exp.Query:
 
 @lru_cache(maxsize=256)
 def _parse_content(name: str, content: str) -> exp.Select | exp.Query:
-    """Return the syntax tree of a file's text. Trees are cached, because a verb reads the same files many times."""
+    """Return the syntax tree of a file's text. Trees are cached, because a command reads a file of ``sql/`` often."""
     statements = sqlglot.parse(content, dialect=DIALECT)
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise ValueError(f"sql/{name}.sql is not one SELECT")
@@ -535,11 +536,13 @@ class ReservedColumns:
         return [alias_as(self.as_column(name), name) for name in names]
 
     def alias_holes(self, *names: str) -> dict[str, exp.Identifier]:
-        """Return the published names of columns that privsql adds, to fill the placeholders after AS in a file of
-        ``sql/``.
+        """Return the names that privsql's added columns get in the published table, by their names inside privsql.
+
+        A file of ``sql/`` that makes the table has placeholders of the internal names (``AS __bid__``), which the
+        published names fill.
 
         Args:
-            names: The names inside privsql, which are also the names of the placeholders.
+            names: The names inside privsql.
         """
         return {name: quoted_identifier(self.column_name(name)) for name in names}
 
@@ -584,12 +587,12 @@ class Roles:
 
     @property
     def by_qi(self) -> ReservedColumns:
-        """Return the names of the columns that privsql adds to a table with the quasi-identifiers only."""
+        """Return the names of the columns that privsql adds to a table with the quasi-identifiers only, as in a QIT."""
         return ReservedColumns(self.quasi_identifiers)
 
     @property
     def by_sa(self) -> ReservedColumns:
-        """Return the names of the columns that privsql adds to a table with the sensitive columns only."""
+        """Return the names of the columns that privsql adds to a table with the sensitive columns only, as in an ST."""
         return ReservedColumns(self.sensitive)
 
     @property
@@ -706,9 +709,9 @@ ZONED = "TIMESTAMP WITH TIME ZONE"
 
 
 def injective_texts(fields: Mapping[str, Field], table: str) -> list[exp.Expr]:
-    """Return SQL expressions for the texts of the columns of ``table``; different records have different texts.
+    """Return SQL expressions for the texts of the columns of ``table``, by which its records are hashed.
 
-    The texts are the same on every engine.
+    Different records have different texts, and the texts are the same on every engine.
 
     Args:
         fields: The columns by their internal names.
@@ -737,7 +740,10 @@ def first_characters(text: exp.Expr, characters: int) -> exp.Expr:
 
 
 def injective_text(value: exp.Expr, kind: str) -> exp.Expr:
-    """Return an SQL expression for a text of a value; different values of one type, and NULL, have different texts."""
+    """Return an SQL expression for a text of a value, by which the value is hashed.
+
+    Different values of one type, and NULL, have different texts.
+    """
     written: exp.Expr = exp.cast(value, "VARCHAR")
     if kind == ZONED:  # sessions are in UTC
         written = exp.cast(exp.cast(value, "TIMESTAMP"), "VARCHAR")

@@ -16,12 +16,15 @@ MICROSECONDS = {"s": 10**6, "ms": 10**3, "us": 1}
 
 
 def fit_rows(rows: pa.Table) -> pa.Table:
-    """Return a table in which every engine can read every value; values that one can't read become NULL."""
+    """Return a table without the values that some engine can't read, such as times too far in the future.
+
+    They become NULL, or U+FFFD inside a text.
+    """
     return pa.table({name: fit_column(rows[name]) for name in rows.column_names})
 
 
 def fit_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column in which every engine can read every value; values that one can't read become NULL."""
+    """Return a column without the values that some engine can't read: they become NULL, or U+FFFD inside a text."""
     return pa.chunked_array([_fit(chunk) for chunk in [*column.chunks, pa.array([], column.type)]])
 
 
@@ -73,7 +76,13 @@ def _fit(values: Any) -> Any:
 
 
 def _keep(values: Any, most: int, *, least: int | None = None) -> Any:
-    """Return points in time, with NULL in place of those above ``most`` or below ``least`` (None: ``-most``)."""
+    """Return dates or times, with NULL in place of those that engines can't hold.
+
+    Args:
+        values: The column, in any unit.
+        most: The latest value that engines can hold, in that unit.
+        least: The earliest such value; None for ``-most``.
+    """
     import pyarrow.compute as pc
 
     numbers = values.cast(pa.int64())

@@ -29,14 +29,16 @@ Ints = NDArray[np.integer[Any]]
 def assign_records(
     db: Relations, source: Records, numbers: NDArray[np.int32], codes: NDArray[np.int32], values: pa.Table | None = None
 ) -> tuple[exp.Query, bool]:
-    """Give each of n records of a source its number and its code; relations of the source are used up.
+    """Return the query that gives each of n records its bucket (or group or sub-table) and a sensitive value.
+
+    It can be called once, because it may use up the temporary tables of the source.
 
     Args:
         db: Where the source lies.
         source: The records.
-        numbers: The number (such as a bucket) of every record in sorted order (n,); records with a negative number may
-            be left out.
-        codes: The code of every record's value in sorted order (n,).
+        numbers: The bucket (or group or sub-table) of every record in sorted order (n,); records with a negative number
+            may be left out.
+        codes: The code (number in the list of sensitive values) that every record gets, in sorted order (n,).
         values: The sensitive values (s0..) by code, if the result is to have them; None if it is to have codes.
 
     Returns:
@@ -82,17 +84,18 @@ PURPOSE = "places"
 
 @dataclass(frozen=True)
 class Segments:
-    """Ranges of ranks within parts of the records, and the numbers that their records get.
+    """Which number (such as a bucket id) the records get, given their ranks.
 
-    Each array has one entry for each of p segments; they are sorted and do not overlap. Records whose rank is in no
-    segment are left out.
+    The records of a source are divided into parts, such as one for each sensitive value, and have ranks 0, 1, .. within
+    their part. A segment is a range of ranks in one part. Each array has one entry for each of p segments, which are
+    sorted and do not overlap. Records whose rank is in no segment are left out.
 
     Attributes:
         part: The part of the records in which the segment lies.
         lo: The first rank of the segment.
         hi: The rank after its last one.
-        number: The number of its first record.
-        step: The difference between the numbers of neighbouring records.
+        number: The number that the segment's first record gets.
+        step: How much higher the number of each next record is.
     """
 
     part: Ints
@@ -109,7 +112,8 @@ class RecordParts:
     Attributes:
         records: The number of records of every part (k,).
         by: The column of the records that determines their part.
-        of: The part of each value of that column, as rows (part, ``by``); None if the value is the part.
+        of: Which part each value of that column means, as rows (part, ``by``); None if the value itself is the number
+            of the part.
     """
 
     records: Ints
@@ -118,7 +122,11 @@ class RecordParts:
 
 
 class RankAssignment:
-    """The records of a source, shuffled within parts (such as those of equal value), to number them by their rank."""
+    """The records of a source in random order within parts, such as the records of equal value.
+
+    A record's rank in this order determines its number, such as its bucket id. The order is computed by keyed hashes,
+    so that it is the same on every engine.
+    """
 
     def __init__(
         self, db: Relations, source: Records, key: Key, parts: RecordParts, columns: Sequence[str] | None = None
@@ -126,12 +134,12 @@ class RankAssignment:
         """Rank the records within their parts by keyed hashes.
 
         Args:
-            db: Where the records lie, in relation ``hashed``.
+            db: The session with temporary table ``hashed``, which holds the records with a hash of their contents.
             source: The records.
-            key: The key from which the order follows; it was derived for these records.
+            key: The key that determines the order of records.
             parts: The parts within which records are ranked.
-            columns: The columns of the records that are needed later; None for the quasi-identifiers. Their position
-                ``pos`` is kept in addition if records have identifiers.
+            columns: The columns of the records that later queries need; None for the quasi-identifiers. If records have
+                identifiers, the records' positions ``pos`` in sorted order are kept as well.
 
         Raises:
             GuaranteeError: The records have changed since they were counted.
@@ -164,17 +172,23 @@ class RankAssignment:
             raise source_changed_error()
 
     def make_hash(self, tag: str) -> exp.Expr:
-        """Return SQL for 60 bits that depend on a record and on ``tag``, and are independent for different tags."""
+        """Return an SQL expression for 60 random bits of a record, which the key, the record and ``tag`` determine.
+
+        The bits for different tags are independent.
+        """
         first = exp.Case().when(column("copy", "r").eq(exp.Literal.number(0)), exp.Literal.string(tag))
         texts = [exp.cast(column(name, "r"), "VARCHAR") for name in ("h", "copy")]
         return self._db.hashed([column("word", "k"), first.else_(exp.Literal.string(f"{tag} of a copy")), *texts])
 
     def query_assigned(self, segments: Segments, columns: Sequence[exp.Expr]) -> exp.Query:
-        """Return the query for the records whose rank is in a segment, with their number.
+        """Return the query that gives each record its number, such as a bucket id, by its rank.
+
+        Records whose rank is in no segment are left out.
 
         Args:
-            segments: The segments.
-            columns: The columns of a record ``r``, or hashes by ``make_hash``, which the result has besides ``number``.
+            segments: Ranges of ranks, with the numbers that their records get.
+            columns: SQL expressions that the result has besides ``number``: columns of the record, whose alias is
+                ``r``, or hashes by ``make_hash``.
         """
         self._db.register_arrow("pieces", cut_segments(segments, self._units))
         rank, lo, hi = column("rank", "r"), column("lo", "p"), column("hi", "p")
@@ -189,9 +203,12 @@ class RankAssignment:
         return fill("portable/dealt", holes)
 
     def store_numbers(self, segments: Segments) -> None:
-        """Keep the number of each of n records for the ledger, in sorted order (n,); -1 for records that are left out.
+        """Keep for the ledger which number (such as a bucket id) each record got; -1 for records that are left out.
 
         Nothing is kept if records have no identifiers.
+
+        Args:
+            segments: Ranges of ranks, with the numbers that their records get.
         """
         if self._source.has_ids:
             numbered = self._db.arrow(self.query_assigned(segments, [column("pos", "r")]))
@@ -200,19 +217,22 @@ class RankAssignment:
             self._source.history.groups = every
 
     def drop_relations(self) -> None:
-        """Drop the relations that were made for the ranks."""
+        """Drop the temporary tables that were made to rank the records."""
         self._db.drop("secret", "drawn", "pieces")
 
 
 def cut_segments(segments: Segments, units: pa.Table) -> pa.Table:
-    """Cut segments of ranks at the borders of units, which are the stretches of a part in which records are sorted.
+    """Cut segments of ranks into pieces that lie within one unit each.
+
+    A part is too large to be sorted at once. So it consists of units of about ``UNIT`` records, and an engine ranks the
+    records of each unit by themselves.
 
     Args:
-        segments: The segments; ranks count from the first record of a part.
-        units: The units (part, bin, records), in order.
+        segments: Ranges of ranks; a rank counts from the first record of a part.
+        units: The units in order, as rows (part, bin, records): the part, the unit's number in it, and its size.
 
     Returns:
-        The pieces as rows (part, bin, lo, hi, number, step); ranks count from the first record of a unit.
+        The pieces as rows (part, bin, lo, hi, number, step); lo and hi count from the first record of the unit.
     """
     part, bin_, records = (units[name].to_numpy() for name in ("part", "bin", "records"))
     ends = np.cumsum(records)

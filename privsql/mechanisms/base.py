@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from privsql.model.tables import Tables
     from privsql.model.universes import ListedValues, Universe
 
-# Algorithms beside each other -----------------------------------------------------------------------------------------
+# Comparing algorithms -------------------------------------------------------------------------------------------------
 # The algorithms of a mechanism are compared for one specification.
 
 Figure = float | int | None
@@ -85,7 +85,10 @@ class Alternatives(Outcome):
     advice: str
 
     def choose_best(self, measure: AlternativeMeasure) -> float | None:
-        """Return the best figure of any algorithm by one measure; None if all algorithms have the same figure."""
+        """Return the best figure of any algorithm by one measure, which is marked in the table.
+
+        The result is None if no algorithm is better than another.
+        """
         figures = {figure for row in self.rows if (figure := row.figures.get(measure.key)) is not None}
         if len(figures) < 2:
             return None
@@ -162,11 +165,13 @@ VIEW_COMMENTS = {
 class TableShape:
     """Says that a mechanism takes a source with quasi-identifiers and sensitive columns.
 
-    The engine has it as two relations: ``domain`` counts the sensitive values, ``records`` holds all records.
+    The source is then read into two tables of a session: ``domain`` counts the sensitive values, ``records`` holds all
+    records.
 
     Attributes:
-        numeric: Whether the one sensitive column holds numbers or times; otherwise its values are categories.
-        most_numbers: The most different numbers that are treated as categories; None if there is no limit.
+        numeric: Whether the one sensitive column must hold numbers or times; otherwise its values are categories.
+        most_numbers: How many different numbers the mechanism takes as categories; a sensitive column with more is
+            refused. None if there is no limit.
     """
 
     numeric: bool
@@ -178,14 +183,15 @@ class TableShape:
 
 
 class ItemSetShape(ABC, Generic[P]):
-    """Says that a mechanism takes a source of item sets: records that are sets of items of a universe.
+    """Says that a mechanism takes a source of item sets: each record is a set of items from a list, the universe.
 
-    The engine has it as relations ``universe``, ``baskets`` and ``contents``.
+    The source is then read into three tables of a session: ``universe`` lists the items, ``baskets`` counts equal sets,
+    and ``contents`` lists the items of each set.
     """
 
     @abstractmethod
     def universe(self, params: P) -> Universe:
-        """Return where the items that may occur are listed."""
+        """Return where the items that may occur come from, such as a public list."""
 
 
 class CategoricalShape(ABC, Generic[P]):
@@ -196,7 +202,7 @@ class CategoricalShape(ABC, Generic[P]):
 
     @abstractmethod
     def domains(self, params: P) -> Mapping[str, Universe]:
-        """Return by column where its possible values are listed."""
+        """Return for each column where its possible values come from, such as a public list."""
 
 
 # What several releases of the same records guarantee together ---
@@ -236,7 +242,7 @@ class GroupComposition(ABC, Generic[P]):
 
     @abstractmethod
     def comparable(self, names: Sequence[str], manifests: Sequence[Manifest]) -> None:
-        """Raise ``UsageError`` unless the releases can be compared with each other.
+        """Raise ``UsageError`` unless the releases can be checked together, as releases of one chain.
 
         Args:
             names: The names of the releases' files, for the message.
@@ -337,7 +343,8 @@ class ProfiledSource:
         harmless: Values of the sensitive column that harm nobody.
         protect: The values that the publisher wants to protect, if any are named.
         weights: Whether a survey weight is published.
-        any_rule: Whether parameters are wanted that can be met, even if the release is of little use.
+        any_rule: Whether to propose parameters that the records can meet even if the release is of little use, instead
+            of refusing. ``init`` asks for this if no mechanism has a useful proposal.
         persons: Whether one record is published of each person who has several.
         first: Whether that is the first record by some order, so that no sensitive value decides which it is.
     """
@@ -495,7 +502,10 @@ class Mechanism(ABC, Generic[P, F]):
 
     @abstractmethod
     def bounds(self, release: CheckedRelease[P, F]) -> list[VerifiedBound]:
-        """Return the bounds of each value that hold if all checks pass; it is called after ``checks`` were run."""
+        """Return for each value the promised bound, which holds if all checks pass, and what the release reaches.
+
+        The method is called after ``checks`` were run.
+        """
 
     # Answers ---
 
@@ -568,7 +578,7 @@ class Mechanism(ABC, Generic[P, F]):
         return {name: [(called, kind) for _, called, kind in one.place_columns(manifest.roles)] for name, one in tables}
 
     def read(self, manifest: Manifest) -> P:
-        """Return the parameters of a release.
+        """Return the parameters that a release's manifest states.
 
         Raises:
             UsageError: Its parameters, facts or columns are not valid.
@@ -582,7 +592,7 @@ class Mechanism(ABC, Generic[P, F]):
         return params
 
     def read_facts(self, manifest: Manifest) -> F:
-        """Return the facts of a release.
+        """Return the facts that a release's manifest states.
 
         Raises:
             ValidationError: They are not valid.
@@ -590,7 +600,7 @@ class Mechanism(ABC, Generic[P, F]):
         return self.facts.model_validate(manifest.facts)
 
     def read_release(self, db: Relations, manifest: Manifest, database: str | None) -> CheckedRelease[P, F]:
-        """Return the release in the form that checks need.
+        """Return the release with its parameters and facts, in the form that the checks take.
 
         Raises:
             UsageError: Its parameters, facts or columns are not valid.

@@ -88,9 +88,11 @@ def find_remedy(text: str) -> str:
 
 
 def _csv_facts(text: str) -> dict[str, str]:
-    """Return what privsql's advice on an error in a CSV file mentions, by the name of its placeholder.
+    """Return what privsql's advice says about a CSV file, given DuckDB's error message.
 
-    These are "line" (number and file), "encoded" (what to do about the file's encoding) and "reason" (of the error).
+    Returns:
+        "line" (its number, and the file's name), "encoded" (what to do about the file's encoding) and "reason" (what
+        is wrong with the line). The advice has placeholders of these names.
     """
     found, file = re.search(r"CSV Error on Line: (\d+)", text), re.search(r"(?m)^ *file = (.*)$", text)
     lines = text[found.end() :].strip().split("\n") if found else []
@@ -113,7 +115,7 @@ def _csv_facts(text: str) -> dict[str, str]:
 
 
 def _is_unicode(beginning: bytes) -> bool:
-    """Return whether the first bytes of a file are UTF-8; they may end inside a character."""
+    """Return whether the first bytes of a file are UTF-8, up to a character at their end that may be cut off."""
     try:
         beginning.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -221,7 +223,8 @@ class Connection:
     def refusal_of(self, sql: str) -> str:
         """Return DuckDB's complete message for a statement that it refuses.
 
-        The statement runs on a separate cursor, so the current transaction is not affected.
+        The message for a wrong call of a function lists the function's parameters, which DuckDB's catalog does not show
+        completely. The statement runs on a separate cursor, so the current transaction is not affected.
 
         Raises:
             EngineError: DuckDB does not refuse the statement.
@@ -300,7 +303,10 @@ class Connection:
 
 @contextmanager
 def call_meanwhile(act: Callable[[], None]) -> Iterator[None]:
-    """Call a function every ``POLL`` seconds from another thread while the block runs."""
+    """Call a function every ``POLL`` seconds while the block runs, such as one that reports a statement's progress.
+
+    The calls come from another thread.
+    """
     ended = threading.Event()
 
     def watch() -> None:

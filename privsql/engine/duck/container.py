@@ -492,7 +492,7 @@ class RemoteSchemas(DuckContainer, ABC):
 
     @abstractmethod
     def describe_schema(self, schema: str) -> Objects:
-        """Return the objects in a schema of the other database as (kind, name, definition)."""
+        """Return the tables, views and other objects in a schema of the other database, as (kind, name, definition)."""
 
     @abstractmethod
     def list_columns(self, schema: str, name: str) -> list[Field]:
@@ -511,7 +511,9 @@ class RemoteSchemas(DuckContainer, ABC):
 
     @abstractmethod
     def state_definition(self, schema: str, stated: Definition) -> dict[tuple[str, str], str]:
-        """Return the definitions that the other database would store for a view or for functions of a release.
+        """Return the texts that the other database would store for a view or for functions of a release.
+
+        A stored view with another text is not the one that the release states.
 
         Returns:
             The text of each definition by (kind, name). It is empty if the other database can't hold such objects.
@@ -538,7 +540,8 @@ class RemoteSchemas(DuckContainer, ABC):
             database: The name of the other database in this session.
             schema: The schema that holds the release.
             having: The table with the manifest.
-            read: Reads the manifest from the copy, and returns the stated tables and definitions.
+            read: Called once the manifest's table is copied. It returns the tables, views and functions that the
+                manifest states.
             into: The attached database to copy to.
 
         Returns:
@@ -666,7 +669,7 @@ def escape_pattern(path: str) -> str:
 READING_BASE, PER_BYTE = 2**30, 32  # bytes of memory for reading, and more for each byte of the files
 SHARE = 0.8  # the largest share of the machine's memory for a session
 SPILL = 4  # disk space for spilling, in multiples of the memory
-SECONDS = 30.0  # seconds for a copy from a name that may be a view
+SECONDS = 30.0  # the default time limit; a view in a stranger's file might never end
 
 
 class DuckLockedSession(DuckContainer):
@@ -714,7 +717,7 @@ class DuckLockedSession(DuckContainer):
 
 @cache
 def list_engine_functions() -> list[tuple[str, str, str, str, str]]:
-    """Return DuckDB's built-in functions, before any file is attached.
+    """Return DuckDB's built-in functions, by which the functions in an analyst's SELECT are examined.
 
     Returns:
         A list of (name, kind, stability, returned type, syntax tree of a macro's body). The listing takes about 60 ms.

@@ -530,11 +530,11 @@ def type_columns(
     Args:
         db: The session that has the table.
         rows: The table.
-        types: The type of each column, by the folded name (``fold_name``). None for a column whose values decide its
-            type.
+        types: The type of each column, by its name in one case (``fold_name``). None for a column whose values decide
+            its type.
         options: The options of a CSV file.
-        texts: The folded names of the columns that hold texts; None if all do. The other columns are only cast between
-            numeric types, since pandas holds whole numbers as floats where one is missing.
+        texts: The names of the columns that hold texts, in one case; None if all do. The other columns are only cast
+            between numeric types, since pandas holds whole numbers as floats where one is missing.
     """
     stated = {fold_name(name): kind for name, kind in (options.get("types") or {}).items()}
     wanted = {} if options.get("all_varchar") else types
@@ -583,14 +583,14 @@ def cast_text(value: exp.Expr, kind: str, options: Mapping[str, Any]) -> exp.Exp
 
 
 def fit_parquet(connection: Connection, scan: Scan, call: str, room: Path) -> str:
-    """Return an SQL call that reads Parquet files, and in which every value can be read.
+    """Return an SQL call that reads Parquet files, or copies of them without the values that DuckDB can't read.
 
     Args:
         connection: The connection that reads the files.
         scan: The files.
         call: The SQL call that reads the files themselves. It is returned if DuckDB can read all values.
-        room: A folder for copies of files with values that can't be read. The copies replace these values and keep the
-            columns' types. Files at an address are not copied.
+        room: A folder for the copies. These replace values that DuckDB can't read, such as a text that is not UTF-8,
+            and keep the columns' types. Files at an address are not copied.
     """
     columns = [(row[0], row[1]) for row in connection.rows(f"DESCRIBE {_select_all(call)}")]
     if any(map(url_scheme, scan.files)) or _reads_values(connection, call, columns):

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from privsql.engine.postgres import PostgresSource
 
 HOME = "warehouse"  # the publisher's database, once it is mounted
-TEXTS = "texts"  # the rows of files in which no column has a type
+TEXTS = "texts"  # the table with the rows of files, in which every column is text
 SOURCE = "source"
 ROWS = 2**17  # rows that a server sends at a time
 
@@ -337,7 +337,10 @@ def _is_source(one: exp.Table) -> bool:
 
 
 class DuckBorrowed(DuckContainer):
-    """A session in the DuckDB instance of a caller; its own database in it is removed at the end."""
+    """A session in a DuckDB instance that the caller has open, such as that of a notebook.
+
+    The session adds an empty database in memory to the instance, and removes it at the end.
+    """
 
     def __init__(self, caller: duckdb.DuckDBPyConnection) -> None:
         with translate_duck_errors():
