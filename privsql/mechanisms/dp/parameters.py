@@ -29,25 +29,27 @@ def find_law(params: Any) -> NoiseLaw:
 def person_budget(params: Any) -> Fraction:
     """Return the budget that all published records of one person spend together.
 
-    It is epsilon, or under Gaussian noise the rho that (epsilon, delta) allows. If each person has one record, or
-    persons are not known, this is the budget of a record.
+    It is epsilon under Laplace noise. Under Gaussian noise it is rho, the budget of zero-concentrated differential
+    privacy that implies (epsilon, delta). If each person has one record, or the table names no persons, this is the
+    budget of a record.
     """
     return concentrated_rho(params.epsilon, params.delta) if find_law(params).concentrated else params.epsilon
 
 
 def total_budget(params: Any) -> Fraction:
-    """Return the budget that all tables and choices together may spend on one record.
+    """Return the budget that all noisy tables and private choices together may spend on one record.
 
-    If persons have k records, it is epsilon / k, or rho / k^2 under Gaussian noise. Two sources that differ in k
-    records are k steps apart. Over these steps epsilons add up, and so do the roots of rho (group privacy; Bun,
-    Steinke, TCC 2016, proposition 27). So the noise is k times as large.
+    The budget is an epsilon under Laplace noise, and a rho (zero-concentrated differential privacy) under Gaussian
+    noise. If persons have k records, it is epsilon / k or rho / k^2. Two sources that differ in k records are k steps
+    apart. Over these steps epsilons add up, and so do the square roots of rho (group privacy; Bun, Steinke, TCC 2016,
+    proposition 27). So the noise is k times as large.
     """
     records = max_records(params)
     return person_budget(params) / (records**2 if find_law(params).concentrated else records)
 
 
 def max_records(params: Any) -> int:
-    """Return the most records of one person that the release uses."""
+    """Return the most records of one person that the release uses, as its parameters state; 1 if they state none."""
     return int(getattr(params, "max_records", 1))
 
 

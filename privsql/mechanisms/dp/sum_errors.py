@@ -1,4 +1,8 @@
-"""Estimate sums over the cells of noisy tables, and the variances of their errors."""
+"""Estimate the counts that questions ask for from a model of noisy tables, and the variances of their errors.
+
+A question about some columns counts the records in some cells of the table over these columns. So its answer is a sum
+over cells of that table (``CellSums``), which the model estimates from the published noisy tables.
+"""
 
 from __future__ import annotations
 
@@ -50,13 +54,14 @@ NOISE = 2.0  # standard deviations of a difference that noise explains
 
 @dataclass(frozen=True)
 class SumErrors:
-    """Estimates of G sums over cells, and what is known of their errors.
+    """Estimates of G sums over cells of a table, with what predicts the sizes of their errors.
 
     Attributes:
         sums: S, the estimates (G,).
-        variance: V, the variances of their errors as far as the noise tells them (G,).
-        features: The variables by which errors are predicted (G, 5): 1, log S, log^2 S / 10, log(V/S), and the
-            logarithm of the share of the records that the conditions of the sum leave out.
+        variance: V, the variances of their errors as the model predicts them, mainly from the noise (G,).
+        features: Five variables by which a regression corrects V (G, 5): 1, log S, log^2 S / 10, log(V/S), and log(L).
+            Here L is the share of all records with values outside of the sum in every column, if columns were
+            independent.
     """
 
     sums: Reals
@@ -65,11 +70,12 @@ class SumErrors:
 
 
 class SumEstimator:
-    """Estimates sums over cells from a fitted model.
+    """Estimates the counts that questions ask for, as sums over cells of tables that a fitted model estimates.
 
     Args:
         model: The model that is fitted to the noisy tables.
-        scales: For each kind of table, the correction of error variances that ``rehearse_sums`` found; None for none.
+        scales: The corrections of error variances that ``rehearse_sums`` found, by kind of table. The kind says whether
+            the table's columns were measured together, and else how many they are. None to correct nothing.
     """
 
     def __init__(self, model: Model, scales: Mapping[str, ErrorScale] | None = None) -> None:
@@ -77,7 +83,11 @@ class SumEstimator:
         self._whole: Callable[[Clique], Reals] = lru_cache(maxsize=64)(model.fitted_table)
 
     def estimate_sums(self, sums: CellSums) -> tuple[Reals, Reals]:
-        """Return the estimates of G sums over cells (G,), and the variances of their errors (G,)."""
+        """Return the estimated counts of a question's G groups (G,), and the variances of their errors (G,).
+
+        Args:
+            sums: For each group, the cells of a table over which its count is a sum.
+        """
         errors, kind, squares = self.expect_errors(sums), self.model.table_kind(sums.columns), self.model.squares
         scale = self.scales.get(str(kind)) if kind else None
         variance = errors.variance if scale is None else scale_variance(errors, scale)
@@ -88,7 +98,13 @@ class SumEstimator:
         return errors.sums, variance
 
     def expect_errors(self, sums: CellSums) -> SumErrors:
-        """Return the estimates of several sums over cells, with what is known of their errors before any correction."""
+        """Estimate a question's counts, and predict the variances of their errors from the model, mainly from noise.
+
+        ``scale_variance`` then corrects these variances for what the model does not explain.
+
+        Args:
+            sums: For each group of the question, the cells of a table over which its count is a sum.
+        """
         table = self.model.fitted_table(sums.columns, sums.classes) if sums.classes else self._whole(sums.columns)
         codes, total = np.unravel_index(sums.cell, table.shape), max(self.model.total, 1.0)
         mass = sums.weight * table.reshape(-1)[sums.cell]
@@ -110,15 +126,15 @@ class SumEstimator:
         return SumErrors(result, variance, np.stack(features, axis=1))
 
     def _variance_within(self, sums: CellSums, columns: Clique, within: Ints, part: Reals) -> Reals:
-        """Return how much one measured table adds to the variance of each of G sums (G,).
+        """Return how much the uncertainty of one measured table adds to the variance of each of G sums (G,).
 
-        It is 0 if the model has no posterior for this table.
+        The result is 0 if the model states no variances for the cells of that table.
 
         Args:
-            sums: The sums, with n terms.
-            columns: The columns of the measured table, which are some of those of the sums.
-            within: The cell of the measured table in which each term lies (n,).
-            part: The share of that cell's records that the term takes (n,).
+            sums: The sums, stored as n terms: each term is a cell of a table with a weight.
+            columns: The columns of the measured table, which are some or all of the columns of the sums.
+            within: The cell of the measured table in which each term's cell lies (n,).
+            part: The share of the records in that cell of the measured table that the term counts (n,).
         """
         belief = self.model.beliefs.get(columns)
         if belief is None:
@@ -141,10 +157,10 @@ class SumEstimator:
 
 
 def _share_left_out(sums: CellSums, shares: Reals, codes: Ints) -> Reals:
-    """Return for each of G sums the share of records that it leaves out by the values of one column (G,).
+    """Return for each of G sums the share of records whose value of one column occurs in none of its cells (G,).
 
     Args:
-        sums: The sums, with n terms.
+        sums: The sums, stored as n terms: each term is a cell with a weight.
         shares: The share of the records that has each value of the column.
         codes: The value of the column in the cell of each term (n,).
     """
@@ -162,11 +178,9 @@ def _share_left_out(sums: CellSums, shares: Reals, codes: Ints) -> Reals:
 # - the posterior of every measured table: each cell is drawn anew, normal with its posterior variance;
 # - random effects of bins of pairs that were not measured. Few pairs have most of the dependence, in census tables too.
 #   The weakest quarter of the measured pairs tells its average size, as those were chosen that deviate most. One pair
-#   of
-#   ``USUAL`` strength is added to them, as noise may hide theirs;
+#   of ``USUAL`` strength is added to them, as noise may hide theirs;
 # - random effects of triples, with an eighth of that variance. (On three census tables, triples deviate from their
-# pairs
-#   by 1/50 to 1/10 of it.) Nothing that is published says how triples deviate: this ratio is an assumption.
+#   pairs by 1/50 to 1/10 of it.) Nothing that is published says how triples deviate: this ratio is an assumption.
 # Half of the effects are cumulative sums along all columns, so that neighbouring values have similar effects.
 
 DRAWN_TABLES, SUBSETS, ASKED = (
@@ -191,7 +205,8 @@ SAME_SCALE = 2.0  # largest ratio of standard errors by two rehearsals; other se
 def scale_variance(errors: SumErrors, scale: ErrorScale) -> Reals:
     """Return the corrected variances of G errors (G,): V max(exp(features beta), ``LEAST_SCALE``).
 
-    A rehearsal on simulated tables gave the coefficients beta (see ``rehearse_sums``).
+    The correction accounts for errors that the noise does not explain. Its coefficients beta were fitted to the errors
+    of answers about simulated tables (the rehearsal, see ``rehearse_sums``).
 
     Args:
         errors: The sums with their variances V and features. Features are clipped to the range of the rehearsal.
@@ -202,7 +217,9 @@ def scale_variance(errors: SumErrors, scale: ErrorScale) -> Reals:
 
 
 def fit_gamma(features: Reals, amounts: Reals) -> Reals:
-    """Fit the regression E[amounts] = exp(features beta) by the likelihood of gamma variables.
+    """Fit the regression E[amounts] = exp(features beta), as if the amounts were gamma distributed.
+
+    It predicts squared errors, which are positive and vary in proportion to their mean.
 
     Args:
         features: The p features of each of n observations (n, p).
@@ -221,19 +238,19 @@ def fit_gamma(features: Reals, amounts: Reals) -> Reals:
 
 
 def regress_errors(features: Reals, amounts: Reals, truth: Reals, fewest: int, doubt: float = 0.0) -> Reals:
-    """Fit the sizes of errors to features, so that intervals cover the truth often enough.
+    """Fit the sizes of simulated errors to features, so that intervals by these sizes cover the truth often enough.
 
-    The regression is E[amounts] = exp(features beta), by the likelihood of gamma variables. Then the constant is raised
-    until intervals reach their confidence for small, middle and large true answers alike. A feature that depends
-    linearly on earlier ones gets the coefficient 0.
+    The regression is E[amounts] = exp(features beta) (``fit_gamma``). Then its constant is raised until 95 % intervals
+    cover 95 % of the small, of the middle and of the large true answers. A feature that depends linearly on earlier
+    ones gets the coefficient 0.
 
     Args:
         features: The p features of n errors (n, p); the first one is 1.
         amounts: The squared errors, each divided by its variance V (n,).
         truth: The true answers, by whose size the errors are put into bands (n,).
         fewest: A band with fewer answers is ignored.
-        doubt: The standard error of the errors' quantile in a band of one. In a band of k errors the quantile is
-            lowered by ``doubt`` / sqrt(k), so that chance alone does not raise the constant.
+        doubt: A band's 95 % quantile of errors is lowered by ``doubt`` / sqrt(its answers) before it raises the
+            constant. So chance alone does not raise it.
 
     Returns:
         beta, the coefficients of the features (p,).
@@ -256,13 +273,14 @@ def regress_errors(features: Reals, amounts: Reals, truth: Reals, fewest: int, d
 def measure_again(
     tables: Sequence[NoisyTable], count: Callable[[Clique], Reals], draw: np.random.Generator
 ) -> list[NoisyTable]:
-    """Return other counts in the same tables, with new noise of the same laws.
+    """Simulate a release: add new noise to the counts of a simulated source, over the columns of published tables.
 
-    The noise is seeded and known to everybody. That is safe, because the counts come from published figures.
+    The noise is seeded and known to everybody. That is safe, because the simulated source follows from published
+    figures.
 
     Args:
-        tables: The published noisy tables.
-        count: Returns the counts of the table over some columns.
+        tables: The published noisy tables, whose columns, budgets and laws of noise are used again.
+        count: Returns the counts of the simulated source over some columns.
         draw: The generator of noise.
     """
     result = []
@@ -274,19 +292,30 @@ def measure_again(
 
 
 def rehearse_sums(model: Model) -> dict[str, ErrorScale]:
-    """Find how much the variances of errors have to be corrected, by answering questions about simulated tables.
+    """Find by simulation how much the variances of errors have to be corrected for what the noise does not explain.
+
+    Simulated sources that fit the release are published with new noise, and random questions about them are answered.
+    The known errors of these answers determine the correction.
 
     Returns:
-        The correction for each kind of table (``Model.table_kind`` as text), as ``scale_variance`` takes it.
+        The correction for each kind of table, as ``scale_variance`` takes it. The kind, as text, says whether the
+        columns of a question were measured together (1), and else how many they are (``Model.table_kind``).
     """
     return {kind: _fit_scale(answers) for kind, answers in _rehearse_answers(model).items()}
 
 
 def differ_in_scale(model: Model, stated: Mapping[str, ErrorScale]) -> list[str]:
-    """Return the kinds of table whose stated correction gives other standard errors than a rehearsal on this machine.
+    """Check the corrections of error variances that a release states, by simulating them again on this machine.
 
     Another machine's arithmetic may draw other tables. So the ratios of standard errors, each taken as at least 1, may
     have a geometric mean of up to 2 (``SAME_SCALE``).
+
+    Args:
+        model: The model that is fitted to the noisy tables.
+        stated: The stated correction for each kind of table, as ``rehearse_sums`` gives it.
+
+    Returns:
+        A line for each kind of table whose stated correction gives other standard errors.
     """
     answers, wrong = _rehearse_answers(model), []
     if stated.keys() != answers.keys():
@@ -300,7 +329,12 @@ def differ_in_scale(model: Model, stated: Mapping[str, ErrorScale]) -> list[str]
 
 
 def _rehearse_answers(model: Model) -> dict[str, list[tuple[SumErrors, Reals]]]:
-    """Return for each kind of table pairs of estimated and true sums, for random questions about simulated tables."""
+    """Answer random questions about simulated sources, from noisy tables of these sources.
+
+    Returns:
+        By kind of table (``Model.table_kind``), pairs of the estimated counts with features of their errors, and the
+        true counts.
+    """
     draw = fixed_draw("rehearsal")
     found: dict[str, list[tuple[SumErrors, Reals]]] = {}
     for _ in range(DRAWN_TABLES if model.total >= 1 else 0):
@@ -332,12 +366,13 @@ def _fit_scale(answers: Sequence[tuple[SumErrors, Reals]]) -> ErrorScale:
 
 
 def _draw_weights(model: Model, codes: Ints, subsets: Sequence[Clique], draw: np.random.Generator) -> Reals:
-    """Draw how many records each drawn record stands for, so that simulated tables deviate from the model.
+    """Draw how often each simulated record occurs, so that the source deviates from the model as real ones do.
 
     Args:
-        model: The model.
+        model: The model from which the records were drawn.
         codes: The codes of the n drawn records in all columns (n, columns).
-        subsets: The sets of columns that will be asked about. Each triple among them deviates by itself.
+        subsets: The sets of columns that questions will ask about. Each three columns of one set get random effects of
+            their own, unless they were measured together.
         draw: The random generator.
 
     Returns:
@@ -368,15 +403,23 @@ def _draw_weights(model: Model, codes: Ints, subsets: Sequence[Clique], draw: np
 
 
 def _bin_values(single: Reals) -> Ints:
-    """Return the bin of each value of a column (values,): at most ``BINS`` bins with about equally many records."""
+    """Put the values of a column into at most ``BINS`` bins of about equally many records, which get random effects.
+
+    Args:
+        single: The estimated number of records with each value (values,).
+
+    Returns:
+        The bin of each value (values,).
+    """
     middle = (np.cumsum(single) - single / 2) / max(float(single.sum()), POSSIBLE)
     return np.minimum((middle * BINS).astype(np.int64), BINS - 1) if len(single) > BINS else np.arange(len(single))
 
 
 def pair_deviation(model: Model) -> float:
-    """Return how far measured pairs lie from a tree of the most dependent pairs, as a variance of relative effects.
+    """Return how far the measured tables of column pairs lie from a tree model, as a mean squared relative difference.
 
-    Pairs of the tree itself are left out.
+    The tree joins the most dependent pairs of columns, and predicts all other pairs from these. The result says how
+    strongly simulated triples of columns should deviate from a model of pairs. Pairs of the tree itself are left out.
     """
     pairs: dict[Clique, Reals] = {one: table for one, table in model.known_tables.items() if len(one) == 2}
     nested = [one.pair for one in model.nested]
@@ -386,10 +429,10 @@ def pair_deviation(model: Model) -> float:
 
 
 def unmeasured_strength(model: Model) -> float:
-    """Return how far unmeasured pairs are expected to lie from independence, as a variance of relative effects.
+    """Return how far unmeasured pairs of columns probably are from independent, as a mean squared relative difference.
 
-    It is an average over the least dependent quarter of the measured pairs, and one more pair of usual dependence
-    (``USUAL``).
+    It is an average over the least dependent quarter of the measured pairs, and one assumed pair with the squared
+    difference ``USUAL``. Simulated sources deviate that much in the pairs that were not measured.
     """
     pairs = [one for one in model.known_tables if len(one) == 2 and model.squares.is_measured(one)]
     parts = [_deviation(model, one, model.independent_table(one)) for one in pairs]
@@ -400,11 +443,11 @@ def unmeasured_strength(model: Model) -> float:
 
 
 def _deviation(model: Model, pair: Clique, expected: Reals) -> tuple[float, float, float]:
-    """Measure how far the noisy table y of a pair lies from an expected table mu.
+    """Measure how far the noisy table y of a pair of columns lies from the table mu that a model expects.
 
     Returns:
-        The sum of (y - mu)^2 less its expected noise. The sum of mu^2. The variance that noise gives to the first sum.
-        All sums are weighted by the precision of y.
+        Three sums over the cells, weighted by the precision of y: of (y - mu)^2 less its expected noise; of mu^2; and
+        the variance that noise gives to the first sum. The first by the second is the mean squared relative difference.
     """
     noise = model.squares.cell_variance(pair)
     weight = (expected / (noise + expected + (0.1 * expected) ** 2 + POSSIBLE)) ** 2
@@ -414,7 +457,10 @@ def _deviation(model: Model, pair: Clique, expected: Reals) -> tuple[float, floa
 
 
 def _draw_subsets(model: Model, draw: np.random.Generator) -> list[Clique]:
-    """Draw sets of columns to simulate questions about: measured tables, other pairs, and sets of three and four."""
+    """Draw the sets of columns that random questions about simulated sources ask about.
+
+    These are some measured tables, some pairs that were not measured, and some sets of three and four columns.
+    """
     number = len(model.sizes)
     result: set[Clique] = set()
     measured = sorted(one for one in model.measured if len(one) > 1)
@@ -431,14 +477,14 @@ def _draw_subsets(model: Model, draw: np.random.Generator) -> list[Clique]:
 
 
 def _draw_questions(columns: Clique, sizes: Sequence[int], at: Ints, draw: np.random.Generator) -> CellSums:
-    """Draw questions about a table: for each of n rows of codes the cell with these codes, and up to n random ranges.
+    """Draw questions about a table: counts of n given cells, and counts of up to n random ranges of its columns.
 
     Ranges with too many cells (``MOST_ASKED_CELLS``) are left out.
 
     Args:
         columns: The positions of the table's columns.
         sizes: The number of values of every column.
-        at: The codes of the n rows in the table's columns (n, columns).
+        at: The codes of n simulated records in all columns (n, all columns); the cell of each one is asked for.
         draw: The random generator.
     """
     cells = [np.array([np.ravel_multi_index(tuple(row[list(columns)]), [sizes[i] for i in columns])]) for row in at]

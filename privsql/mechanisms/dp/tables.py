@@ -65,7 +65,7 @@ MOST_CELLS = 50_000_000  # most cells that are read
 
 
 def write_noisy_tables(db: Relations, tables: Sequence[NoisyTable], names: Sequence[str]) -> None:
-    """Write noisy tables into the release, as ``privsql_cliques`` and ``privsql_marginals``.
+    """Write noisy tables into the release: columns and budgets (``privsql_cliques``), counts (``privsql_marginals``).
 
     Args:
         db: Where the release is made.
@@ -97,8 +97,8 @@ def read_noisy_tables(
     """Return the noisy tables that a release holds.
 
     Args:
-        cliques: The rows of ``privsql_cliques``.
-        marginals: The rows of ``privsql_marginals``.
+        cliques: The rows of ``privsql_cliques``, which has the columns and the budget of each noisy table.
+        marginals: The rows of ``privsql_marginals``, which has the noisy count of each cell of these tables.
         names: The names of all columns, by position.
         sizes: The number of values of every column.
         law: The law of the noise.
@@ -132,7 +132,11 @@ def read_noisy_tables(
 
 
 def parse_budget(value: str) -> Fraction:
-    """Parse the budget that a release states for a table; raise ``ValueError`` unless a release can spend it."""
+    """Parse the budget that a release states for a table, and check its range.
+
+    Raises:
+        ValueError: The text is no number, or below ``SMALLEST_BUDGET``, or above ``LARGEST_EPSILON``.
+    """
     result = Fraction(value)
     if not SMALLEST_BUDGET <= result <= LARGEST_EPSILON:
         raise ValueError("a budget is no positive number")
@@ -150,7 +154,8 @@ def describe_noisy_tables(db: Relations, *, concentrated: bool) -> list[Structur
 
     Args:
         db: Where the open release is.
-        concentrated: Whether budgets are in rho (Gaussian noise); otherwise they are in epsilon.
+        concentrated: Whether noise is Gaussian, so that budgets are in rho (zero-concentrated differential privacy);
+            otherwise they are in epsilon.
     """
     cliques = db.arrow(all_rows(table(CLIQUES)).order_by(column("clique"))).to_pylist()
     cells = np.bincount(db.arrow(all_rows(table(MARGINALS)))["clique"].to_numpy(), minlength=len(cliques))

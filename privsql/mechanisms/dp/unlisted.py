@@ -70,10 +70,10 @@ class UnlistedColumn:
         return exp.Between(this=column(self.field.name), low=self.value, high=self.value)
 
     def name_value(self, held: exp.Expr, is_unlisted: exp.Expr) -> exp.Expr:
-        """Return the SQL of a column in which one value (``stand_in``) replaces all unlisted values.
+        """Return the SQL of a column in which one value (``stand_in``) replaces all unlisted values for conditions.
 
         Args:
-            held: The column as it is published.
+            held: The column as it is published, with NULL for unlisted values unless it is text.
             is_unlisted: The condition that a record has an unlisted value.
         """
         return held if self.is_text else exp.Case().when(is_unlisted, self.value).else_(held)
@@ -83,11 +83,14 @@ class UnlistedColumn:
         return list(filter(self._is_it, expression.find_all(exp.Column)))
 
     def is_decided(self, expression: exp.Expr) -> bool:
-        """Return whether a SQL expression has the same result for all unlisted values of the column."""
+        """Return whether a SQL expression has the same result for all unlisted values of the column.
+
+        If so, the result for one value that stands in for them is certain, and the answer needs no wider interval.
+        """
         return all(map(self._decides, self.find_in(expression)))
 
     def as_null(self, expression: exp.Expr) -> exp.Expr:
-        """Return a copy of a SQL expression in which NULL replaces the value that stands in for unlisted ones."""
+        """Return a copy of a SQL expression that treats unlisted values as NULL, for the case that they are NULL."""
         return expression.copy().transform(
             lambda node: exp.Nullif(this=node, expression=self.value) if self._is_it(node) else node
         )
@@ -96,9 +99,12 @@ class UnlistedColumn:
         return isinstance(node, exp.Column) and fold_name(node.name) == fold_name(self.field.name)
 
     def _decides(self, node: exp.Expr) -> bool:
-        """Return whether the comparison around a column's use has the same result for all unlisted values.
+        """Return whether one use of the column in SQL has the same result for all unlisted values.
 
         That is so if the column is only compared with listed values, or tested for NULL.
+
+        Args:
+            node: The node of the SQL expression that names the column.
         """
         around = node.parent
         while around is not None and self._hands_on(node, around):
@@ -116,7 +122,12 @@ class UnlistedColumn:
         return False
 
     def _hands_on(self, node: exp.Expr, around: exp.Expr) -> bool:
-        """Return whether ``around`` gives the value of ``node`` or one that does not depend on it, as COALESCE does."""
+        """Return whether a SQL expression passes on the value of one of its parts, or ignores it, as COALESCE does.
+
+        Args:
+            node: The part.
+            around: The expression directly around it.
+        """
         match around:
             case exp.Paren() | exp.Coalesce():
                 return True
@@ -149,7 +160,10 @@ class ListedAnswers(PrivateAnswers):
 
     @abstractmethod
     def answer_reading(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """Estimate a question in which one value stands in for all unlisted values."""
+        """Estimate a question as if all unlisted values were equal to one stand-in value.
+
+        ``answer`` calls it for each way to read the question, and joins the intervals.
+        """
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         """Estimate a question, one row per group.
@@ -167,12 +181,12 @@ class ListedAnswers(PrivateAnswers):
 
 @dataclass(frozen=True)
 class Reading:
-    """A question about unlisted values, and the other ways to read it.
+    """A question about columns with unlisted values, and the other ways to read it.
 
     Attributes:
         query: The question as it is answered first, with one value in place of all unlisted values.
         others: The same question without the records that it may or may not select, and with all of them.
-        in_doubt: Whether the noisy counts suggest that there are such records.
+        in_doubt: Whether the noisy counts suggest that some records have such unlisted values.
     """
 
     query: CountQuery
@@ -225,9 +239,10 @@ def read_question(query: CountQuery, columns: Sequence[UnlistedColumn]) -> Readi
 
 
 def join_readings(query: CountQuery, first: Sequence[Estimate], others: Sequence[Sequence[Estimate]]) -> list[Estimate]:
-    """Return the rows of the first reading, with intervals widened to cover those of all other readings.
+    """Join the answers to all readings of a question: the first one's rows, with intervals that cover those of all.
 
-    A row whose interval was widened loses its standard error.
+    A reading treats unlisted values in one way, such as leaving out all records that have one. A row whose interval was
+    widened loses its standard error.
 
     Args:
         query: The question.

@@ -1,4 +1,8 @@
-"""Answer questions by the weights fitted to noisy tables, with intervals from the noise or from draws of the model."""
+"""Answer questions from noisy tables of sensitive values, with intervals from the noise or from draws of a model.
+
+The model is fitted to the noisy tables. It gives the probability (weight) of each sensitive value in each combination
+of quasi-identifiers. An estimated count is a sum of these weights over records.
+"""
 
 from __future__ import annotations
 
@@ -84,13 +88,13 @@ def noise_reach(budgets: tuple[Fraction, ...], cells: int, confidence: float) ->
 
 @dataclass(frozen=True)
 class MeasuredCount:
-    """A noisy count that is a sum of measured cells of one table.
+    """A noisy count that is a sum over cells of one published table, so that the law of its noise is known exactly.
 
     Attributes:
         count: The noisy count.
         records: The number of records among which it counts, which is its largest possible value.
-        cells: The number of cells that are summed.
-        variance: The variance of the noise of each cell.
+        cells: The number of noisy counts that are summed.
+        variance: The variance of the noise of each of them.
         budgets: The epsilon of each measurement of the table.
     """
 
@@ -106,10 +110,11 @@ class MeasuredCount:
         return float(np.sqrt(self.cells * self.variance))
 
     def set_interval(self, one: Estimate, confidence: float) -> Estimate:
-        """Give an estimate of the same count an interval that follows from the exact law of the noise.
+        """Give a model's estimate of the same count an interval that follows from the exact law of the noise.
 
-        Its standard error also includes the distance from the noisy count, but is no larger than an error can be. If
-        more than ``FEW_CELLS`` cells are summed, the estimate is returned unchanged.
+        Its standard error combines the deviation of the noise and the estimate's distance from the noisy count, but is
+        no larger than an error can be. If more than ``FEW_CELLS`` noisy counts are summed, the estimate is returned
+        unchanged.
         """
         if one.estimate is None or not one.std_error or not 1 <= self.cells <= FEW_CELLS:
             return one
@@ -149,7 +154,8 @@ def _selects_listed(condition: exp.Expr, values: Sequence[str]) -> bool:
 class TablesAnswers(ListedAnswers):
     """An open release of noisy tables.
 
-    It answers by weights; questions on quasi-identifiers alone are answered exactly.
+    It answers by weights: the fitted probability of each sensitive value in each combination of quasi-identifiers.
+    Questions on quasi-identifiers alone are answered exactly.
     """
 
     records, formulas = PEOPLE, {"reconstructed": FORMULA}
@@ -185,11 +191,16 @@ class TablesAnswers(ListedAnswers):
 
     @property
     def can_complete(self) -> bool:
-        """Return whether completed tables can be drawn, which is so if no record has an unlisted value."""
+        """Return whether completed tables (records with one drawn sensitive value each) can be drawn.
+
+        That is so if no record has an unlisted value.
+        """
         return not self._has_unlisted
 
     def complete_tables(self) -> AttachedModel:
-        """Draw completed tables by the draws of the model; a release gives the same tables each time.
+        """Draw completed tables: in each, every record has one sensitive value, drawn from the fitted model.
+
+        A release gives the same tables each time.
 
         Raises:
             UsageError: Some records have unlisted values, or the release is damaged.
@@ -226,7 +237,7 @@ class TablesAnswers(ListedAnswers):
 
     @property
     def _values(self) -> exp.Expr:
-        """Return the relation of values, with a value of the column's type in place of unlisted values."""
+        """Return SQL for the table of sensitive values, in which unlisted values get one value of the column's type."""
         if not self.unlisted or self.unlisted[0].is_text:
             return table(VALUES)
         (one,), code = self.unlisted, self._roles.by_sa.column_name("code")
@@ -234,7 +245,7 @@ class TablesAnswers(ListedAnswers):
         return exp.select(column(code), alias_as(held, one.field.name)).from_(table(VALUES)).subquery("listed")
 
     def answer_reading(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """Return the estimate of each group of an answer."""
+        """Estimate each group of an answer by sums of weights, as if all unlisted values were one stand-in value."""
         rows = self._db.arrow(self._sums_query(query, temp_table("drawn"), self._draws))
         names = [f"g_{i}" for i in range(len(query.groups))]
         keys = rows.select(names).to_pylist() if names else [{}] * len(rows)
@@ -258,10 +269,13 @@ class TablesAnswers(ListedAnswers):
 
     @cached_property
     def _draws(self) -> list[str]:
-        """Create relation ``drawn`` (combination, code, weight, one column for each draw of the model).
+        """Create relation ``drawn``: the weights (probabilities of values) by the fitted model and each draw of it.
+
+        A draw is one random choice of the model's parameters from their posterior. The relation has the columns
+        combination, code, weight, and one column for each draw.
 
         Returns:
-            The names of the columns with the weights by each draw.
+            The names of the columns for the draws.
         """
         rule, tables = self._published
         with refuse_damaged():
@@ -281,7 +295,12 @@ class TablesAnswers(ListedAnswers):
         return list(named)
 
     def _add_spread(self, sums: WeightedSums, rows: pa.Table) -> WeightedSums:
-        """Add to the variances of sums how much the sums differ between draws of the model."""
+        """Add to the variances of sums how much the sums differ between draws of the model's parameters.
+
+        Args:
+            sums: The sums of weights for each group of an answer, with the variances that they have by chance.
+            rows: The result of ``_sums_query``, which also has the sums by each draw.
+        """
         share = (1 + 1 / len(self._draws)) / (len(self._draws) - 1)
         drawn = [np.stack([as_sums(rows[f"{part}_{name}"]) for name in self._draws]) for part in ("n", "a")]
         count, amount = (one - one.mean(axis=0) for one in drawn)
@@ -298,7 +317,7 @@ class TablesAnswers(ListedAnswers):
             return read_published(self._db, self._manifest, self._database)
 
     def _measured_counts(self, query: CountQuery) -> dict[tuple[Any, ...], MeasuredCount]:
-        """Return for each group of an answer the least noisy sum of measured cells that estimates its count.
+        """Return for each group of an answer the least noisy sum of published noisy counts that estimates its count.
 
         Groups whose count is no sum of whole cells of one table are missing.
         """
@@ -333,13 +352,13 @@ class TablesAnswers(ListedAnswers):
 
         Args:
             query: The question.
-            side: The side, ``qi`` or ``sa``.
-            relation: The relation of that side.
+            side: The side: ``qi`` for quasi-identifiers, ``sa`` for the sensitive column.
+            relation: The relation with the records or the list of values.
             code: SQL for the number of a row's combination or value.
 
         Returns:
-            (the values of each group, and two arrays with an entry for each number that a group selects: the group, the
-            number).
+            (the values in GROUP BY of each group, and two arrays with an entry for each number that a group selects:
+            the group, the number).
         """
         names = [name for name, _ in group_terms(query, side)]
         chosen = exp.select(*select_terms(query, side), alias_as(code, "code")).distinct().from_(relation)
@@ -350,12 +369,12 @@ class TablesAnswers(ListedAnswers):
         return list(places), at, rows["code"].to_numpy().astype(np.int64)
 
     def _sums_query(self, query: CountQuery, weights: exp.Table | None = None, drawn: Sequence[str] = ()) -> exp.Query:
-        """Return the query that sums weights over the records that a question selects.
+        """Return the query that sums weights (probabilities of values) over the records that a question selects.
 
         Args:
             query: The question.
             weights: The relation of weights; None for that of the release.
-            drawn: The columns of ``weights`` with the weights by each draw, which are summed as well.
+            drawn: Columns of ``weights`` that hold the weights by single draws of the model; they are summed as well.
         """
         amount, roles = query.measure.amount, self._roles
         one = exp.case().when(column("t").is_(exp.null()), exp.Literal.number(0)).else_(exp.Literal.number(1))

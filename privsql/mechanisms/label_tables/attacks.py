@@ -39,9 +39,10 @@ HELD_OUT = 0.1  # share of the records whose values are predicted from the other
 
 
 def spent_exponent(db: Relations, manifest: Manifest, database: str | None) -> float:
-    """Return by how much a release can change the log-odds of a record's value.
+    """Return the most by which a release can change the log-odds of a record's sensitive value.
 
-    Each table adds 2/scale of its noise, and the private choices add their epsilon.
+    A changed value moves two counts of each table by 1. So each table adds 2/scale, where scale is that of its noise.
+    The private choices of which pairs of columns to measure add their epsilon.
     """
     rows = db.rows(fill("attack/tables", {"cliques": table(CLIQUES, database)}))
     params = Randomize.model_validate(manifest.parameters)
@@ -70,7 +71,7 @@ def attack_informed(learnt: AttackContext[Any]) -> list[Finding]:
 
 
 def attack_by_weights(learnt: AttackContext[Any]) -> list[Finding]:
-    """Measure how sure the fitted weights are of each record's value.
+    """Measure how sure the fitted weights (probabilities of values by combination) are of each record's value.
 
     With the source, it is also measured how often the likeliest value is right. For a random part of the records, this
     is repeated with weights that are fitted to the other records, which shows how much others reveal.
@@ -105,13 +106,18 @@ def attack_by_weights(learnt: AttackContext[Any]) -> list[Finding]:
 
 
 def learn_from_others(rule: TablesRule, tables: Sequence[NoisyTable], combination: Any, truth: Any) -> Any:
-    """Remove some records from the noisy tables, keep the noise, and return the weights fitted to the rest (rows, K).
+    """Fit the model to noisy tables without the values of some records, to see what other records reveal of them.
+
+    The records are removed from the counts; the noise stays.
 
     Args:
-        rule: The public rule of the release.
+        rule: The public rule, which says which tables the release has.
         tables: The noisy tables.
-        combination: The combination of each removed record.
-        truth: The value of each removed record.
+        combination: The number of each removed record's combination of quasi-identifiers.
+        truth: The code of each removed record's value.
+
+    Returns:
+        The probability of each of K values in each combination of quasi-identifiers (rows, K).
     """
     left = rule.codes.sizes - np.bincount(combination, minlength=len(rule.codes.sizes))
     others = []
@@ -122,7 +128,17 @@ def learn_from_others(rule: TablesRule, tables: Sequence[NoisyTable], combinatio
 
 
 def _compare_beliefs(weights: Any, combination: Any, truth: Any) -> dict[str, Any]:
-    """Return how often the likeliest value is the true one (``right``), and the mean belief in the true one."""
+    """Compare fitted probabilities of values with the true values of records.
+
+    Args:
+        weights: The probability of each of K values in each combination of quasi-identifiers (rows, K).
+        combination: The combination of each of n records (n,).
+        truth: The code of each record's true value (n,).
+
+    Returns:
+        How often the likeliest value is the true one (``right``), and the mean probability of the true one
+        (``true_mean``).
+    """
     right = float((weights.argmax(axis=1)[combination] == truth).mean())
     return {"right": right, "true_mean": float(weights[combination, truth].mean())}
 

@@ -59,7 +59,11 @@ def check_tables(release: TablesRelease) -> list[Check]:
 
 
 def refit_checks(release: TablesRelease) -> list[Check]:
-    """Return the check that weights and draws follow from the tables. It takes as long as publishing."""
+    """Return the check that fits the model to the noisy tables again, and compares the published weights and draws.
+
+    Weights are the probabilities of values in combinations of quasi-identifiers; draws are random parameters of the
+    model. The check takes as long as publishing.
+    """
     return _check_published(release, {"weights and draws are fitted to the tables": _wrong_fit})
 
 

@@ -103,7 +103,7 @@ class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
         return rule.foresee_precision(params.spent_epsilon, columns)
 
     def publish(self, db: Relations, source: Records, params: Randomize, key: Key) -> TablesFacts:
-        """Write quasi-identifiers, noisy tables and the weights fitted to them, and return the facts."""
+        """Write quasi-identifiers, noisy tables and fitted weights (probabilities of values), and return the facts."""
         from privsql.mechanisms.label_tables import publish
 
         return publish.publish_tables(db, source, params, key)
@@ -112,17 +112,17 @@ class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
         """Accept all columns, because any type can be counted."""
 
     def views(self, manifest: Manifest) -> Views:
-        """Return the view that has a row with a weight for each record and value."""
+        """Return the view with a row for each record and value, and the probability (weight) that the record has it."""
         return {WEIGHTED: tables.weighted_view(manifest)}
 
     def checks(self, release: TablesRelease) -> list[Check]:
-        """Return the checks of budgets, tables, noise, values, weights and facts that need the release alone."""
+        """Return the checks that need the release alone: budgets, tables, noise, values, fitted weights and facts."""
         from privsql.mechanisms.label_tables import checks
 
         return checks.check_tables(release)
 
     def long_checks(self, release: TablesRelease) -> list[Check]:
-        """Return the check that fits the weights to the tables again and compares them."""
+        """Return the check that fits the probabilities of values to the noisy tables again, and compares them."""
         from privsql.mechanisms.label_tables import checks
 
         return checks.refit_checks(release)
@@ -151,7 +151,7 @@ class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
         return by_questions(context)
 
     def adversaries(self) -> tuple[Adversary[AttackView], ...]:
-        """Return the attacker who knows all values but one, and the attacker who learns from the weights."""
+        """Return the attacker who knows all values but one, and the attacker who learns from the fitted model."""
         from privsql.mechanisms.label_tables import attacks
 
         return attacks.ADVERSARIES

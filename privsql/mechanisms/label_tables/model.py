@@ -1,4 +1,8 @@
-"""Fit a model of sensitive values given quasi-identifiers to noisy tables, and draw its parameters."""
+"""Fit a model of sensitive values given quasi-identifiers to noisy tables, and draw its parameters.
+
+A row is a combination of quasi-identifiers. The model gives the probability of each value in each row. Its parameters
+(effects) belong to features of rows, such as having a given value of a column.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +54,7 @@ class TablesLikelihood:
     """The normal likelihood of noisy counts: C cells of quasi-identifiers by K sensitive values.
 
     Attributes:
-        design: Which combinations of quasi-identifiers lie in each cell.
+        design: Which combinations of quasi-identifiers lie in each cell, and how many records each combination has.
         observed: The noisy count of each value in each cell (C, K).
         precision: One over the variance of each count; 0 where nothing was measured (C, K).
     """
@@ -60,10 +64,11 @@ class TablesLikelihood:
     precision: Floats
 
     def evaluate(self, probabilities: Floats) -> tuple[float, Floats]:
-        """Return (the log-likelihood of probabilities of values, its derivative by their log-odds (rows, K)).
+        """Return (the log-likelihood of given probabilities, its derivative by their log-odds (rows, K)).
 
         Args:
-            probabilities: The probability of each value in each combination of quasi-identifiers (rows, K).
+            probabilities: The probability of each value in each combination of quasi-identifiers, which is a row (rows,
+                K).
         """
         expected = sum_cells(self.design, probabilities)
         pull = self.precision * (self.observed - expected)
@@ -76,10 +81,10 @@ class TablesLikelihood:
 
 
 def sum_cells(design: Design, probabilities: Floats) -> Floats:
-    """Return the expected count of each value in each cell (C, K).
+    """Return the expected count of each value in each cell of the tables (C, K).
 
     Args:
-        design: Which combinations lie in each cell, and how many records each has.
+        design: Which combinations of quasi-identifiers lie in each cell, and how many records each has.
         probabilities: The probability of each value in each combination (rows, K).
     """
     sums = np.zeros((design.cells.shape[1], probabilities.shape[1]))
@@ -90,10 +95,10 @@ def sum_cells(design: Design, probabilities: Floats) -> Floats:
 
 
 class TablesInformation:
-    """The Fisher information matrix H of the model's parameters (J features by K values) at given probabilities.
+    """The Fisher information matrix H of the model's parameters: an effect of each of J features on each of K values.
 
-    H is never stored; the class computes products with it. If there are very many combinations, a sample stands for
-    all.
+    A search and draws of the parameters need products with H, which is never stored itself. If there are very many
+    combinations of quasi-identifiers, it is computed from a sample of them.
     """
 
     def __init__(self, likelihood: TablesLikelihood, probabilities: Floats) -> None:
@@ -107,18 +112,21 @@ class TablesInformation:
         self.shape = self._precision.shape
 
     def multiply(self, theta: Floats) -> Floats:
-        """Return H times parameters ``theta`` (J, K)."""
+        """Return H (the information matrix) times parameters ``theta``: effects of J features on K values (J, K)."""
         return self._sum_features(self._precision * self._move_counts(self._features @ theta))
 
     def draw_score(self, noise: Floats) -> Floats:
-        """Turn independent standard normal numbers (C, K) into a random vector with covariance H (J, K)."""
+        """Turn standard normal numbers (C, K), one for each noisy count, into a random vector with covariance H (J, K).
+
+        Parameters are drawn from their posterior by solving linear systems with such vectors.
+        """
         return self._sum_features(self._root * noise)
 
     def _sum_features(self, pull: Floats) -> Floats:
         return np.asarray(self._features.T @ self._move_counts(pull))
 
     def _move_counts(self, effects: Floats) -> Floats:
-        """Return the first-order change of expected counts if log-odds in cells change by ``effects`` (C, K)."""
+        """Return by how much expected counts change if log-odds in cells change by small ``effects`` (C, K)."""
         effects, moved = effects.astype(np.float32), np.zeros(self.shape)
         for rows, cells in self._parts:
             each = cells @ effects
@@ -131,8 +139,8 @@ class TablesInformation:
 class TablesFit(EffectSearch):
     """The search for the most probable parameters (the posterior mode), given noisy tables.
 
-    If noise is large, the prior alone determines much of the posterior. So linear systems for draws are solved with
-    high accuracy.
+    It also draws parameters from their posterior. If noise is large, the prior alone determines much of the posterior,
+    so the linear systems whose solutions are draws are solved with high accuracy.
     """
 
     start: ClassVar[float] = 100.0
@@ -152,9 +160,15 @@ class TablesFit(EffectSearch):
         self._tables = likelihood
 
     def _climb(self, theta: Floats, prior: EffectPrior, steps: int, report: Callable[[], None]) -> tuple[Floats, float]:
-        """Move parameters ``theta`` (J, K) towards the mode by Gauss-Newton steps.
+        """Move parameters ``theta`` towards the most probable ones by Gauss-Newton steps.
 
         If noise is small, other methods would need many more steps.
+
+        Args:
+            theta: The effects of J features of quasi-identifiers on K values (J, K).
+            prior: The normal prior of the effects.
+            steps: The most steps.
+            report: Is called after each step to show progress.
 
         Returns:
             (the new parameters, the scaled length of the gradient before the last step).
@@ -178,7 +192,7 @@ class TablesFit(EffectSearch):
         return theta, length
 
     def _score(self, theta: Floats, prior: EffectPrior) -> tuple[float, Floats]:
-        """Evaluate parameters ``theta`` under their prior.
+        """Evaluate parameters ``theta``, the effects of J features on K values (J, K), under their prior.
 
         Returns:
             (the log posterior density up to a constant, the gradient of the log-likelihood (J, K)).
@@ -192,13 +206,15 @@ class TablesFit(EffectSearch):
 
 @dataclass(frozen=True)
 class MeasuredDesign:
-    """The features of the model, and the cells of the measured tables.
+    """The features of the model, and the cells of the measured tables, for every combination of quasi-identifiers.
+
+    Tables are numbered as in ``PublicCodes.tables``: single columns first, then pairs of columns.
 
     Attributes:
-        design: The features and cells of every combination of quasi-identifiers.
+        design: Which features each combination has, and in which cells it lies.
         places: The position of the first cell of each measured table, by the number of the table.
         offset: The log-odds of each of K values over all records (K,).
-        columns: The number of quasi-identifiers; tables over one column come first.
+        columns: The number of quasi-identifiers, which is the number of tables over single columns.
     """
 
     design: Design
@@ -208,7 +224,10 @@ class MeasuredDesign:
 
     @staticmethod
     def from_tables(tables: Sequence[NoisyTable], rule: TablesRule) -> MeasuredDesign:
-        """Make the design for the tables that were measured; log-odds come from their noisy totals."""
+        """Make the features and cells of a model for the tables that were measured.
+
+        The log-odds of values over all records come from the noisy totals of these tables.
+        """
         combined = combine_tables(tables, rule.values)
         design, places = make_design(rule.codes, [k for k in combined if k >= rule.columns])
         total = sum(counts.sum(axis=0) for k, (counts, _) in combined.items() if k < rule.columns) / rule.columns
@@ -216,7 +235,12 @@ class MeasuredDesign:
         return MeasuredDesign(design, places, np.log(total / total.sum()), rule.columns)
 
     def make_likelihood(self, tables: Sequence[NoisyTable], values: int) -> TablesLikelihood:
-        """Return the likelihood of noisy tables with ``values`` sensitive values."""
+        """Return the likelihood of noisy tables, as a function of the probabilities of sensitive values.
+
+        Args:
+            tables: The noisy tables.
+            values: The number of sensitive values.
+        """
         observed, precision = np.zeros((2, self.design.cells.shape[1], values))
         shares = np.exp(self.offset)
         records = np.asarray(self.design.cells.T @ self.design.sizes)
@@ -230,7 +254,7 @@ class MeasuredDesign:
         """Yield the probability of each value in each combination (rows, K), for each of D draws of the parameters.
 
         Args:
-            effects: The draws (D, J, K).
+            effects: The draws of the parameters: effects of J features on K values (D, J, K).
         """
         for theta in effects:
             yield self.design.probabilities(theta.astype(np.float64), self.offset)
@@ -241,9 +265,9 @@ class TablesModel:
     """A model that is fitted to noisy tables.
 
     Attributes:
-        rule: The public rule of the release.
+        rule: The public rule, which says which tables are measured, and with which budget.
         weights: The probability of each of K values in each combination of quasi-identifiers (rows, K).
-        effects: D draws of the model's parameters from their posterior, for J features (D, J, K).
+        effects: D draws of the model's parameters from their posterior: effects of J features on K values (D, J, K).
     """
 
     rule: TablesRule
@@ -251,11 +275,11 @@ class TablesModel:
     effects: NDArray[np.float32]
 
     def expect_table(self, k: int) -> Floats:
-        """Return the counts of table ``k`` that the weights lead to expect, by cell and value (size * K,)."""
+        """Return the counts that the fitted probabilities predict for table ``k``, by cell and value (size * K,)."""
         return self.rule.codes.sum_cells(k, self.weights, self.rule.codes.sizes).ravel()
 
     def stream_weights(self) -> pa.RecordBatchReader:
-        """Return the weights as a stream of rows (combination, code, weight), by combination and code."""
+        """Return the fitted probabilities as a stream of rows (combination, code, weight), by combination and code."""
         kind = pa.from_numpy_dtype(self.weights.dtype)
         schema = pa.schema({"combination": pa.int32(), "code": pa.int32(), "weight": kind})
         rows, codes = (np.arange(number, dtype=np.int32) for number in self.weights.shape)
@@ -267,7 +291,11 @@ class TablesModel:
         return pa.RecordBatchReader.from_batches(schema, map(make_batch, split_range(len(rows))))
 
     def list_effects(self) -> pa.Table:
-        """Return the draws of the parameters as a table (draw, feature, code, effect), by draw, feature and code."""
+        """Return the draws of the parameters as a table (draw, feature, code, effect), in that order.
+
+        An effect says how much a feature of a record's quasi-identifiers changes the log-odds of the value with that
+        code.
+        """
         names = ("draw", "feature", "code")
         places = (one.ravel().astype(np.int32) for one in np.indices(self.effects.shape))
         return pa.table({**dict(zip(names, places, strict=True)), "effect": self.effects.ravel()})
@@ -298,8 +326,8 @@ def fit_tables(tables: Sequence[NoisyTable], rule: TablesRule, rounds: int = ROU
 
     Args:
         tables: The noisy tables.
-        rule: The public rule of the release.
-        rounds: How often the prior is estimated anew; with 0 the initial prior is kept.
+        rule: The public rule, which says which tables the release has.
+        rounds: How often the variances of the parameters' prior are estimated anew; with 0 the initial prior is kept.
         draws: The number of draws.
     """
     measured = MeasuredDesign.from_tables(tables, rule)
@@ -311,11 +339,14 @@ def fit_tables(tables: Sequence[NoisyTable], rule: TablesRule, rounds: int = ROU
 
 
 def make_design(codes: PublicCodes, pairs: Sequence[int]) -> tuple[Design, dict[int, int]]:
-    """Return (the features and cells of all single columns and of some pairs, the position of each table's first cell).
+    """Make the features and cells of a model for the tables over all single columns and over some pairs.
 
     Args:
         codes: The combinations of quasi-identifiers.
-        pairs: The numbers of the tables over two columns that are included.
+        pairs: The numbers of the tables over two columns that were measured.
+
+    Returns:
+        (which features each combination has and in which cells it lies, the position of each table's first cell).
     """
     nothing = np.zeros(len(codes.sizes), dtype=np.int32)
     blocks: list[tuple[list[Term], list[Any]]] = [
@@ -359,9 +390,10 @@ def complete_records(
 
     Args:
         measured: The design of the measured tables.
-        tables: The noisy tables, whose noise decides by how much totals vary.
+        tables: The noisy tables. The larger their noise is, the more the totals of values vary between completed
+            tables.
         weights: The fitted probability of each value in each combination (rows, K).
-        effects: The draws of the parameters (D, J, K).
+        effects: The draws of the parameters: effects of J features on K values (D, J, K).
     """
     draw, sizes, values = fixed_draw("completed tables"), measured.design.sizes, weights.shape[1]
     single = {k: one for k, one in combine_tables(tables, values).items() if k < measured.columns}

@@ -35,7 +35,8 @@ class TablesPlan(Facts):
         columns: The number of tables over single columns.
         cells: The number of counts in these tables.
         pairs: The number of tables over pairs of columns that may be chosen.
-        rounds: The number of private choices among them.
+        rounds: How often a pair is chosen: each private choice picks the best pair with noise, and spends part of
+            epsilon.
         scale: The scale of the noise on a count of a single column.
         reached: For each value, (its declared frequency, the highest belief that anybody can reach).
         threshold: The threshold from which epsilon follows; None if it does not.
@@ -54,7 +55,7 @@ class TablesPlan(Facts):
     details: ClassVar = frozenset({"promise"})  # shown with --verbose only, because the summary states it
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return (title, text) of the lines on values, tables, noise and promise."""
+        """Return (title, text) of the lines that a report shows on values, tables, noise and promise."""
         cells = f"{self.columns:,} of {self.cells:,} counts, and {self.rounds} choices among {self.pairs:,} pairs"
         ends = sorted(self.reached.values())
         moves = [f"from {prior:.3g} to more than {most:.3g}" for prior, most in dict.fromkeys((ends[0], ends[-1]))]
@@ -103,7 +104,7 @@ class TablesFacts(Facts):
     opendp: Version
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return (title, text) of the lines on tables, combinations and noise."""
+        """Return (title, text) of the lines that a report shows on tables, combinations and noise."""
         pairs = f"{self.chosen} pairs of columns chosen" if self.chosen else "no pair of columns is worth its noise"
         return [
             ("tables", f"{self.tables:,} of {self.cells:,} counts; {pairs}"),

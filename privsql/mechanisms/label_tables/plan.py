@@ -54,7 +54,7 @@ def combine_records(db: Relations, source: Records) -> None:
 
 
 def plan_tables(db: Relations, source: Records, params: Randomize) -> TablesPlan:
-    """Return the facts of a plan. No sensitive value is read."""
+    """Return how many tables and counts a release would have, its noise and its promise. No sensitive value is read."""
     require_values(db, source.roles, params)
     combine_records(db, source)
     rule = make_rule(params, read_codes(db, source.roles, people_query(source.roles).subquery("p")))

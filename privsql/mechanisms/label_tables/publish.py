@@ -55,8 +55,8 @@ def measure_tables(
     Args:
         combination: The combination of quasi-identifiers of every record (n,).
         value: The sensitive value of every record (n,). It is used only for exact counts, to which noise is added.
-        rule: The public rule.
-        noise: The source of noise and of private choices.
+        rule: The public rule, which decides which tables are measured, and with which budget.
+        noise: The source of noise and of private choices, which pick pairs of columns by noisy scores.
 
     Returns:
         (the noisy tables, the fitted model).
@@ -79,11 +79,11 @@ def measure_tables(
 def choose_pairs(pairs: Mapping[int, Ints], rule: TablesRule, model: TablesModel, noise: SelectionNoise) -> list[int]:
     """Choose the pairs of columns whose tables are worth their noise, by one private choice in each round.
 
-    A round may also choose no pair.
+    A private choice picks the best pair with noise, and spends part of epsilon. A round may also choose no pair.
 
     Args:
         pairs: The true counts of each pair's table, by the number of the table.
-        rule: The public rule.
+        rule: The public rule, which says how many rounds there are and what each spends.
         model: The model that is fitted to the tables of single columns.
         noise: The source of private choices.
 
@@ -104,13 +104,14 @@ def choose_pairs(pairs: Mapping[int, Ints], rule: TablesRule, model: TablesModel
 
 
 def score_pair(counts: Ints, expected: Floats, cell_noise: float) -> int:
-    """Return the distance of true counts from expected counts, less what sampling and noise would cause.
+    """Score how much the table of a pair of columns would add to the tables of single columns.
 
-    If one value is substituted, the score changes by at most 2.
+    The score is the distance of true counts from expected counts, less what sampling and noise would cause. If one
+    record's value is substituted, it changes by at most 2.
 
     Args:
         counts: The true counts.
-        expected: The counts that the tables of single columns lead to expect.
+        expected: The counts that the tables of single columns predict.
         cell_noise: The mean absolute noise of a count, if the table were measured.
     """
     cost = floor(float(np.minimum(np.sqrt(2 / pi * expected) + WORTH * cell_noise, 2 * expected + cell_noise).sum()))

@@ -48,9 +48,10 @@ class PublicTable:
     size: int
 
     def find_unions(self, sizes: Ints, group: Ints, combination: Ints) -> dict[int, Ints]:
-        """Find the groups of records that consist of whole cells of this table.
+        """Find those of several groups of records that consist of whole cells of this table.
 
-        A group is a set of combinations, given as pairs: ``group[i]`` contains all records of ``combination[i]``.
+        The noisy counts of these groups are sums over cells. A group is a set of combinations of quasi-identifiers,
+        given as pairs: ``group[i]`` contains all records of ``combination[i]``.
 
         Args:
             sizes: The number of records of each combination (rows,).
@@ -87,7 +88,7 @@ class PublicCodes:
 
     @staticmethod
     def from_columns(columns: Mapping[str, NDArray[Any]], sizes: Ints) -> PublicCodes:
-        """Make the codes of combinations.
+        """Make the codes of the different combinations of quasi-identifiers.
 
         Args:
             columns: For each column, the value of each combination (rows,). Floats are numbers, with NaN for NULL; any
@@ -119,7 +120,7 @@ class PublicCodes:
 
         Args:
             k: The number of the table.
-            each: The numbers for one record of each combination (rows, K).
+            each: The numbers for one record of each combination of quasi-identifiers (rows, K).
             sizes: The number of records of each combination (rows,).
         """
         table, sums = self.tables[k], np.zeros((self.tables[k].size, each.shape[1]))
@@ -136,13 +137,13 @@ class PublicCodes:
 
 
 def reduce_levels(codes: Ints, sizes: Ints, most: int, *, numeric: bool) -> Ints:
-    """Merge levels until at most ``most`` are left, without changing their order.
+    """Merge the levels of a column (ranks of its values) until at most ``most`` are left, without changing their order.
 
-    Numbers are put into bins with about equally many records. Of categories, the most frequent ones are kept, and all
-    others share the last level.
+    A table over the column then has fewer cells. Numbers are put into bins with about equally many records. Of
+    categories, the most frequent ones are kept, and all others share the last level.
 
     Args:
-        codes: The level of each combination (rows,).
+        codes: The level of each combination of quasi-identifiers (rows,).
         sizes: The number of records of each combination (rows,).
         most: The most levels of the result.
         numeric: Whether the levels stand for numbers.
@@ -163,7 +164,9 @@ def reduce_levels(codes: Ints, sizes: Ints, most: int, *, numeric: bool) -> Ints
 
 
 def score_levels(records: NDArray[Any]) -> Floats:
-    """Return the normal scores of ordered levels, with mean 0 and variance 1 over all records.
+    """Return the normal scores of the levels of a column of numbers, with mean 0 and variance 1 over all records.
+
+    They are the model's feature for trends in the column. A level is the rank of a value.
 
     Args:
         records: The number of records of each level. A level without records gets the score 0.
@@ -192,6 +195,9 @@ Due = tuple[tuple[int, ...], Fraction, Fraction | None]  # (table, its epsilon, 
 class TablesRule:
     """The public rule that decides which tables are measured, and with which budget.
 
+    Tables over single columns come first. Private choices then pick pairs of columns: each takes the best pair by a
+    noisy score, and spends part of epsilon.
+
     Attributes:
         epsilon: The budget of the release.
         values: The number of sensitive values.
@@ -209,12 +215,12 @@ class TablesRule:
 
     @property
     def rounds(self) -> int:
-        """Return the number of private choices among the tables over pairs of columns."""
+        """Return how many private choices (by noisy scores) are made among the tables over pairs of columns."""
         return min(ROUNDS, len(self.codes.tables) - self.columns)
 
     @property
     def choice_budget(self) -> Fraction:
-        """Return the epsilon of one private choice."""
+        """Return the epsilon that one private choice of a pair of columns spends."""
         return CHOOSING * self.epsilon / max(1, self.rounds)
 
     @property
@@ -257,7 +263,11 @@ class TablesRule:
 
 
 def make_rule(params: Randomize, codes: PublicCodes) -> TablesRule:
-    """Return the public rule of a specification; raise ``UsageError`` if two tables would have the same name."""
+    """Return the public rule of a specification, which decides over which columns tables are measured.
+
+    Raises:
+        UsageError: Two tables would have the same name.
+    """
     if len(set(codes.table_names)) < len(codes.table_names):
         raise UsageError("two pairs of columns would have one name; rename a column in source.query")
     return TablesRule(params.spent_epsilon, len(params.listed), codes)

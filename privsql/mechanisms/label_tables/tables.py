@@ -44,7 +44,10 @@ TABLES = {
 
 
 def weighted_view(manifest: Manifest) -> exp.Query:
-    """Return the view with a weight for each record and value; sums of weights are near the estimates of counts."""
+    """Return the view with a row for each record and value, and the probability (weight) that the record has the value.
+
+    Sums of weights are near the estimates of counts.
+    """
     roles = manifest.roles
     holes: Holes = {
         "people": table(PEOPLE),
@@ -60,7 +63,11 @@ def weighted_view(manifest: Manifest) -> exp.Query:
 
 
 def tabulate_values(roles: Roles, params: Randomize) -> pa.Table:
-    """Return the public list of values as a table (code, s0); raise ``UsageError`` for two sensitive columns."""
+    """Return the public list of values as a table (code, s0), in which s0 is the text of a value.
+
+    Raises:
+        UsageError: There is not exactly one sensitive column.
+    """
     if len(roles.sensitive) != 1:
         raise UsageError("algorithm 'tables' publishes one sensitive column; name one")
     texts = params.listed.list_texts(roles.sensitive[0].type)
@@ -105,9 +112,14 @@ def read_codes(db: Relations, roles: Roles, people: exp.Table | exp.Subquery) ->
 
 
 def read_published(db: Relations, manifest: Manifest, database: str | None) -> tuple[TablesRule, list[NoisyTable]]:
-    """Read (the public rule, the noisy tables) of a release in ``database``, or in the current database if None.
+    """Read (the public rule, the noisy tables) of a release; the rule says which tables it has, with which budgets.
 
     Damaged tables raise one of the errors in ``model.checks.BROKEN``.
+
+    Args:
+        db: The engine.
+        manifest: The manifest of the release.
+        database: The database that holds the release; None for the current one.
     """
     codes = read_codes(db, manifest.roles, table(PEOPLE, database))
     rule = make_rule(Randomize.model_validate(manifest.parameters), codes)
@@ -117,14 +129,14 @@ def read_published(db: Relations, manifest: Manifest, database: str | None) -> t
 
 
 def read_weights(db: Relations, rule: TablesRule, database: str | None) -> Any:
-    """Read the weight of each of K values in every combination of quasi-identifiers (rows, K)."""
+    """Read the fitted probability of each of K values in every combination of quasi-identifiers (rows, K)."""
     order = [column("combination"), column("code")]
     weights = db.arrow(exp.select(column("weight")).from_(table(WEIGHTS, database)).order_by(*order))["weight"]
     return weights.to_numpy().reshape(len(rule.codes.sizes), rule.values)
 
 
 def read_effects(db: Relations, measured: MeasuredDesign, database: str | None) -> NDArray[np.float32]:
-    """Read the D draws of the model's parameters, for J features and K values (D, J, K).
+    """Read D draws of the model's parameters: the effects of J features of quasi-identifiers on K values (D, J, K).
 
     Raises:
         ValueError: Their number is wrong, or one of them is NaN or too large.

@@ -59,7 +59,7 @@ NOISE_DEGREES = 20.0  # degrees of freedom that make intervals wide enough for t
 
 
 class MarginalAnswers(ListedAnswers):
-    """An open release of marginals, which answers counts, and SUM and AVG of measured columns.
+    """An open release of marginals, which answers counts, and SUM and AVG of measured columns (those with noisy sums).
 
     The model of the tables is fitted once, at the first answer that needs it.
     """
@@ -79,7 +79,7 @@ class MarginalAnswers(ListedAnswers):
 
     @cached_property
     def _prefixes(self) -> dict[str, Bins]:
-        """Return by column the prefix to which its texts are cut; columns with complete texts are missing."""
+        """Return the columns whose texts are published as first characters only, each with the number of characters."""
         known = {one.name: self._params.domain(one.name) for one in self._manifest.sensitive}
         return {name: Bins(prefix=one.prefix) for name, one in known.items() if one is not None and one.prefix}
 
@@ -102,7 +102,7 @@ class MarginalAnswers(ListedAnswers):
         return tuple(one.name for one in self._manifest.sensitive if self._params.is_measured(one.name))
 
     def rests_on(self, query: CountQuery, estimator: str) -> RestsOn:
-        """Return ``interval``: every answer states its error by an interval."""
+        """Return how reliable the bounds of answers are: always ``interval``, which holds with a stated confidence."""
         return "interval"
 
     @cached_property
@@ -114,7 +114,7 @@ class MarginalAnswers(ListedAnswers):
 
     @cached_property
     def known_columns(self) -> KnownColumns:
-        """Return what must be known of the release's columns to translate a question."""
+        """Return the columns' types, numbers of values, bins and unlisted values, to translate questions by them."""
         params, published = self._params, self.published_marginals
         sizes, edges, unlisted = published.rule.sizes, {}, {}
         for place, field in enumerate(self._manifest.sensitive):
@@ -132,7 +132,12 @@ class MarginalAnswers(ListedAnswers):
         return KnownColumns(tuple(self._manifest.sensitive), sizes, tuple(points.tolist()), edges, unlisted)
 
     def _list_labels(self, place: int, codes: int) -> list[str | None]:
-        """Return the texts of a column's values with codes below ``codes``."""
+        """Return the texts of a column's first values.
+
+        Args:
+            place: The position of the column.
+            codes: How many values to list: those with the codes 0 to ``codes`` - 1.
+        """
         domains = self.published_marginals.domains
         return [*domains.filter((pc.field("place") == place) & (pc.field("code") < codes))["value"].to_pylist()]
 
@@ -160,15 +165,15 @@ class MarginalAnswers(ListedAnswers):
         return split_question(query, self.known_columns, self._database)
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        """Return the SQL that finds the cells of an answer, and the formula of the estimate in words."""
+        """Return the SQL that finds which cells an answer adds up, and the formula of the estimate in words."""
         formula = self.formulas[estimator] if query.measure.kind == "count" else SUMMED
         return self._split_question(read_question(query, self.unlisted).query).statement(), formula
 
     def answer_reading(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
         """Estimate a question, with one row for each group that the columns' values allow.
 
-        Unlisted values are treated as one stand-in value. If a condition cuts a bin, the interval covers all of the
-        bin's records lying on either side of the cut.
+        Unlisted values are treated as one stand-in value. If a condition holds for a part of a bin only, the interval
+        covers the counts without any and with all of the bin's records.
         """
         if query.measure.kind != "count":
             return self._answer_amounts(query, confidence)
@@ -248,9 +253,13 @@ class MarginalAnswers(ListedAnswers):
         return rows.drop_columns(weight).take(pa.array(whose))
 
     def _estimate_sums(self, sums: CellSums, estimator: str) -> tuple[Reals, Reals]:
-        """Return the estimates of sums over cells, and the variances of their errors.
+        """Return the estimated counts of a question's groups, and the variances of their errors.
 
-        Baseline variances are infinite for sums that the measured tables do not determine.
+        The baseline estimator has infinite variances where no measured table has all columns of the question.
+
+        Args:
+            sums: For each group, the cells of a table over which its count is a sum.
+            estimator: The estimator, ``baseline`` (least squares) or ``reconstructed`` (the model).
         """
         rule = self.published_marginals.rule
         parts = [self._estimate_part(one, estimator) for one in drop_parents(sums, rule.nested, rule.sizes)]
@@ -258,7 +267,9 @@ class MarginalAnswers(ListedAnswers):
         return values, variances
 
     def _estimate_part(self, sums: CellSums, estimator: str) -> tuple[Reals, Reals]:
-        """Return estimates and variances of sums over a table in which no column determines another.
+        """Return the estimated counts and variances for a table without columns that another one determines.
+
+        ``_estimate_sums`` splits a question into such parts.
 
         Raises:
             UsageError: The table has too many cells for the baseline estimator.

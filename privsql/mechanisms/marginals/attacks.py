@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 def attack_marginals(view: ReleaseView) -> list[Finding]:
     """Find how sure an adversary who knows all other records can become that the last one is in the counts and sums.
 
-    Values are added up in units of which ``UNITS`` make a column's whole range. A sum with Laplace noise of scale s
-    spends epsilon ``UNITS`` / s on a record. One with Gaussian noise spends rho (``UNITS`` / s)^2 / 2.
+    The budgets that noisy sums spend are computed from their published scales of noise. Values are added up in units of
+    which ``UNITS`` make a column's whole range. So a sum with Laplace noise of scale s spends the epsilon ``UNITS`` / s
+    on a record. One with Gaussian noise spends (``UNITS`` / s)^2 / 2 in rho (zero-concentrated differential privacy).
     """
     scales = [float(one) for (one,) in view.db.rows(exp.select("scale").from_(table(SUMS, view.database)))]
     concentrated = Fraction(view.manifest.parameters.get("delta", "0")) > 0

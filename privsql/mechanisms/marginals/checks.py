@@ -126,9 +126,10 @@ def _wrong_domains(release: MarginalRelease, sizes: Sequence[int]) -> list[str]:
 
 
 def _wrong_rows(release: MarginalRelease, model: Model) -> list[str]:
-    """Return what is wrong with the weighted rows.
+    """Return what is wrong with the published weighted rows, one line each.
 
-    Each of their values must be in its column's domain, and their distance from the tables must be the stated one.
+    Each of their values must be in its column's domain. Their distance from the tables that the model estimates must be
+    the one that the manifest states.
     """
     rows, facts = release.read_view("rows"), release.facts
     weights = rows["weight"].to_numpy()

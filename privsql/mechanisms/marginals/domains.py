@@ -91,7 +91,8 @@ class Point:
         code: The code of the value or bin.
         value: The value as text; None for NULL.
         share: The share of the code's records that this value stands for; 1 for a single value.
-        parent: The code of the parent column's value that it determines; None if it determines none.
+        parent: If the column's values determine another column (its parent), the code that this value determines there;
+            else None.
     """
 
     code: int
@@ -139,8 +140,8 @@ class ContingencyColumn:
     def points(self) -> list[Point]:
         """Return the values that are published for the column, each with its share of the records of its code.
 
-        A single value has one point. A bin has several: up to ``WITHIN`` whole numbers in it, or 16 numbers spread over
-        it.
+        A single value has one point. A bin is represented by several: up to ``WITHIN`` of its whole numbers, or 16
+        numbers spread over it if the column may have decimals.
         """
         if not self.edges:
             above = [*self.above, *[None] * (len(self.labels) - len(self.above))]
@@ -225,7 +226,9 @@ def read_columns(db: Relations, source: Records, params: Contingency) -> tuple[C
 def _link_parent(
     one: ContingencyColumn, above: list[str | None] | None, columns: Sequence[ContingencyColumn], params: Contingency
 ) -> ContingencyColumn:
-    """Return a column with the codes of the parent column's values that its own values determine.
+    """Link a column to the column that its values determine (its parent), as cities determine states.
+
+    The result is the same column, with the position of its parent and the parent's code for each listed value.
 
     Args:
         one: The column.
@@ -250,7 +253,7 @@ def _link_parent(
 
 
 def nest_columns(columns: Sequence[ContingencyColumn]) -> tuple[Nested, ...]:
-    """Return a ``Nested`` for every column whose values determine another column, as cities determine states."""
+    """Return each column whose values determine another one, as cities determine states, with that other column."""
     return tuple(
         Nested(one.parent, place, np.array(one.above, dtype=np.int64))
         for place, one in enumerate(columns)
@@ -280,10 +283,11 @@ MANY, BINS = 20, 20  # coarser values are proposed for so many values or more; a
 
 
 def propose_coarser(one: ContingencyColumn, domain: Values | None) -> str:
-    """Propose fewer values or wider bins for a column, as text of a specification; only the present domain is read.
+    """Propose fewer values or wider bins for a column with too many, as text for a specification.
 
-    Numbers get bins of one width, which is 1, 2 or 5 times a power of 10. Texts are cut to a prefix with at most 100
-    different texts. The result is empty if the column has few values, or if neither fits.
+    It reads only the domain that the specification states now, and no record. Numbers get bins of one width, which is
+    1, 2 or 5 times a power of 10. Texts are cut to a prefix with at most 100 different texts. The result is empty if
+    the column has few values, or if neither fits.
     """
     if len(one) <= MANY:
         return ""
@@ -341,7 +345,7 @@ UNITS = 10**6  # measured values are counted in so many parts of the whole range
 
 
 def read_coded_cells(db: Relations, source: Records, columns: Sequence[ContingencyColumn]) -> tuple[Ints, Ints, Ints]:
-    """Count the records of a source by the combinations of codes in their columns.
+    """Count the records of a source by the combinations of their values, as codes.
 
     A value that is not listed, or that contradicts the value of its parent column, has the code of unlisted values.
 
@@ -351,8 +355,8 @@ def read_coded_cells(db: Relations, source: Records, columns: Sequence[Contingen
         columns: The d columns of the contingency table.
 
     Returns:
-        The n different combinations of codes (n, d), the number of records in each (n,), and the value that these
-        records have in each measured column (n, measured), as ``clamp_to_units`` gives it.
+        Three arrays with a row for each of n different combinations of values: the codes (n, d), the number of records
+        (n,), and the amounts in the measured columns, as ``clamp_to_units`` gives them (n, measured).
     """
     keys = source.roles.sa_keys
     texts = [alias_as(exp.cast(column(key), "VARCHAR"), key) for key in keys]

@@ -151,8 +151,8 @@ class QuestionClasses:
     def _score_groups(self) -> dict[str, accuracy.Score]:
         """Score questions that count records by one column, among the records with a given value in another column.
 
-        Questions are drawn until as many groups are scored as a class has questions. The result has the score of each
-        estimator.
+        Each group is scored as one answer. Questions are drawn until there are as many groups as single questions of
+        any other class. The result has the score of each estimator.
         """
         result = {name: accuracy.Score() for name in self._given.estimators}
         for row in self._sample_rows():

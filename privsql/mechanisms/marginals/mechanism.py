@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ColumnDomains(CategoricalShape[Contingency]):
-    """Says that marginals take a source whose columns have the domains that the parameters state."""
+    """The kind of source that marginals take: a table whose columns have the domains that the parameters state."""
 
     def domains(self, params: Contingency) -> Mapping[str, Universe]:
         """Return by column where its possible values come from."""

@@ -74,9 +74,10 @@ class Values(Universe):
 
     @property
     def listing(self) -> tuple[str, bool] | None:
-        """Return the query that lists the values, and whether its second column excludes some; None if no query does.
+        """Return the query that lists the values, and whether values of its second column are to be left out.
 
-        The second column of a taxonomy lists parents, which are not values themselves.
+        They are left out for a taxonomy, whose second column lists parents, which are not values themselves. The result
+        is None if no query lists the values.
         """
         return super().listing if self.taxonomy is None else (self.taxonomy, True)
 
@@ -122,7 +123,21 @@ class Values(Universe):
 
 
 class MarginalPlan(Facts):
-    """The facts of a release of marginals that are known before any record is read: its tables, cells and budgets."""
+    """The facts of a release of marginals that are known before any record is read: its tables, cells and budgets.
+
+    Attributes:
+        epsilon: The budget of the release, as an exact text.
+        values: The number of values or bins of all columns.
+        columns: The number of columns, each of which is counted by itself.
+        workload: The number of tables that the workload names.
+        pairs: The number of pairs of columns that may be counted.
+        cells: The number of cells of all these tables.
+        columns_budget: The most that the tables of single columns spend, as an exact text.
+        workload_budget: The budget of the workload's tables, as an exact text.
+        noise_of_columns: The sum of absolute noise in a single column's table, in records, on average over the columns.
+        law: The law of the noise, ``Laplace`` or ``Gaussian``.
+        not_covered: The columns whose values were taken from the records, so that the guarantee does not cover them.
+    """
 
     epsilon: str
     values: int
@@ -157,7 +172,18 @@ class MarginalFacts(Facts):
     """The facts that a release of marginals states; they follow from its published tables.
 
     Attributes:
-        errors: For each kind of table, how much its estimates err beyond the noise (see ``scale_variance``).
+        values: The number of values or bins of all columns.
+        cliques: The number of noisy tables of counts.
+        chosen: How many of them were chosen by private choices.
+        cells: The number of cells of these tables.
+        synthetic: The number of weighted rows.
+        distance: The mean total variation distance of the weighted rows from the tables that the model estimates.
+        estimated_records: The estimated number of records.
+        errors: For each kind of table, coefficients that correct the variances of errors for what the noise does not
+            explain (see ``scale_variance``).
+        not_covered: The columns whose values were taken from the records, so that the guarantee does not cover them.
+        noise: Where the random numbers of the noise came from.
+        opendp: The version of OpenDP that drew the noise.
     """
 
     title: ClassVar = "marginals"
@@ -205,10 +231,10 @@ class Contingency(Parameters):
     the budget is small, noisy choices select some pairs and triples of columns in place of all pairs.
 
     Algorithm ``diffpart`` publishes a tree of partitions of the records, most of which are pruned (Chen et al. 2011). A
-    partition is expanded along the column whose counts have the best ``score``: the largest count, the Gini index, or
-    the information gain. The share ``choice`` of an expansion's budget pays for choosing that column. Thresholds prune
-    empty
-    parts: on average at most ``tau`` of them pass in an expansion, or ``tau_cells`` where the parts are single cells.
+    partition is expanded (split into parts) along the column whose counts have the best ``score``: the largest count,
+    the Gini index, or the information gain. The share ``choice`` of an expansion's budget pays for choosing that
+    column. Thresholds prune empty parts: on average at most ``tau`` of them pass in an expansion, or ``tau_cells``
+    where the parts are single cells.
     """
 
     kind: Literal["contingency"] = "contingency"
@@ -331,7 +357,7 @@ class Contingency(Parameters):
         return [name for name, values in stated.items() if values is None or values.data]
 
     def is_coarse(self, name: str, kind: str) -> bool:
-        """Return whether a column has a bin that is too wide to publish every value inside of it.
+        """Return whether a column has a bin that holds more values than are published of a bin.
 
         That holds for bins of numbers with decimals, and for bins with more than ``WITHIN`` whole numbers.
 

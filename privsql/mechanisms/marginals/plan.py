@@ -68,13 +68,14 @@ Due = tuple["Clique", Fraction, Fraction | None]  # columns, budget of their cou
 class Rounds:
     """The rounds in which tables are chosen one by one, until the budget does not pay for another one.
 
-    A candidate is a table over two or three columns, named by their positions.
+    A candidate is a table over two or three columns, named by their positions. Its price is the budget for choosing it
+    by a private choice (of the best noisy score) and for counting it.
 
     Attributes:
         cells: The number of cells of each candidate.
         room: The most cells that all chosen tables may have together.
         left: The budget of all rounds.
-        unit: The budget for choosing and counting the pair of columns with the median number of cells.
+        unit: The price of the candidate pair with the median number of cells; other prices are multiples of it.
         choosing: The share of ``unit`` that each choice spends.
     """
 
@@ -99,16 +100,16 @@ class Rounds:
         return {one: self.unit * number * (TRIPLE if len(one) > 2 else 1) for one, number in units.items()}
 
     def affordable_tables(self, chosen: Sequence[Clique]) -> list[Clique]:
-        """Return the candidates that the remaining budget and number of cells allow after some were chosen."""
+        """Return the candidates that the budget and the number of cells still allow after the tables ``chosen``."""
         left = self.left - sum((self.prices[one] for one in chosen), start=Fraction(0))
         room = self.room - sum(self.cells[one] for one in chosen)
         others = self.cells.keys() - set(chosen)
         return [one for one in self.cells if one in others and self.cells[one] <= room and self.prices[one] <= left]
 
     def due_tables(self, chosen: Sequence[Clique]) -> list[Due]:
-        """Return what each chosen table has to spend: its columns, the budget of its counts, and that of its choice.
+        """Return for each chosen table its columns, the budget of its counts, and the budget of choosing it.
 
-        If no further table can be afforded, the last one gets all that is left.
+        If no other table can be afforded after them, the last one gets all that is left.
 
         Raises:
             ValueError: A table is no candidate, was chosen twice, or was not affordable when it was chosen.
@@ -153,9 +154,10 @@ class Rule:
         return total_budget(self.params) * (1 - SUMMED if self.params.measures else 1)
 
     def due_sums(self) -> list[tuple[int, Clique, Fraction]]:
-        """Return the tables of sums to be measured.
+        """Return the tables of noisy sums that a release must have.
 
-        Each is given by the position of the measured column, the positions of the table's columns, and the budget.
+        Each is given by the position of the column that is added up, the positions of the columns that form its cells,
+        and the budget.
         """
         cliques = [(), *self.single_columns, *self.workload_cliques]
         measured = [place for place, name in enumerate(self.names) if self.params.is_measured(name)]
@@ -214,7 +216,7 @@ class Rule:
         return [((), TOTAL * self.counts_budget, None)] if len(self.sizes) > 1 else []
 
     def fixed_tables(self, records: Fraction) -> list[Due]:
-        """Return the tables that are counted next in any case: every single column, and the workload.
+        """Return the tables that every release has beside the number of all records: single columns, and the workload.
 
         Args:
             records: The noisy number of records; 1 if it is not known.
@@ -242,10 +244,13 @@ class Rule:
         return self._share_budget(alone, self.single_columns) + workload
 
     def remaining_tables(self, fixed: Sequence[NoisyTable]) -> list[Due] | Rounds:
-        """Return the pairs of columns to be counted, with their budgets, or the rounds that choose pairs and triples.
+        """Return the pairs of columns to be counted, or the rounds in which pairs and triples are chosen.
+
+        All pairs are counted, each with a budget, if their noise is small enough and they do not have too many cells.
+        Else rounds choose some of them, and of the triples.
 
         Args:
-            fixed: The tables that were counted before.
+            fixed: The noisy tables that were counted before: of all records, single columns and the workload.
 
         Raises:
             UsageError: Every pair has more cells than ``max_cells`` leaves for a table.
@@ -279,15 +284,15 @@ class Rule:
 
     @property
     def column_noise(self) -> Fraction:
-        """Return the total noise in a single column's table, in records, on average over the columns.
+        """Return the sum of absolute noise in a single column's table, in records, on average over the columns.
 
-        It is computed for a source of one record, from public figures only. If there are more records, single columns
-        get less budget, and more noise.
+        Before any record is read, it tells whether the source has enough records for the budget. It assumes the budget
+        that single columns get in a source of one record. If there are more records, they get less, and more noise.
         """
         return self.mean_noise((clique, spent) for clique, spent, _ in self.fixed_tables(Fraction(1)))
 
     def mean_noise(self, spent: Iterable[tuple[Clique, Fraction]]) -> Fraction:
-        """Return the total noise in a single column's table, in records, on average over the columns.
+        """Return the sum of absolute noise in a single column's table, in records, on average over the columns.
 
         Args:
             spent: The columns and the budget of each table; tables over several columns are ignored.
@@ -326,7 +331,10 @@ class Rule:
 
 
 def counted_total(tables: Sequence[NoisyTable]) -> Fraction:
-    """Return the noisy count of all records from the first table; 1 if that table counts something else."""
+    """Return the noisy number of all records, which the first table counts.
+
+    The result is 1 if there is no such table: a release of a single column has none.
+    """
     return Fraction(int(tables[0].counts.sum())) if tables and not tables[0].columns else Fraction(1)
 
 
@@ -335,7 +343,8 @@ def count_rounds(columns: int, ratio: Fraction) -> int:
 
     Args:
         columns: The number of columns.
-        ratio: The noise in a pair's table if all pairs were counted, on average, as a share of the records.
+        ratio: The sum of absolute noise in a pair's table, as a share of the records: the average over all pairs, if
+            all of them were counted.
     """
     return max(1, floor(ROUNDS * columns * square_root(1 / ratio)))
 
@@ -369,7 +378,10 @@ def plan_marginals(db: Relations, source: Records, params: Contingency) -> Margi
 
 
 def make_rule(columns: Sequence[ContingencyColumn], params: Contingency) -> Rule:
-    """Return the rule for a specification; its advice proposes coarser values for the column that has most of them."""
+    """Return the rule that decides which tables a specification counts, and with which budget.
+
+    For error messages, it holds a proposal of coarser values for the column that has most of them.
+    """
     largest = max(columns, key=len)
     line = propose_coarser(largest, params.domain(largest.field.name))
     advice = f" (such as {line} in [mechanism.domains])" if line else ""

@@ -58,15 +58,16 @@ def type_step(kind: str) -> Fraction | None:
 
 
 def read_cuts(field: Field, expressions: Iterable[exp.Expr]) -> tuple[set[Cut], list[exp.Expr]]:
-    """Find how expressions use a column of numbers.
+    """Find where a question's conditions divide the values of a column of numbers, and how else it uses the column.
 
     Args:
         field: The name and type of the column.
         expressions: The SQL conditions and groups of a question.
 
     Returns:
-        The numbers at which comparisons cut the column, such as before 30 for ``age < 30``. Then, for every other use
-        of the column, the largest expression around it that rises or falls with it everywhere, such as ``age // 10``.
+        The cuts: numbers before or behind which a comparison divides the column, such as before 30 for ``age < 30``.
+        Then, for every other use of the column, the largest expression around it that rises or falls with it
+        everywhere, such as ``age // 10``.
     """
     cuts: set[Cut] = set()
     others: list[exp.Expr] = []
@@ -81,9 +82,13 @@ def read_cuts(field: Field, expressions: Iterable[exp.Expr]) -> tuple[set[Cut], 
 
 
 def _comparison_cuts(node: exp.Expr, kind: str) -> set[Cut] | None:
-    """Return where the comparison around a column cuts it, such as before 30 for ``age < 30``.
+    """Return before or behind which numbers the comparison of a column divides its values: before 30 for ``age < 30``.
 
     The result is empty for a test for NULL, and None if the column is not compared with constants.
+
+    Args:
+        node: The node of the SQL expression that names the column.
+        kind: The type of the column.
     """
     while isinstance(node.parent, exp.Paren):
         node = node.parent
@@ -154,7 +159,10 @@ def cut_bins(kind: str, edges: Sequence[Fraction], cuts: Iterable[Cut]) -> list[
 
 
 def ends_of(kind: str, edges: Sequence[Fraction]) -> list[Point]:
-    """Return the first and the last value of every bin, each with next to no share (``LITTLE``) of the bin."""
+    """Return the first and the last value of every bin, each as a point with next to no share (``LITTLE``) of the bin.
+
+    If a monotone expression is equal at both, it is constant within the bin.
+    """
     step, result = type_step(kind), list[Point]()
     for code, (low, high) in enumerate(pairwise(edges)):
         if step is not None:
@@ -181,14 +189,15 @@ TINY = 1e-11  # rounding error of a share: ten tenths may add up to 0.99..9
 
 @dataclass(frozen=True)
 class KnownColumns:
-    """What must be known of a release's columns to translate a question; a column is named by its position.
+    """What a question's translation into sums over cells needs to know of the columns; each is named by its position.
 
     Attributes:
         fields: The name and type of every column.
         sizes: The number of values or bins of every column, including the ones for unlisted values and for NULL.
         points: The number of published values of every column; a bin has several.
         edges: By column, the edges of its bins. Only columns whose bins hold more values than are published are here.
-        unlisted: By column, how its unlisted values are treated. Columns that list all of their values are missing.
+        unlisted: By column, the value that stands in for unlisted ones in questions, and whether some records have
+            unlisted values. Columns that list all values of their type are missing.
     """
 
     fields: tuple[Field, ...]
@@ -214,13 +223,14 @@ class KnownColumns:
 
 @dataclass(frozen=True)
 class MarginalQuestion:
-    """A question about a contingency table, split so that most columns can be treated by themselves.
+    """A question about a contingency table, split so that conditions on single columns are evaluated by themselves.
 
     Attributes:
         known: The columns of the release.
-        together: The positions of columns that one condition or the groups combine. The engine evaluates ``conditions``
-            and ``groups`` for all combinations of their values.
-        conditions: The SQL conditions on the columns ``together``.
+        together: The positions of the columns that must be looked at in combination, because they are grouped by or one
+            condition names several of them.
+        conditions: The SQL conditions on the columns ``together``, which the engine evaluates for all combinations of
+            their values.
         groups: The SQL expressions of GROUP BY, which are over the columns ``together``.
         alone: For each other column, the conditions on it.
         database: The database of the release; None for the current one.
@@ -234,7 +244,7 @@ class MarginalQuestion:
     database: str | None
 
     def statement(self) -> exp.Query:
-        """Return the SQL that finds, among all combinations of values of the columns ``together``, those that count."""
+        """Return the SQL that finds the combinations of values that meet the conditions on the columns ``together``."""
         return self._match_points(self.together, self.conditions, self.groups)
 
     def read_sums(self, db: Relations) -> tuple[list[tuple[Any, ...]], CellSums]:
@@ -326,11 +336,11 @@ class MarginalQuestion:
         groups: Sequence[exp.Expr],
         points: exp.Expr | None = None,
     ) -> exp.Query:
-        """Return the SQL that finds the cells that meet the conditions, with their groups and shares.
+        """Return the SQL that finds the cells of a table that meet conditions, with the share of their records.
 
         Args:
             columns: The positions of the columns of the table.
-            conditions: The conditions, all of which must hold.
+            conditions: The conditions, all of which must hold. If a part of a bin meets them, the share is below 1.
             groups: The expressions of GROUP BY.
             points: The relation of combinations of values to search; None for all combinations of published values.
         """
@@ -389,7 +399,7 @@ class MarginalQuestion:
 
 
 def _round_shares(shares: Reals) -> Reals:
-    """Replace shares that differ from 1 only by rounding errors by 1."""
+    """Replace shares that differ from 1 only by rounding errors by 1, so that whole bins are recognized as whole."""
     return np.where(np.abs(shares - 1) < TINY, 1.0, shares)
 
 
@@ -432,6 +442,8 @@ def refuse_joins(query: CountQuery) -> None:
 
 def split_question(query: CountQuery, known: KnownColumns, database: str | None) -> MarginalQuestion:
     """Split a question into a part over several columns, and conditions on single other columns.
+
+    The conditions on a single column are then evaluated for its values only, not for combinations of values.
 
     Raises:
         UsageError: The question compares a column in bins with single values, or has too many combinations of values

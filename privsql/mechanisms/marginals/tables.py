@@ -189,7 +189,7 @@ def write_sums(db: Relations, sums: Sequence[SummedTable], names: Sequence[str])
 
     Args:
         db: Where the release is made.
-        sums: The tables of sums, in the order of the rule.
+        sums: The tables of sums, in the order of ``Rule.due_sums``.
         names: The names of all columns, by position.
     """
     tables = [one.table for one in sums]
@@ -273,7 +273,7 @@ class PublishedMarginals:
 
     @cached_property
     def amounts(self) -> dict[str, LeastSquares]:
-        """Return by measured column the least-squares estimates of its sums in all tables."""
+        """Return by measured column the least-squares estimates of its sums, from all its tables of noisy sums."""
         tables: dict[str, list[NoisyTable]] = {}
         for one in self.sums:
             tables.setdefault(self.rule.names[one.measure], []).append(one.table)
@@ -328,7 +328,7 @@ def mean_total_variation(model: Model, codes: Ints, weights: Reals) -> float:
 
 
 def list_facts(rule: Rule, tables: Sequence[NoisyTable], model: Model) -> dict[str, Any]:
-    """Return those facts of the manifest that follow from the noisy tables and their model."""
+    """Return the facts of the manifest that follow from the noisy tables and the model fitted to them, by name."""
     return {
         "values": sum(rule.sizes),
         "cliques": len(tables),

@@ -82,27 +82,36 @@ class ChosenValues:
 
     @cached_property
     def row_keys(self) -> Ints:
-        """Return a number for every row that rises with group and rank (R,)."""
+        """Return a number for every row that rises with group and rank, by which a row is found (R,)."""
         return np.asarray(self.group * (len(self.values) + 1) + self.rank)
 
     @cached_property
     def running_counts(self) -> Ints:
-        """Return the number of records in all rows before each row, and last the number in all rows (R + 1,)."""
+        """Return the number of records in all rows before each row, and last the number in all rows (R + 1,).
+
+        A row is a chosen value of a group; it may be that of several records.
+        """
         return np.concatenate(([0], np.cumsum(self.records)))
 
     @cached_property
     def running_sums(self) -> Floats:
-        """Return the sum of values over all rows before each row, and last the sum over all rows (R + 1,)."""
+        """Return the sum of values over all rows before each row, and last the sum over all rows (R + 1,).
+
+        A row is a chosen value of a group; it counts once for each of its records.
+        """
         return np.concatenate(([0.0], np.cumsum(self.records * self.values[self.rank])))
 
     @cached_property
     def first_rows(self) -> Ints:
-        """Return the first row of every group, and last the number of rows (B + 1,)."""
+        """Return the first row of every group, and last the number of rows (B + 1,).
+
+        The rows of a group are its chosen values, rising.
+        """
         return np.searchsorted(self.group, np.arange(len(self.sizes) + 1))
 
     @cached_property
     def chosen_counts(self) -> Ints:
-        """Return how many records of every group have chosen values (B,)."""
+        """Return how many records of every group have chosen values, which meet the condition of the question (B,)."""
         return np.diff(self.running_counts[self.first_rows])
 
     @cached_property
@@ -113,7 +122,7 @@ class ChosenValues:
         return ChosenValues(self.group[back], top - self.rank[back], self.records[back], -self.values[::-1], self.sizes)
 
     def count_below(self, group: Ints, rank: Ints) -> Ints:
-        """Return how many records of each given group have a chosen value below a given rank.
+        """Return how many records of each given group have a chosen value (one that is asked for) below a given rank.
 
         Args:
             group: The groups.
@@ -123,11 +132,11 @@ class ChosenValues:
         return np.asarray(self.running_counts[row] - self.running_counts[self.first_rows[group]])
 
     def sum_smallest(self, group: Ints, number: Ints) -> Floats:
-        """Return the sum of the smallest chosen values of each given group.
+        """Return the sum of the smallest chosen values (those the question asks for) of each given group.
 
         Args:
             group: The groups.
-            number: How many values are summed in each of them.
+            number: How many values are summed in each of them; a value counts once for each of its records.
         """
         target = self.running_counts[self.first_rows[group]] + number
         row = np.searchsorted(self.running_counts, target, side="right") - 1
@@ -135,7 +144,12 @@ class ChosenValues:
         return np.asarray(self.running_sums[row] + extra - self.running_sums[self.first_rows[group]])
 
     def value_after(self, group: Ints, number: Ints) -> Floats:
-        """Return the chosen value of each given group that has exactly ``number`` chosen records before it."""
+        """Return a chosen value of each given group: the one at position ``number`` if they are sorted, counted from 0.
+
+        Args:
+            group: The groups.
+            number: One position for each of them. A value counts once for each of its records.
+        """
         target = self.running_counts[self.first_rows[group]] + number
         row = np.searchsorted(self.running_counts, target, side="right") - 1
         return np.append(self.values[self.rank], np.nan)[row]
@@ -145,8 +159,8 @@ class ChosenValues:
 class MatchingRecords:
     """How many records of each group meet the condition of a question on quasi-identifiers, for S sets of records.
 
-    There is a pair (set, group) for each group with such records. A set has the records that make one row of the
-    answer.
+    A set has the records of one row of the answer, such as those with one value in GROUP BY. There is an entry for each
+    pair of a set and a group that share records.
 
     Attributes:
         sets: The number of sets, S.
@@ -161,7 +175,7 @@ class MatchingRecords:
     n: Ints
 
     def sum_groups(self, parts: Floats | Ints) -> Floats:
-        """Return for each set the sum of the given numbers over its groups (S,).
+        """Return for each set of records the sum of the given numbers over the groups in which it has records (S,).
 
         Args:
             parts: A number for each pair of a set and a group.
@@ -169,7 +183,7 @@ class MatchingRecords:
         return np.bincount(self.set, parts, minlength=self.sets).astype(np.float64)
 
     def least_of_groups(self, parts: Floats, where: Flags) -> Floats:
-        """Return for each set the smallest of the given numbers over its groups (S,).
+        """Return for each set of records the smallest of the given numbers over groups in which it has records (S,).
 
         Args:
             parts: A number for each pair of a set and a group.
@@ -181,17 +195,31 @@ class MatchingRecords:
 
 
 def possible_records(held: ChosenValues, met: MatchingRecords) -> Floats:
-    """Return the largest possible number of matching records with chosen values, for each of S sets (S,)."""
+    """Return the largest possible number of records that meet all conditions of a question, for each of S sets (S,).
+
+    Args:
+        held: The values of each group that meet the condition on the sensitive column.
+        met: How many records of each group meet the conditions on quasi-identifiers, for S sets of records.
+    """
     return met.sum_groups(np.minimum(met.n, held.chosen_counts[met.group]))
 
 
 def fewest_records(held: ChosenValues, met: MatchingRecords) -> Ints:
-    """Return the smallest possible number of matching records with chosen values, for each set and group."""
+    """Return the smallest possible number of records that meet all conditions of a question, for each set and group.
+
+    Args:
+        held: The values of each group that meet the condition on the sensitive column.
+        met: How many records of each group meet the conditions on quasi-identifiers, for S sets of records.
+    """
     return np.maximum(met.n - (held.sizes - held.chosen_counts)[met.group], 0)
 
 
 def are_settled(held: ChosenValues, met: MatchingRecords) -> Flags:
-    """Return for each of S sets whether its sum is certain: whichever records match, the values are the same (S,)."""
+    """Return for each of S sets whether the SUM and AVG of its chosen values are certain (S,).
+
+    They are certain if the values are the same whichever records match: in each group all match, none has a chosen
+    value, or all chosen values are equal and their number is certain.
+    """
     chosen, sizes = held.chosen_counts[met.group], held.sizes[met.group]
     first, last = (held.value_after(met.group, at) for at in (np.zeros_like(chosen), np.maximum(chosen - 1, 0)))
     alike = (first == last) & (fewest_records(held, met) == np.minimum(met.n, chosen))
@@ -200,7 +228,12 @@ def are_settled(held: ChosenValues, met: MatchingRecords) -> Flags:
 
 
 def estimate_sum(held: ChosenValues, met: MatchingRecords) -> Figures:
-    """Estimate the SUM of each set of records; return (estimate, low, high), where the bounds are certain."""
+    """Estimate the SUM of each set of records; return (estimate, low, high), where the bounds are certain.
+
+    Args:
+        held: The values of each group that meet the condition on the sensitive column.
+        met: How many records of each group meet the conditions on quasi-identifiers, for S sets of records.
+    """
     share = met.n / held.sizes[met.group]
     sums = np.diff(held.running_sums[held.first_rows])
     zero = np.full(met.sets, np.searchsorted(held.values, 0.0))
@@ -224,10 +257,11 @@ def rounding_slack(held: ChosenValues) -> float:
 
 
 def _least_sum(held: ChosenValues, met: MatchingRecords, rank: Ints) -> tuple[Floats, Floats]:
-    """Find which choice of matching records has the least sum of (v - x), where v runs over its chosen values.
+    """Find the least sum of (v - x) over the chosen values v of matching records, over all choices of matching records.
 
-    A negative term lowers the sum. So the best choice takes chosen values below x first, then values that are not
-    chosen and add nothing, and other chosen values last.
+    Here x is 0 for a SUM, and a trial value for an AVG. It is known how many records of each group match, but not which
+    values they have. A negative term lowers the sum. So the best choice takes chosen values below x first, then values
+    that are not chosen and add nothing, and other chosen values last.
 
     Args:
         held: The chosen values of each group.
@@ -235,7 +269,7 @@ def _least_sum(held: ChosenValues, met: MatchingRecords, rank: Ints) -> tuple[Fl
         rank: For each set, the rank of the smallest value that is not below x (S,).
 
     Returns:
-        (the sum of v over its chosen values, the number of its chosen values) for each set (S,).
+        (the sum of the chosen values v in this choice, their number) for each set (S,).
     """
     below = held.count_below(met.group, rank[met.set])
     unchosen = held.sizes[met.group] - held.chosen_counts[met.group]
@@ -246,7 +280,11 @@ def _least_sum(held: ChosenValues, met: MatchingRecords, rank: Ints) -> tuple[Fl
 def estimate_mean(held: ChosenValues, met: MatchingRecords) -> Figures:
     """Estimate the AVG of each set of records; return (estimate, low, high), where the bounds are certain.
 
-    The figures are NaN for a set without chosen values.
+    The figures are NaN for a set whose groups have no value that the question asks for.
+
+    Args:
+        held: The values of each group that meet the condition on the sensitive column.
+        met: How many records of each group meet the conditions on quasi-identifiers, for S sets of records.
     """
     share = met.n / held.sizes[met.group]
     sums = np.diff(held.running_sums[held.first_rows])
@@ -260,8 +298,8 @@ def _least_mean(held: ChosenValues, met: MatchingRecords, start: Floats) -> Floa
     """Return the least average of chosen values that any choice of matching records can have (S,).
 
     Args:
-        held: The chosen values.
-        met: The matching records.
+        held: The chosen values of each group.
+        met: How many records of each group match, for S sets of records.
         start: An average that some choice has, from which Dinkelbach's iteration starts (S,).
     """
     least = start.copy()
@@ -313,12 +351,12 @@ def estimate_quantile(held: ChosenValues, met: MatchingRecords, share: Fraction)
 
 
 def _least_quantile(held: ChosenValues, met: MatchingRecords, share: Fraction) -> Floats:
-    """Return the least possible q-quantile of each of S sets, where q is ``share``, over all choices (S,).
+    """Return the least possible q-quantile of each of S sets of records, where q is ``share`` (S,).
 
-    A choice says which values the matching records of each group have. If a set has N chosen values, its q-quantile is
-    here the value of rank floor((N - 1) q). A choice with b chosen values up to x, and a above x, has a quantile up to
-    x if b > (a + b - 1) q. The best choice takes values up to x first, then values that are not chosen, and then the
-    others. All is computed in integers.
+    It is known how many records of each group match, but not which values they have; a choice assigns them values. If a
+    choice has N chosen values, its q-quantile is here the value of rank floor((N - 1) q). With b chosen values up to x
+    and a above x, the quantile is at most x if b > (a + b - 1) q. The choice that is best for x takes values up to x
+    first, then values that are not chosen, and then the others. All is computed in integers.
     """
     part, whole = share.numerator, share.denominator
     unchosen = held.sizes[met.group] - held.chosen_counts[met.group]
@@ -346,7 +384,11 @@ def _least_rank(held: ChosenValues, met: MatchingRecords, is_enough: Callable[[I
 
 
 def _mean_quantile(held: ChosenValues, met: MatchingRecords, share: float) -> Floats:
-    """Return for each set the least value up to which a share of its records is expected to lie (S,)."""
+    """Return for each set of records the least value x up to which the share ``share`` of its chosen values lies (S,).
+
+    The values are those that matching records are expected to have, if each value of a group is equally likely to
+    match.
+    """
     weight = met.n / held.sizes[met.group]
     total = met.sum_groups(weight * held.chosen_counts[met.group])
 
@@ -357,12 +399,12 @@ def _mean_quantile(held: ChosenValues, met: MatchingRecords, share: float) -> Fl
 
 
 def _none_up_to(held: ChosenValues, met: MatchingRecords, rank: Ints) -> Floats:
-    """Return for each set the probability that none of its records has a chosen value below a rank (S,).
+    """Return for each set the probability that none of its records has a chosen value below a given rank (S,).
 
     Args:
         held: The chosen values of each group.
         met: How many records of each group match, for S sets of records.
-        rank: One rank for each set (S,).
+        rank: The given rank for each set (S,).
     """
     sizes, below = held.sizes[met.group], held.count_below(met.group, rank[met.set])
     left = sizes - below
@@ -388,11 +430,13 @@ AMOUNTS = {"sum": estimate_sum, "avg": estimate_mean, "min": estimate_minimum, "
 
 
 def count_chosen(held: Contents, functionals: Floats) -> Iterator[Floats]:
-    """Yield for each set of records how many values of each of B groups a question counts (B, F).
+    """Yield for each set of records how many values of each of B groups meet conditions of a question (B, F).
+
+    A question may ask for F counts with different conditions on the sensitive column at once.
 
     Args:
         held: The contents of the groups.
-        functionals: For each of F outputs of the question, the weight of each value, (m, F) or one such array per set.
+        functionals: For each of F counts, 1 for each value that it counts and else 0, (m, F) or one such array per set.
     """
     if functionals.ndim == 2:
         return itertools.repeat(np.asarray(held.sparse_table @ functionals))
@@ -400,7 +444,7 @@ def count_chosen(held: Contents, functionals: Floats) -> Iterator[Floats]:
 
 
 def bound_counts(held: Contents, met: Floats, functionals: Floats) -> CountBounds:
-    """Estimate the counts that a question asks for, with bounds that are certain, for each of G sets of records (G, F).
+    """Estimate F counts that a question asks for, with certain bounds, for each of G sets of records (G, F).
 
     Args:
         held: The contents of all groups.
@@ -497,10 +541,11 @@ class PermuteAnswers(answer.Answers):
     def _choose_amounts(
         self, query: CountQuery, rows: pa.Table, sets: RecordSets, cells: AnswerCells, functionals: Floats
     ) -> tuple[ChosenValues, MatchingRecords]:
-        """Prepare a statistic of a quasi-identifier, such as its SUM.
+        """Prepare a statistic of a quasi-identifier, such as its SUM, with a condition on the sensitive column.
 
-        Here the amounts of matching records are known, and it is open which of them have a sensitive value that is
-        asked for. Each pair of a set and a group has its own amounts, so it counts as a group.
+        Here it is known which amounts the records of a group have, and open which of these records have a sensitive
+        value that is asked for. So the roles of ``_choose_values`` are swapped: amounts are the chosen values, and
+        sensitive values match. Each pair of a set and a group has its own amounts, so it counts as a group.
 
         Returns:
             (the amounts of matching records, how many sensitive values of each group are asked for).
@@ -541,7 +586,10 @@ class PermuteAnswers(answer.Answers):
 def _estimate_amounts(
     query: CountQuery, cells: AnswerCells, wanted: ChosenValues, met: MatchingRecords
 ) -> list[Estimate]:
-    """Return SUM, AVG, MIN, MAX or a quantile of each row of the answer; figures are empty if no record can qualify."""
+    """Return SUM, AVG, MIN, MAX or a quantile for each row of the answer.
+
+    If no record can match, the figures are those that SQL gives for no records.
+    """
     if query.measure.kind == "median":
         figures = estimate_quantile(wanted, met, query.measure.share)
     else:

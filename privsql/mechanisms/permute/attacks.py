@@ -32,18 +32,19 @@ MOST_GROUPS = 2000  # the most groups with which computations of groups^3 steps 
 
 
 class GroupChannel(Channel):
-    """The linear channel from true counts of values to counts of groups, with a prior that suits groups of near values.
+    """The linear channel of a permuted release: how many records with each value are expected in each group.
 
-    Its prior lets the shares of whole groups vary. Within a group, values vary together, in proportion to their
-    records.
+    Attackers invert it, to infer counts of values from counts of groups. Its prior suits groups of near values: the
+    shares of whole groups vary, and values within a group vary together, in proportion to their records.
     """
 
     @cached_property
     def prior_shape(self) -> Floats:
-        """Return the prior variance of each value's count, up to a factor (m,).
+        """Return the prior variance of each value's count among some records, up to a factor (m,).
 
-        It is f_i sum_g M_ig s_g^0.5 F with F = sum s^2 / sum s^1.5. Here f_i is the frequency of value i, M_ig the
-        share of its records in group g, and s_g the share of all records in group g.
+        It says how far an attacker expects the count to lie from its mean before anything is observed. It is f_i sum_g
+        M_ig s_g^0.5 F with F = sum s^2 / sum s^1.5. Here f_i is the frequency of value i, M_ig the share of its records
+        in group g, and s_g the share of all records in group g.
         """
         groups = self.shares @ self.mean
         shape = self.shares * (self.mean @ groups ** (POWER - 1))
@@ -82,15 +83,16 @@ class PermutedView(AttackView):
 
     @property
     def is_small(self) -> bool:
-        """Return whether groups and values are few enough to compute the channel."""
+        """Return whether groups and values are few enough for a ``channel``, which attackers who learn need."""
         held = self.group_contents
         return held.groups * held.values <= LARGE and held.groups <= MOST_GROUPS
 
     @cached_property
     def channel(self) -> Channel:
-        """Return the channel from the counts of values among some records to the counts of these records by group.
+        """Return the linear channel, by which an attacker infers how many of some records have each value.
 
-        It exists only if ``is_small``.
+        It gives the expected number of these records in each group from the counts of their values. It can be computed
+        only if ``is_small``.
         """
         held = self.group_contents
         mean = held.sparse_table.toarray().T / np.maximum(held.value_totals, 1)[:, None]
@@ -98,6 +100,9 @@ class PermutedView(AttackView):
 
     def observe_levels(self, level: Ints) -> Floats:
         """Count the records of every group by level of a quasi-identifier (levels, B).
+
+        A level is the rank of a value in its column. An attacker learns from these counts how values depend on the
+        column.
 
         Args:
             level: The level of each record, 0, 1, .. (n,).
@@ -120,7 +125,10 @@ class PermutedView(AttackView):
         return float(np.isin(self.record_parts, self.unfine_groups).mean())
 
     def blocks(self) -> Iterator[Block]:
-        """Yield each group, in parts if it is large: its records, its different values, and the share of each value."""
+        """Yield all records in blocks that are attacked together: each group, or parts of it if it is large.
+
+        A block has the records, the different values of their group, and the share of each value as the prior belief.
+        """
         held = self.group_contents
         order = np.argsort(self.record_parts, kind="stable")
         counts = np.bincount(self.record_parts, minlength=held.groups)
@@ -202,7 +210,13 @@ def attack_near_value(learnt: AttackContext[PermutedView]) -> list[Finding]:
 
 
 def farthest_within(units: list[int], width: int) -> list[int]:
-    """Return for each value the position of the last value that is at most ``width`` above it; values rise.
+    """Return for each value the position of the last value that is at most ``width`` above it.
+
+    Together they form the windows in which a guess may lie.
+
+    Args:
+        units: The values, rising.
+        width: The width of a window.
 
     >>> farthest_within([0, 3, 4, 9], 4)
     [2, 2, 2, 3]
@@ -216,11 +230,13 @@ def farthest_within(units: list[int], width: int) -> list[int]:
 
 
 def fullest_windows(held: Contents, reach: list[int]) -> Ints:
-    """Return the largest number of a group's records in any window of values, for each group (B,).
+    """Return for each group the most records that have values within one window (B,).
+
+    A guess in the middle of the fullest window is right, within half its width, for most records.
 
     Args:
         held: The contents of the groups.
-        reach: For each value, the last value of the window that starts with it.
+        reach: For each value, the last value of the window that starts with it, as ``farthest_within`` gives it.
     """
     key = held.group * held.values + held.code  # rises, because contents are sorted by group and code
     last = np.searchsorted(key, held.group * held.values + np.array(reach)[held.code], side="right")
@@ -231,7 +247,11 @@ def fullest_windows(held: Contents, reach: list[int]) -> Ints:
 
 
 def with_channel(adversary: Adversary[AttackView]) -> Adversary[PermutedView]:
-    """Make an adversary skip releases with too many groups and values for a channel."""
+    """Make an adversary skip releases with too many groups and values to learn from.
+
+    The adversary needs the channel (the matrix that gives expected counts of groups from counts of values), which would
+    be too large.
+    """
 
     def attack(learnt: AttackContext[PermutedView]) -> list[Finding]:
         return adversary.attack(learnt) if learnt.scene.is_small else [Finding(applies=False, notes=(TOO_LARGE,))]
@@ -258,7 +278,7 @@ DIFFERENCES_KNOW = "another release of the same people; subtracts and intersects
 
 
 def attack_together(releases: ReleaseSeries) -> list[Finding]:
-    """Look for differences and intersections of groups of two releases that are not (k,e)-anonymous (Definition 5).
+    """Look for groups of two releases whose difference or intersection breaks (k,e)-anonymity (thesis, Definition 5).
 
     It uses the published files only.
     """

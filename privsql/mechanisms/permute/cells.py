@@ -117,7 +117,7 @@ def _rank_values(values: pa.ChunkedArray) -> Ints:
 
 
 def group_cells(db: Relations, source: Records, axis: Axis, params: Permute) -> tuple[Ints, Ints]:
-    """Group the records into cells, for the single release that algorithm ``cells`` allows.
+    """Group the records into cells: the groups of algorithm ``cells``, which makes only one release of a table.
 
     Args:
         db: The engine that holds the source.
@@ -130,7 +130,8 @@ def group_cells(db: Relations, source: Records, axis: Axis, params: Permute) -> 
 
     Raises:
         InfeasibleError: A cell has fewer than k different values, or a range below e.
-        UsageError: The records were released before, or ``release.order`` is ``portable``.
+        UsageError: The records were released before, or are to be ordered by keyed hashes (``release.order =
+            'portable'``).
     """
     if source.history.releases:
         raise UsageError("mechanism.algorithm: 'cells' makes one release; for a table that grows take 'nested'")
@@ -172,10 +173,10 @@ ROUNDING = 1e-9  # a smaller error is due to rounding
 
 
 def mean_error(codes: Ints, values: Floats, groups: Ints) -> float | None:
-    """Measure the errors of means of the sensitive value that are estimated from groups.
+    """Measure how wrong means of the sensitive value are if they are estimated from groups, to compare algorithms.
 
-    A question selects one value of a quasi-identifier, or one value of each of two, and at least ``ASKED`` records. The
-    result is the root mean square error over all such questions, in standard deviations of the values.
+    The questions select one value of a quasi-identifier, or one value of each of two, and at least ``ASKED`` records.
+    The result is the root mean square error over all of them, in standard deviations of the values.
 
     Args:
         codes: The rank of each quasi-identifier's value (n, d).

@@ -59,7 +59,13 @@ def release_checks(release: PermutedRelease) -> list[Check]:
 
 
 def unfine_groups_query(st: exp.Expr, roles: Roles, params: Permute) -> exp.Query:
-    """Return the query for the groups of relation ``st`` (bid, s0, count) that are not (k,e)-anonymous."""
+    """Return the query for the groups that are not (k,e)-anonymous.
+
+    Args:
+        st: The relation of the sensitive table ST: group (bid), value (s0) and number of records (count).
+        roles: The roles of the release's columns.
+        params: The parameters, with k and e.
+    """
     return fill("verify/groups_fine", {"st": st, "value": column(roles.sa_keys[0]), **_fineness_holes(roles, params)})
 
 
@@ -105,7 +111,11 @@ def _read_group_ranges(release: PermutedRelease) -> tuple[dict[int, Fraction], i
 
 
 def measured_bounds(release: PermutedRelease) -> list[VerifiedBound]:
-    """Return the fewest different values of any group, and the narrowest range of any group, beside k and e."""
+    """Return what a release has reached, with the bound that it promises: different values and range of every group.
+
+    The first is the fewest different values of any group, with the bound k. The second is the narrowest range of any
+    group, with the bound e.
+    """
     params = release.params
     widths, fewest = _read_group_ranges(release)
     scale = find_scale(release.manifest.sensitive, params.e)
@@ -201,7 +211,9 @@ def check_pairs(db: Relations, names: Sequence[str], manifests: Sequence[Manifes
 def check_records(
     db: Relations, releases: Sequence[LedgerRelease], known: exp.Query, manifest: Manifest
 ) -> list[Check]:
-    """Return the checks of every pair of releases, and of all together, by the groups that the ledger knows.
+    """Return the checks of every pair of releases, and of all together.
+
+    The ledger says in which group of each release a record was.
 
     Args:
         db: The engine.

@@ -98,11 +98,13 @@ def cheapest_segments(
 ) -> list[int] | None:
     """Divide T elements into segments with the least sum of (max - min); among these, into the most segments. O(T).
 
+    An element is a value or a range of values that stays together; a segment of neighbours becomes a group.
+
     Args:
-        low: The exact low end of every element, rising.
-        high: The exact high end of every element, rising.
-        reach: For each element, the last element at which a feasible segment that ends here may start; -1 if there is
-            none. It never falls.
+        low: The lowest value of every element, exact, rising.
+        high: The highest value of every element, exact, rising.
+        reach: For each element, the last element at which a feasible segment that ends with this element may start; -1
+            if there is none. It never falls.
         alone: Whether each element may also be a segment by itself.
 
     Returns:
@@ -130,7 +132,7 @@ def cheapest_segments(
 
 
 def trace_left_ends(back: Sequence[int]) -> list[int] | None:
-    """Return the elements at which segments start, rising; None if no division is feasible.
+    """Read off where the segments of the best division of T elements start, rising; None if no division is feasible.
 
     Args:
         back: For each element, the start of the last segment in the best division up to it; -1 if there is none (T,).
@@ -148,8 +150,9 @@ def trace_left_ends(back: Sequence[int]) -> list[int] | None:
 def static_optimum(axis: Axis) -> list[int] | None:
     """Return the ranks of values at which the best groups of a first release begin; None if there are no groups.
 
-    They have the least sum of (max - min) of all partitions into (k,e)-anonymous sets, whatever their shape.
-    Overlapping groups cost at least as much as their union, and splitting records with equal values saves nothing.
+    They have the least sum of (max - min) of all partitions of the records into (k,e)-anonymous sets, also of those
+    whose groups overlap. Overlapping groups cost at least as much as their union, and splitting records with equal
+    values saves nothing.
     """
     ranks = np.arange(len(axis.units), dtype=np.int64)
     return cheapest_segments(axis.units, axis.units, axis.left_ends(ranks).tolist())
@@ -200,14 +203,14 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class Join:
-    """A group of the next release that unites old groups with new values.
+    """A group of the next release that unites groups of the last release (old groups) with values of new records.
 
     Attributes:
         olds: The old groups.
         news: The new values.
-        starts: The new values at which groups would begin if they were grouped alone.
-        added: By how much the union widens groups, summed over records.
-        price: The added width, divided by what the union saves of the sum of (max - min).
+        starts: The new values at which groups would begin if new values were grouped without the old groups.
+        added: By how much the union widens (max - min) of the groups that records are in, summed over records.
+        price: The added width, divided by how much the union lowers the sum of (max - min) over groups.
     """
 
     olds: slice
@@ -220,12 +223,15 @@ class Join:
 def find_costly_joins(
     axis: Axis, old: Spans, new: Arrivals, olds: Sequence[slice], news: Sequence[slice]
 ) -> Iterator[Join]:
-    """Yield the unions of old groups and new values that widen groups too much to be worth their saving.
+    """Yield the unions of old groups and new values that should be undone, because they widen groups too much.
+
+    A union lowers the sum of (max - min), but it makes the values of all its records less precise. Those that save most
+    for the width they add are kept.
 
     Args:
         axis: The sensitive values.
         old: The groups of the last release.
-        new: The new values.
+        new: The values of the new records.
         olds: For each group of the next release, the old groups in it.
         news: For each group of the next release, the new values in it.
     """

@@ -49,9 +49,10 @@ class GroupingHistory:
 def arrange_records(ranks: Ints, groups: Ints) -> Ints:
     """Order records by rising value so that every group of an earlier release is an interval, if possible.
 
-    Records with equal values may stand in any order. Those of earlier releases are ordered by their groups, the last
-    release first. New records come before the first group that begins at their value, or after all old records with
-    that value. There, the groups before and after can both take them.
+    The groups of the next release are intervals of this order. Records with equal values may stand in any order. Those
+    of earlier releases are ordered by their groups, the last release first. New records come before the first group
+    that begins at their value, or after all old records with that value. So they can join the group before or the group
+    after them.
 
     Args:
         ranks: The rank of every record's value (n,).
@@ -171,9 +172,9 @@ def group_nested(axis: Axis, old: Spans, new: Arrivals, *, restrained: bool = Tr
 
 
 def _disjoint_groups(old: Spans) -> Ints:
-    """Return the groups with disjoint ranges that hold the most records, in rising order.
+    """Return old groups whose ranges do not overlap, so that new values can be added to them, in rising order.
 
-    These are all groups, unless an earlier release undid a union.
+    These are the groups with the most records together. They are all groups, unless an earlier release undid a union.
     """
     order = np.lexsort((old.low, old.high))
     low, high = old.low[order], old.high[order]
@@ -205,10 +206,10 @@ MOST = 400  # with more records it would take minutes
 
 
 def reapply(history: GroupingHistory) -> list[int] | None:
-    """Divide sorted records into the groups of the next release, with the least sum of (max - min).
+    """Divide sorted records into the groups of the next release, by the slow algorithm of the thesis.
 
-    No group, combined with a group of any given release, may break (k,e)-anonymity (Definition 5). Of several best
-    divisions, one with the most groups is taken.
+    They have the least sum of (max - min). No group, combined with a group of an earlier release in ``history``, may
+    break (k,e)-anonymity (``is_safe``). Of several best divisions, one with the most groups is taken.
 
     Returns:
         The positions at which groups start; None if there is no such division.
@@ -232,7 +233,7 @@ def reapply(history: GroupingHistory) -> list[int] | None:
 
 
 def is_safe(history: GroupingHistory, first: int, last: int) -> bool:
-    """Return whether the records from ``first`` to ``last`` may form a group beside all given releases (Definition 5).
+    """Return whether records ``first`` to ``last`` may form a group of the next release (thesis, Definition 5).
 
     The group must be (k,e)-anonymous. Its intersection with each group of an earlier release, and both differences,
     must be empty or (k,e)-anonymous.
@@ -266,7 +267,7 @@ def is_safe(history: GroupingHistory, first: int, last: int) -> bool:
 
 @dataclass(frozen=True)
 class LeftEndBounds:
-    """Where a group that ends at record i may start, as far as one earlier release decides.
+    """At which record a group that ends at record i may start, so that it is safe together with one earlier release.
 
     It may start at record j if j <= cap[i], but not if avoid[i] < j <= until[i]. All arrays have shape (n,).
 
@@ -274,8 +275,8 @@ class LeftEndBounds:
         cap: The last possible start.
         avoid: The position before the forbidden starts.
         until: The last forbidden start; equal to ``avoid`` if none is forbidden.
-        dead: Whether a group that starts at record j must not contain any record of the release.
-        last: The position of the last record up to i that was in the release; -1 if there is none.
+        dead: Whether a group that starts at record j must not contain any record of the earlier release.
+        last: The position of the last record up to i that was in the earlier release; -1 if there is none.
     """
 
     cap: Ints
@@ -286,9 +287,10 @@ class LeftEndBounds:
 
 
 def left_end_bounds(axis: Axis, ranks: Ints, groups: Ints) -> LeftEndBounds:
-    """Compute for each record where a new group may start that ends there, beside the groups of one earlier release.
+    """Compute for each record i where a group that ends at i may start, to be safe together with one earlier release.
 
-    It takes O(n) steps.
+    Safe means that its intersection with each group of that release, and both differences, are empty or
+    (k,e)-anonymous. The computation takes O(n) steps.
 
     Args:
         axis: The sensitive values, with k and e.
@@ -329,7 +331,13 @@ def left_end_bounds(axis: Axis, ranks: Ints, groups: Ints) -> LeftEndBounds:
 
 
 def _place_among_all(at: Ints, number: Ints, indices: Ints) -> Ints:
-    """Return ``at[number[indices]]``, the position among all records; -1 where an index or a number is -1."""
+    """Turn positions among some records into positions among all records: ``at[number[indices]]``, but -1 for -1.
+
+    Args:
+        at: The position among all records of each record of the subset.
+        number: Positions in the subset; -1 for none.
+        indices: Positions in ``number``; -1 for none.
+    """
     if not len(at):
         return np.full(len(indices), -1)
     result = np.where(number >= 0, at[np.maximum(number, 0)], -1)
@@ -338,16 +346,16 @@ def _place_among_all(at: Ints, number: Ints, indices: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class Windows:
-    """Where a group of the next release may start, for every record at which it may end.
+    """At which records a group of the next release may start, for every record at which it may end.
 
-    Records that a group may start at are sorted into levels. A group that starts at a record of level 0 may end
-    anywhere allowed. One that starts at a record of level r + 1 must not contain any record of release r. In each
-    level, records are numbered from 0. For a group that ends at record i, the allowed starts are the intervals from
-    at[i] to at[i + 1] - 1.
+    The n records are divided into levels by a condition on groups that start with them. From a record of level r + 1, a
+    group must not contain any record of earlier release r. Level 0 has no such condition. In each level, records are
+    numbered from 0. The allowed starts are given as w intervals of these numbers. Those with the positions at[i] to
+    at[i + 1] - 1 belong to groups that end at record i.
 
     Attributes:
         level: The level of every record (n,).
-        at: The first interval of every end (n + 1,).
+        at: The position of the first interval for every end (n + 1,).
         levels: The level of every interval (w,).
         first: The number of the interval's first record within its level (w,).
         last: The number of its last record (w,).
@@ -361,9 +369,10 @@ class Windows:
 
 
 def allowed_windows(history: GroupingHistory) -> Windows:
-    """Compute for each record where a new group may start that ends there, beside all earlier releases.
+    """Compute for each record i where a group that ends at i may start, to be safe together with all earlier releases.
 
-    It takes O(m n) steps for m releases and n records, apart from sorting.
+    Safe means that its intersection with each of their groups, and both differences, are empty or (k,e)-anonymous. The
+    computation takes O(m n) steps for m releases and n records, apart from sorting.
     """
     release_bounds = [left_end_bounds(history.axis, history.ranks, groups) for groups in history.groups]
     cap = history.axis.left_ends(history.ranks)
@@ -396,11 +405,11 @@ def allowed_windows(history: GroupingHistory) -> Windows:
 
 
 def _allowed_pieces(cap: Ints, release_bounds: list[LeftEndBounds]) -> tuple[Ints, Ints, Ints]:
-    """Return where groups may start, as intervals of records that no release forbids.
+    """Return at which records a new group may start, as intervals that no earlier release forbids.
 
     Args:
         cap: The last record at which a group may start, for each record where it ends (n,).
-        release_bounds: What each release forbids.
+        release_bounds: What each earlier release forbids.
 
     Returns:
         (the record where a group ends, the first record where it may start, the last one), an entry for each interval.
@@ -430,7 +439,10 @@ BLOCK = 64
 
 
 class RangeMinimum:
-    """A growing list of numbers that can give the minimum of any range quickly."""
+    """A growing list of numbers that can give the minimum of any range quickly.
+
+    ``group_exactly`` keeps in it, for every record, the cost of the best groups before the record less its value.
+    """
 
     def __init__(self) -> None:
         self.values: list[int] = []
@@ -464,7 +476,7 @@ class RangeMinimum:
 def group_exactly(history: GroupingHistory) -> list[int] | None:
     """Divide sorted records into the groups of the next release, with the least sum of (max - min).
 
-    No group, combined with a group of any earlier release, may break (k,e)-anonymity (Definition 5). The result is that
+    No group, combined with a group of any earlier release, may break (k,e)-anonymity (``is_safe``). The result is that
     of ``reapply``, much faster. Records with equal values keep their order.
 
     Returns:

@@ -109,7 +109,10 @@ class PermutationChain(GroupComposition[Permute]):
     def by_record(
         self, db: Relations, releases: Sequence[LedgerRelease], known: exp.Query, manifest: Manifest
     ) -> list[Check]:
-        """Return the checks of every pair of releases, and of all together, by the records that the ledger knows."""
+        """Return the checks of every pair of releases, and of all together.
+
+        The ledger says in which group of each release a record was.
+        """
         from privsql.mechanisms.permute import checks
 
         return checks.check_records(db, releases, known, manifest)
@@ -143,7 +146,11 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
         return plan.plan_release(db, source, params)
 
     def compare_algorithms(self, db: Relations, source: Records, params: Permute) -> Alternatives:
-        """Compare ``nested`` with ``cells``; other algorithms make the same first release as ``nested``."""
+        """Compare grouping by near values (``nested``) and by near quasi-identifiers (``cells``).
+
+        They are compared by the errors of means of the sensitive value. Other algorithms make the same first release as
+        ``nested``.
+        """
         from privsql.mechanisms.permute import plan
 
         return plan.compare_algorithms(db, source, params)
@@ -185,7 +192,7 @@ class Permutation(Mechanism[Permute, PermuteFacts]):
         return checks.source_checks(release, source)
 
     def measured(self, release: PermutedRelease) -> Facts:
-        """Return no facts, because ``checks`` compares everything that is stated."""
+        """Return no facts for ``verify`` to compare, because ``checks`` compares everything that is stated."""
         return Facts()
 
     def bounds(self, release: PermutedRelease) -> list[VerifiedBound]:

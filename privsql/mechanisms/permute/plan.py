@@ -117,7 +117,7 @@ def group_records(db: Relations, measured: MeasuredAxis, source: Records, params
 
 
 def plan_release(db: Relations, source: Records, params: Permute) -> GroupFacts:
-    """Return the facts of the next release."""
+    """Return the facts that the next release of a table would state on its groups; nothing is published."""
     measured = measure_axis(db, source, params.k, params.e)
     starts = find_optimum(measured, source, params)
     if source.history.releases or params.algorithm == "cells":
@@ -132,7 +132,7 @@ def state_release(measured: MeasuredAxis, codes: Ints, groups: Ints, labels: Seq
     """Return the facts of a release.
 
     Args:
-        measured: The axis.
+        measured: The distinct sensitive values as integers on an axis.
         codes: The rank of every record's value (n,).
         groups: The group of every record (n,); -1 if it is held back.
         labels: The values as text; if they are given, the facts list the groups, as those of a plan do.
@@ -146,10 +146,10 @@ def state_release(measured: MeasuredAxis, codes: Ints, groups: Ints, labels: Seq
 def _state_groups(
     measured: MeasuredAxis, codes: Ints, groups: Ints, counts: Sequence[int] | None, labels: Sequence[str]
 ) -> GroupFacts:
-    """Return the facts of groups.
+    """Return the facts of groups, given by entries: records, or distinct values with their numbers of records.
 
     Args:
-        measured: The axis.
+        measured: The distinct sensitive values as integers on an axis.
         codes: The rank of each entry's value.
         groups: The group of each entry.
         counts: The number of records that each entry stands for; None for one record each.

@@ -53,7 +53,9 @@ def publish_release(db: Relations, source: Records, params: Permute, key: Key) -
 
 
 def write_records(db: Relations, source: Records, groups: Ints, ranks: Ints, noise: Shuffler) -> None:
-    """Write QIT from the records in canonical order, and shuffle sensitive values within groups.
+    """Write QIT with shuffled values: each group's sensitive values, in random order, are given to its records.
+
+    Records come in canonical order (sorted by their contents), so that the order of the source reveals nothing.
 
     Args:
         db: The engine that holds the source and the release.
@@ -72,9 +74,10 @@ def write_records(db: Relations, source: Records, groups: Ints, ranks: Ints, noi
 
 
 def write_ranked(db: Relations, source: Records, groups: Ints, ranks: Ints, key: Key) -> None:
-    """Write QIT in the portable order: keyed hashes rank records, and the ranks of a group take its values in turn.
+    """Write QIT with shuffled values in the portable order, which the engine computes from keyed hashes of the records.
 
-    In a first release, the group follows from the record's value. In later ones, it follows from the record's position.
+    Each record of a group gets a rank by its hash, and the ranks take the group's values in turn. In a first release, a
+    record's group is found by its value; in later ones by its position among the records.
     """
     published = np.flatnonzero(groups >= 0)
     if source.history.releases:

@@ -52,7 +52,10 @@ class Scale:
 
     @property
     def sql_step(self) -> Fraction:
-        """Return what a difference of 1 in SQL (``width_expression``) is in the column's unit."""
+        """Return the size of one step of ``width_expression`` (differences of values in SQL) in the column's unit.
+
+        The unit is a second for dates and timestamps.
+        """
         if self.step is None or DECIMAL.fullmatch(self.field.type):
             return Fraction(1)
         return Fraction(1, 10**6) if self.field.type == "TIMESTAMP_S" else self.step
@@ -65,7 +68,7 @@ class Scale:
 
 
 def find_scale(fields: Sequence[Field], e: Extent) -> Scale:
-    """Return the scale of the sensitive column.
+    """Return the type of the sensitive column, in the form that exact differences of values need.
 
     Raises:
         UsageError: The type is neither a number nor a date, ``e`` is not in its unit, or there are several columns.
@@ -164,7 +167,10 @@ def float_above(e: Fraction) -> float:
 
 
 def width_expression(field: Field, low: exp.Expr, high: exp.Expr) -> exp.Expr:
-    """Return SQL for high - low: exactly, in steps of the type; for floats as the engine rounds it."""
+    """Return SQL for high - low, to compute ranges of groups.
+
+    It is exact, in whole steps of the column's type such as days; differences of floats are rounded by the engine.
+    """
     if field.type in FLOATS:
         return exp.Sub(this=exp.cast(high, "DOUBLE"), expression=exp.cast(low, "DOUBLE"))
     decimal = DECIMAL.fullmatch(field.type)
@@ -184,7 +190,7 @@ def _time_as_integer(field: Field, moment: exp.Expr) -> exp.Expr:
 
 
 def narrow_condition(field: Field, e: Extent, low: exp.Expr, high: exp.Expr) -> exp.Expr:
-    """Return SQL for the condition high - low < e, which is decided exactly.
+    """Return SQL for the condition high - low < e, by which groups with too small a range are found. It is exact.
 
     For doubles, let s be high - low as it is rounded. If s differs from e, comparing s decides, because rounding is
     monotone. If s = e, the sign of the rounding error decides; that error is itself a double (Dekker).

@@ -1,4 +1,8 @@
-"""Answer questions from perturbed values: by equation 7 of the papers, or by reconstructing true counts."""
+"""Answer questions from perturbed values, by an unbiased formula or by reconstructing true counts.
+
+The formula is equation 7 of the papers. It subtracts the records that show an asked value by chance, and divides by the
+probability that a value is retained.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +60,14 @@ BASELINE_FORMULA = (
 def estimate_baseline(
     question: ReleaseQuestion, observed: RecordSets, public: PublicParameters, confidence: float
 ) -> list[Estimate]:
-    """Return the estimates of an answer by equation 7, one for each group that can have records."""
+    """Estimate each group of an answer by the unbiased formula of the papers (equation 7).
+
+    Args:
+        question: The question.
+        observed: For each group, the number of its published records in every cell (a value of a sub-table).
+        public: The public parameters of the sub-tables.
+        confidence: The confidence of the intervals.
+    """
     outputs, functionals = choose_functionals(question, observed, len(public.protected))
     if not observed.keys or not outputs:
         return empty_estimates(question.query)
@@ -73,7 +84,10 @@ def estimate_baseline(
 
 
 def estimate_subtable(observed: Floats, wanted: Floats, p: float, q: float) -> tuple[Floats, Floats, Floats]:
-    """Estimate counts in one sub-table by equation 7.
+    """Estimate counts in one sub-table by the unbiased formula of the papers (equation 7).
+
+    A cell is a value of the sub-table. The formula subtracts the records that show an asked value by chance, and
+    divides by ``p``.
 
     Args:
         observed: The number of records in each of c cells of the sub-table, for each of G sets of records (G, c).
@@ -114,7 +128,7 @@ class RandomizeAnswers(answer.Answers):
 
     @cached_property
     def public_parameters(self) -> PublicParameters:
-        """Return the public parameters, with the number of published records of every cell."""
+        """Return the public parameters, with the number of published records of every cell (a value of a sub-table)."""
         everyone = CountQuery((), {"qi": [], "sa": []}, {"qi": [], "sa": []})
         return read_public(self._db).with_totals(self._db.arrow(self._observation_query(everyone)))
 
@@ -124,9 +138,10 @@ class RandomizeAnswers(answer.Answers):
 
     @cached_property
     def _learned_prior(self) -> TaughtPrior | None:
-        """Return a prior that is learnt from the release itself; None if the release can't teach one.
+        """Return a prior of values given quasi-identifiers, learnt from the release, that makes estimates more precise.
 
-        A release can't teach one if it has too few records, too many to be read at once, or too many values.
+        The result is None if the release has too few records to learn from, too many to be read at once, or too many
+        values.
         """
         records = self._manifest.published_records
         if records > MOST_RECORDS or not can_teach(self.channel, records):
@@ -184,7 +199,7 @@ class RandomizeAnswers(answer.Answers):
         return fill("randomize/observed", holes | observation_holes(query))
 
     def _cells_query(self) -> exp.Subquery:
-        """Return the query for all cells, with their sub-tables and values."""
+        """Return the query for all cells: pairs of a sub-table and one of its values."""
         roles = self._roles
         values = exp.select(*roles.by_sa.select_columns("code"), *roles.sa_in()).from_(table("privsql_values"))
         cells = exp.select(column("cell", "d"), column("sub_table", "d"), *roles.sa_columns("v"))

@@ -49,7 +49,11 @@ class PerturbedView(AttackView):
         return float(np.isin(self.record_parts, result).mean())
 
     def canonical_orders(self) -> dict[str, tuple[exp.Table, list[str]]]:
-        """Return the perturbed table with the columns by which it is sorted; there is no sensitive table."""
+        """Return the perturbed table and the columns by which its rows must be sorted.
+
+        Rows in another order could reveal values. Other releases have a sensitive table here, too; a perturbed one has
+        none.
+        """
         return {self.records: (temp_table("a_records"), ["part", *self.roles.qi_keys, *self.roles.sa_keys])}
 
     def _attacked_filter(self) -> exp.Expr:
@@ -98,10 +102,11 @@ class PerturbedView(AttackView):
         return np.asarray(records / records.sum())
 
     def blocks(self) -> Iterator[Block]:
-        """Yield blocks of records of one sub-table each.
+        """Yield all records in blocks that are attacked together, with prior beliefs in the records' true values.
 
-        The prior of a value is its posterior given the published value: proportional to the estimated count of the true
-        value times the probability that it is published so. A record's value does not exclude it for other records.
+        A block has records of one sub-table. The belief in a true value follows from the record's published value
+        (Bayes): it is proportional to the estimated count of the true value times the probability that it is published
+        so. That a record has a value does not exclude it for other records.
         """
         order, public = np.argsort(self.record_cells, kind="stable"), self.public_parameters
         counts = np.bincount(public.sub_tables[self.record_cells], minlength=len(public.records))
@@ -120,11 +125,18 @@ class PerturbedView(AttackView):
 
     @property
     def channel(self) -> Channel:
-        """Return the linear channel from true counts of values to published counts of cells."""
+        """Return the linear channel, by which an attacker infers how many of some records have each true value.
+
+        It gives the expected number of these records in each cell (published value and sub-table) from their true
+        values.
+        """
         return self.public_parameters.channel
 
     def observe_levels(self, level: Ints) -> Floats:
         """Count the records of each cell by level of a quasi-identifier (levels, cells).
+
+        A level is the rank of a value in its column. An attacker learns from these counts how values depend on the
+        column.
 
         Args:
             level: The level of each record, 0, 1, .. (n,).

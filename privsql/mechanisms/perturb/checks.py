@@ -1,7 +1,8 @@
 """Check a perturbed release: exact bounds, retention probabilities, and frequencies against the source.
 
-The checks share nothing with the search: they read the published tables and the manifest, and use SQL, exact fractions
-and tests of a stated significance. Only what the manifest states about the search is compared with another search.
+The checks share nothing with the search for sub-tables: they read the published tables and the manifest, and use SQL,
+exact fractions and tests of a stated significance. The only exception is a check against the source: it repeats the
+search, and compares the number of sub-tables and whether they are optimal with the manifest.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ LARGEST = 2**31 - 1  # the most records that the flow solver can count
 def improbable_cells(public: PublicParameters) -> list[str]:
     """Return the cells whose published count is too improbable for any true count that they may have, one line each.
 
-    A sound release fails with probability ``SIGNIFICANCE`` at most, over all cells together.
+    A cell is a sub-table with one of its values. A sound release fails with probability ``SIGNIFICANCE`` at most, over
+    all cells together.
     """
     records = public.records[public.sub_tables].astype(np.float64)
     p, q = public.retention[public.sub_tables], public.replacement[public.sub_tables]
@@ -209,7 +211,10 @@ def source_checks(release: PerturbedRelease, source: Records, params: Randomize)
 
 
 def _read_exact_parameters(db: Relations) -> list[tuple[int, int, int, Fraction, Fraction]]:
-    """Read (number, records, number of values, rho1, gamma) of each sub-table in exact fractions.
+    """Read (number, records, number of values, rho1, gamma) of each sub-table, the last two as exact fractions.
+
+    rho1 is the highest frequency of a protected value, and gamma says how many times likelier a record keeps its value
+    than it gets any given other one.
 
     Raises:
         UsageError: A number is missing, or a denominator is not positive.
@@ -225,8 +230,9 @@ def _read_exact_parameters(db: Relations) -> list[tuple[int, int, int, Fraction,
 def _excessive_posteriors(release: PerturbedRelease) -> list[str]:
     """Return the sub-tables in which the belief in a protected value can exceed rho2, one line each.
 
-    After the value is published, a prior f becomes the posterior gamma f/(gamma f + 1 - f). It rises with f, so f =
-    rho1 of the sub-table is the worst case. If another value is published, the posterior is lower.
+    If a record shows the value, a prior belief f in it becomes the posterior gamma f/(gamma f + 1 - f). Here gamma says
+    how many times likelier a record keeps its value than it gets any given other one. The posterior rises with f, so f
+    = rho1 of the sub-table is the worst case. If another value is published, the posterior is lower.
     """
     (_, rho2), wrong = release.params.odds_bounds, []
     for j, records, _, rho1, gamma in _read_exact_parameters(release.db):
@@ -252,7 +258,11 @@ def _read_public(release: PerturbedRelease, condition: exp.Expr | None = None) -
 
 
 def _wrong_claims(release: PerturbedRelease) -> list[str]:
-    """Return what the manifest states wrongly about records, sub-tables, bound, retention and skew, one line each."""
+    """Return which stated facts differ from those that the published parameters of sub-tables imply, one line each.
+
+    These facts are the numbers of records and sub-tables, the error bound, the retention and the skew (see
+    ``RandomizeFacts``).
+    """
     facts, params, rows = release.facts, release.params, _read_exact_parameters(release.db)
     _read_public(release)  # raises an error if a number below is no valid divisor
     n = sum(records for _, records, _, _, _ in rows)
@@ -275,7 +285,7 @@ def _wrong_claims(release: PerturbedRelease) -> list[str]:
 
 
 def _wrong_partition(source: Records, params: Randomize, release: PerturbedRelease) -> list[str]:
-    """Search again for a division of the source, and return where the stated one differs."""
+    """Repeat the search for sub-tables on the source, and return the facts that it finds otherwise than stated."""
     problem = plan.state_problem(source.counts, source.labels, params)
     solution = plan.find_partition(problem, params.algorithm, params.objective)
     found = {"groups": solution.groups, "optimal": solution.optimal, "subtables": len(solution.parts)}
@@ -283,7 +293,10 @@ def _wrong_partition(source: Records, params: Randomize, release: PerturbedRelea
 
 
 def _wrong_whole_table(source: Records, params: Randomize, release: PerturbedRelease) -> list[str]:
-    """Recompute the figures of the whole table as one sub-table from the source; return those that differ."""
+    """Compute the error bound and the retention if the whole table were one sub-table, from the source.
+
+    The manifest states them for comparison. The result has a line for each that differs.
+    """
     n, m = sum(source.counts), len(source.counts)
     least, rho2 = params.odds_bounds
     largest = max((Fraction(o, n) for o in source.counts if Fraction(o, n) <= least), default=Fraction(0))

@@ -74,7 +74,10 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
         return plan.plan_release(source, params)
 
     def compare_algorithms(self, db: Relations, source: Records, params: Randomize) -> Alternatives:
-        """Compare ``up``, ``pp`` and ``pp-paper`` by sub-tables, retention, error bound and expected error."""
+        """Compare perturbing the whole table (``up``) and two divisions into sub-tables (``pp`` and ``pp-paper``).
+
+        The figures are the sub-tables, the share of values that are kept, the error bound and the expected error.
+        """
         from privsql.mechanisms.perturb import plan
 
         return plan.compare_algorithms(source, params)
@@ -117,7 +120,7 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
         return checks.source_checks(release, source, params)
 
     def measured(self, release: PerturbedRelease) -> Facts:
-        """Return no facts, because ``checks`` compares everything that is stated."""
+        """Return no facts for ``verify`` to compare, because ``checks`` compares everything that is stated."""
         return Facts()
 
     def bounds(self, release: PerturbedRelease) -> list[VerifiedBound]:

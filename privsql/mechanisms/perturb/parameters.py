@@ -28,11 +28,12 @@ class Randomize(Parameters):
     The error bound of a division holds with confidence 1 - ``delta`` (Chaytor and Wang, PVLDB 2010, equation 12). With
     ``objective = "bound"``, ``pp`` minimises this bound. By default it minimises the expected squared ``error`` of
     answers, among divisions whose bound exceeds neither that of the paper's procedure nor that of the whole table.
-    ``pp-paper`` is the paper's procedure itself: groups in one order (reverse Cuthill-McKee), and the best unions of
-    neighbours in it.
+    ``pp-paper`` is the paper's procedure itself: it puts small groups of records into one order (reverse
+    Cuthill-McKee), and finds the best unions of neighbours in it.
 
-    ``gamma_from = "rho1"`` computes the amplification of ``up`` from rho1 (equation 6), as in Example 1 of the paper.
-    By default it follows from the most frequent protected value, which is at most as frequent (equation 9).
+    The amplification says how many times likelier a record keeps its value than it gets any given other one. For
+    ``up``, ``gamma_from = "rho1"`` computes it from rho1 (equation 6), as in Example 1 of the paper. By default it
+    follows from the most frequent protected value, whose frequency is at most rho1 (equation 9).
 
     ``tables`` publishes quasi-identifiers unchanged, and sensitive values only in noisy tables. An attacker who knows
     all else changes the odds of a record's value by a factor of at most e^``epsilon``. That epsilon is stated, or
@@ -123,7 +124,11 @@ class Randomize(Parameters):
 
     @property
     def odds_bounds(self) -> tuple[Fraction, Fraction]:
-        """Return (rho1, rho2); raise ``TypeError`` for ``tables`` without them."""
+        """Return (rho1, rho2): a prior belief of at most rho1 in a value must become at most rho2.
+
+        Raises:
+            TypeError: The parameters state none; only algorithm ``tables`` allows that.
+        """
         if self.rho1 is None or self.rho2 is None:
             raise TypeError(self.algorithm)
         return self.rho1, self.rho2
@@ -137,7 +142,8 @@ class Randomize(Parameters):
     def declared_shares(self) -> dict[str, Fraction]:
         """Return the declared frequency of each value, by its text.
 
-        If every listed value has one, the rest is the frequency of the other values and NULL together.
+        If the publisher declared one for every listed value, the rest of 1 is the frequency of all other values and
+        NULL together.
         """
         left = 1 - sum(self.frequencies.values(), start=Fraction(0))
         undeclared = [*[OTHER] * (OTHER not in self.frequencies), *["NULL"] * self.null_is_value]
@@ -146,9 +152,10 @@ class Randomize(Parameters):
 
     @property
     def spent_epsilon(self) -> Fraction:
-        """Return epsilon for ``tables``: the stated one, or the largest that keeps all bounds, rounded down.
+        """Return epsilon for ``tables``: the stated one, or the largest that keeps all bounds on beliefs, rounded down.
 
-        It is 0 if the threshold bounds no declared frequency.
+        The bounds are rho1 and rho2, or those of the threshold for the declared frequencies. It is 0 if the threshold
+        bounds no declared frequency.
         """
         if self.epsilon is not None:
             return self.epsilon
@@ -159,12 +166,18 @@ class Randomize(Parameters):
 
     @property
     def declared_rho1(self) -> Fraction | None:
-        """Return the rho1 from which the amplification is computed; None to compute it from frequencies."""
+        """Return rho1 if the probability of keeping a value is computed from it (``gamma_from``).
+
+        The result is None if it is computed from the frequency of the most frequent protected value.
+        """
         return self.rho1 if self.gamma_from == "rho1" else None
 
 
 def _log_odds_ratio(prior: Fraction, most: Fraction) -> Fraction:
-    """Return logit(most) - logit(prior), rounded down to ``DIGITS`` decimal places; 0 if it is not positive."""
+    """Return the epsilon that lets a belief grow from ``prior`` to ``most`` only: logit(most) - logit(prior).
+
+    It is rounded down to ``DIGITS`` decimal places; 0 if it is not positive.
+    """
     ratio = most * (1 - prior) / (prior * (1 - most)) if most > 0 else Fraction(0)
     if ratio <= 1:
         return Fraction(0)
@@ -177,6 +190,9 @@ def _log_odds_ratio(prior: Fraction, most: Fraction) -> Fraction:
 class RandomizeFacts(Facts):
     """The facts of a release: how its records are divided into sub-tables.
 
+    Records are first divided into initial groups, in which no protected value is more frequent than in the whole table.
+    Each sub-table unites some of these groups.
+
     Attributes:
         subtables: The number of sub-tables.
         groups: The number of initial groups that they unite.
@@ -184,8 +200,9 @@ class RandomizeFacts(Facts):
         bound_up: The error bound of the whole table as one sub-table.
         retention: The mean probability that a record's value is retained, and not drawn anew.
         retention_up: The same for the whole table as one sub-table.
-        skew: The mean over all records of (m - 2)/(gamma - 1), for m values and amplification gamma of their sub-table.
-        optimal: Whether no union of the initial groups has a smaller bound.
+        skew: The mean over all records of (m - 2)/(gamma - 1), for the m values of their sub-table. There a record
+            keeps its value gamma times likelier than it gets any given other one.
+        optimal: Whether it is proved that no union of the initial groups has a smaller bound.
     """
 
     model_config = ConfigDict(allow_inf_nan=False)
@@ -202,7 +219,7 @@ class RandomizeFacts(Facts):
     optimal: bool
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return (title, text) of the lines on sub-tables, retention and error bound."""
+        """Return (title, text) of the lines that a report shows on sub-tables, retention and error bound."""
         least = ", the smallest error bound of all unions" if self.optimal else ""
         united = f"{self.subtables}, united from {self.groups} initial groups{least}"
         return [
@@ -219,9 +236,11 @@ class PlannedSubTable(Facts):
         records: Its number of records.
         values: Its number of different values.
         rho1: The highest frequency of a protected value in it, as an exact text.
-        gamma: Its amplification, as an exact text.
+        gamma: How many times likelier a record keeps its value than it gets any given other one (amplification), as an
+            exact text.
         retention: The probability that a record's value is retained, and not drawn anew.
-        groups: The number of records of each value, by text, in each initial group that it unites.
+        groups: For each initial group of records that the sub-table unites, the number of records of each value, by
+            text.
     """
 
     records: int

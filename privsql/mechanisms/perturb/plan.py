@@ -51,6 +51,9 @@ GRID = 2**20  # an amplification with too many digits is rounded down to a multi
 class PartitionProblem:
     """The problem of dividing records into sub-tables, each of which is perturbed by itself.
 
+    In a sub-table, the amplification gamma says how many times likelier a record keeps its value than it gets any given
+    other one. It is as large as the highest allowed posterior belief ``rho2`` permits.
+
     Attributes:
         counts: The number of records of each of m values (m,).
         protected: Whether each value is protected, so that beliefs in it stay within ``rho2`` (m,).
@@ -72,9 +75,10 @@ class PartitionProblem:
         return int(self.counts.sum())
 
     def bound_terms(self, sizes: Ints, domains: Ints, highest: Ints) -> Floats:
-        """Return what each sub-table adds to the error bound (equation 12); infinite if it can't keep ``rho2``.
+        """Return what each sub-table adds to the error bound of estimates, which the search minimizes (equation 12).
 
-        The formula is rewritten with counts in place of gamma, so that no two nearly equal numbers are subtracted.
+        It is infinite if beliefs in the sub-table can exceed ``rho2``. The formula is written with counts in place of
+        the amplification, so that no two nearly equal numbers are subtracted.
 
         Args:
             sizes: The number of records of each sub-table.
@@ -88,9 +92,9 @@ class PartitionProblem:
         return np.asarray(np.where(room > 0, cost, np.inf))
 
     def _posterior_room(self, sizes: Ints, highest: Ints) -> Floats:
-        """Return (rho2 - f) times the records of each sub-table, where f is the highest frequency of a protected value.
+        """Return by how many records each sub-table's most frequent protected value stays below the share ``rho2``.
 
-        The result is 0 if rounding leaves open whether it is positive.
+        The result is 0 if it does not, or if rounding leaves that open. Such a sub-table can't keep ``rho2``.
         """
         room = float(self.rho2) * sizes - highest
         return np.asarray(np.where(room > CLOSE * sizes, room, 0.0))
@@ -98,8 +102,9 @@ class PartitionProblem:
     def costs_of(self, parts: Ints) -> Floats:
         """Return (what it adds to the error bound, the variance of its estimates) for each of k sub-tables (k, 2).
 
-        The variance is that of equation 7, summed over the values and taken for small frequencies. For a sub-table that
-        has T of n records, m values and the amplification gamma, it is T m (m - 2 + gamma)/(gamma - 1)^2 / n^2.
+        The variance is that of frequencies by the papers' estimator (equation 7), summed over the values and taken for
+        small frequencies. For a sub-table that has T of n records, m values and the amplification gamma, it is T m (m -
+        2 + gamma)/(gamma - 1)^2 / n^2.
 
         Args:
             parts: The number of records of each value in each sub-table (k, m).
@@ -140,7 +145,8 @@ class SubTable:
     def error_bound(self, n: int, delta: Fraction) -> float:
         """Return what this sub-table adds to the error bound of the whole partition (equation 12).
 
-        For T records with m values, this is 2 sqrt(ln(2/delta)) sqrt(T)/n (m/(gamma - 1) + 1).
+        For T records with m values and the amplification gamma, this is 2 sqrt(ln(2/delta)) sqrt(T)/n (m/(gamma - 1) +
+        1).
 
         Args:
             n: The number of all records.
@@ -151,7 +157,7 @@ class SubTable:
 
     @property
     def estimate_variance(self) -> Fraction:
-        """Return the variance of estimated counts (equation 7), summed over values, for small frequencies."""
+        """Return the variance of counts estimated by equation 7, summed over values, for small frequencies."""
         return self.records * self.size * (self.size - 2 + self.gamma) / (self.gamma - 1) ** 2
 
     @property
@@ -164,12 +170,18 @@ class SubTable:
 
     @property
     def retention(self) -> Fraction:
-        """Return the probability that a value is retained, and not drawn anew: (gamma - 1)/(size - 1 + gamma)."""
+        """Return the probability that a value is retained, and not drawn anew: (gamma - 1)/(size - 1 + gamma).
+
+        gamma says how many times likelier a record keeps its value than it gets any given other one.
+        """
         return (self.gamma - 1) / (self.size - 1 + self.gamma)
 
     @property
     def replacement(self) -> Fraction:
-        """Return the probability that a record gets any given other value: 1/(size - 1 + gamma)."""
+        """Return the probability that a record gets any given other value: 1/(size - 1 + gamma).
+
+        gamma says how many times likelier a record keeps its value.
+        """
         return 1 / (self.size - 1 + self.gamma)
 
 
@@ -180,9 +192,10 @@ class Partition:
     Attributes:
         parts: The number of records of every value in each sub-table (k, m).
         bound: The error bound of the division.
-        groups: The number of initial groups, t.
-        optimal: Whether no other union of the initial groups has a smaller ``bound``.
-        united: The counts of the groups that each sub-table unites, as arrays (groups, m); empty for the whole table.
+        groups: The number of initial groups, t (see ``initial_groups``).
+        optimal: Whether it is proved that no other union of the initial groups has a smaller ``bound``.
+        united: For each sub-table, the number of records of each value in every group that it unites (groups, m); empty
+            for the whole table.
         labels: The sub-table of each initial group (t,); empty for the whole table.
     """
 
@@ -236,8 +249,9 @@ def make_subtable(problem: PartitionProblem, part: Ints) -> SubTable:
 def initial_groups(counts: Ints, protected: Mask) -> Ints:
     """Divide records into groups in which no protected value is more frequent than in the whole table.
 
-    The records of protected values are balanced first. The others are spread over these groups in proportion to their
-    sizes, the most frequent values first.
+    A search then unites these groups into sub-tables, so that every union keeps the bound on beliefs. The records of
+    protected values are balanced first. The others are spread over these groups in proportion to their sizes, the most
+    frequent values first.
 
     Args:
         counts: The number of records of each value (m,).
@@ -264,11 +278,11 @@ def initial_groups(counts: Ints, protected: Mask) -> Ints:
 
 
 def balanced_groups(counts: Ints, theta: int) -> Ints:
-    """Divide records into groups in which no value has more than 1/theta of the records.
+    """Divide records into groups in which no value has more than 1/theta of the records, by taking one group at a time.
 
     Args:
         counts: The number of records of each value (m,). No value may have more than 1/theta of them.
-        theta: A whole number.
+        theta: How many different values a group takes; only the last one may have more.
 
     Returns:
         The number of records of each value in each of t groups (t, m).
@@ -289,9 +303,9 @@ def balanced_groups(counts: Ints, theta: int) -> Ints:
 def _group_height(frequencies: Ints, total: int, theta: int) -> int:
     """Return h, the most records that the next group can take of each of the theta most frequent values.
 
-    After it is taken, no value may have more than 1/theta of the records that are left. Let mu_1 >= .. >= mu_(theta+1)
-    be the counts, and sigma(v) = total/theta - max(mu_1 - v, mu_(theta+1)). Then h = mu_theta if sigma(mu_theta) >=
-    mu_theta, else floor(total/theta - mu_(theta+1)) (Chaytor and Wang, figure 1).
+    After it is taken, no value may have more than 1/theta of the records that are left, so that they can be divided,
+    too. Let mu_1 >= .. >= mu_(theta+1) be the counts, and sigma(v) = total/theta - max(mu_1 - v, mu_(theta+1)). Then h
+    = mu_theta if sigma(mu_theta) >= mu_theta, else floor(total/theta - mu_(theta+1)) (Chaytor and Wang, figure 1).
 
     Args:
         frequencies: The counts mu of the theta + 1 most frequent values, falling.
@@ -333,11 +347,11 @@ class Goal:
     most: float = np.inf
 
     def best_change(self, changes: Floats, total: Floats) -> int | None:
-        """Return the row of ``changes`` that lowers the cost most; None if none lowers it within the limit.
+        """Return which of k possible steps of a search lowers the cost most; None if none lowers it within the limit.
 
         Args:
-            changes: The change of both costs of ``costs_of`` by each step that could be taken (k, 2).
-            total: Both costs before it (2,).
+            changes: The change of both costs (error bound and variance) by each step (k, 2).
+            total: Both costs before the step (2,).
         """
         allowed = total[0] + changes[:, 0] <= self.most
         gains = np.where(allowed, changes[:, self.column], np.inf)
@@ -352,10 +366,11 @@ def merge_groups(problem: PartitionProblem, groups: Ints, objective: str = "boun
     """Search for the best way to unite initial groups into sub-tables.
 
     Args:
-        problem: The problem.
-        groups: The counts of the initial groups (t, m).
+        problem: The counts, the protected values and the bounds.
+        groups: The number of records of each value in each of t initial groups (t, m).
         objective: ``bound`` minimizes the error bound. ``error`` minimizes the expected squared error, among partitions
-            whose bound exceeds neither that of the paper's procedure nor that of the whole table.
+            whose bound exceeds neither that of the paper's procedure (``paper_order`` and ``best_runs``) nor that of
+            the whole table.
 
     Returns:
         (the sub-table of every group (t,), whether it is proved that no union of groups has a smaller bound).
@@ -383,7 +398,7 @@ def merge_groups(problem: PartitionProblem, groups: Ints, objective: str = "boun
 
 
 def partition_bound(problem: PartitionProblem, groups: Ints, labels: Labels) -> float:
-    """Return the error bound of the partition in which group i goes to sub-table ``labels[i]``."""
+    """Return the error bound of the partition in which initial group i goes to sub-table ``labels[i]``."""
     return float(problem.costs_of(unite_groups(groups, labels))[:, 0].sum())
 
 
@@ -400,7 +415,10 @@ def unite_groups(groups: Ints, labels: Labels) -> Ints:
 
 
 def group_orders(groups: Ints) -> Iterator[Ints]:
-    """Yield several orders of the groups in which neighbours tend to have the same values."""
+    """Yield several orders of the initial groups in which neighbours tend to have the same values.
+
+    Uniting neighbours makes sub-tables with few different values, in which more values can be retained.
+    """
     held = groups > 0
     yield np.arange(len(groups))
     values = np.arange(groups.shape[1])
@@ -429,13 +447,13 @@ def paper_order(groups: Ints) -> Ints:
 
 
 def best_runs(problem: PartitionProblem, groups: Ints, order: Ints) -> Labels:
-    """Find the best sub-tables that unite neighbouring groups in a given order, in O(t^2).
+    """Find the best sub-tables that unite neighbouring initial groups in a given order, in O(t^2).
 
-    This is the dynamic program of the paper (equation 14).
+    They have the least error bound. This is the dynamic program of the paper (equation 14).
 
     Args:
-        problem: The problem.
-        groups: The counts of the initial groups (t, m).
+        problem: The counts, the protected values and the bounds.
+        groups: The number of records of each value in each of t initial groups (t, m).
         order: The order of the groups (t,).
 
     Returns:
@@ -468,10 +486,10 @@ def best_runs(problem: PartitionProblem, groups: Ints, order: Ints) -> Labels:
 
 
 def best_unions(problem: PartitionProblem, groups: Ints) -> Labels:
-    """Find the unions of at most ``MOST_EXACT`` groups with the smallest error bound, over all partitions.
+    """Find the partition of at most ``MOST_EXACT`` initial groups into sub-tables that has the least error bound.
 
-    For every set S of groups, best(S) = min over U of cost(U) + best(S - U), where U contains the last group of S. So
-    every partition is looked at once.
+    For every set S of groups, best(S) is the least bound with which S can be divided. It is the minimum of cost(U) +
+    best(S - U) over the sub-tables U that contain the last group of S. So every partition is looked at once.
 
     Returns:
         The sub-table of each group (t,).
@@ -589,8 +607,8 @@ def find_partition(
         problem: The records and their bounds.
         algorithm: ``up`` (the whole table), ``pp`` or ``pp-paper``.
         objective: What ``pp`` minimizes, ``bound`` or ``error`` (see ``merge_groups``).
-        stored: The ``labels`` and ``optimal`` of an earlier release by the same request, which save the search; None to
-            search.
+        stored: The partition of an earlier release by the same request, which saves the search: ``labels`` (the
+            sub-table of each initial group) and ``optimal``. None to search.
 
     Raises:
         StaleSettingError: ``stored`` does not fit the problem.
@@ -629,9 +647,9 @@ def _restore_labels(groups: Ints, stored: Mapping[str, Any]) -> tuple[Labels, bo
 
 
 def _published_bound(problem: PartitionProblem, parts: Ints) -> float:
-    """Return the error bound (equation 12) of the exact parameters that will be published.
+    """Return the error bound (equation 12) of the sub-tables with the exact parameters that will be published.
 
-    It is infinite if some sub-table can't keep its bound.
+    It is infinite if beliefs in some sub-table can exceed rho2.
     """
     try:
         return sum(make_subtable(problem, part).error_bound(problem.records, problem.delta) for part in parts)
@@ -640,10 +658,10 @@ def _published_bound(problem: PartitionProblem, parts: Ints) -> float:
 
 
 def check_partition(problem: PartitionProblem, found: Partition) -> list[SubTable]:
-    """Return the exact public parameters of every sub-table.
+    """Return the exact public parameters of every sub-table, and refuse a division that is not sound.
 
     Raises:
-        GuaranteeError: The sub-tables do not add up to the table, or one of them can't keep its bound.
+        GuaranteeError: The sub-tables do not add up to the table, or beliefs in one of them can exceed rho2.
     """
     if (found.parts.sum(axis=0) != problem.counts).any() or (found.parts < 0).any():
         raise GuaranteeError("the sub-tables do not add up to the table")
@@ -685,7 +703,7 @@ def plan_release(source: Records, params: Randomize) -> RandomizePlan:
 
 
 def state_facts(problem: PartitionProblem, found: Partition, subtables: Sequence[SubTable]) -> RandomizeFacts:
-    """Return the facts of a partition, with the same figures for the whole table as one sub-table."""
+    """Return the facts of a division into sub-tables, and the error bound and retention of the whole table."""
     whole, n = check_partition(problem, find_partition(problem, "up")), problem.records
     return RandomizeFacts(
         subtables=len(subtables),
@@ -708,7 +726,8 @@ def average_retention(subtables: Sequence[SubTable]) -> float:
 def compare_algorithms(source: Records, params: Randomize) -> Alternatives:
     """Compare the partitions of ``up``, ``pp`` and ``pp-paper``.
 
-    The expected error of a frequency is sqrt(mean variance of counts by equation 7) / n.
+    The expected error of a frequency is sqrt(V) / n, for n records. V is the mean variance of counts of values by the
+    papers' estimator (equation 7).
     """
     problem, rows = state_problem(source.counts, source.labels, params), []
     by_frequency = replace(problem, declared=None)

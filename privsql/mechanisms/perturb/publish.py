@@ -37,13 +37,16 @@ Moves = np.ndarray[tuple[int], np.dtype[np.int32]]  # (n,) a number for sub-tabl
 def draw_moves(parts: Ints, subtables: Sequence[SubTable], noise: Shuffler) -> Moves:
     """Draw the sub-table of each record, and by how many places its value moves among the values of that sub-table.
 
+    The values of a sub-table form a ring in a fixed order. A record's published value lies the drawn number of places
+    after its true value, so 0 places leave it as it is.
+
     Args:
         parts: The number of records of every value in every sub-table (k, m).
         subtables: The public parameters of the k sub-tables.
         noise: The random numbers.
 
     Returns:
-        A number for each record, value by value (n,); ``moves_table`` says which sub-table and step it stands for.
+        A number for each record, value by value (n,), which encodes the sub-table and the places (see ``moves_table``).
     """
     first = _first_numbers(subtables)
     moves = np.empty(int(parts.sum()), dtype=np.int32)
@@ -62,7 +65,10 @@ def draw_moves(parts: Ints, subtables: Sequence[SubTable], noise: Shuffler) -> M
 
 
 def draw_steps(subtable: SubTable, records: int, noise: Shuffler) -> Ints:
-    """Draw for each record by how many places its value moves in its sub-table: 0 to size - 1 (records,)."""
+    """Draw for each record by how many places its value moves in the ring of its sub-table's values (records,).
+
+    The result is 0 if the value stays as it is, and else 1 to size - 1.
+    """
     stay, other = subtable.gamma.numerator, subtable.gamma.denominator
     choice = noise.integers(0, subtable.weight, records)
     return np.where(choice < stay, 0, 1 + (choice - stay) // other)
@@ -71,8 +77,8 @@ def draw_steps(subtable: SubTable, records: int, noise: Shuffler) -> Ints:
 def moves_table(subtables: Sequence[SubTable]) -> pa.Table:
     """Return what each number of ``draw_moves`` stands for, as a table (bid, sub_table, step, size).
 
-    Number ``bid`` says that a record is in ``sub_table``, and that its value moves by ``step`` places among the
-    ``size`` values of this sub-table.
+    Number ``bid`` says that a record is in ``sub_table``, and that its value moves by ``step`` places in the ring of
+    the ``size`` values of this sub-table.
     """
     sizes = np.array([subtable.size for subtable in subtables])
     sub_table: NDArray[np.int64] = np.repeat(np.arange(len(sizes)), sizes)
@@ -82,7 +88,7 @@ def moves_table(subtables: Sequence[SubTable]) -> pa.Table:
 
 
 def _first_numbers(subtables: Sequence[SubTable]) -> Ints:
-    """Return for each sub-table the number by which ``draw_moves`` says that a value of it stays as it is (k,)."""
+    """Return for each sub-table its first number in ``moves_table``, which says that a value stays as it is (k,)."""
     sizes = np.array([subtable.size for subtable in subtables], dtype=np.int64)
     return np.cumsum(sizes) - sizes
 
@@ -132,7 +138,7 @@ def publish_release(db: Relations, source: Records, params: Randomize, key: Key)
 
 
 def write_records(db: Relations, source: Records, parts: Ints, subtables: Sequence[SubTable], noise: Shuffler) -> None:
-    """Write table ``perturbed``: draw a new value for each record, in canonical order.
+    """Write table ``perturbed``: draw a new value for each record. Rows are sorted by their published contents.
 
     Args:
         db: The engine that holds the source and the release.
@@ -167,11 +173,12 @@ def write_records(db: Relations, source: Records, parts: Ints, subtables: Sequen
 
 
 def write_ranked(db: Relations, source: Records, parts: Ints, subtables: Sequence[SubTable], key: Key) -> None:
-    """Write table ``perturbed`` in the portable order, with keyed hashes in place of random numbers.
+    """Write table ``perturbed`` in the portable order: the engine draws by keyed hashes in place of random numbers.
 
-    A record's rank decides its sub-table, and another hash decides how far its value moves. This hash is one of 2^60
-    equally likely integers. In a sub-table of m values, each step from 1 to m - 1 gets ``other`` of them, which is
-    2^60/(m - 1 + gamma), rounded up. Step 0 gets the rest, ``keep``. So keep/other <= gamma.
+    Records of one value are ranked by a hash, and the rank decides the sub-table. Another hash decides by how many
+    places the value moves in the ring of its sub-table's values. This hash is one of 2^60 equally likely integers. In a
+    sub-table of m values, each step from 1 to m - 1 gets ``other`` of them, which is 2^60/(m - 1 + gamma), rounded up.
+    Step 0 gets the rest, ``keep``. So keep/other <= gamma, the amplification.
     """
     roles, line = source.roles, 1 << BITS
     columns = [*roles.qi_columns("r"), column("code", "r")]

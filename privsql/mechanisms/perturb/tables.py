@@ -38,7 +38,10 @@ TABLES = {
 
 
 def weighted_view(manifest: Manifest) -> exp.Query:
-    """Return the view whose sums of weights are the estimates of equation 7; it has their variances, too."""
+    """Return the view of every record with each value it may have, with a weight that corrects for the perturbation.
+
+    Sums of weights are the unbiased estimates of counts by the papers' equation 7. The view has their variances, too.
+    """
     roles = manifest.roles
     holes: Holes = {
         "perturbed": table("perturbed"),
@@ -78,7 +81,8 @@ class PublicParameters:
 
     Attributes:
         records: The number of records of each sub-table (k,).
-        gamma: The amplification of each sub-table (k,).
+        gamma: The amplification of each sub-table: how many times likelier a record keeps its value than it gets any
+            given other one (k,).
         rho1: The highest frequency of a protected value in each sub-table (k,).
         sub_tables: The sub-table of each cell (cells,).
         code: The value of each cell (cells,).
@@ -95,7 +99,12 @@ class PublicParameters:
     totals: Floats
 
     def with_totals(self, rows: pa.Table) -> PublicParameters:
-        """Return the parameters with other totals: ``rows`` has the number of records (pairs) of each cell (place)."""
+        """Return the same parameters with the number of published records of each cell from a query.
+
+        Args:
+            rows: Rows with the number of a cell (``place``) and its number of records (``pairs``); cells without
+                records may be missing.
+        """
         totals = np.bincount(rows["place"].to_numpy(), rows["pairs"].to_numpy(), minlength=len(self.sub_tables))
         return replace(self, totals=totals.astype(np.float64))
 
@@ -116,7 +125,7 @@ class PublicParameters:
 
     @cached_property
     def most_records(self) -> Floats:
-        """Return the largest true number of records that each cell can have (cells,).
+        """Return the largest true number of records that each cell (a value of a sub-table) can have (cells,).
 
         For a protected value it is rho1 times the records of the sub-table; else it is what the other values leave
         over.
@@ -127,12 +136,15 @@ class PublicParameters:
 
     @cached_property
     def least_records(self) -> Floats:
-        """Return the smallest true number of records that each cell can have, at least 1 (cells,)."""
+        """Return the smallest true number of records that each cell (a value of a sub-table) can have (cells,).
+
+        It is at least 1.
+        """
         held = np.bincount(self.sub_tables, self.most_records)[self.sub_tables] - self.most_records
         return np.maximum(self.records[self.sub_tables] - held, 1)
 
     def by_value(self, cells: Floats) -> Floats:
-        """Return for each value the sum over its cells (m,).
+        """Return for each value the sum over its cells, of which it has one in each sub-table that contains it (m,).
 
         Args:
             cells: What is summed, by cell (cells,).
@@ -151,7 +163,8 @@ class PublicParameters:
     def estimated(self) -> tuple[Floats, Floats]:
         """Return (the estimated true number of records of each cell (cells,), their standard errors (cells,)).
 
-        A standard error is at most half of the range in which the true number must lie.
+        A cell is a value of a sub-table. A standard error is at most half of the range in which the true number must
+        lie.
         """
         values, errors = np.zeros(len(self.sub_tables)), np.zeros(len(self.sub_tables))
         for j in range(len(self.records)):
@@ -167,7 +180,10 @@ class PublicParameters:
 
     @cached_property
     def channel(self) -> Channel:
-        """Return the linear channel from true counts of values to published counts of cells."""
+        """Return the linear channel, by which true counts of values are inferred from published counts of cells.
+
+        It gives the expected number of records in each cell (published value and sub-table) for true counts of values.
+        """
         counts = np.maximum(self.estimated[0], 1e-6)
         records = self.by_value(counts)
         mean = bounded_zeros(len(records), len(counts))
@@ -181,7 +197,13 @@ class PublicParameters:
 def read_public(
     db: Relations, subtables: exp.Table = SUBTABLES, domains: exp.Table = DOMAINS, values: exp.Table = VALUES
 ) -> PublicParameters:
-    """Read the public parameters of a release from three relations; all ``totals`` are 0.
+    """Read the public parameters of a release from three relations, without numbers of published records (all 0).
+
+    Args:
+        db: The engine.
+        subtables: The sub-tables with their parameters.
+        domains: The cells: pairs of a sub-table and one of its values.
+        values: The values, each with whether it is protected.
 
     Raises:
         EngineError: The relations are damaged: numbers are missing, out of range or inconsistent.
