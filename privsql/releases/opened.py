@@ -150,7 +150,9 @@ class AttachedLookups:
         return [one.label for one in self._known]
 
     def read_rows(self, query: exp.Select) -> list[tuple[Any, ...]]:
-        """Return the rows of a SELECT over these tables, at most 10,001.
+        """Return the rows of a subquery that reads only the analyst's own tables, at most 10,001.
+
+        The caller refuses a subquery with more than 10,000 rows.
 
         Raises:
             UsageError: The engine refuses the SELECT.
@@ -166,7 +168,7 @@ class AttachedLookups:
             return self._db.rows(query.limit(min(MOST_VALUES + 1, read_limits(query)["limit"] or MOST_VALUES + 1)))
 
     def answer_query(self, query: exp.Select) -> tuple[list[tuple[Any, ...]], bool]:
-        """Answer a SELECT over the release that stands in a subquery.
+        """Answer a subquery of an analyst's query, if this subquery reads the release.
 
         Returns:
             The rows, without columns of errors and bounds, and whether every row is exact.
@@ -214,8 +216,9 @@ def attach_release(
         target: Where the release lies.
         attach: Files of the analyst that may be read as well.
         options: How the engine runs; None for defaults.
-        in_place: Whether an engine that can count the release's rows where they lie should do so. It becomes the ``db``
-            of the release, and the session that is yielded then has no rows.
+        in_place: Whether the engine that holds the release, such as Spark, should also count its rows, if it can.
+            Queries then run in ``db`` of the release, and the session that is yielded holds none of its rows. Otherwise
+            the release is read in that session.
     """
     catalog = target.catalog if in_place else None
     if catalog is not None:
@@ -238,6 +241,8 @@ def open_release(
 ) -> Iterator[tuple[LockedSession, AttachedRelease]]:
     """Attach a release during a ``with``, as ``attach_release`` does, and require that it holds what it states.
 
+    The arguments are those of ``attach_release``.
+
     Raises:
         GuaranteeError: The release does not hold what it states, or holds any other table, view or metadata.
     """
@@ -248,9 +253,10 @@ def open_release(
 
 @contextmanager
 def explain_failures(*targets: Target) -> Iterator[None]:
-    """Turn an arithmetic error in the body of a ``with``, which reads releases, into the error of the check that fails.
+    """Replace an arithmetic error in the body of a ``with`` by an error that names the damaged release.
 
-    If all checks of the releases hold, the error is raised as it is.
+    A damaged release may cause such an error, for example by a division by zero. So all checks of ``targets``, the
+    releases that the body reads, are run. If they hold, the error is raised as it is.
 
     Raises:
         GuaranteeError: A check of a release fails, so the release is damaged.
@@ -271,6 +277,10 @@ def open_releases(
     targets: Sequence[Target], readable: Sequence[Path] = ()
 ) -> Iterator[tuple[LockedSession, list[AttachedRelease]]]:
     """Attach several releases during a ``with``; release i, counted from 0, becomes database ``r<i>``.
+
+    Args:
+        targets: Where the releases lie.
+        readable: Other files that the session may read, such as a ledger.
 
     Raises:
         GuaranteeError: A release does not hold what it states, or holds any other table, view or metadata.
@@ -356,7 +366,10 @@ class Release:
             self._attached, self._open = attached, stack.pop_all()
 
     def _complete_tables(self) -> CompletedTables | None:
-        """Return the completed tables that the release holds or its model has drawn; None if there are none."""
+        """Return the completed tables, or None if the release has no fitted model and holds none itself.
+
+        A completed table is a copy of the release in which each record has one drawn sensitive value.
+        """
         if self.answers.model is None and not (self.answers.draws_tables and self._counts is self._db):
             return None
         from privsql.answers.completed import CompletedTables
@@ -433,7 +446,11 @@ class Release:
                 yield
 
     def _answer_query(self, sql: str, confidence: float, estimator: str, limits: QuestionLimits | None) -> Answer:
-        """Answer a query by estimates from the release; if these do not support it, answer it from completed tables."""
+        """Answer a query by estimates from the release, or else from its completed tables.
+
+        Completed tables are copies of the release in which each record has one drawn sensitive value. They support
+        queries for which there is no formula.
+        """
         from privsql.answers.sql.compiler import count_persons
 
         described = self._describe(sql, confidence)
@@ -489,7 +506,10 @@ class Release:
         return Answer(columns, rows, (), confidence, self.answers.estimators[0], ())
 
     def _could_complete(self, estimator: str) -> bool:
-        """Return whether this estimator could answer from completed tables, possibly after a model is fitted."""
+        """Return whether queries with this estimator may be answered from completed tables.
+
+        These may exist only once a model is fitted.
+        """
         if self._completed is not None:
             return estimator in (BEST, MODEL) and self.answers.can_complete
         here = estimator == BEST and self._counts is self._db
@@ -561,7 +581,7 @@ class Release:
             yield f"a record is all rows with the same {self.manifest.record}: COUNT(*) counts it once"
 
     def _explain_weights(self, statement: Statement) -> Iterator[str]:
-        """Yield a note for each weighted sum in a query: how many unweighted records it is as precise as.
+        """Yield a note for each weighted sum in a query: how many records without weights would be as precise.
 
         For a weight w this number is (sum w)^2 / sum w^2 over the records that meet the conditions on
         quasi-identifiers. A column is taken for a weight if its name says so.
@@ -645,7 +665,7 @@ class Release:
         return Answer(names, rows, (), asking.confidence, asking.estimator, (), missing, records, hints=(note,))
 
     def require_completed(self) -> CompletedTables:
-        """Return the completed tables.
+        """Return the completed tables: copies of the release in which each record has one drawn sensitive value.
 
         Raises:
             UsageError: No model of the release is in the cache, or its mechanism has no completed tables.
@@ -849,7 +869,7 @@ TRIED = ViewDefinition("privsql_tried", exp.select("1"), "")
 
 
 class _TriedError(Exception):
-    """The error that rolls back a transaction which only tried whether something is allowed."""
+    """The error by which ``require_rights`` rolls back its transaction, after it has tried that writing is allowed."""
 
 
 def require_rights(target: Target) -> None:
@@ -872,7 +892,10 @@ def require_rights(target: Target) -> None:
 
 
 class SchemaDraft(Draft):
-    """A release in the making that will become a schema of a database; see ``replay_target_wal``."""
+    """A release in the making that will become a schema of a database.
+
+    It is made and checked in a file of its own, and then copied into the schema.
+    """
 
     def commit(self, content: Path) -> None:
         """Copy the release from database file ``content`` into its schema; a failure leaves the old schema in place.
@@ -899,9 +922,9 @@ class SchemaDraft(Draft):
 
 
 class StagedDraft(Draft):
-    """A release in the making in a staging schema, beside the schema that it will become.
+    """A release in the making in a temporary schema, the staging schema, of the database that will hold it.
 
-    An engine, such as Spark, creates and checks its tables there.
+    The engine of that database, such as Spark, creates and checks the tables in this schema.
 
     Attributes:
         stage: The staging schema.

@@ -123,7 +123,7 @@ class MeasuredFacts(JsonObject):
 
     Attributes:
         facts: The facts, in the form in which a manifest states them.
-        bounds: The bounds of beliefs that were verified.
+        bounds: How sure an attacker can be of each sensitive value at most.
         summary: A summary of both for people.
     """
 
@@ -140,7 +140,9 @@ class MeasuredFacts(JsonObject):
 
 
 def refuse_learning(release: AttachedRelease, report: Reporter) -> Finding | None:
-    """Measure the attacker who trains on a release, and refuse the release if this attacker exceeds ``max_learning``.
+    """Measure what an attacker learns who trains a model on a release, and refuse the release if it is too much.
+
+    The limit is the parameter ``max_learning``: the highest allowed mean belief in the attacker's guesses.
 
     Returns:
         What was measured; None if the publisher sets no such limit.
@@ -168,7 +170,10 @@ def refuse_learning(release: AttachedRelease, report: Reporter) -> Finding | Non
 
 
 def measure_facts(release: AttachedRelease) -> MeasuredFacts:
-    """Recompute the facts and bounds of a release from its tables, after all of its checks were found to hold."""
+    """Compute again from the tables of a release what its manifest states: facts, and bounds on attackers' beliefs.
+
+    All checks of the release must have been found to hold.
+    """
     mechanism, checked = release.mechanism, release.checked
     bounds, facts = mechanism.bounds(checked), mechanism.measured(checked)
     summary = ReleaseSummary.make(release, bounds)
@@ -176,7 +181,10 @@ def measure_facts(release: AttachedRelease) -> MeasuredFacts:
 
 
 def statement_checks(release: AttachedRelease) -> list[Check]:
-    """Return the checks of a manifest against itself and against the tables, which apply to every mechanism."""
+    """Return the checks of a manifest that apply to every mechanism and need no source.
+
+    They check that the manifest is complete, and that the tables hold only bins, groups and NULLs that it allows.
+    """
     from privsql.source.table import in_bins
 
     manifest = release.manifest
@@ -226,7 +234,10 @@ def statement_checks(release: AttachedRelease) -> list[Check]:
 
 
 def compare_with_source(manifest: Manifest, source: Records, spec: Spec) -> list[Check]:
-    """Return the checks of a manifest against the source and its specification, which apply to every mechanism."""
+    """Return the checks of a manifest against the source and its specification that apply to every mechanism.
+
+    They compare the numbers of records, the treatment of NULL, bins and groups, persons, and the order of labels.
+    """
     from privsql.source.table import describe_coarsening
 
     left_out, orders = manifest.facts.get("left_out", 0), source.roles.orders
@@ -264,7 +275,7 @@ def compare_with_source(manifest: Manifest, source: Records, spec: Spec) -> list
 
 
 def _is_same(stated: object, other: object) -> bool:
-    """Return whether two facts are equal; floats count as equal if they differ by at most ``NEAR``."""
+    """Return whether two facts are equal; floats count as equal if they differ by at most 0.001 (``NEAR``)."""
     if isinstance(stated, dict) and isinstance(other, dict):
         return stated.keys() == other.keys() and all(_is_same(stated[key], other[key]) for key in other)
     if isinstance(stated, float) and isinstance(other, float):
@@ -293,7 +304,9 @@ class SummaryLine(JsonObject):
     Attributes:
         title: What the line is about.
         text: The sentence.
-        standing: ``PROMISED``, ``BEYOND`` (beyond the promise), ``MEASURED``, ``LEFT_OUT`` or ``USELESS``.
+        standing: What kind of statement it is. ``PROMISED``: the release guarantees it. ``BEYOND``: a risk that no
+            promise covers. ``MEASURED``: a figure. ``LEFT_OUT``: records that are missing. ``USELESS``: a warning that
+            counts are too imprecise.
         figures: The numbers in the sentence by name; None for an unknown one.
     """
 
@@ -309,9 +322,9 @@ class SummaryLine(JsonObject):
 class ReleaseSummary(Outcome):
     """The summary of a release for people: its lines, by name.
 
-    Lines state the promise, what a record is to a person, the strongest attacker beyond the promise, errors, unique
-    records, other releases, and the number of records left out if it is large. A plan has only the lines that are known
-    before publishing.
+    Lines state the promise, whether a person may have several records, what the strongest attacker learns beyond the
+    promise, errors of counts, unique records, and other releases. If many records are left out, a line says so. A plan
+    has only the lines that are known before publishing.
     """
 
     json_keys = ("lines*",)
@@ -369,11 +382,12 @@ class ReleaseSummary(Outcome):
 
         Args:
             release: The release.
-            bounds: The bounds of its sensitive values.
-            learning: What was measured of the attacker who trains on the release; None if that was not done.
+            bounds: The highest belief in each sensitive value that the release allows.
+            learning: How well an attacker guesses who trains a model on the release; None if it is not known.
             errors: For typical counts (estimate, error, is_bound). ``is_bound`` is true if the error is the largest
                 possible one, false if it is the expected one.
-            measured: Whether this attacker and the errors were measured, even if without a result.
+            measured: Whether the caller tried to measure the attacker and the errors. If not, the summary names the
+                command that does so.
         """
         manifest, hint = release.manifest, "" if measured else "; 'privsql attack' measures it"
         together = manifest.together
@@ -402,11 +416,11 @@ class ReleaseSummary(Outcome):
 
 
 def list_bounds(release: AttachedRelease, *, examined: bool = False) -> list[VerifiedBound]:
-    """Measure on the tables of a release which bounds of beliefs it keeps.
+    """Compute from the tables of a release how sure an attacker can be of each sensitive value at most.
 
     Args:
         release: The release.
-        examined: Whether ``examine_release`` has just created the relations from which the bounds are read.
+        examined: Whether ``examine_release`` has just run. The temporary tables that this needs then exist already.
     """
     if not examined:
         release.checked.name_tables()
@@ -500,7 +514,11 @@ def _summarize_attacker(finding: Finding | None, release: AttachedRelease, hint:
 def _foresee_error(precision: Precision | None) -> SummaryLine:
     """Return the line on the expected errors of counts, as a formula predicts them before publishing.
 
-    Its standing is ``USELESS`` if such errors make the release useless.
+    Args:
+        precision: The prediction; None if there is no formula.
+
+    Returns:
+        The line. Its standing is ``USELESS`` if counts of 500 records are off by more than a fifth.
     """
     if precision is None:
         return SummaryLine("precision", UNKNOWN_ERROR)
@@ -511,10 +529,14 @@ def _foresee_error(precision: Precision | None) -> SummaryLine:
 
 
 def _summarize_error(errors: Sequence[tuple[float, float, bool]]) -> SummaryLine | None:
-    """Return the line on the median error of counts near ``ASKED``, the size of a typical question.
+    """Return the line on the median error of counts near 500 (``ASKED``), the size of a typical question.
 
-    The counts within a factor of 2 of ``ASKED`` are used; if there are none, the nearest count. Return None without
-    errors.
+    The counts from 250 to 1,000 are used. If there are none, the counts within a factor of 2 of the one nearest to 500
+    are used.
+
+    Args:
+        errors: For typical counts (estimate, error, is_bound); ``is_bound`` says that the error is the largest possible
+            one. Without any, the result is None.
 
     >>> _summarize_error([(240.0, 12.0, False), (400.0, 15.0, False), (90.0, 5.0, False), (0.0, 3.0, False)]).text
     'a count of 500 is typically off by 15 (3%)'
@@ -576,7 +598,7 @@ def estimate_matches(alone: int, pairs: int, rate: float) -> float:
 def count_classes(
     db: Relations, rows: exp.Expr, columns: Sequence[exp.Expr], most: int = MOST_KINDS
 ) -> tuple[Counter[int], int]:
-    """Count how many classes of equal rows there are of each size.
+    """Count how many classes of equal rows there are of each size, for example how many rows are unique.
 
     Rows count as equal if their 64-bit hashes are equal; for ``most`` records the probability of any collision is about
     1e-5. Of more records only a random part of the classes is read, with about ``most`` records, and the result is
@@ -623,18 +645,20 @@ LISTED = "st"  # the table of sensitive values, by mechanisms that publish these
 
 
 def has_same_choice(manifest: Manifest, source: Records) -> bool:
-    """Return whether manifest and source chose one record of each person by the same key.
+    """Return whether the release and the source, as it was read now, hold the same records of each person.
 
-    It is true if one of them states nothing about persons.
+    A secret key may choose some records of each person for publication. The function compares the digests of that key.
+    It is true if one side states nothing about persons.
     """
     stated, counted = manifest.persons, source.persons
     return stated is None or counted is None or stated.choice == counted.choice
 
 
 def matching_checks(release: AttachedRelease) -> list[Check]:
-    """Return the checks that the published rows can belong to different persons, with one record of each.
+    """Return the checks that each published row can be a record of a person of its own.
 
-    Relation ``people`` holds all records of all persons, since it is not known which of them were published.
+    They serve where a key chose one record of each person for publication, and the key is not known. Relation
+    ``people`` must hold all records of all persons in the source.
     """
     db, database, roles = release.db, release.database, release.manifest.roles
     if not roles.quasi_identifiers or not roles.sensitive:
@@ -666,9 +690,10 @@ def matching_checks(release: AttachedRelease) -> list[Check]:
 
 
 def count_unfilled(persons: Ints, rows: Ints, records: Ints) -> int:
-    """Return how many published records no person is left for, if each person has at most one of them.
+    """Return how many published records remain without a person, if each person can have one of them at most.
 
-    This is a maximum flow from persons to rows. Persons with the same possible rows are one node of it.
+    The number is 0 for a true release. It is computed by a maximum flow from persons to rows, in which persons with the
+    same possible rows are one node.
 
     Args:
         persons: The person of each pair (person, row that one of the person's records matches), (p,).
@@ -706,7 +731,8 @@ def examine_release(
         release: The release.
         source: The records of its source; None to leave out the checks against the source.
         spec: The specification of the source; None without a source.
-        whole: Whether to run also the slow checks that hold whenever privsql has published the release.
+        whole: Whether to run the slow checks, too. A release always passes them right after ``publish`` has made it,
+            but a release by somebody else may not.
         report: Shows how many checks are done.
     """
     report.start_step("Checking the release")

@@ -43,7 +43,7 @@ class FormColumn:
         nulls: Whether it may hold NULL.
         note: A remark on its values.
         whole: Whether its values are bins or groups, of which no part can be asked for.
-        by_value: Whether an answer can have a line for each value.
+        by_value: Whether the form offers to group by the column, with a line of the answer for each value.
         left_out: How many values no form field can hold, because they are empty, very long, or have control characters.
             SQL can ask for them.
     """
@@ -62,7 +62,7 @@ class FormColumn:
 
     @property
     def key(self) -> str:
-        """Return the name of the parameter in an address that has the chosen values of the column."""
+        """Return the name of the column's parameter in an address of the page, such as c2; it holds chosen values."""
         return f"c{self.number}"
 
     @property
@@ -97,7 +97,8 @@ class ReleaseForm:
         columns: Its columns; for item sets the single column of the items.
         measures: The figures that can be asked for.
         items: The items of a release of item sets; None for other releases.
-        certain: Whether the bounds of the literature's formula always hold the true count.
+        certain: Whether the estimator ``baseline``, the formula of the literature, gives bounds between which the true
+            count certainly lies.
         estimators: The estimators that can be chosen.
     """
 
@@ -198,7 +199,7 @@ class ColumnCondition:
         values: The accepted values; empty for a range, or for no condition.
         low: The smallest accepted value as text; empty for none.
         high: The largest accepted value as text; empty for none.
-        nulls: Whether NULL is accepted: "too" beside values, "only", "not", or empty for the default.
+        nulls: Whether NULL is accepted: "too" (with the accepted values), "only", "not", or empty for the default.
     """
 
     values: tuple[str, ...] = ()
@@ -215,7 +216,8 @@ class FormQuestion:
         measure: The aggregate function, such as COUNT.
         conditions: The condition on each column, by the column's number.
         groups: The numbers of the columns of GROUP BY.
-        items: The items of which a record must hold all, any or none, by these words (``SETS``).
+        items: For a release of item sets, the items that a record must hold, by how many of them: "all", "any" or
+            "none".
         length: The condition on the number of items of a record.
         confidence: The confidence of the intervals.
         estimator: The estimator.

@@ -214,7 +214,7 @@ class ReleasePool:
 
     @cached_property
     def summary(self) -> ReleaseSummary:
-        """Return the summary of the release, with only those lines that need no measurement."""
+        """Return the summary of the release, without the attacker and the errors, which take long to measure."""
         with open_release(self.target) as (_, attached):
             return ReleaseSummary.make(attached, list_bounds(attached))
 

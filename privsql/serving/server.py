@@ -39,7 +39,7 @@ class Listener:
     """The open socket of the server, and who may connect to it.
 
     Attributes:
-        hosts: Further host names of the machine.
+        hosts: Host names of the machine, besides ``host`` and its own name, by which browsers may call the server.
         token: The token that requests need; None if they need none.
     """
 
@@ -78,7 +78,7 @@ def open_listener(host: str, port: int, *, token: bool = False, hosts: Sequence[
         host: The address to listen on.
         port: The port; 0 for any free one.
         token: Whether to make a token even if only this machine can connect.
-        hosts: Further host names of this machine, without a port.
+        hosts: Other host names of this machine by which browsers may call the server, without a port.
 
     Raises:
         UsageError: A host name is not valid.

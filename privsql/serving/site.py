@@ -87,7 +87,7 @@ def _picture_styles() -> str:
 
 
 def _is_along_axis(answer: Answer, groups: list[int]) -> bool:
-    """Return whether the first group of an answer is a number or date with enough values for an axis.
+    """Return whether a chart can show the first group of an answer along an axis, as a number or date.
 
     Args:
         answer: The answer.
@@ -136,7 +136,7 @@ def _axis_title(answer: Answer, at: int) -> str:
 
 
 def _group_labels(values: Iterable[Any]) -> Labels:
-    """Return a label for each value of a group; no two labels are equal."""
+    """Return a label of a chart for each value of a grouping column; no two labels are equal."""
     texts = list(dict.fromkeys(_as_text(one) for one in values))
     return dict(zip(texts, distinct_labels(["NULL" if one is None else one for one in texts], LABEL), strict=True))
 
@@ -192,14 +192,21 @@ def _join_values(values: tuple[str, ...], last: str) -> str:
 
 @dataclass(frozen=True)
 class ReleasePage:
-    """What the page of a release shows: the question, and its answer or the error message (``refused``)."""
+    """What the page of a release shows: a question with its answer, or the reason why it was refused.
+
+    Attributes:
+        question: The question.
+        pairs: The parameters (name, value) of the address that asks it.
+        answer: The answer; None if nothing was asked, or if the question was refused.
+        refused: The error message; empty without an error.
+        again: Whether the same question may be answered later, for example because the server was busy.
+    """
 
     question: FormQuestion
     pairs: Pairs = field(default_factory=list)
     answer: Answer | None = None
     refused: str = ""
     again: bool = False
-    """True if another try may be answered."""
 
     def as_html(self, served: ReleasePool, *, several: bool, verified: bool) -> str:
         """Return the page as HTML.
@@ -399,7 +406,7 @@ FORMULA = (*"=+-@\t\r\n", *"\uff1d\uff0b\uff0d\uff20")  # first characters of fo
 
 
 def make_headline(answer: Answer) -> tuple[str, str] | None:
-    """Return an answer of a single figure in words, and its interval; None for any other answer."""
+    """Return an answer of a single figure as two texts, such as "about 120" and its interval; None for others."""
     if len(answer.rows) != 1 or len(answer.figures) != 1:
         return None
     estimate, error, low, high = answer.figures[0].read_row(answer.rows[0])
@@ -504,7 +511,7 @@ def _condition_on(form_column: FormColumn, condition: ColumnCondition) -> exp.Ex
 
 
 def _within_range(name: exp.Expr, form_column: FormColumn, condition: ColumnCondition) -> exp.Expr | None:
-    """Return the SQL condition for a range that includes both ends; None if the range has no ends.
+    """Return the SQL condition for a range that includes both ends; None if the question states no end.
 
     If the column holds times and an end is a day, all hours of that day are included.
 

@@ -138,9 +138,9 @@ def nest_settings(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def suggest_setting(option: str) -> str:
-    """Return the advice to set a key of the specification by ``--set`` that has the name of an unknown option.
+    """Return advice for an unknown option of the command line that has the name of a key of the specification.
 
-    The text is empty if there is no such key.
+    The advice is to set that key with ``--set``. It is empty if no key has that name.
 
     >>> suggest_setting("--rho1")
     'no such option: --rho1; set this key with --set mechanism.rho1=..'
@@ -151,7 +151,7 @@ def suggest_setting(option: str) -> str:
 
 
 def _collect(pairs: Iterable[tuple[tuple[str, ...], Any]]) -> Changes:
-    """Return a dictionary of new values by their paths in a specification.
+    """Collect pairs (path in a specification, new value) in a dictionary.
 
     Raises:
         UsageError: A key is set twice.
@@ -181,7 +181,7 @@ ROLES = {"items", "record", "item", "categories", "sensitive", "quasi_identifier
 
 
 def split_keywords(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split a caller's keywords into those of a specification, and those that say how a command runs."""
+    """Split keywords into those for keys of a specification, and those that say how a command runs, such as threads."""
     rest = {name: value for name, value in keywords.items() if name in RUNNING}
     return {name: value for name, value in keywords.items() if name not in rest}, rest
 
@@ -201,7 +201,7 @@ def as_spec(
     Args:
         source: The specification or the source; None for a table or query of the open ``connection``.
         keywords: The keywords that were given; None for none.
-        verb: What messages call the function that was called.
+        verb: The name of the public function that the user called, for messages.
         connection: An open connection to DuckDB, or a session of Spark.
 
     Raises:
@@ -244,7 +244,7 @@ def _make_spec(
     Args:
         source: The specification or the source; None for a table or query of the ``connection``.
         changes: New values by path.
-        verb: What messages call the function that was called.
+        verb: The name of the public function that the user called, for messages.
         connection: An open connection; None for none.
     """
     if source is None:
@@ -271,7 +271,7 @@ def _spec_of_connection(changes: Changes, verb: str, connection: object | None) 
 
     Args:
         changes: New values by path; among them is the table or query of the source.
-        verb: What messages call the function that was called.
+        verb: The name of the public function that the user called, for messages.
         connection: The connection.
     """
     there = {path[1]: value for path, value in changes.items() if path in (("source", "table"), ("source", "query"))}
@@ -330,7 +330,7 @@ def _find_missing(changes: Changes) -> str | None:
 
 
 def _refuse_missing(name: str, called: str) -> None:
-    """Raise ``EngineError`` if a file does not exist, or if a pattern matches no file; addresses are not tried.
+    """Raise ``EngineError`` if a file does not exist, or if a pattern matches no file; addresses are not checked.
 
     Args:
         name: The file or pattern.

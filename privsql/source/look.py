@@ -117,10 +117,10 @@ class Column:
 
     @cached_property
     def classes(self) -> Ints:
-        """Return a class for each record (n,), from which other columns are guessed.
+        """Return the class of each record (n,), to measure how well this column tells the values of another one.
 
-        It is the code of the value. A column of many numbers has 24 classes instead: ranges with about equally many
-        records.
+        The class is the code of the value. A column of many numbers has 24 classes instead: ranges with about equally
+        many records.
         """
         if not self.is_number or self.different <= PARTS:
             return self.codes
@@ -155,10 +155,10 @@ def _encode(field: Field, column: pa.ChunkedArray) -> Column:
 
 
 def count_pairs(first: Ints, second: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return the pairs of codes that occur in two columns of codes (n,), and how often.
+    """Return the pairs of values that occur in two columns (n,), and how often; values are whole numbers (``codes``).
 
     Returns:
-        The first code of each pair, the second code, and the number of records that have both.
+        The first value of each pair, the second value, and the number of records that have both.
     """
     width = int(second.max(initial=0)) + 1
     pairs, counts = np.unique(first * width + second, return_counts=True)
@@ -215,6 +215,8 @@ def guess_share(column: Ints, given: Ints) -> tuple[float, float]:
 def agree_within(group: Ints, column: Column) -> float:
     """Return how far the records of one group agree beyond chance: 1 for always, 0 for as often as any two records.
 
+    A column that agrees within the records of each presumed person probably describes persons, such as sex.
+
     The result is (a - e) / (1 - e). Here a is the share of equal values among neighbouring records of one group, and e
     is that among any two records.
 
@@ -233,7 +235,7 @@ def agree_within(group: Ints, column: Column) -> float:
 
 
 def coarsen_codes(column: Column, bins: Mapping[str, Any] | str | None) -> Ints:
-    """Return a code for each record (n,) after the column is put into bins; 0 for NULL.
+    """Return a whole number for each record (n,) that stands for the bin of its value; 0 for NULL.
 
     Args:
         column: The column.
@@ -255,10 +257,10 @@ def coarsen_codes(column: Column, bins: Mapping[str, Any] | str | None) -> Ints:
 
 
 def share_alone(columns: Sequence[Column], bins: Mapping[str, Any]) -> float:
-    """Return the share of records with a combination of values that no other record has.
+    """Return the share of records whose values in several columns together are unique.
 
     Args:
-        columns: The columns of the combination.
+        columns: The columns.
         bins: The bins into which columns are put first, by name; columns without an entry stay as they are.
     """
     together: Ints | None = None
@@ -270,7 +272,10 @@ def share_alone(columns: Sequence[Column], bins: Mapping[str, Any]) -> float:
 
 
 def signature(column: Column) -> bytes:
-    """Return bytes that are equal for two columns whose values correspond one to one, and NULL to NULL."""
+    """Return bytes by which columns with the same information are found, such as a code and its label.
+
+    The bytes of two columns are equal if their values correspond one to one, and NULL to NULL.
+    """
     firsts = np.full(column.different + 1, -1, dtype=np.int64)
     codes, index = np.unique(column.codes, return_index=True)
     firsts[codes] = index

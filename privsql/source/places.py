@@ -121,7 +121,8 @@ class Frame:
         remarks: Warnings as (column, text); the column is None if the warning is about the whole table.
         index: The names of the index of a pandas DataFrame. They are not columns of the table.
         given: Columns that have no single type, such as "object" in pandas, as the caller gave them.
-        texts: Columns whose texts stand for values of other types, by folded name (``fold_name``).
+        texts: The names, in one case, of columns that are held as texts although their values may have other types. The
+            specification says which types these are.
     """
 
     table: Any = field(repr=False)
@@ -151,13 +152,21 @@ class Frame:
         return list(self.table.columns if self.in_spark else self.table.column_names)
 
     def list_remarks(self, names: Iterable[str], *, queried: bool) -> list[str]:
-        """Return the warnings about the columns ``names``; if ``queried``, about all columns."""
+        """Return the warnings about the table and some of its columns.
+
+        Args:
+            names: The columns that the specification names.
+            queried: Whether a query reads the table. It may read any column, so warnings about all are returned.
+        """
         wanted = set(map(fold_name, names))
         remarks = [text for name, text in self.remarks if queried or name is None or fold_name(name) in wanted]
         return [*remarks, *(f"column {name!r} {why}; it is left out" for name, why in self.left_out.items())]
 
     def by_value(self, items: str | None) -> Frame:
-        """Return the table for a release that spends a privacy budget: no column's type depends on a value.
+        """Return the table as a release that spends a privacy budget must read it.
+
+        The type of a column may then not depend on its values, since a single record could change it. Columns without
+        a single type become texts.
 
         Args:
             items: The column that holds lists of items; None if there is none.
@@ -190,7 +199,7 @@ class Frame:
 
         Args:
             names: The columns.
-            queried: Whether they are columns of a query over the table, and not of the table itself.
+            queried: Whether these are columns of a query over the table, and not of the table itself.
 
         Raises:
             UsageError: A column can't be read, or is the index of pandas in a table without a query.
@@ -288,7 +297,7 @@ def _frame_from_arrow(value: Any, kind: str, *, discreet: bool) -> Frame:
 def _read_stream(value: Any) -> pa.Table:
     """Return the rows of an Arrow stream.
 
-    Once they take more than ``HELD`` bytes, they are written to a file that is mapped into memory.
+    Once they take more than 256 MiB (``HELD``), they are written to a file that is mapped into memory.
     """
     import pyarrow as pa
 
@@ -404,9 +413,10 @@ def _make_frame(
 
 
 def _normalize_column(column: Any) -> Any:
-    """Convert a column whose type engines lack: short floats, whole microseconds in nanoseconds, or only NULL.
+    """Convert an Arrow column whose type the engines lack; any other column is returned as it is.
 
-    A dictionary of texts stays as it is: the engine reads it, and Arrow can't decode all of them.
+    Floats of 16 bits get 32 bits. Times become microseconds if nothing is lost. A column of NULL alone becomes text,
+    and a dictionary of other values than texts is decoded. A dictionary of texts stays, since the engine reads it.
     """
     import pyarrow as pa
 
@@ -456,7 +466,7 @@ class SpecPart(BaseModel):
 
     @property
     def opened(self) -> ReleaseDatabase | None:
-        """Return the database of this section if a caller has it open in this process; None otherwise."""
+        """Return the database that this section names, if the caller has given an open connection; None otherwise."""
         return self._opened
 
     def with_open_database(self, opened: ReleaseDatabase | None) -> Self:
@@ -500,7 +510,7 @@ class Source(SpecPart):
     """The section ``[source]``: where the records lie and how they are read.
 
     They are in a table, view or query of a DuckDB or SQLite file, in Parquet or CSV files, in another engine, or in
-    Python. A ``query`` over files or a Python table calls it ``source``.
+    Python. A ``query`` over files or a Python table calls these ``source``.
     """
 
     database: Path | None = optional_key("A DuckDB or SQLite file.")
@@ -647,7 +657,7 @@ class Source(SpecPart):
 
     @property
     def traits(self) -> EngineTraits:
-        """Return the traits of the engine that holds the source."""
+        """Return what is known of the engine that holds the source, such as its SQL dialect."""
         return TRAITS.get(self.kind, EngineTraits())
 
     @property

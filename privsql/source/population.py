@@ -70,7 +70,7 @@ def require_population(source: Source) -> tuple[str, ...]:
 
 
 def is_same_population(names: Iterable[str], others: Iterable[str]) -> bool:
-    """Return whether two lists of names have a name in common, ignoring case.
+    """Return whether two populations are the same: their lists of names have a name in common, ignoring case.
 
     >>> is_same_population(["clinic"], ["Clinic", "office.staff"]), is_same_population([], [])
     (True, False)
@@ -110,7 +110,11 @@ def _name_file(path: str) -> str | None:
 
 
 def _list_places(names: Iterable[str]) -> set[str]:
-    """Return the absolute paths of files, and addresses without secrets; a folder is listed together with its files."""
+    """Return where the files of a source lie: absolute paths on this machine, and addresses without secrets.
+
+    Args:
+        names: Names, patterns, folders or addresses. A folder is returned together with the files in it.
+    """
     places: set[str] = set()
     for name in names:
         if files.url_scheme(name):

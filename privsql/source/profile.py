@@ -75,9 +75,9 @@ class ChosenRoles:
 
 
 def find_missing_markers(db: Warehouse, source: exp.Table) -> dict[str, tuple[str, ...]]:
-    """Return the texts of each text column that stand for a missing value (``MISSING``), such as "n/a".
+    """Return the texts that stand for a missing value, such as "n/a", by text column; columns without one are left out.
 
-    Columns without such a text are left out.
+    ``MISSING`` lists such texts. The publisher may want them to be read as NULL.
     """
     names = [field.name for field in db.list_fields(source) if field.type == "VARCHAR"]
     if not names:
@@ -132,7 +132,7 @@ def refuse_uncategorical(
 
 
 def find_numeric_kind() -> str:
-    """Return the kind of the first registered mechanism that publishes a sensitive column as numbers."""
+    """Return the kind of mechanism that ``init`` proposes for a sensitive column of numbers."""
     shapes = {kind: get_default_mechanism(kind).shape for kind in KINDS}
     return next(kind for kind, shape in shapes.items() if isinstance(shape, TableShape) and shape.numeric)
 
@@ -140,7 +140,7 @@ def find_numeric_kind() -> str:
 def choose_noisy_roles(
     db: Warehouse, source: exp.Table, kind: str, wanted: str | None, report: Reporter
 ) -> ChosenRoles:
-    """Return roles for item sets or for a table of categories, whichever the mechanism publishes.
+    """Return roles for a table without a sensitive column: item sets or categories, whichever the mechanism publishes.
 
     Args:
         db: The session that reads the source.

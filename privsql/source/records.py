@@ -83,7 +83,8 @@ def prepare_table(
         source: The source.
         columns: The roles of its columns.
         choice: How the published records of each person are chosen; None chooses by a fresh key.
-        types: Finds the column types that follow from the specification; None infers all types from the records.
+        types: A function that returns the column types that the specification determines. A release that spends a
+            privacy budget needs it. None infers all types from the records.
         listed: The public list of sensitive values; None if the records determine them.
 
     Raises:
@@ -150,7 +151,7 @@ def prepare_table(
 def _resolve_roles(
     db: Warehouse, columns: Columns, mounted: exp.Table, listed: ListedValues | None
 ) -> tuple[Roles, dict[str, exp.Expr], list[Coarse]]:
-    """Find the columns of a specification in the mounted source, and how each of them is read.
+    """Find the columns of a specification in the mounted source (readable in the session), and how each is read.
 
     Returns:
         The columns by role, spelled as in the source; the SQL expression that reads each column, by name; and the
@@ -184,7 +185,7 @@ def _resolve_roles(
 
 
 def _count_records(db: Warehouse, columns: Columns, roles: Roles, keep: exp.Expr) -> tuple[int, int]:
-    """Count the records of the mounted source.
+    """Count the records of the source, which is readable in the session as table ``source``.
 
     Returns:
         The number of all records, and the number of those that are not left out because of NULL.
@@ -217,15 +218,16 @@ def _refuse_unread(
     """Refuse columns of files that are probably not read as the publisher means them.
 
     Args:
-        db: The session in which the source is mounted.
+        db: The session in which the source is readable.
         source: The source.
         names: The columns that are published.
-        mounted: The mounted table.
-        types: Finds the column types that follow from the specification. None infers all types from the records, whose
-            values are then examined.
+        mounted: The table as which it is readable.
+        types: A function that returns the column types that the specification determines. None infers all types from
+            the records, whose values are then examined.
 
     Raises:
-        UsageError: Only the names of folders state a column, or the guessed type of a column loses or hides values.
+        UsageError: The guessed type of a column loses or hides values. Or a column is not in the files, but in the
+            names of their folders, such as year=2024.
     """
     known = index_names(db.list_fields(mounted))
     missing = [name for name in names if fold_name(name) not in known]
@@ -246,9 +248,10 @@ def _refuse_unread(
 class SetRecords:
     """Records that are item sets, readable in a session and counted.
 
-    The session has these temporary tables: ``universe`` (code, item) lists the items. ``baskets`` (basket, items,
-    records) lists the different sets in sorted order, and how many records have each. After sorting, ``contents``
-    (basket, code) has a row for each item of each set. The number of records is private.
+    The session has these temporary tables: ``universe`` (code, item) lists the items that may be published. ``baskets``
+    (basket, items, records) lists the different sets in sorted order, and how many records have each.
+    ``sort_records`` creates ``contents`` (basket, code) with a row for each item of each set. How many records there
+    are may not be published.
     """
 
     db: Warehouse
@@ -288,17 +291,20 @@ class SetRecords:
         self._built_relations.add("contents")
 
     def coded_records(self, *, ordered: bool) -> exp.Query:
-        """Raise ``TypeError``, because an item set has no single sensitive value."""
+        """Raise ``TypeError``: the query lists records with a single sensitive value each, and item sets have none."""
         raise TypeError("sets are not records with a value each")
 
     def query_names(self, *, follow: bool, values: bool) -> exp.Query:
-        """Return the query for the ids of all records and their persons; both arguments are ignored."""
+        """Return the query for the ids of all records and their persons, which a ledger stores as hashes.
+
+        Both arguments are ignored, because a ledger does not follow item sets from release to release.
+        """
         return query_source_names(self.known_by, exp.true())
 
     def hash_records(self, key: Key) -> Iterator[HashedRecords]:
         """Yield keyed hashes of the different sets, with the number of records that have each.
 
-        The hashes do not depend on the name of the column.
+        A ledger compares them to find releases of the same records. They do not depend on the name of the column.
         """
         self.db.register_arrow(SECRET, secret_word(key))
         text = keyed_digest(self.db, exp.cast(column("items", "b"), "VARCHAR"))
@@ -318,12 +324,12 @@ class SetRecords:
         return []
 
     def drop_relations(self) -> None:
-        """Drop the tables of the sets, but not the table ``universe``."""
+        """Drop the tables of the sets once they are counted, but not the table ``universe``."""
         self.db.drop("contents", "apart", "baskets")
         self._built_relations.discard("contents")
 
     def expose_as(self, name: str) -> None:
-        """Let the publisher's queries read the sets of all records as ``name``, with the publisher's column name."""
+        """Create a view ``name`` of the sets of all records, on which the true answers to queries are computed."""
         renamed = alias_as(column("items"), self.roles.sensitive[0].name)
         records = fill("duckdb/records", {"baskets": temp_table("baskets")})
         self.db.publish_as(name, exp.select(renamed).from_(records.subquery("records")))
@@ -337,10 +343,10 @@ def prepare_sets(
     choice: PersonChoice | None = None,
     types: FindTypes | None = None,
 ) -> SetRecords:
-    """Mount a source of item sets, find the universe of items, and count the sets.
+    """Make a source of item sets readable, find the universe of items, and count the sets.
 
-    Items outside the universe and NULL are dropped, and an item that occurs twice in a list counts once. So no record
-    is refused.
+    The universe is the list of items that may be published. Other items and NULL are dropped, and an item that occurs
+    twice in a list counts once. So no record is refused.
 
     Args:
         db: The session that reads the source.
@@ -348,7 +354,8 @@ def prepare_sets(
         columns_: The columns of the item sets.
         universe: The items that may be published.
         choice: How the published records of each person are chosen; None if all are published.
-        types: Finds the column types that follow from the specification; None infers all types from the records.
+        types: A function that returns the column types that the specification determines. A release that spends a
+            privacy budget needs it. None infers all types from the records.
 
     Raises:
         UsageError: A column is unknown, or its type can't be published.
@@ -410,7 +417,7 @@ def _item_type(column_: Field, *, is_list: bool) -> str:
 def prepare_records(
     db: Warehouse, spec: Spec, *, for_ledger: bool = False, choice: PersonChoice | None = None
 ) -> Records:
-    """Mount and count the source of a specification, whatever the shape of its records.
+    """Make the source of a specification readable and count it, be it a table, item sets or categories.
 
     Args:
         db: The session that reads the source.
@@ -458,8 +465,9 @@ def prepare_records(
 def determine_types(spec: Spec) -> FindTypes | None:
     """Return a function that finds column types from the specification alone, for a release that spends a budget.
 
-    Otherwise a single record could decide a type: in a file of texts, in a column of pandas without a type, or in whole
-    numbers that pandas holds as floats because one is missing. For any other release the result is None.
+    If the types were inferred from the values, a single record could change one. That happens in a file of texts, in a
+    column of pandas without a type, or in whole numbers that pandas holds as floats because one is missing. For any
+    other release the result is None.
     """
     mechanism = spec.implementation
     if not spec.is_private:
@@ -476,11 +484,13 @@ def determine_types(spec: Spec) -> FindTypes | None:
 
 
 def _determine_type(db: Relations, domain: Universe) -> str | None:
-    """Return the type of the values that a public domain lists; None if the domain does not list them.
+    """Return the type of a column for which the specification lists the values that may be published.
+
+    The result is None if it lists none, because the values are those of the records.
 
     Args:
         db: The session.
-        domain: The values that may be published.
+        domain: The values that may be published, or the query that lists them.
     """
     if domain.listing is None:
         return domain.listed_type

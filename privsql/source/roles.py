@@ -151,6 +151,9 @@ class Roles:
         published: The quasi-identifiers, in the order of the proposal, with their bins (None for no bins).
         asked: The columns that the publisher has to decide about, by the question.
         left_out: The reason why a column is not published, by the column.
+        single: A column whose name says that it identifies persons, each of whom has one record; None if there is none.
+        changing: The columns whose values often differ between the records of one person.
+        rounded: Bins for numeric columns that the publisher is asked about, in case they are published.
     """
 
     sensitive: str | None = None
@@ -161,11 +164,8 @@ class Roles:
     asked: dict[str, list[str]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     single: str | None = None
-    """A column whose name says that it names persons, of whom each has one record."""
     changing: list[str] = field(default_factory=list)
-    """Columns whose value changes within a person."""
     rounded: dict[str, Any] = field(default_factory=dict)
-    """Bins of numbers that are asked about, if they are to be published."""
 
     def ask(self, question: str, name: str) -> None:
         self.asked.setdefault(question, []).append(name)
@@ -177,10 +177,10 @@ def propose_roles(
     """Return proposed roles for the columns of a table with one sensitive column.
 
     Args:
-        columns: All columns that can be published, in the order of the source.
+        columns: A sample of the records: all columns that can be published, in the order of the source.
         sensitive: The name of the sensitive column, as the source spells it.
-        persons: Second samples for columns that may identify persons. Such a column is unique in the first sample but
-            not in the table. Its second sample has all columns, and all records that share a value of it.
+        persons: A second sample for each column that may identify persons: one that is unique in the first sample but
+            not in the table. The second sample has all records of some values of this column, and all columns.
         person: The column that identifies persons, if the publisher names it; None to find it.
     """
     roles = Roles(sensitive=sensitive)
@@ -511,7 +511,7 @@ AMOUNTS, COMMONEST = 60, 0.1
 def is_harmless(value: str, secret: Column) -> bool:
     """Return whether a sensitive value is a word that says that it harms nobody, such as "none".
 
-    NULL counts as harmless if the column ``secret`` has at most two other values.
+    Such a value needs no protection. NULL counts as harmless if the column ``secret`` has at most two other values.
     """
     if value == "NULL":
         return secret.different <= 2

@@ -71,6 +71,9 @@ class Columns(SpecPart):
     A table has one of three shapes. Its columns are quasi-identifiers and sensitive columns; or item sets (``items`` is
     a list column, or ``record`` and ``item`` have one row for each item of a record); or ``categories``.
 
+    ``bins``, ``levels`` and ``others`` coarsen quasi-identifiers: ``levels`` puts listed values into groups, and
+    ``others`` names the group of all other values.
+
     ``nulls`` says what NULL means in a column. ``value`` makes it a value like others, ``suppress`` leaves the record
     out and counts it, and ``refuse`` forbids it. Sensitive columns refuse NULL by default; for other columns it is a
     value. Categories treat NULL like a value that no domain lists, and item sets ignore it.
@@ -159,11 +162,11 @@ class Columns(SpecPart):
         return self
 
     def get_coarsening(self, name: str) -> tuple[Bins | None, dict[str, str], str | None]:
-        """Return how the values of a column are coarsened.
+        """Return how the values of a column are coarsened, in bins or in groups.
 
         Returns:
-            The bins of the column, or None; the group of each value, empty without groups; and the group of all other
-            values, or None.
+            The bins of the column, or None; the group of each listed value, empty without groups; and the group of all
+            values that are not listed, or None.
         """
         return _look_up(self.bins, name), _look_up(self.levels, name) or {}, _look_up(self.others, name)
 
@@ -254,7 +257,7 @@ class ReleaseSection(SpecPart):
         return self._base
 
     def with_base(self, base: Path) -> ReleaseSection:
-        """Return the section with another folder for a release whose place the specification does not state."""
+        """Return the section with another ``base``, the folder of a release whose place is not stated."""
         section = self.model_copy()
         section._base = base
         return section
@@ -346,7 +349,10 @@ class Spec(SpecPart):
 
     @model_validator(mode="after")
     def _require_total(self) -> Spec:
-        """Check that no value decides whether a record is published, if the sensitive values are listed publicly.
+        """Check that the sensitive value of a record never decides whether the record is published.
+
+        Such a decision would reveal something of the value. The check concerns only specifications with a public list
+        of the sensitive values, whose releases spend a privacy budget.
 
         Returns:
             The specification, in which NULL is a value of the sensitive columns.
@@ -438,7 +444,7 @@ class Spec(SpecPart):
 
     @property
     def record_limit(self) -> int:
-        """Return how many records of each person are published at most; this matters only if records are chosen."""
+        """Return how many records of each person are published at most, where not all of them are published."""
         return int(getattr(self.mechanism, "max_records", 1))
 
     @model_validator(mode="after")
@@ -498,9 +504,9 @@ class Spec(SpecPart):
 
     @property
     def is_private(self) -> bool:
-        """Return whether the release spends a privacy budget, which hides even whether a record is there.
+        """Return whether the release spends a privacy budget.
 
-        Records must then not change messages, types or exit codes.
+        Messages, types and exit codes must then not depend on single records, since that would reveal something.
         """
         return isinstance(self.implementation.composition, BudgetComposition)
 
@@ -508,8 +514,8 @@ class Spec(SpecPart):
     def frame(self) -> Frame | None:
         """Return the source if it is a table in Python; None otherwise.
 
-        For a release that spends a privacy budget, its columns are converted so that no value decides how others are
-        read.
+        For a release that spends a privacy budget, its columns are converted so that no record can change how
+        the others are read.
         """
         frame = self.source.frame
         return frame if frame is None or not self.is_private else frame.by_value(self.columns.items)
@@ -814,10 +820,10 @@ def _join_path(base: Path, place: Any) -> Any:
 
 
 def find_kinds(mechanism: object) -> list[str]:
-    """Return the kinds of mechanism that a section ``[mechanism]`` can mean.
+    """Return the kinds of mechanism, such as "bucketize", that a section ``[mechanism]`` can mean.
 
-    It is the kind that the section names. If it names none, it is the default kind, provided that kind has the stated
-    algorithm; otherwise all kinds with that algorithm.
+    If the section names a kind, it is the only one. Otherwise the result is all kinds that have the stated algorithm;
+    but only the default kind if this one has it, or if none does.
     """
     if isinstance(mechanism, Parameters):
         return [mechanism.kind]

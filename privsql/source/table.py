@@ -189,7 +189,7 @@ def _bin_by_width(field: Field, value: exp.Expr, bins: Bins) -> Coarse:
     """Return how a column of exact numbers is read in bins of one width.
 
     A number x becomes x - ((x - origin) mod width), where the remainder is never negative. For rounded numbers half a
-    width is added. No intermediate result is larger than x or 2 width.
+    width is added. No intermediate result is larger than x or 2 width, so that none exceeds the type of the column.
     """
     least, most, scale = number_range(field.type)
     width, origin = Fraction(bins.round or bins.width or 1), Fraction(bins.origin) - bins.half
@@ -302,7 +302,7 @@ def find_column(columns: Mapping[str, Field], name: str, where: str = "") -> Fie
     If there is only one column, the message asks whether it is several columns of a CSV file that were not separated.
 
     Args:
-        columns: The columns by folded name, as ``index_names`` returns them.
+        columns: The columns by their names in one case, as ``index_names`` returns them.
         name: The name that is looked for.
         where: The beginning of the error message.
 
@@ -344,7 +344,7 @@ def labels_of(kind: str) -> tuple[str, ...]:
 def is_publishable(field: Field) -> bool:
     """Return whether privsql can publish a column of this type.
 
-    The type must have the same texts and order on every engine, or be one that is read as text.
+    Its values must have the same texts and the same order in every engine, or be read as text.
     """
     return field.is_scalar or (field.type.split("(")[0] in AS_TEXT and not field.type.endswith("]"))
 
@@ -353,8 +353,8 @@ def is_publishable(field: Field) -> bool:
 class TableRecords:
     """The records of a table with quasi-identifiers and sensitive columns, readable in a session and counted.
 
-    The temporary table ``domain`` of the session lists the m sensitive values. Canonical order is that of the values,
-    with NULL last; it does not depend on the order of the source.
+    The temporary table ``source`` of the session holds the records, and ``domain`` lists the m sensitive values.
+    Canonical order is that of the values, with NULL last; it does not depend on the order of the source.
 
     Attributes:
         db: The session.
@@ -419,7 +419,9 @@ class TableRecords:
         self._built_relations.add("records")
 
     def coded_records(self, *, ordered: bool) -> exp.Query:
-        """Return the query for the quasi-identifiers of each record and the rank of its sensitive value.
+        """Return the query for the quasi-identifiers of each record, and its sensitive value as a whole number.
+
+        This number is the rank of the value in canonical order, from 0.
 
         Args:
             ordered: Whether the query sorts the records, by rank and then by quasi-identifiers.
@@ -431,7 +433,7 @@ class TableRecords:
         return exp.select("*").from_(coded.subquery("coded")).order_by(*order)
 
     def _coded_query(self, columns: list[exp.Expr]) -> exp.Query:
-        """Return the query for these columns of every record, and the rank of its sensitive value.
+        """Return the query for some columns of every record, and the rank of its sensitive value in canonical order.
 
         It reads the temporary table ``records`` if that exists, and the source otherwise.
         """
@@ -449,7 +451,10 @@ class TableRecords:
         return fill("core/coded", holes)
 
     def bind_key(self, key: Key) -> Key:
-        """Return a key for these records alone, derived from the publisher's key and from hashes of all records."""
+        """Return a key for these records alone, derived from the publisher's key and from hashes of all records.
+
+        A publisher may then use one key for several tables: their random choices are independent.
+        """
         roles, columns = self.roles, self.roles.qi_columns("r")
         if self.order != "portable":
             if self._ranked is not None:
@@ -472,12 +477,12 @@ class TableRecords:
         return self.reading.keep
 
     def query_names(self, *, follow: bool, values: bool) -> exp.Query:
-        """Return the query for the ids of the published records and their persons, for a ledger.
+        """Return the query for what a ledger stores about each published record: its id and its person.
 
         Args:
-            follow: Whether to add a digest of each record's published values, by which the ledger recognizes the
-                record.
-            values: Whether to add the sensitive value.
+            follow: Whether to add a digest of the record's published values. By it the ledger sees whether a record has
+                changed since an earlier release.
+            values: Whether to add the sensitive value; only with ``follow``.
         """
         roles = self.roles
         fields = dict(zip((*roles.qi_keys, *roles.sa_keys), roles.columns, strict=True))
@@ -491,7 +496,10 @@ class TableRecords:
         return fill("ledger/traces", holes | {"value": value, "person": person})
 
     def hash_records(self, key: Key) -> Iterator[HashedRecords]:
-        """Yield keyed hashes of all records in batches; they do not depend on the order of the published columns."""
+        """Yield keyed hashes of all records in batches, by which a ledger finds releases of the same records.
+
+        They do not depend on the order of the published columns.
+        """
         read = [self._values[one.name] for one in self.roles.columns]
         is_plain = [value for value, _ in read] == [one.this for one in (*self.reading.qi, *self.reading.sa)]
         if is_plain and self._ranked is not None:  # these ranks are not those of bins and groups
@@ -503,14 +511,18 @@ class TableRecords:
 
     @property
     def packed(self) -> PackedRecords | None:
-        """Return the records packed into integers, sorted by their values; None if they do not fit into integers."""
+        """Return the records as sorted integers; None if they do not fit into integers of 64 bits, or into memory.
+
+        An integer holds the ranks of all values of a record, so sorting and grouping are fast.
+        """
         return self._ranked if isinstance(self._ranked, PackedRecords) else None
 
     @cached_property
     def _ranked(self) -> PackedRecords | RankedRecords | None:
-        """Return the records, with the rank of each value in place of the value.
+        """Return the records with a whole number, its rank among the values of its column, in place of each value.
 
-        The result is None if a column has too many values, or if the engine or the order of records does not allow it.
+        The result is None if a column has too many values, if the engine keeps no order of rows, or if records are
+        assigned to buckets in the order "portable".
         """
         if self.order != "stream" or not self.db.keeps_order:
             return None
@@ -529,13 +541,16 @@ class TableRecords:
         return {name: (canonical_value(column(name), kind), kind) for name, kind in kinds.items()}
 
     def drop_relations(self) -> None:
-        """Drop the sorted records and the packed records."""
+        """Drop the sorted records and the integers of ``packed``, which can be made again."""
         vars(self).pop("_ranked", None)
         self.db.drop("records")
         self._built_relations.discard("records")
 
     def expose_as(self, name: str) -> None:
-        """Let the publisher's queries read the sorted records as ``name``, with the publisher's column names."""
+        """Create a view ``name`` of the sorted records, with the publisher's column names.
+
+        The true answers to queries are computed on it.
+        """
         self.db.publish_as(name, exp.select(*self.roles.qi_out(), *self.roles.sa_out()).from_(temp_table("records")))
 
 
@@ -573,8 +588,8 @@ class PersonChoice:
     Attributes:
         key: The key by which records are chosen.
         called: The name of the release.
-        earlier: The records (id, trace) of earlier releases, which are chosen again if possible; None if there are
-            none.
+        earlier: The records of earlier releases, as (id, digest of the published values); they are chosen again if
+            possible. None if there are none.
         limit: How many records of each person are published at most.
     """
 
@@ -598,15 +613,16 @@ class PersonChoice:
 
 
 def mount_persons(db: Warehouse, source: Source, types: FindTypes | None = None) -> exp.Table:
-    """Make the source readable in the session, and return the table with all of its records.
+    """Make the source readable in the session, and return the temporary table with all of its records.
 
-    Its name is ``source``. If only some records of each person are published, it has another name, and
-    ``reduce_persons`` makes ``source`` from it.
+    Later steps read the records to publish from table ``source``. This is the returned table, unless only some records
+    of each person are published. In that case it has another name, and ``reduce_persons`` makes ``source`` from it.
 
     Args:
         db: The session that reads the source.
         source: The source.
-        types: Finds the column types that follow from the specification; None infers all types from the records.
+        types: A function that returns the column types that the specification determines. A release that spends a
+            privacy budget needs it. None infers all types from the records.
 
     Raises:
         UsageError: Records of persons are to be chosen, and the engine can't do so.
@@ -745,7 +761,9 @@ def reduce_persons(
 
 
 def name_people(db: Warehouse, source: Source, reading: Reading, relations: Mapping[str, exp.Table]) -> None:
-    """Make a view for each table of records, which adds the person of each record (``sql/core/people.sql``).
+    """Make views of tables of records, each with the person of every record and its published columns.
+
+    Checks and attacks read them to know which records belong to one person (``sql/core/people.sql``).
 
     Args:
         db: The session that holds the records.
@@ -764,7 +782,7 @@ def name_people(db: Warehouse, source: Source, reading: Reading, relations: Mapp
 
 
 def _rank_earlier(db: Warehouse, name: exp.Expr, published: Sequence[Published]) -> exp.Expr:
-    """Return an SQL expression that ranks a record by whether an earlier release holds it.
+    """Return an SQL expression that ranks a record by whether an earlier release holds it; low ranks are chosen first.
 
     The rank is 0 for a record that an earlier release holds unchanged, 1 for another record with the same id, and 2 for
     all others. Where ids identify persons, all records of a person share the id, and only the published values tell

@@ -147,7 +147,7 @@ class Target:
 
     @property
     def sink(self) -> Sink:
-        """Return the database whose schema is the place."""
+        """Return the database to write to, if the place is a schema of a database."""
         from privsql.engine.open import FileSink
 
         return self.opened or FileSink(self.file)
@@ -303,7 +303,7 @@ def _is_within(place: str, folder: str) -> bool:
 
 
 def _list_places(names: Sequence[str]) -> set[str]:
-    """Return the absolute paths of files on this machine; a folder counts as one path."""
+    """Return the absolute paths of a source's files, but of a folder its own path only; addresses are ignored."""
     places: set[str] = set()
     for name in names:
         if not files.url_scheme(name):

@@ -96,10 +96,10 @@ def refuse_misread(db: Warehouse, source: Source, names: Iterable[str | None]) -
 
 
 def find_misread(db: Warehouse, source: Source, names: Collection[str] | None) -> list[Misreading]:
-    """Return the columns of a mounted CSV file that are probably not read as they are meant.
+    """Return the columns of a CSV file that are probably not read as they are meant.
 
     Args:
-        db: The session in which the source is mounted.
+        db: The session in which the file is readable.
         source: The source.
         names: The columns that matter, of the file or of the query over it; None for all.
     """
@@ -127,7 +127,10 @@ def find_misread(db: Warehouse, source: Source, names: Collection[str] | None) -
 
 
 def _passes_on(query: str, name: str) -> bool:
-    """Return whether a query returns the column ``name`` of the file unchanged, and not as part of an expression."""
+    """Return whether a query over a file returns the column ``name`` unchanged, and not as part of an expression.
+
+    In an expression, such as a cast, the publisher has said how to read the column.
+    """
     tree: exp.Expr = exp.maybe_parse(query, dialect=DIALECT)
     for item in tree.selects if isinstance(tree, exp.Query) else ():
         star = item.this if isinstance(item, exp.Column) else item
@@ -219,7 +222,7 @@ def _find_dates(texts: _Texts, fields: Iterable[Field]) -> list[Misreading]:
 
 
 def find_date_format(db: Warehouse, source: Source) -> str | None:
-    """Return the format of the dates in a mounted CSV file, such as %d.%m.%Y.
+    """Return the format of the dates in a CSV file that is readable in the session, such as %d.%m.%Y.
 
     The result is None if the file has no dates or several formats.
     """
@@ -327,7 +330,9 @@ def _cast_in_query(name: str, *, filled: bool = False) -> str:
 
 
 def _read_strange_line(db: Warehouse, file: exp.Table, one: Field, text: str) -> list[Misreading]:
-    """Return the advice to leave out the only line whose value is no number, such as a total.
+    """Return the advice to leave out the only line whose value is no number, such as a total at the end.
+
+    It is empty if the text occurs in several lines, if the column has codes, or if the file has few lines.
 
     Args:
         db: The session.
@@ -348,7 +353,11 @@ def _read_strange_line(db: Warehouse, file: exp.Table, one: Field, text: str) ->
 
 
 def _find_elsewhere(db: Warehouse, file: exp.Table, marks: Iterable[str], others: Iterable[Field]) -> str:
-    """Return another text column in which one of these marks for a missing value is a real value; empty if none is."""
+    """Return the name of another text column that holds one of these marks for a missing value; empty if none does.
+
+    In that column the mark, such as "NA", may be a real value, so it can't be read as NULL in the whole file. Columns
+    with numbers among their texts are not examined.
+    """
     texts = [exp.Literal.string(mark) for mark in marks]
     for other in others:
         value = column(other.name)

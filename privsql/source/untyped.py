@@ -56,7 +56,7 @@ def _read_list(value: Any) -> list[str | None] | None:
 
 
 def _as_text(value: Any) -> str | None:
-    """Return a value as the text that it would have in a text file; None if it has none there."""
+    """Return a value as the text that would stand for it in a text file; None if no text can."""
     if isinstance(value, bytes | bytearray | memoryview):
         return None
     try:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def algorithms(spec: SpecLike, **how: Unpack[Planning]) -> Alternatives:
-    """Predict for each algorithm of a mechanism the loss and what attackers could learn. Nothing is written.
+    """Compare the algorithms of a mechanism before publishing, to choose one. Nothing is written.
+
+    For each algorithm, the result predicts the loss of information and what attackers could learn.
 
     Args:
         spec: The specification or source, as for ``publish``.
@@ -30,10 +32,10 @@ def algorithms(spec: SpecLike, **how: Unpack[Planning]) -> Alternatives:
 
 
 def curve(spec: SpecLike, **how: Unpack[Planning]) -> Curve:
-    """Predict what the stated threshold and multiples of it would give.
+    """Predict what the stated threshold, and some smaller and larger ones, would give. Nothing is written.
 
-    For each threshold the result has the promise, the belief of an attacker who learns from the release, and the error
-    of counts.
+    For each threshold, the result has the promised bound on an attacker's belief, the belief of an attacker who trains
+    a model on the release, and the error of counts.
 
     Args:
         spec: The specification or source, as for ``publish``.

@@ -101,7 +101,7 @@ class Attacked(Outcome):
         return 0 if self.ok else 1 if self.measured else 3
 
     def plot(self) -> Any:
-        """Return an altair chart of how sure each adversary is of its best guess, and by how many records it knows."""
+        """Return an altair chart of how sure each adversary is of its best guess, and how known records add to it."""
         return plot.draw_picture(plot.draw_attacks, self)
 
     @property
@@ -210,7 +210,7 @@ def attack(
             Two counts of records in ``source`` are attacked: of those that meet the first condition, and of those that
             meet both. The counts have differentially private noise, and ``source`` must be a specification.
         epsilon: The budget of each of the two counts; by default 0.1.
-        draws: How often the two counts are drawn; by default 20,000.
+        draws: How often the noise of the two counts is drawn; by default 20,000.
         **how: How the engine runs (``RunKeywords``).
 
     Raises:
@@ -257,7 +257,7 @@ def attack(
 
 
 def _combine_releases(targets: tuple[Target, Target]) -> list[Finding]:
-    """Run the attacks on two releases together that both of their mechanisms name.
+    """Attack two releases together, with each adversary that knows how to combine releases of both mechanisms.
 
     Raises:
         UsageError: The mechanisms have no such attack in common.
@@ -285,9 +285,10 @@ Rows = list[tuple[Any, ...]]
 
 
 def list_questions(release: Release) -> Iterator[exp.Select]:
-    """Yield typical queries: how many records have each sensitive value, by one column and by two columns.
+    """Yield typical queries, to measure how precisely the release answers them.
 
-    Queries that the release can't answer are left out.
+    They count the records with each sensitive value, grouped by one or two other columns. For item sets they count the
+    records that hold a set. Columns that the release can't group by are left out.
     """
     shape = release.mechanism.shape
     if isinstance(shape, ItemSetShape):
@@ -342,7 +343,7 @@ def find_quantiles(release: Release, field: Field, shares: Sequence[float] = QUA
 
 
 def _list_few_valued(release: Release, names: Sequence[str]) -> list[str]:
-    """Return those columns among ``names`` that have between two and ``FEW`` values, fewest first."""
+    """Return those columns among ``names`` by which queries can group: with 2 to 60 values, those with fewest first."""
     counts = []
     for name in names:
         with suppress(UsageError):
@@ -353,9 +354,9 @@ def _list_few_valued(release: Release, names: Sequence[str]) -> list[str]:
 
 
 def _list_set_questions(release: Release) -> Iterator[exp.Select]:
-    """Yield queries that count the records which hold certain sets of items.
+    """Yield typical queries to a release of item sets: each counts the records that hold a certain set.
 
-    They begin with the most frequent set and go on to rarer ones, in growing steps.
+    The sets are chosen from the most frequent ones, by their rank in growing steps: 1, 2, .. up to 800.
     """
     field = release.manifest.roles.sensitive[0]
     frequent = release.answers.list_frequent(RANKED, release.answers.estimators[0])
@@ -430,9 +431,9 @@ def _answer_groups(release: Release, query: Any) -> list[TypicalAnswer]:
     """Answer a query, and return how precise the answer of each group is.
 
     Returns:
-        For each group (estimate, standard error, half the width of its interval, half the width of the bounds from the
-        literature's formula). If there is no standard error, the third figure is the distance from the estimate to the
-        farther bound. Empty if there are too many groups.
+        For each group (estimate, standard error, half the width of its interval, half the distance between the bounds
+        that the estimator ``baseline``, the formula of the literature, gives). If there is no standard error, the third
+        figure is the distance from the estimate to the farther bound. Empty if there are too many groups.
     """
     ours = ask_release(release, query)
     if len(ours) > MOST_ANSWER_ROWS:
@@ -447,7 +448,10 @@ def _answer_groups(release: Release, query: Any) -> list[TypicalAnswer]:
 
 
 def _reach(estimate: float, _: None, low: float, high: float) -> float:
-    """Return the distance from an estimate to the farther of its two certain bounds."""
+    """Return the distance from an estimate to the farther of its two certain bounds.
+
+    The arguments are the last four columns of an answer; the second is a missing standard error.
+    """
     return max(estimate - low, high - estimate)
 
 
@@ -511,7 +515,7 @@ def find_learning(findings: Sequence[Finding]) -> Finding | None:
 
 
 def list_errors(expected: Sequence[ExpectedAccuracy]) -> list[tuple[float, float, bool]]:
-    """Return the error of typical answers by their size, for a chart.
+    """Return a typical error for each size of answers, for the summary of a release.
 
     Returns:
         A list of (estimate, error, is_bound). ``is_bound`` says that the error is the largest possible one; otherwise
@@ -539,11 +543,12 @@ class CountInference(Outcome):
     """The outcome of an attack on two noisy counts x and y, whose ratio y / x tells about the sensitive column.
 
     Attributes:
-        rows: What theory (Theorem 2) and a simulation say, for the query itself and for queries of other sizes.
+        rows: How well noisy counts reveal y / x, in theory (theorem 2 of Wang et al., in ``attacks.differential``) and
+            in a simulation. One row is about the caller's query, the others about queries of other sizes.
         epsilon: The budget of each count.
         condition: The condition on quasi-identifiers, which x records meet.
         sensitive: The condition on the sensitive column, which y of these records meet.
-        draws: How often the counts were drawn.
+        draws: How often the noise of the counts was drawn.
     """
 
     json_keys = ("epsilon", "condition", "sensitive_condition=sensitive", "draws", "sizes=rows")
@@ -562,11 +567,11 @@ class CountInference(Outcome):
         return next(row for row in self.rows if row.asked)
 
     def plot(self) -> Any:
-        """Return an altair chart of the noisy ratios by the size of the query, in theory and simulated."""
+        """Return an altair chart of the ratios of noisy counts, in theory and simulated, by the size of the query."""
         return plot.draw_picture(plot.draw_inference, self)
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield what people see: a table that compares Theorem 2 with the simulation, by the size of the query."""
+        """Yield what people see: a table that compares the theory with the simulation, by the size of the query."""
         theory = ("mean, theory", "simulated", "sd, theory", "simulated")
         columns = ("x", "y", "y/x", *theory, "within 0.05", "disclosed")
         rows = [
@@ -602,7 +607,7 @@ def _attack_counts(
         condition: The condition on quasi-identifiers, for both counts.
         sensitive: The condition on the sensitive column, for the second count only.
         epsilon: The budget of each count.
-        draws: How often the counts are drawn.
+        draws: How often the noise is drawn.
         seed: Makes the draws repeatable; None for fresh noise.
         how: How the engine runs.
     """
@@ -623,7 +628,7 @@ def _draw_noise(scale: float, draws: int, seed: int | None) -> tuple[Floats, Flo
 
     Args:
         scale: The scale of the noise.
-        draws: How often the counts are drawn.
+        draws: How often noise is drawn for each count.
         seed: Makes the noise repeatable; None draws it afresh.
 
     Returns:
@@ -656,7 +661,10 @@ def _count_matches(spec: Spec, condition: str, sensitive: str, options: Options)
 
 
 def _list_groups(spec: Spec, name: str) -> list[str]:
-    """Return the groups that a specification makes of a column's values, including groups without a record."""
+    """Return the groups into which a specification puts a column's values, including groups without a record.
+
+    A condition may only name whole groups, which are checked by this list.
+    """
     _, levels, other = spec.columns.get_coarsening(name)
     return sorted({*levels.values()} | ({other} if other is not None else set()))
 

@@ -59,7 +59,7 @@ SeveralSpecs = Mapping[str, SpecLike] | Sequence[SpecLike | tuple[str, SpecLike]
 
 
 class EvaluationKeywords(RunKeywords, total=False):
-    """The keywords of ``evaluate``: the fields of a ``Workload``, and those that say how the engine runs."""
+    """The keywords of ``evaluate``: the fields of a ``Workload`` (the questions to ask), and how the engine runs."""
 
     queries: int | None
     attributes: int
@@ -112,8 +112,9 @@ def evaluate(
         release: A release; or several specifications: a mapping by name, pairs (name, specification), or a list. Each
             specification is published into a temporary folder and measured. They may differ only in their mechanisms.
         source: The source of the release, as for ``verify``. Specifications name their own source.
-        workload: The questions: "equality" (the default), "random", "ranges", a file of SQL, or a whole ``Workload``.
-            The other keywords are the fields of a ``Workload``. ``true_answers`` is "100:5000" or a pair.
+        workload: The questions: the form of their conditions, which is "equality" (the default), "random" or "ranges";
+            a file of SQL; or a whole ``Workload``. The other keywords are the fields of a ``Workload``. Its field
+            ``true_answers``, the least and greatest true answer of questions that count, is "100:5000" or a pair.
         grid: Values for keys of ``[mechanism]``, such as {"threshold": ["1/4", "1/8"]}, or texts such as
             "threshold=1/4,1/8". Every specification is combined with every combination of the values for keys that its
             mechanism has. Combinations that can't be published are in ``rows`` and ``refused`` of the result.
@@ -150,12 +151,12 @@ def evaluate(
 def make_workload(
     workload: Workload | PathLike | None, how: Mapping[str, Any], verb: str | Callable[..., Any]
 ) -> Workload:
-    """Return the questions that a caller's keywords describe.
+    """Return the workload, which says what questions to ask a release, from a caller's keywords.
 
     Args:
-        workload: The workload or its name; None for the default.
-        how: The fields of the workload as keywords.
-        verb: The function that was called, for messages.
+        workload: The workload, the name of its kind, or a file of SQL; None for the default.
+        how: The fields of the workload as keywords; other keywords may only say how the engine runs.
+        verb: The public function that the user called, for messages.
 
     Raises:
         UsageError: A keyword is unknown.
@@ -381,7 +382,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class RefusedCombination(JsonObject):
-    """A combination of a grid's values that can't be published, and the reason."""
+    """A combination of a grid's values with which a specification can't be published, and the reason."""
 
     json_keys = ("spec=name", "grid=values", "refused=reason", "exit_code")
 

@@ -74,9 +74,10 @@ def export(
         synthetic: The Parquet file for synthetic records of a differentially private release. Counts of these records
             are about equal to the release's estimates. For item sets a row is (record, item); for a table it has the
             table's columns.
-        completed: The place for the completed tables that the model of a bucketized release drew: a Parquet or DuckDB
-            file, or a schema of a DuckDB or Postgres database. It receives one long table with the columns ``draw`` and
-            ``record`` and those of the source, in the form that packages for multiple imputation read.
+        completed: The place for the completed tables of a bucketized release: copies in which a fitted model has drawn
+            a sensitive value for each record. It is a Parquet or DuckDB file, or a schema of a DuckDB or Postgres
+            database. It receives one long table with the columns ``draw`` (the number of the copy), ``record``, and
+            those of the source. Packages for multiple imputation read this form.
         draw: The number of a single completed table to write, with the name and columns of the source; None to write
             all. Counts of a single table do not show how wrong they may be.
         connection: An open connection of DuckDB, or a session of Spark.
@@ -106,7 +107,13 @@ def export(
 
 
 def _export_completed(target: Target, to: Target, draw: int | None) -> Exported:
-    """Write the completed tables of a release: all of them if ``draw`` is None, else the one with this number."""
+    """Write the completed tables of a release: copies in which each record has one drawn sensitive value.
+
+    Args:
+        target: The place of the release.
+        to: The new file or schema.
+        draw: The number of the only copy to write; None for all.
+    """
     is_file = not to.is_schema
     if is_file and (to.address is not None or to.file.suffix not in (PARQUET, DUCKDB) or to.file.exists()):
         raise UsageError(f"{to}: completed tables need {PLACES}")
@@ -133,7 +140,7 @@ def _write_parquet(tables: CompletedTables, draw: int | None, file: Path, note: 
     """Write completed tables as a Parquet file, with metadata that say what its rows are.
 
     Args:
-        tables: The completed tables.
+        tables: The completed tables: copies of a release in which each record has one drawn sensitive value.
         draw: The number of the only table to write; None for all.
         file: The file.
         note: What the rows are, in words.
@@ -159,7 +166,7 @@ def _write_tables(tables: CompletedTables, draw: int | None, to: Target, name: s
     Either both are written or nothing.
 
     Args:
-        tables: The completed tables.
+        tables: The completed tables: copies of a release in which each record has one drawn sensitive value.
         draw: The number of the only table to write; None for all.
         to: The file or schema.
         name: The name of the table with the rows.

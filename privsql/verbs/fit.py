@@ -34,11 +34,14 @@ class FittedModel(Outcome):
     """What ``fit`` returns about a model that it has fitted, or read from a file.
 
     Attributes:
-        stored: Its file in the user's cache; None if there is no cache.
-        to: The file to which its parameters were written; None if the caller asked for none.
+        release: The place of the release.
+        records: The number of records of the release.
+        seconds: How long it took.
         belief: The mean probability that the model gives to its best guess of a record's value.
-        fitted_share: The share of the records to which the model was fitted. Only complete buckets that fit into memory
-            are used.
+        stored: The model's file in the user's cache; None if there is no cache.
+        to: The file to which its parameters were written; None if the caller asked for none.
+        fitted_share: The share of the records from which the model has learnt; below 1 if not all buckets fit into
+            memory.
     """
 
     title = "A model of a release"

@@ -90,13 +90,16 @@ def init(
             once it is saved, ``privsql.load(path, source=table)`` reads it.
         sensitive: The sensitive column; None to recognize it by its name.
         mechanism: The kind of mechanism; by default the one that suits the sensitive column.
-        set: Keys of a specification that say how to read the source (``INIT_KEYS`` and ``READ_KEYS``). source.table may
-            list several tables, which are then joined by the ids of records or persons that they share.
+        set: Keys of a specification that say how to read the source, such as {"source": {"table": "visits"}}.
+            source.table may list several tables, which are then joined by the ids of records or persons that they
+            share. ``INIT_KEYS`` and ``READ_KEYS`` list all possible keys.
         base: The folder where the specification will lie. Its paths are then relative to that folder; otherwise they
             are absolute.
         protect: Values of the sensitive column to protect; the others need no protection.
-        promise: The promise, a name of ``PROMISES``; by default the first that suits the column.
-        accept: Answer all questions cautiously: leave out the columns in question, and confirm the list of values.
+        promise: The promise to propose: "tables" (a privacy budget hides each record's value) or "bucketize" (a bound
+            on an attacker's belief). By default the first that suits the column.
+        accept: Answer all questions cautiously: leave out the columns that they are about, and confirm the list of
+            sensitive values.
         explain: Name each column with the reason for its role.
         schema: Return the JSON Schema of specifications, for editors, without reading a source.
         **how: How the engine runs (``RunKeywords``).
@@ -207,8 +210,9 @@ class Wishes:
         sensitive: The sensitive column; None to recognize it.
         categorical: Whether numbers in the sensitive column are codes of categories.
         protect: Values of the sensitive column to protect; the others need no protection.
-        promise: The promise, a name of ``PROMISES``; None to choose it.
-        accept: Whether to leave out the columns in question and confirm what must be confirmed.
+        promise: The promise to propose, "tables" or "bucketize", as for ``init``; None to choose it.
+        accept: Whether to answer all questions to the publisher cautiously: leave out the columns that they are about,
+            and confirm the list of sensitive values.
         explain: Whether to name each column with the reason for its role.
         person: The column that identifies persons; None to recognize it.
     """
@@ -292,7 +296,7 @@ def _read_as_meant(
     """Return how to read a source so that no value is lost or hidden; None if it is already read so.
 
     Args:
-        db: The session in which the source is mounted.
+        db: The session in which the source is readable.
         source: The source.
         how_read: The keys of ``[source]`` that say how it was read.
         texts: Lines for the publisher about columns that are read in another way; this function appends to them.
@@ -349,8 +353,8 @@ class Look:
         columns: The columns that can be published, as a sample of the records shows them.
         records: The number of all records.
         left_out: Why each of the other columns can't be published, by the column's name.
-        groups: Second samples for columns that are unique in the first sample but not in the table. Each has all
-            columns, and all records that share a value of the column which is its key.
+        groups: A second sample for each column that is unique in the first sample but not in the table, by the column's
+            name. It has all records of some values of this column, to see whether the column identifies persons.
     """
 
     columns: list[Column]
@@ -490,7 +494,7 @@ def _propose_table(place: Place, source: Source, look: Look, wishes: Wishes, tex
 
 
 def _look_at_source(db: Warehouse, source: Source, options: Options) -> Look:
-    """Examine the mounted source: all of its records, or a sample if there are many."""
+    """Examine a source that is readable in the session: all of its records, or a sample if there are many."""
     options.report.start_step("Looking at the columns")
     relation = temp_table("source")
     fields = db.list_fields(relation)
@@ -514,9 +518,11 @@ def _look_at_source(db: Warehouse, source: Source, options: Options) -> Look:
 def _choose_promise(
     db: Warehouse, source: ProfiledSource, wishes: Wishes, secret: Column
 ) -> tuple[Proposal, Proposal | None]:
-    """Return the proposals for the first two promises that suit the sensitive column.
+    """Propose parameters for the first two promises that suit the sensitive column.
 
-    The second is None if only one promise suits, or if the caller or the type of the column determines the mechanism.
+    Each promise is that of a mechanism: a privacy budget hides each record's value, or an attacker's belief has a
+    bound. The second proposal is None if only one suits, or if the caller or the type of the column determines the
+    mechanism.
 
     Args:
         db: The session.
@@ -567,7 +573,10 @@ def _ask(roles: Roles, chosen: Proposal, wishes: Wishes) -> Table | None:
 
 
 def _write_columns(columns: dict[str, Any], roles: Roles, wishes: Wishes) -> Table:
-    """Return the section ``[columns]`` of a specification. Bins for columns in question are offered as comments."""
+    """Return the section ``[columns]`` of a specification.
+
+    Bins for columns that the publisher has to decide about are offered as comments.
+    """
     bins = columns.pop("bins", {})
     section = tomlkit.table()
     section.update({name: how for name, how in columns.items() if not isinstance(how, dict)})
@@ -611,12 +620,12 @@ def _look_at_persons(db: Warehouse, columns: Sequence[Column], records: int) -> 
     """Examine columns that may identify persons: unique in the sample, but with repeated values in the table.
 
     Args:
-        db: The session in which the source is mounted.
+        db: The session in which the source is readable.
         columns: All columns of the sample.
         records: The number of records in the table.
 
     Returns:
-        A second sample for each such column, by its name: all columns, and all records of each of its persons. Empty if
+        A second sample for each such column, by its name: all columns, and all records of some of its values. Empty if
         the first sample was the whole table.
     """
     seen = columns[0].records
@@ -692,7 +701,7 @@ CHANGING = (
 
 
 def find_kind_of_sets() -> str:
-    """Return the kind of the first registered mechanism that publishes item sets."""
+    """Return the kind of mechanism that ``init`` proposes for item sets."""
     return next(kind for kind in KINDS if isinstance(get_default_mechanism(kind).shape, ItemSetShape))
 
 
@@ -703,10 +712,10 @@ def _refuse_records() -> NoReturn:
 def _propose_changing(
     place: Place, source: Source, roles: Roles, texts: list[str], options: Options, why: tuple[str, ...] = CHANGING
 ) -> str:
-    """Return the specification for a sensitive value that changes within persons.
+    """Return the specification for a sensitive column whose value changes between the records of a person.
 
-    Each person is published as one record: the set of the person's values. The comments at its beginning are ``texts``,
-    and the reason ``why``.
+    It publishes each person as one record of item sets: the set of the person's values. It begins with comments:
+    ``texts``, and ``why`` this was proposed.
     """
     kind = find_kind_of_sets()
     columns = {"record": roles.person, "item": roles.sensitive}
@@ -779,7 +788,10 @@ def _join_tables(name: str, tables: Sequence[str], options: Options) -> str:
 
 
 def _list_read(place: Place, options: Options) -> list[Field]:
-    """Return the columns of the CSV file that the query in ``[source]`` reads; empty if there is no query."""
+    """Return the columns of a CSV file that the query in ``[source]`` reads; empty if there is no query.
+
+    If the release spends a privacy budget, the specification must state the types of these columns.
+    """
     query = place.how_read.get("query")
     if query is None:
         return []

@@ -57,7 +57,7 @@ class LedgerListing(Outcome):
 
     @property
     def spent(self) -> Fraction | None:
-        """Return the epsilon that was spent, for the delta in ``delta``; None if all populations are listed."""
+        """Return the epsilon that the releases spent, at the delta in ``delta``; None if all populations are listed."""
         return None if self.budget is None else self.budget.spent
 
     @property
@@ -206,8 +206,8 @@ def cap(
         epsilon: The new cap.
         delta: The delta at which budgets are converted. By default that of the existing cap, else of the releases, else
             of the specification.
-        ledger: The file of the ledger, as for ``ledger``. If ``spec`` is a name without a release in the default
-            ledger, that ledger may know of another one with its releases. The cap is then set there.
+        ledger: The file of the ledger; by default that of the specification, or the user's own. If the latter holds no
+            release of the named population, but knows another ledger that does, the cap is set in that other one.
 
     Raises:
         UsageError: Epsilon is not positive; delta is not a probability, or is 0 although a release has a delta above 0;
@@ -249,7 +249,7 @@ def _describe_nobody(book: Book, path: Path, name: str) -> str:
 
 
 def _choose_cap_delta(spec: Spec | None, budget: Budget, delta: Fraction | Decimal | str | float | None) -> Fraction:
-    """Return the delta of a new cap.
+    """Return the delta at which a new cap limits epsilon.
 
     Args:
         spec: The specification; None if the caller named a population.
@@ -257,7 +257,7 @@ def _choose_cap_delta(spec: Spec | None, budget: Budget, delta: Fraction | Decim
         delta: The delta that the caller gives; None for the default.
 
     Raises:
-        UsageError: The releases in the ledger have no epsilon at this delta.
+        UsageError: The delta is not from 0 to below 1, or is 0 although a release has a delta above 0.
     """
     if delta is not None:
         at, is_needed = as_exact_number(delta, "delta"), any(one.delta for one in budget.earlier)

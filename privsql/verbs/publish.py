@@ -87,8 +87,10 @@ class Published(Outcome):
         seconds: How long it took.
         warnings: What the publisher should know.
         search_seconds: The CPU seconds that the search for buckets took; None if they were not measured.
-        summary: Those lines on the release that need no measurement; ``summarize`` returns all.
-        changes: For a plan, the ids of earlier records that were deleted or changed although that is not allowed.
+        summary: A summary for people, without the attacker and the errors that take long to measure; ``summarize``
+            returns all of it.
+        changes: For a plan, (id, "deleted" or "changed") of records that an earlier release holds and the source no
+            longer holds as they were. The guarantee for several releases does not allow that.
         trace: The SQL statements that ran, if the caller asked for them.
     """
 
@@ -430,7 +432,7 @@ def _refuse_useless(spec: Spec, bounds: Sequence[VerifiedBound] = ()) -> None:
 
     Args:
         spec: The specification.
-        bounds: Bounds that were computed from the release; empty before there is one.
+        bounds: How sure an attacker can be of each value at most, computed from the release; empty before there is one.
 
     Raises:
         InfeasibleError: Counts of 500 would be off by more than a fifth.
@@ -442,7 +444,9 @@ def _refuse_useless(spec: Spec, bounds: Sequence[VerifiedBound] = ()) -> None:
 
 
 def _choose_draft(spec: Spec) -> type[Draft]:
-    """Return the class of draft in which a release is made, by its place and by the engine that makes its tables.
+    """Return the class of draft, which makes and checks a release in a temporary place before it becomes visible.
+
+    It depends on the place of the release and on the engine that makes its tables.
 
     Raises:
         UsageError: Only Spark can write to the place, and Spark does not read this source.
@@ -456,14 +460,19 @@ def _choose_draft(spec: Spec) -> type[Draft]:
 
 
 def _publish_detached(detached: DetachedWarehouse, publication: Publication, draft: Draft, key: Key) -> Facts:
-    """Make the tables of a release in the source's own engine, and return the facts of the release.
+    """Make the tables of a release in the engine that holds the source, such as Spark.
+
+    If the release becomes a schema of that engine, the tables stay there. Otherwise they become readable in database
+    ``release`` of the DuckDB session of ``publication``.
 
     Args:
         detached: The session of the source's engine.
-        publication: The records to publish, with a session of DuckDB. Unless the release is made in a schema of the
-            source's engine, this session then has the tables in its database ``release``.
-        draft: The place where the release is made before it is published.
+        publication: The records to publish, with a session of DuckDB.
+        draft: The temporary place in which the release is made.
         key: The key for all random choices.
+
+    Returns:
+        The facts of the release.
     """
     spec, db = publication.request.spec, publication.db
     if isinstance(draft, StagedDraft):
@@ -481,12 +490,13 @@ def _publish_detached(detached: DetachedWarehouse, publication: Publication, dra
 
 @contextmanager
 def _explain_stale_setting(source: Records) -> Iterator[None]:
-    """Complete the error that the block raises if the ledger's setting of an earlier release does not fit the records.
+    """Add a remedy to the error that the block raises if the ledger's stored search result does not fit the records.
 
-    The new message names that release and says what the publisher can do.
+    If the same request was published before, the ledger holds the result of the mechanism's search, such as its
+    buckets, and the block uses it again. The new message says what the publisher can do.
 
     Raises:
-        GuaranteeError: The block has raised that error.
+        GuaranteeError: The stored result does not fit.
     """
     try:
         yield

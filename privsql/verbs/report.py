@@ -71,7 +71,12 @@ QUOTING = frozenset('"$`\\!')  # characters that a shell interprets in double qu
 
 
 def make_snippets(release: Release, location: StoredRelease) -> UsageSnippets:
-    """Return the commands that ask a release an example question: in the shell, in Python and in plain SQL."""
+    """Return the commands, for readers of the report, that ask an example question: in the shell, in Python and in SQL.
+
+    Args:
+        release: The open release.
+        location: Where its files lie, which decides how the commands name it.
+    """
     name, form = FILE, "file"
     if location.is_folder or (location.target.address is not None and not location.target.is_schema):
         name, form = FOLDER, "folder"
@@ -124,7 +129,8 @@ def _is_legible(values: Iterable[object]) -> bool:
 def _plain_sql(release: Release, groups: list[exp.Expr], condition: exp.Expr | None, form: str) -> str:
     """Return SQL that asks the example question in DuckDB without privsql.
 
-    It adds up the weights in the view of the release. For a release in a folder it creates that view first.
+    Each release has a view whose rows carry weights, the sums of which estimate numbers of records. For a release in a
+    folder, the SQL creates that view first.
 
     Args:
         release: The release.
@@ -250,7 +256,7 @@ def _read_source(
     Returns:
         The columns of the source that have no role; the share of sensitive values that can be guessed from all other
         records; and the number of records in small cells. A cell is all records with equal quasi-identifiers and
-        sensitive value, and is small below ``FEW`` records. The last two are None if the sensitive values are not
+        sensitive value, and is small below 11 records (``FEW``). The last two are None if the sensitive values are not
         categories.
     """
     spec, path = spec_from_manifest(source, manifest, None), as_optional_path(key_file, "key_file")
@@ -270,7 +276,7 @@ def _read_source(
 
 
 def _predict_curve(source: SpecLike, options: Options) -> Curve | None:
-    """Return the predicted effects of other thresholds; None if the mechanism has no threshold."""
+    """Return what other thresholds would give, as ``curve`` predicts it; None if the mechanism has no threshold."""
     try:
         return curve(source, options=options)
     except (InfeasibleError, UsageError):
@@ -290,7 +296,7 @@ def _compare_answers(
 
 
 def _sample_pairs(score: Score) -> tuple[tuple[float, float, float | None, float | None], ...]:
-    """Return about ``PAIRS`` answers as (true answer, estimate, low, high).
+    """Return about 40 answers (``PAIRS``) as (true answer, estimate, low, high), to show as points in a chart.
 
     They are evenly spaced in the order of the true answers, so that every size of answer occurs.
     """

@@ -66,7 +66,7 @@ def open_release_with_source(
         manifest: The manifest of the release.
         options: How the engine runs.
         key_file: A file with the key of the release; None for the ledger's key.
-        for_ledger: Whether the records get the ids by which a ledger knows them.
+        for_ledger: Whether to read the ids of the records, too, by which a ledger knows them.
 
     Raises:
         UsageError: The source has other roles or persons than the release states.
@@ -106,7 +106,7 @@ def source_session(spec: Spec, spill: Path, options: Options) -> Iterator[Detach
 
     Args:
         spec: The specification.
-        spill: A folder for stored tables.
+        spill: A temporary folder in which that engine may store tables.
         options: How the engine runs.
     """
     if not counts_in_place(spec):

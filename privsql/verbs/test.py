@@ -42,7 +42,7 @@ class QueryRecord:
     Attributes:
         file: The file.
         line: The line of the test's header, counted from 1.
-        header: The header, which says how answers are compared.
+        header: The line before the query, which says how answers are compared, such as "query within 5%".
         sql: The query.
         expected: The lines of the expected answer.
         place: The range of lines in the file that hold the expected answer.

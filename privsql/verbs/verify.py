@@ -53,7 +53,8 @@ class Verified(Outcome):
         checks: The results of the checks.
         notes: What a reader should know although it violates nothing.
         manifest: The manifest of the release.
-        recomputed: The facts and bounds computed from the release's tables; None unless every check holds.
+        recomputed: The facts that the manifest states and the bounds on beliefs, computed again from the release's
+            tables; None unless every check holds.
         copy: The copy of the release that was written; None if there is none.
         release: Where the release is.
         proved: Whether the source and the key gave the same tables again. None without a source, and for a
@@ -141,8 +142,8 @@ def verify(
         release: The release.
         source: The specification of the source; or the source itself, as a table or its file, whose columns have the
             roles that the release states.
-        against: Other releases of the same people. They are checked for what an adversary who has all of them can tell.
-            With a specification as ``source``, the records in its ledger are used, too.
+        against: Other releases of the same people. It is checked what an adversary can tell who has all of them. With a
+            specification as ``source``, this is also checked for each record that its ledger has followed.
         ledger: The file of the ledger; None for that of the specification.
         key_file: The file with the key of the release. With it, or if the ledger knows the release, the release is made
             again, and ``proved`` says whether its tables are the same.
@@ -309,7 +310,7 @@ def _check_by_record(targets: Sequence[Target], ledger: Path, last: AttachedRele
     Args:
         targets: The places of the releases.
         ledger: The file of the ledger.
-        last: The last of the releases, which is open.
+        last: The last of these releases, already open; its session runs the checks.
 
     Raises:
         UsageError: The ledger does not know one of the releases.
@@ -332,7 +333,7 @@ def _check_by_record(targets: Sequence[Target], ledger: Path, last: AttachedRele
 
 
 def _comparison_rule(release: AttachedRelease) -> GroupComposition[Any]:
-    """Return the rules by which releases of this release's mechanism are checked together.
+    """Return the rules that say what several releases of this mechanism guarantee together, and how that is checked.
 
     Raises:
         UsageError: No guarantee covers several releases of this mechanism.

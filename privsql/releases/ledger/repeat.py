@@ -1,4 +1,7 @@
-"""Make a release again to prove it: from its entry in the ledger, its key, and what the ledger knew at the time."""
+"""Prove that a release comes from its source: publish the source again with the same key, and compare the tables.
+
+The key, and what was known of earlier releases when the release was made, come from its entry in the ledger.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ class LedgerRecord:
         path: The ledger.
         entries: The entries, newest first, including withdrawn ones.
         same_file: Whether the entries are about this very file. Otherwise the ledger does not know the file, and the
-            entries are those with the same name and request.
+            entries are those of releases with the same name, columns and mechanism.
     """
 
     path: Path
@@ -53,11 +56,13 @@ class LedgerRecord:
 
 @dataclass(frozen=True)
 class Proof:
-    """The outcome of preparing to make a release again.
+    """A check that publishes a release again and compares the tables, or the reason why this is impossible.
 
     Attributes:
-        check: The check that compares the tables; None if nothing can be compared.
-        unproved: Why the release can't be made again; empty if it can, or if its noise is drawn afresh.
+        check: The check to run. If the release can't be made again, it only compares the source's records with those in
+            the ledger, or is None.
+        unproved: Why the release can't be made again; empty if it can. It is also empty for a differentially private
+            release, whose noise nobody can draw again.
     """
 
     check: Check | None
@@ -65,7 +70,7 @@ class Proof:
 
     @property
     def proves(self) -> bool:
-        """Return whether the release counts as proved if ``check`` holds."""
+        """Return whether the release can be made again, so that ``check`` proves it if it holds."""
         return self.check is not None and not self.unproved
 
 
@@ -97,7 +102,7 @@ def find_record(spec: Spec, target: Target, database: Path | None = None) -> Led
 def prove_release(
     release: AttachedRelease, source: Records, spec: Spec, record: LedgerRecord | None, key_path: Path | None
 ) -> Proof:
-    """Return the check that the release's key and records give the same tables again.
+    """Return the check that publishing the source's records again, with the release's key, gives the same tables.
 
     The check overwrites the release in its session, so it must run last.
 
@@ -154,9 +159,9 @@ def prove_release(
 
 
 def _find_entry(release: AttachedRelease, record: LedgerRecord) -> LedgerEntry | None:
-    """Return the ledger's entry of this very file, otherwise of a release with the same tables.
+    """Return the ledger's entry of a release; None if it has none.
 
-    The result is None if there is none.
+    If the ledger does not know the file of the release, it is an entry of a release with the same tables.
     """
     if record.same_file:
         return record.entries[0]
@@ -165,9 +170,10 @@ def _find_entry(release: AttachedRelease, record: LedgerRecord) -> LedgerEntry |
 
 
 def _names_same(spec: Spec, entry: LedgerEntry) -> bool:
-    """Return whether the specification and the ledger's entry choose records in the same way.
+    """Return whether the specification identifies records as the ledger's entry does.
 
-    They name the same column of ids and, for releases that may follow others, the same population.
+    Both must name the same column of ids. If a guarantee covers several releases of the mechanism, both must also name
+    the same population.
     """
     stated = LedgerRequest.from_spec(spec)
     chains = isinstance(spec.implementation.composition, GroupComposition)
@@ -175,10 +181,10 @@ def _names_same(spec: Spec, entry: LedgerEntry) -> bool:
 
 
 def _list_differing(source: Records, record: LedgerRecord, secret: Key) -> list[str]:
-    """Return a line for each entry of the ledger that contradicts the release.
+    """Return a line for each entry of the ledger that shows that the release does not come from this source.
 
-    Such an entry has the same records and request, and its key follows from the ledger's secret. So publishing again
-    gives the tables of the entry, and they differ from those of the release.
+    Such an entry is of the same records, columns and mechanism, and its key follows from the ledger's secret.
+    Publishing these records again would therefore give the tables of the entry, which the release does not have.
 
     Args:
         source: The records of the release's source.
@@ -209,7 +215,7 @@ def _publish_again(
     entry: LedgerEntry | None,
     path: Path | None,
 ) -> list[str]:
-    """Publish the records again into the release's place in its session.
+    """Publish the records again into database ``release`` of the session, in place of the release, and compare both.
 
     Args:
         release: The release, in database ``release``.
@@ -237,9 +243,9 @@ def _publish_again(
 
 
 def _digest_exactly(release: AttachedRelease) -> dict[str, str]:
-    """Return the digest of each table, without the columns of doubles that privsql adds.
+    """Return the digest of each table, by which two releases are compared.
 
-    Another machine may round the last bits of these doubles differently.
+    Columns of doubles that privsql adds are left out, because another machine may round their last bits differently.
     """
     digests = {}
     for name, columns in release.tables.items():

@@ -1,4 +1,7 @@
-"""Find the releases that hold the same people, by population, ids, persons or published records."""
+"""Find the releases in a ledger that hold people of a source.
+
+They are recognized by the name of the population, by ids of records or persons, or by equal published records.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +52,14 @@ NAMED_BY: dict[Kind, str] = {"ids": "id", "persons": "person"}  # the columns of
 
 
 def is_numbering(least: str, greatest: str) -> bool:
-    """Return whether the names from ``least`` to ``greatest`` could be mere numbering, such as p-0001 to p-0999.
+    """Return whether ids could be mere numbering, such as p-0001 to p-0999.
 
-    The caller ensures that all names have the same letters.
+    Equal numbers in two tables do not show that their people are the same. A single id with letters is no numbering.
+    The caller ensures that all ids have the same characters apart from digits.
+
+    Args:
+        least: The first id in the order of texts.
+        greatest: The last one.
 
     >>> is_numbering("p-0001", "p-0999"), is_numbering("1f3a", "9be0"), is_numbering("1f3a", "1f3a")
     (True, False, False)
@@ -61,7 +69,7 @@ def is_numbering(least: str, greatest: str) -> bool:
 
 
 def without_digits(name: str) -> str:
-    """Return a name without its digits.
+    """Return an id without its digits; the ids of a mere numbering differ in nothing else.
 
     >>> without_digits("p-0001")
     'p-'
@@ -72,8 +80,8 @@ def without_digits(name: str) -> str:
 class Subjects:
     """The people of a source, compared with those in the releases of the attached ledger.
 
-    Relation ``traces`` holds the records with their ids and persons. ``counters`` lists the kinds of names (ids,
-    persons) that could be mere numbering, such as 1, 2, .. or p-01, p-02, ..
+    Relation ``traces`` holds the id and the person of each record. ``counters`` is "ids", "persons", both or neither:
+    those whose values could be mere numbering, such as 1, 2, .. or p-01, p-02, ..
     """
 
     def __init__(self, db: EngineSession, source: Records, request: PublicationRequest, *, chains: bool) -> None:
@@ -83,7 +91,8 @@ class Subjects:
             db: The session that will attach the ledger.
             source: The records.
             request: The publication.
-            chains: Whether a guarantee may follow the records from release to release.
+            chains: Whether a guarantee of the mechanism covers several releases together. The ledger then follows the
+                records with ids from release to release.
         """
         self._db, self._request = db, request.stated
         self._key = get_secret(request.ledger_path)
@@ -123,7 +132,11 @@ class Subjects:
         return self._sketch.summary
 
     def _hash_names(self, traces: exp.Table | exp.Subquery) -> None:
-        """Create relation ``hashed_names`` with the hashes of the ids and persons in ``traces``."""
+        """Create relation ``hashed_names`` with the hashes of ids and persons, which are compared with the ledger's.
+
+        Args:
+            traces: The records, with columns ``id`` and ``person``.
+        """
         self._db.register_arrow(SECRET, secret_word(self._key))
         hashed = []
         for kind in self._kinds:
@@ -135,11 +148,12 @@ class Subjects:
         self._db.drop(SECRET)
 
     def write_records(self, number: int, groups: NDArray[np.integer[Any]] | None) -> None:
-        """Add the records to the attached ledger.
+        """Record in the attached ledger whom a new release holds, so that later publications recognize these people.
 
         Args:
             number: The number of the new release.
-            groups: The group of each record (n,); below 0 for a record that is held back. None if there are no groups.
+            groups: The group in which each record is published (n,); below 0 for a record that waits for a later
+                release. None if there are no groups.
         """
         self._db.register_arrow("sketch", self._sketch.as_table())
         add_rows(self._db, SKETCHES, number, SKETCH)
@@ -162,7 +176,7 @@ class Subjects:
         self._db.drop("traces")
 
     def count_fresh(self, entries: Sequence[LedgerEntry]) -> int:
-        """Return how many of the records are in none of these releases."""
+        """Return how many records of the source are in none of the releases ``entries``, as far as ids show it."""
         if not (entries and self.named):
             return self.rows.records
         holes: Holes = {"ours": HASHED, "names": NAMES, "among": select_releases(entries)}
@@ -177,7 +191,7 @@ class Subjects:
         return [(str(name), str(fate)) for name, fate in self._db.rows(fill("ledger/changed", holes))]
 
     def judge_entries(self, entries: Sequence[LedgerEntry]) -> dict[int, Verdict]:
-        """Decide for each release whether it holds people of this source, whatever its population is called.
+        """Decide for each release whether it holds people of this source, even if it names another population.
 
         Returns:
             The number of the release -> the decision.
@@ -239,7 +253,8 @@ class Subjects:
     def _compare_records(self, entries: Sequence[LedgerEntry]) -> dict[int, CommonRecords]:
         """Return for each release, by its number, a comparison of its records with the source's.
 
-        Only records whose hashes are below the limits of both sketches are compared.
+        The ledger keeps a sketch of each release: the smallest hashes of its records. Only records are compared whose
+        hashes are small enough for both sketches.
         """
         if not entries:
             return {}
