@@ -1,4 +1,9 @@
-"""Answer counts from a bucketized release: by its linear estimator, by a fitted model, or by the papers' formula."""
+"""Answer counts from a bucketized release: by its linear estimator, by a fitted model, or by the papers' formula.
+
+All three read which values the buckets of the matching records list. The papers' formula multiplies matching rows by
+matching values in each bucket. The linear estimator adds up published weights of listed values, and assumes no model.
+The model gives the probability of each sensitive value, given a record's quasi-identifiers and its bucket.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +73,7 @@ RECORDS_AT_ONCE = 2**14  # the lists of so many records fit into a processor's c
 
 
 class BucketizedAnswers(answer.Answers):
-    """An open bucketized release that answers counts."""
+    """An open bucketized release that answers questions for counts, sums and means."""
 
     certain = frozenset({BASELINE})
     records = "qit"
@@ -82,7 +87,10 @@ class BucketizedAnswers(answer.Answers):
 
     @cached_property
     def _value_count(self) -> int:
-        """Return the number of sensitive values, without reading the channel, which can take seconds."""
+        """Return the number of sensitive values.
+
+        It is read from the table of values. To read the channel (how often values share buckets) can take seconds.
+        """
         return int(self._db.rows(fill("core/size", {"table": table("privsql_values")}))[0][0])
 
     @cached_property
@@ -95,17 +103,21 @@ class BucketizedAnswers(answer.Answers):
 
     @cached_property
     def _bucket_lists(self) -> BucketRuns | None:
-        """Return what each bucket lists, kept in memory for faster sums; None if it is too much to be kept."""
+        """Return the sensitive values that each bucket lists, as arrays; None if the release is too large for memory.
+
+        The linear estimator adds them up over the matching records, which is faster from memory than in SQL.
+        """
         if self._manifest.published_records > MOST_LISTED:
             return None
         return read_lists(self._db, self._roles, self._facts)
 
     @cached_property
     def _expected_records(self) -> pa.Table:
-        """Return the expected number of a bucket's records that have each listed value: (bid, code, expected).
+        """Return how many of a bucket's records are expected to have each listed value: (bid, code, expected).
 
-        It matters if listed values may be fake. The numbers of a bucket are adjusted to sum to its size, and to be at
-        most 1. So estimates lie within their certain bounds, and those of groups add up.
+        If buckets list fake values, the papers' formula takes these numbers in place of how often a value is listed.
+        The numbers of a bucket sum to its size, and each is at most 1. So an estimate never leaves its bounds, and the
+        estimates of groups add up to that of all groups.
         """
         law, lists, moved = self._fake_value_channel, read_lists(self._db, self._roles, self._facts), []
         for one in lists.classes:
@@ -116,7 +128,10 @@ class BucketizedAnswers(answer.Answers):
 
     @cached_property
     def _linear_estimator(self) -> LinearEstimator | None:
-        """Return the linear estimator, also for releases that do not publish it; None if there are too many values."""
+        """Return the weights with which listed values are added up to counts; None if there are too many values.
+
+        They are computed here, because not every release publishes them.
+        """
         if self._value_count > LARGE:
             return None
         return make_linear_estimator(self.channel.moment, self._facts.real)
@@ -155,14 +170,19 @@ class BucketizedAnswers(answer.Answers):
     def require_numbers(self, query: CountQuery, estimator: str) -> None:
         """Raise ``UsageError`` for a sum or mean of a sensitive number that the estimator can't estimate.
 
-        The model estimates counts only; sums and means are asked of its completed tables.
+        The model estimates counts only. Sums and means by the model are asked of the completed tables: copies of the
+        release in which each record has one sensitive value, drawn by the model.
         """
         super().require_numbers(query, estimator)
         if estimator == MODEL:
             raise UsageError(f"{query.measure.kind.upper()} of a sensitive number is asked of the completed tables")
 
     def read_arrays(self, database: str) -> ReleaseArrays:
-        """Return the release as arrays to which a model can be fitted; ``InfeasibleError`` says why none can be."""
+        """Return the release as arrays, to which a model of values given quasi-identifiers can be fitted.
+
+        Raises:
+            InfeasibleError: No such model can be fitted; the message says why.
+        """
         obstacle, arrays = self._find_obstacle(), None
         if obstacle is None:
             arrays = read_release_arrays(self._db, self._roles, database)
@@ -178,7 +198,7 @@ class BucketizedAnswers(answer.Answers):
         return predict_seconds(records, len(self._roles.quasi_identifiers), self._value_count, self._facts.sizes)
 
     def explain_improvement(self, estimator: str) -> tuple[str, ...]:
-        """Return a sentence that advises to fit a model, and says how long it takes.
+        """Return a sentence that advises to run ``privsql fit`` for more precise answers, and says how long that takes.
 
         The tuple is empty if no model can be fitted, or if the answer is not from the linear estimator.
         """
@@ -188,7 +208,10 @@ class BucketizedAnswers(answer.Answers):
         return (f"'privsql fit' makes answers of this release more precise; it takes about {max(seconds, 1):,.0f} s",)
 
     def _find_obstacle(self) -> str | None:
-        """Return in words why no model can be fitted, as far as the manifest says; None if it gives no reason."""
+        """Return why no model of values given quasi-identifiers can be fitted, as a phrase for messages.
+
+        Only the manifest is read; the result is None if it gives no reason.
+        """
         if self._facts.fake_values:
             return "a release with fake values"
         if len(self._roles.sensitive) > 1:
@@ -196,7 +219,11 @@ class BucketizedAnswers(answer.Answers):
         return "a release with groups of values" if self._manifest.parameters.get("groups") else None
 
     def _bound_counts(self, query: CountQuery) -> list[Estimate]:
-        """Return counts by the papers' formula, with bounds that are certain, for each group that can have records."""
+        """Return counts by the papers' formula, each with a lowest and a highest count that are certain.
+
+        The formula multiplies the matching rows of a bucket by its matching values, divides by its size, and adds up
+        the buckets. A group has a row if it can have records with the values that are asked for.
+        """
         if self._facts.fake_values:
             self._db.register_arrow("expected", self._expected_records)
         groups: dict[tuple[Any, ...], tuple[Fraction, int, int]] = {}
@@ -217,12 +244,15 @@ class BucketizedAnswers(answer.Answers):
 
 
 def list_values(roles: Roles) -> exp.Subquery:
-    """Return the query for the sensitive values of an open release: (code, s0..)."""
+    """Return the query for the sensitive values of an open release and their codes: (code, s0..).
+
+    Columns s0, s1, .. are the sensitive columns.
+    """
     return exp.select(*roles.by_sa.select_columns("code"), *roles.sa_in()).from_(table("privsql_values")).subquery()
 
 
 def query_lists(roles: Roles) -> exp.Query:
-    """Return the query for ST of an open release with values as codes: (bid, code, n)."""
+    """Return the query for how often (n) each bucket lists each sensitive value, given by its code: (bid, code, n)."""
     holes: Holes = {
         "st": exp.select(*roles.by_sa.select_columns("bid", "count"), *roles.sa_in()).from_(table("st")).subquery(),
         "values": list_values(roles),
@@ -232,7 +262,7 @@ def query_lists(roles: Roles) -> exp.Query:
 
 
 def read_lists(db: Relations, roles: Roles, facts: BucketFacts) -> BucketRuns:
-    """Return what the buckets of an open release list.
+    """Return the sensitive values that the buckets of an open release list, as arrays.
 
     Raises:
         EngineError: ST does not fit the stated bucket sizes.
@@ -249,7 +279,9 @@ def read_lists(db: Relations, roles: Roles, facts: BucketFacts) -> BucketRuns:
 
 
 def read_release_arrays(db: Relations, roles: Roles, database: str) -> ReleaseArrays:
-    """Return QIT and ST of the release in ``database`` as arrays; records keep the order in which they are stored.
+    """Return QIT and ST of the release in ``database`` as arrays, to which a model can be fitted.
+
+    Records keep the order in which they are stored.
 
     Raises:
         EngineError: QIT and ST do not have the same buckets.
@@ -289,7 +321,11 @@ BASELINE_FORMULA = (
 
 
 def baseline_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> exp.Query:
-    """Return the SQL statement for an answer by the papers' formula."""
+    """Return the SQL that counts by the papers' formula.
+
+    In each bucket, matching rows times matching values are divided by the bucket's size. The rows of the result also
+    have the certain bounds.
+    """
     fakes = facts.fake_values
     holes: Holes = {
         "qit": query.join_lookups(table("qit")),
@@ -307,7 +343,10 @@ def baseline_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> e
 
 
 def _with_expected(roles: Roles) -> exp.Subquery:
-    """Return ST with a further column: the expected number of records that have the value (relation ``expected``)."""
+    """Return ST with one more column: how many records of the bucket are expected to have the value.
+
+    The numbers come from relation ``expected``, which exists only if buckets list fake values.
+    """
     sa_names, names = roles.by_sa, [field.name for field in roles.sensitive]
     listed = exp.Column(this=exp.Star(), table=exp.to_identifier("l"))
     joined = exp.select(listed, alias_as(column("expected", "e"), EXPECTED)).from_(table("st").as_("l"))
@@ -328,7 +367,10 @@ LINEAR_FORMULA = (
 
 
 def channel_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> exp.Query:
-    """Return the SQL statement that sums up, over the matching records of each group, what their buckets list."""
+    """Return the SQL that adds up, over the matching records of each group, how often their buckets list each value.
+
+    The linear estimator turns these sums into counts.
+    """
     amount, sa_names = query.measure.amount, roles.by_sa
     listed = exp.Sum(this=exp.column("amounts", "q") * column("count", "s"))
     holes: Holes = observation_holes(query) | {
@@ -346,10 +388,10 @@ def channel_statement(query: CountQuery, roles: Roles, facts: BucketFacts) -> ex
 
 
 def observe_sets(question: ReleaseQuestion, roles: Roles, facts: BucketFacts, law: FakeValueChannel) -> RecordSets:
-    """Sum up in SQL, for each set of records that a question selects, what their buckets list.
+    """Add up in SQL, for each set of records that a question selects, what their buckets list.
 
-    A value that a bucket lists counts ``law.scale`` of the bucket's size, which is 1 over the number of its listed
-    values.
+    The linear estimator turns these sums into counts. Each listed value of a bucket counts 1 over the number of values
+    that the bucket lists (``law.scale`` by bucket size), so a record adds 1 in all.
     """
     rows = question.db.arrow(channel_statement(question.query, roles, facts))
     by_size = np.zeros(max(law.scale) + 1)
@@ -358,7 +400,7 @@ def observe_sets(question: ReleaseQuestion, roles: Roles, facts: BucketFacts, la
 
 
 def sum_lists(question: ReleaseQuestion, roles: Roles, law: FakeValueChannel, lists: BucketRuns) -> RecordSets:
-    """Sum up what buckets list as ``observe_sets`` does, but from lists that are kept in memory.
+    """Add up what buckets list as ``observe_sets`` does, but from arrays in memory instead of ST.
 
     It can't answer questions for sums or means.
     """
@@ -424,7 +466,10 @@ def number_sets(rows: pa.Table, names: list[str]) -> tuple[NDArray[np.int64], li
 
 
 def _encode_values(values: pa.Array) -> tuple[NDArray[np.int64], list[Any]]:
-    """Return the index of each value in a list of values, and that list, which may hold values that are not met."""
+    """Return each value as an index into a list, and this list.
+
+    The list may hold values that do not occur: integers close to each other are indexed by their whole range.
+    """
     if pa.types.is_signed_integer(values.type) and len(values) and not values.null_count:
         numbers = values.to_numpy()
         low, high = int(numbers.min()), int(numbers.max())
@@ -461,7 +506,11 @@ LEAST_APART = 1e-12  # prevents division by 0
 
 
 def model_statement(query: CountQuery, roles: Roles, model: AttachedModel) -> exp.Query:
-    """Return the SQL statement that sums up the model's beliefs for a count."""
+    """Return the SQL that counts by a fitted model of values given quasi-identifiers.
+
+    It adds up the probabilities that the matching records have the values asked for. It also counts the same records in
+    each of the model's random draws of all sensitive values, for the standard error.
+    """
     holes: Holes = {
         "records": query.join_lookups(temp_table(model.records)),
         "record": column(model.record),
@@ -482,13 +531,16 @@ def estimate_by_model(
     linear: list[Estimate],
     confidence: float,
 ) -> list[Estimate]:
-    """Return the counts of each group by the model, combined with the linear ones and kept within certain bounds.
+    """Return the count of each group by a fitted model of values given quasi-identifiers, and its interval.
+
+    It is averaged with the linear estimate of the same group, which assumes no model. The linear one counts more where
+    it is nearly as precise. The result is kept within bounds.
 
     Args:
         db: The engine in which the release is open.
         query: The question.
         roles: The columns by role.
-        model: The fitted model, whose tables are attached.
+        model: The fitted model of values given quasi-identifiers, whose tables are attached.
         bounds: For each group a count with bounds that are certain.
         linear: The counts by the linear estimator.
         confidence: The confidence of the intervals, such as 0.95.
@@ -513,9 +565,9 @@ def estimate_by_model(
 def combine_counts(
     groups: list[tuple[Any, ...]], mean: Floats, variance: Floats, linear: list[Estimate]
 ) -> tuple[Floats, Floats]:
-    """Combine counts by the model with counts by the linear estimator, the more precise one with the larger weight.
+    """Return weighted means of two counts of each group: by a fitted model, and by the linear estimator.
 
-    A group without a linear standard error keeps the model's count.
+    The weights give the least variance. A group whose linear count has no standard error keeps the model's count.
 
     Args:
         groups: The groups.

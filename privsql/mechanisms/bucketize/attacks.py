@@ -61,7 +61,10 @@ class StoredLists:
 
 
 class BucketAttackView(AttackView):
-    """The tables QIT and ST of one release, as arrays for adversaries. m is the number of sensitive values."""
+    """The tables QIT and ST of one release as arrays, which simulated attackers read.
+
+    m is the number of sensitive values. Attackers may be given a sample of the buckets only.
+    """
 
     records, part, independent = "qit", "bid", False
     stated = ("records", "numerator", "denominator")
@@ -72,7 +75,7 @@ class BucketAttackView(AttackView):
         return int(self.given.manifest.parameters.get("fake_values", 0))
 
     def excess_share(self) -> float:
-        """Return the share of all records that lie in buckets which break a bound, from 0 to 1."""
+        """Return the share of all records in buckets where a value, or a set of values, exceeds its threshold."""
         return float(np.isin(self.record_parts, self.broken_buckets).mean())
 
     @cached_property
@@ -81,10 +84,11 @@ class BucketAttackView(AttackView):
 
     @property
     def numbered_groups(self) -> list[Ints]:
-        """Return groups of records whose bucket numbers must tell nothing, for attacks that look for a pattern in them.
+        """Return groups of records whose order by bucket number should be random.
 
-        An array has one row for each bucket, or for each block of neighbouring buckets if the layout is ``lumps``. A
-        row holds the records of that bucket or block. All buckets of an array have the same size.
+        An attacker tests whether quasi-identifiers follow the bucket numbers, which would reveal how buckets were
+        filled. An array has one row for each bucket of one size. In layout ``lumps``, neighbouring buckets are filled
+        alike, so a row holds the records of a block of them.
 
         The list is empty where bucket numbers follow the order of the values by design (``round-robin`` without fakes),
         and where a ``lumps`` release is only sampled.
@@ -97,7 +101,10 @@ class BucketAttackView(AttackView):
 
     @property
     def is_paired(self) -> bool:
-        """Return whether each listed value belongs to a record, which holds exactly if no listed value is fake."""
+        """Return whether a bucket lists exactly the values of its records: no listed value is fake.
+
+        Only then can the i-th row of a bucket be compared with its i-th listed value.
+        """
         return not self.fake_count
 
     def _attacked_filter(self, bucket: str = "part") -> exp.Expr:
@@ -233,7 +240,8 @@ class BucketAttackView(AttackView):
     def blocks(self) -> Iterator[Block]:
         """Yield the records and listed values of buckets of one size, as many buckets at a time as memory allows.
 
-        In its ``prior``, the probability of a listed value is proportional to ``real_ratio``.
+        In a block's ``prior``, the probability that a record has a listed value is proportional to how probable it is
+        that this listing is real (``real_ratio``).
         """
         for rows, codes in self.size_classes:
             step = max(1, CHUNK // (codes.shape[1] ** 2))
@@ -255,25 +263,31 @@ class BucketAttackView(AttackView):
 
     @property
     def channel(self) -> Channel:
-        """Return the linear channel from the true counts of a set of records to the values that their buckets list."""
+        """Return the channel: how the true counts of values in a set of records determine what its buckets list.
+
+        Attackers solve it for the counts, as the linear estimator does.
+        """
         return self._fake_value_channel.channel
 
     @property
     def real_ratio(self) -> Floats:
-        """Return for each value how probable it is that a listing of it is real, relative to the average value (m,).
+        """Return for each value how likely a listing of it is to be real, relative to the average value (m,).
 
-        All are 1 without fakes.
+        Attackers weigh listed values with it. All are 1 without fakes.
         """
         return self._fake_value_channel.ratio if self.fake_count else np.ones(len(self.bounds))
 
     def observe_levels(self, level: Ints) -> Floats:
-        """Add up, for each level of a quasi-identifier, what the buckets of its records list.
+        """Add up what the buckets of records list, for each value (level) of a quasi-identifier.
+
+        From these sums an attacker estimates how often sensitive values occur with each level.
 
         Args:
             level: The level of each record, 0, 1, .. (n,).
 
         Returns:
-            One row for each level (levels, m). A bucket's counts are scaled as ``channel`` expects for its size.
+            One row for each level (levels, m). Each listed value of a bucket counts 1 over the number of values that
+            the bucket lists, so a record adds 1 in all.
         """
         rows, sizes = self._record_buckets
         scale = np.array([self._fake_value_channel.scale[size] for size in sizes.tolist()])
@@ -283,9 +297,9 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def release_arrays(self) -> ReleaseArrays:
-        """Return QIT and ST as arrays to which a model can be fitted.
+        """Return QIT and ST as arrays, to which an attacker fits a model of values given quasi-identifiers.
 
-        Its record i is row ``record_order[i]`` of QIT.
+        Record i of the arrays is row ``record_order[i]`` of QIT.
         """
         lists, fields = self.lists, zip(self.roles.quasi_identifiers, self.levels, strict=True)
         entries = np.lexsort((lists.code, lists.rank))
@@ -299,7 +313,7 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def record_order(self) -> Ints:
-        """Return the row numbers of QIT, sorted by bucket (n,)."""
+        """Return the row numbers of QIT, sorted by bucket (n,); the records of ``release_arrays`` have this order."""
         return np.argsort(self.record_parts, kind="stable")
 
 
@@ -317,7 +331,7 @@ SEED = "0" * 64  # belongs to no release; a constant, so that attacks give the s
 def attack_by_model(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
     """Measure the beliefs of an attacker who fits a model of values given quasi-identifiers to the release.
 
-    If no model can be fitted, as with fake values, the finding is that of naive Bayes.
+    If no model can be fitted, as with fake values, the attacker uses naive Bayes instead.
     """
     view = learnt.view
     if min(view.manifest.published_records, view.sample or LEARNING_SAMPLE + 1) > LEARNING_SAMPLE:
@@ -328,9 +342,10 @@ def attack_by_model(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
 
 
 def find_learning(scene: BucketAttackView) -> Finding | None:
-    """Return the finding of an attacker who fits a model to the release; None if no model can be fitted.
+    """Return the finding of an attacker who fits a model of values given quasi-identifiers to the buckets of ``scene``.
 
-    The same release always gives the same finding. Its largest belief (``highest``) is left out.
+    The same release always gives the same finding. Its field ``highest`` (the largest belief) is None. The result is
+    None if no model can be fitted.
     """
     if scene.fake_count or find_obstacle(len(scene.record_parts), len(scene.bounds)):
         return None
@@ -343,7 +358,12 @@ def find_learning(scene: BucketAttackView) -> Finding | None:
 
 
 def tally_beliefs(scene: BucketAttackView, batches: Iterable[Batch]) -> dict[str, Any]:
-    """Sum up an attacker's beliefs in the listed values of all records, and return them as fields of a ``Finding``."""
+    """Sum up an attacker's beliefs in the listed values of all records, and return them as fields of a ``Finding``.
+
+    Args:
+        scene: The release.
+        batches: The beliefs, some buckets of one size at a time.
+    """
     tally = scene.make_tally()
     for batch in batches:
         rows, listed = scene.record_order[batch.of.records], batch.of.values.shape[1]
@@ -353,10 +373,11 @@ def tally_beliefs(scene: BucketAttackView, batches: Iterable[Batch]) -> dict[str
 
 
 def teach_truth(scene: BucketAttackView, truth: Truth) -> Iterator[Batch]:
-    """Yield the beliefs of a model that is fitted to true values of other records in place of the release.
+    """Yield the beliefs of an attacker who learns from the true values of other records, not from the release.
 
-    The combinations of quasi-identifiers are divided into two halves at random. The beliefs about each half come from a
-    model that is fitted to the other half.
+    They show how much any attacker could learn at most, which no release can hide. The combinations of
+    quasi-identifiers are divided into two halves at random. Beliefs about records of each half come from a model that
+    is fitted to the other half.
     """
     arrays, keys = scene.release_arrays, truth.keys[scene.record_order]
     _, first = np.unique(keys, return_index=True)
@@ -381,7 +402,10 @@ def teach_truth(scene: BucketAttackView, truth: Truth) -> Iterator[Batch]:
 
 
 def measure_learning(view: ReleaseView) -> Finding | None:
-    """Return the finding of an attacker who fits a model to a sample of the buckets; None if no model can be fitted."""
+    """Return the finding of ``find_learning`` for a sample of the buckets, which is quick for large releases too.
+
+    It is None if no model can be fitted.
+    """
     scene = BucketAttackView(replace(view, sample=LEARNING_SAMPLE))
     finding = find_learning(scene)
     scene.close()
@@ -479,10 +503,11 @@ def _measure_corruption(scene: BucketAttackView, known: int | None) -> tuple[Flo
 
 
 def _list_certainties(scene: BucketAttackView) -> tuple[dict[str, Any], ...]:
-    """Return for each listed value how probable it is that a listing of it is real, if no record is known.
+    """Return for each listed value how probable it is that a listing of it is real, if the attacker knows no record.
 
-    The tuple is empty without fakes. Each dict has ``theory``, the bucket size over the number of listed values, and
-    ``stated``, which follows from the release. With the source it has ``source``, which follows from true counts.
+    The tuple is empty without fakes. Each dict has the probability in two or three forms. ``theory`` is the bucket size
+    over the number of listed values. ``stated`` follows from the release. ``source`` follows from the true counts, if
+    they are known.
     """
     if not scene.fake_count:
         return ()
@@ -547,9 +572,10 @@ SHOWN_NUMBERS = 4  # numbers of records of a person (2, 3, ..) that have a note 
 
 
 def attack_by_person(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
-    """Measure the beliefs about persons with several records, each the only record with its quasi-identifiers.
+    """Measure the beliefs of an attacker who knows all records of a person, and takes them to have one value.
 
-    The list is empty if the release declares one record for each person.
+    Only persons with several records are attacked, and only records that alone have their quasi-identifiers. The list
+    is empty if the release declares one record for each person.
     """
     persons = learnt.view.manifest.persons
     if persons is not None and not persons.several:
@@ -605,9 +631,10 @@ def attack_by_person(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
 def multiply_buckets(
     listed: scipy.sparse.csr_array, shares: Floats, real_ratio: Floats, person: Ints, bucket: Ints
 ) -> Floats:
-    """Return the beliefs (persons, m) of an attacker who assumes that all records of a person have the same value.
+    """Return the beliefs of an attacker who combines the buckets of all records of a person (persons, m).
 
-    If a person's buckets have no value in common, the belief is the mean of what the buckets say one by one.
+    The attacker assumes that these records have the same value, so multiplies the probabilities that the buckets give.
+    If a person's buckets have no value in common, the belief is the mean of these probabilities.
 
     Args:
         listed: How often each bucket lists each value (buckets, m).
@@ -650,8 +677,8 @@ PERSON_ADVERSARY: Adversary[BucketAttackView] = Adversary(
 def attack_by_homogeneity(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
     """Measure the share of buckets in which a value, or a set of values, is more frequent than its bound allows.
 
-    The finding's certainty is the largest share of a protected value in a bucket. If no value is protected, it is that
-    of any value.
+    The finding's certainty is the largest share of a protected value (one with a threshold below 1) in a bucket. If no
+    value is protected, it is that of any value.
     """
     scene = learnt.scene
     protected = scene.protected_values

@@ -42,11 +42,11 @@ def state_beliefs(
     sure_by_column: Mapping[str, SureFacts],
     bounded: Mapping[str, Fraction],
 ) -> BeliefFacts:
-    """Return the facts on beliefs, with fractions as exact texts.
+    """Put measured beliefs into the form that plans and manifests state, with fractions as exact texts.
 
     Args:
         overall: The highest belief in a whole sensitive value.
-        sure: How many records have a sensitive column whose value is certain, or believed with more than 1/2.
+        sure: How many records have a sensitive column whose value an attacker knows, or believes with more than 1/2.
         highest: The highest belief in each value of each sensitive column, by column and text of the value.
         sure_by_column: The same numbers as ``sure``, by sensitive column.
         bounded: The highest belief in each set of values that has a bound, by the name of the set.
@@ -143,6 +143,8 @@ class SensitiveTable:
     def _read_peaks(self, held: exp.Expr) -> list[tuple[int, int, int]]:
         """Count the buckets by size and by how often their most frequent value is listed.
 
+        It follows in how many buckets one value is certain, or is believed with more than 1/2.
+
         Args:
             held: A relation with one row for each bucket and value, and column ``held``, how often the bucket lists it.
 
@@ -193,10 +195,10 @@ def _count_sure(peaks: Sequence[tuple[int, int, int]]) -> SureFacts:
 
 
 def refuse_certainty(certain: Mapping[str, int]) -> None:
-    """Raise ``InfeasibleError`` if a release makes values certain.
+    """Raise ``InfeasibleError`` if some bucket makes a value certain: all of its records may have it.
 
     Args:
-        certain: For each value that is certain, the number of records for which it is.
+        certain: For each value that is certain, the number of records for which it is; empty if there are none.
     """
     if not certain:
         return

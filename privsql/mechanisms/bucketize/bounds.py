@@ -48,12 +48,12 @@ def compute_thresholds(db: Relations, domain: Records, spec: Threshold) -> tuple
 
 
 def refuse_long(value: Fraction, records: int, what: str) -> None:
-    """Refuse a threshold that has too many digits to be compared exactly in SQL.
+    """Raise ``UsageError`` if a threshold has too many digits to be compared exactly in SQL.
 
     Args:
         value: The threshold.
         records: The largest number of records that it is multiplied with.
-        what: The beginning of the message.
+        what: What the threshold is for, as the first words of the message.
 
     Raises:
         UsageError: The product may not fit into 128 bits.
@@ -144,7 +144,7 @@ def stated_bounds(facts: BucketFacts) -> list[GroupBound]:
 
 @dataclass(frozen=True)
 class SensitiveColumn:
-    """One column of a compound sensitive attribute; a part is a value of this column.
+    """One column of a sensitive attribute that has several columns; its values are called parts of the sensitive value.
 
     An object can also stand for all columns together; then a part is a whole sensitive value.
 
@@ -152,8 +152,8 @@ class SensitiveColumn:
         name: The name of the column; empty for all together.
         key: The column's name in relations, such as s0.
         title: How messages call it.
-        ranks: For each sensitive value, the position of its part in ``labels`` (m,).
-        labels: The different parts as text.
+        ranks: For each of the m sensitive values, the position in ``labels`` of its text in this column (m,).
+        labels: The distinct texts of this column.
     """
 
     name: str
@@ -168,11 +168,20 @@ class SensitiveColumn:
         return [self.labels[rank] for rank in self.ranks]
 
     def bound_part(self, rank: int, threshold: Fraction) -> GroupBound:
-        """Return a bound on the set of all sensitive values that have one part, given by its position in ``labels``."""
+        """Return a bound on the set of all sensitive values that have one part (a value in this column).
+
+        Args:
+            rank: The position of the part in ``labels``.
+            threshold: The largest share of a bucket that may have it.
+        """
         return GroupBound(f"{self.name} = {self.labels[rank]}", self.find_members({rank}), threshold)
 
     def find_members(self, ranks: set[int]) -> tuple[int, ...]:
-        """Return the codes of the sensitive values that have one of these parts, given by positions in ``labels``."""
+        """Return the codes of the sensitive values that have one of some parts (values in this column).
+
+        Args:
+            ranks: The positions of the parts in ``labels``.
+        """
         return tuple(i for i, rank in enumerate(self.ranks) if rank in ranks)
 
 
@@ -212,7 +221,10 @@ def compute_bounds(db: Relations, domain: Records, params: Bucketize) -> tuple[G
 def make_bounds(
     params: Bucketize, columns: Sequence[SensitiveColumn], counts: Sequence[int], query: PartQuery
 ) -> Iterator[GroupBound]:
-    """Yield one bound for every part of each named column, for each named group, and for each list inside a group.
+    """Yield the bounds on sets of sensitive values that parameters ask for.
+
+    There is one for every value of each column in ``components``, for each group in ``groups``, and for each list
+    inside a group.
 
     Args:
         params: The parameters that ask for bounds.

@@ -67,7 +67,7 @@ def group_checks(release: BucketRelease) -> list[Check]:
 
 
 def list_sensitive(release: BucketRelease) -> SensitiveTable:
-    """Return ST and the table of values as an object that measures beliefs."""
+    """Return ST and the table of values of a release as an object that measures the highest beliefs."""
     return SensitiveTable(release.db, release.roles, release.facts, release.view("st"), release.view("values"))
 
 
@@ -179,7 +179,10 @@ def _count_listed(release: BucketRelease) -> list[tuple[str, int]]:
 
 
 def _differ_from_law(release: BucketRelease) -> list[str]:
-    """Return the values that are listed more or less often than their stated number of records requires."""
+    """Return the values that buckets list more or less often than their stated number of records requires.
+
+    The rule: a value with o records is listed about o (S + sigma)/S times in buckets of size S with sigma fakes.
+    """
     facts, listed = release.facts, _count_listed(release)
     real, sizes = facts.real or [], sorted(facts.sizes)
     if len(real) != len(listed) or sum(real) != sum(size * number for size, number in sizes):
@@ -279,10 +282,10 @@ def _real_differs_from_source(source: Records, params: Bucketize, release: Bucke
 
 
 def make_checks(release: BucketRelease) -> list[Check]:
-    """Return the checks that need the release alone.
+    """Return the checks of a release that do not need its source.
 
-    They make three relations that other checks read: ``v_kinds`` (the kinds of rows of ST), ``v_sizes`` (the size of
-    each bucket) and ``v_claimed`` (the bucket sizes that the manifest states).
+    They make three relations that other checks read: ``v_kinds`` (rows of ST that differ in the bucket only, put
+    together), ``v_sizes`` (the size of each bucket) and ``v_claimed`` (the bucket sizes that the manifest states).
     """
     facts, roles, query = release.facts, release.roles, release.fill_query
     sigma = exp.Literal.number(facts.fake_values)
@@ -344,14 +347,20 @@ def make_checks(release: BucketRelease) -> list[Check]:
 
 
 def _wrong_weighting(release: BucketRelease) -> list[str]:
-    """Check whether the weighted view weighs values in the right way for their number; return a line if not."""
+    """Return a line if the view ``weighted`` does not weigh values as the release's size requires.
+
+    Releases with few values take the weights of the linear estimator, others the value's share of the bucket.
+    """
     expected = choose_weighting(release.facts.sizes, len(release.list_values()))
     stated = release.facts.weighting
     return [] if stated == expected else [f"weighting {stated}, expected {expected}"]
 
 
 def _wrong_estimator(release: BucketRelease) -> list[str]:
-    """Recompute the linear estimator and its standard deviations from the channel; return the differences."""
+    """Recompute the published weights of the linear estimator and their standard deviations; return the differences.
+
+    They follow from table ``privsql_channel``: how often each pair of values is listed by the same bucket.
+    """
     deviations = exp.select("deviation").from_(release.view("values")).order_by("code")
     channel = make_channel(release.read_view("channel"), release.facts).channel
     estimator = find_linear_estimator(channel, release.facts)
@@ -379,7 +388,10 @@ def _bucket_by_bucket(setting: Sequence[tuple[int, int]], qit: exp.Table) -> exp
 
 
 def long_checks(release: BucketRelease) -> list[Check]:
-    """Return the checks that only ``verify`` runs: they take longer, and hold for anything that privsql publishes."""
+    """Return the check that only ``verify`` runs, not ``publish``, because it takes longer.
+
+    It compares the published table of pairs of values with ST.
+    """
     return release.list_checks({"entries of the channel agree with ST": _wrong_entries})
 
 
@@ -389,8 +401,8 @@ MOST_ENTRIES = 2**22  # pairs of values are counted in a matrix of at most so ma
 def _wrong_entries(release: BucketRelease) -> list[str] | exp.Query:
     """Recount how often each pair of values shares a bucket, and return where table ``privsql_channel`` differs.
 
-    Pairs are counted in numpy if ST has an order and few values. Otherwise a query is returned that finds the
-    differences.
+    In an engine that keeps the order of rows, pairs of few values are counted in numpy. Otherwise the result is a query
+    that finds the differences.
     """
     values = len(release.list_values())
     if not release.db.keeps_order or values**2 * len(release.facts.sizes) > MOST_ENTRIES:

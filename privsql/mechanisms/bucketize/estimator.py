@@ -1,4 +1,8 @@
-"""Estimate counts from what buckets list: the channel of a release, with or without fakes, and its linear estimator."""
+"""Estimate counts from what buckets list: the channel of a release, and the linear estimator that follows from it.
+
+The channel says, for records with each sensitive value, how often their buckets list each value on average. The linear
+estimator solves it: weights of listed values add up to counts of true ones. Some listed values may be fake.
+"""
 
 from __future__ import annotations
 
@@ -57,14 +61,17 @@ UNSTATED = "the release is damaged: it does not state how often each of its valu
 
 @dataclass(frozen=True)
 class FakeValueChannel:
-    """How the buckets of a release reflect the values of their records; some listed values may be fake.
+    """The channel of a release: what the buckets of records with each sensitive value list on average.
+
+    Some listed values may be fake.
 
     Attributes:
-        channel: The linear channel from the true counts of a set of records to what their buckets list.
-        scale: By bucket size, what each value that a bucket lists counts for a record in it: 1 over the number of
-            these.
+        channel: The linear channel: what a set of records with known counts of values sees in its buckets on average.
+        scale: By bucket size, the weight of each listed value when the lists of a record's bucket are added up: 1 over
+            the number of values that the bucket lists.
         most: The largest number of records that can have each value (m,).
-        ratio: How probable it is that a listing of each value is real, relative to the average value (m,).
+        ratio: How likely a listing of each value is to be real, relative to the average value (m,); all 1 without
+            fakes.
     """
 
     channel: Channel
@@ -77,9 +84,11 @@ class FakeValueChannel:
 class ListedPairs:
     """How often two values are listed by the same bucket, over the buckets of a release or of a sample.
 
+    The channel of a release follows from these counts.
+
     Attributes:
-        moment: How often each pair of values meets in buckets, where a bucket of size S counts S / (S + fakes)^2 (m,
-            m).
+        moment: For each pair of values, in how many buckets they meet (m, m). A bucket of size S counts S / (S +
+            fakes)^2.
         listed: How often these buckets list each value, if no value stands twice in a bucket (m,).
         sizes: The bucket sizes.
         fakes: The number of fake values in every bucket.
@@ -112,12 +121,12 @@ class ListedPairs:
         return ListedPairs(reduce(add, weighted), np.sum([met.diagonal() for met in by_size], axis=0), sizes, fakes)
 
     def make_channel(self, real: Sequence[int] | None, everywhere: Floats | None = None) -> FakeValueChannel:
-        """Return the channel of buckets that list values as these pairs say.
+        """Compute the channel of a release: how often the buckets of records with one value list each other value.
 
         Args:
             real: How often each listed value is real in the whole release (m,); None if no value is fake.
-            everywhere: How often each value is listed in the whole release (m,); None if the pairs count all its
-                buckets.
+            everywhere: How often each value is listed in the whole release (m,); None if ``self`` counts all its
+                buckets, not a sample.
 
         Raises:
             EngineError: ``real`` does not have an entry for every value.
@@ -161,14 +170,19 @@ def make_symmetric(values: int, first: Ints, second: Ints, pairs: Ints) -> Matri
 
 
 def make_channel(parts: pa.Table, facts: BucketFacts) -> FakeValueChannel:
-    """Return the channel that table ``privsql_channel`` (size, first, second, pairs) of a release describes."""
+    """Compute the channel of a release from its table ``privsql_channel`` (size, first, second, pairs).
+
+    The table says how often two values are listed by the same bucket. The channel says what the buckets of records with
+    one value list on average.
+    """
     return ListedPairs.read(parts, [size for size, _ in facts.sizes], facts.fake_values).make_channel(facts.real)
 
 
 def channel_facts(channel: Channel) -> BeliefFacts:
-    """Return the mean belief of all records in their own value, and the singular values of the channel.
+    """Return how much a release reveals of single records, and how much of the differences between groups it preserves.
 
-    With more than ``LARGE`` values, the singular values are left out.
+    The first is the mean belief of all records in their own value. The second are the singular values of the channel
+    (the matrix from true to listed values); with more than ``LARGE`` values they are left out.
     """
     mean = own_share(channel)
     if len(channel.records) > LARGE:
@@ -177,11 +191,12 @@ def channel_facts(channel: Channel) -> BeliefFacts:
 
 
 def find_even_shares(channel: Channel) -> Floats:
-    """Return for each value the share of simple buckets that would be as precise as the buckets of this channel (m,).
+    """Return for each value the share of a bucket from which formulas predict the errors of its counts (m,).
 
-    In simple buckets a value either has the share h or does not occur. A count of t records then has the relative
-    variance (1 - h) (1 - f) / ((h - f) t), where f is the value's frequency. The result is the h for which this equals
-    the error of the channel. For more than ``LARGE`` values, the mean belief of each value's records takes its place.
+    The formulas assume simple buckets, in which a value either has the share h or does not occur. A count of t records
+    then has the relative variance (1 - h) (1 - f) / ((h - f) t), where f is the value's frequency. The result is the h
+    for which this equals the error with the actual buckets. For more than ``LARGE`` values, it is the mean belief of
+    the value's records.
     """
     if len(channel.records) > LARGE:
         return np.asarray(channel.mean.diagonal(), dtype=np.float64)
@@ -222,9 +237,9 @@ FEW_VALUES, RECORDS_PER_WEIGHT = 128, 8  # with more values, the estimator needs
 def choose_weighting(sizes: Sequence[tuple[int, int]], values: int) -> Weighting:
     """Choose how the view ``weighted`` of a release weighs the values that a record may have.
 
-    ``linear`` takes the weights of the linear estimator, and ``share`` the value's share of the record's bucket. The
-    linear estimator has a weight for each pair of values. It is chosen if the release has enough records for so many
-    weights.
+    ``linear`` takes the weights of the linear estimator, with which listed values add up to counts. ``share`` takes the
+    value's share of the record's bucket. The linear estimator has a weight for each pair of values. It is chosen if the
+    release has enough records for so many weights.
 
     Args:
         sizes: (size, number of buckets) for each bucket size.
@@ -236,15 +251,19 @@ def choose_weighting(sizes: Sequence[tuple[int, int]], values: int) -> Weighting
 
 
 def find_linear_estimator(channel: Channel, facts: BucketFacts) -> LinearEstimator | None:
-    """Return the linear estimator of a release; None if the release weighs values by their shares of buckets."""
+    """Return the weights with which listed values add up to counts, as a release publishes them.
+
+    The result is None if the release weighs values by their shares of buckets instead.
+    """
     return make_linear_estimator(channel.moment, facts.real) if facts.weighting == "linear" else None
 
 
 def make_linear_estimator(moment: Floats, real: Sequence[int] | None = None) -> LinearEstimator:
-    """Compute the linear estimator of a release, with the same rounding on every machine.
+    """Compute the weights with which listed values add up to counts, with the same rounding on every machine.
 
     Args:
-        moment: The second moment of the channel (m, m).
+        moment: How often each pair of values shares a bucket, weighted by bucket size (see ``ListedPairs.moment``) (m,
+            m).
         real: How often each listed value is real (m,); None if no value is fake.
 
     Raises:
@@ -266,7 +285,10 @@ def make_linear_estimator(moment: Floats, real: Sequence[int] | None = None) -> 
 
 
 def _typical_gain(moment: Floats, mean: Floats, records: Floats) -> Floats:
-    """Return the transposed gain matrix of the estimator for a typical question, as defined above (m, m)."""
+    """Return the transpose of the matrix K that the comment above defines, for a typical question (m, m).
+
+    K turns the deviation of listed values from their expectation into the deviation of true counts.
+    """
     total = fsum(records)
     shares = records / total
     shape = shares * np.sqrt(shares)
@@ -312,12 +334,12 @@ def estimator_table(estimator: LinearEstimator | None) -> pa.Table:
 
 
 def differ_from_channel(stated: pa.Table, deviations: pa.Table, estimator: LinearEstimator | None) -> list[str]:
-    """Compare the published estimator and standard deviations with those that follow from the channel.
+    """Compare the published linear estimator with the one that follows from how often values share buckets.
 
     Args:
-        stated: The published table (listed, value, weight).
-        deviations: The published column ``deviation``, by code of the value.
-        estimator: The estimator that follows from the channel; None if the release weighs values by shares.
+        stated: The published weights (listed, value, weight).
+        deviations: The published standard deviations, column ``deviation``, by code of the value.
+        estimator: The recomputed estimator; None if the release weighs values by their shares of buckets.
 
     Returns:
         The faults, one line each; empty if there are none.

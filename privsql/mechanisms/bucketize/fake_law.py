@@ -153,16 +153,16 @@ class Entries:
 
 
 def scale_chances(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Floats:
-    """Adjust chances until they sum to given numbers over every bucket and every value.
+    """Adjust the chances of listed values to be fake, so that they have given sums in every bucket and for every value.
 
     The odds of an entry are multiplied by a factor of its bucket and a factor of its value. Buckets and values are
     adjusted in turn until all sums are within ``NEAR``, for ``ROUNDS`` rounds at most.
 
     Args:
         entries: The listed values.
-        chances: The chance of each entry (E,), near the result.
-        of_rows: The sum of chances in each bucket.
-        of_kinds: The sum of chances of each value.
+        chances: The chance of each entry to be fake (E,), near the result.
+        of_rows: The number of fakes in each bucket, which is the sum of its chances.
+        of_kinds: How often each value is fake, which is the sum of its chances.
 
     Returns:
         The adjusted chances (E,).

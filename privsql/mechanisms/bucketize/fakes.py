@@ -163,7 +163,8 @@ MARGIN = ONE >> 10  # entries with weights this near to 0 or 2^BITS do not take 
 def make_weights(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Ints | None:
     """Turn the chances of listed values to be fake into integers w between 0 and 2^BITS, with exact sums.
 
-    A chance is w / 2^BITS. If all or none of a value's entries are fake, their chances are exactly 1 or 0.
+    ``choose_entries`` can then draw the fakes with exactly these chances. A chance is w / 2^BITS. If all or none of a
+    value's entries are fake, their chances are exactly 1 or 0.
 
     Args:
         entries: The listed values, E entries of rows (buckets) and kinds (values).
@@ -193,7 +194,7 @@ def make_weights(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Int
 
 
 def _round_exactly(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Ints:
-    """Return integers near ``chances`` times 2^BITS whose sums over buckets and over values are exact.
+    """Round ``chances`` times 2^BITS to integers whose sums over buckets and over values are exact.
 
     What rounding leaves over in a bucket is spread over the bucket's entries. What it leaves over of a value is moved
     to another value, and spread over all buckets that list both. If one entry took all of it, that entry would be more
@@ -216,10 +217,11 @@ def _round_exactly(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: I
 
 
 def _spanning_tree(entries: Entries, integers: Ints) -> list[tuple[int, int, Ints, Ints]]:
-    """Return a tree that joins values which often stand beside each other in a bucket, as a list of its edges.
+    """Return a tree of values, as a list of edges along which rounding errors of chances are moved from value to value.
 
-    An edge is (value, its parent, entries of the value, entries of the parent); the k-th entries of both stand in the
-    same bucket. Edges at the leaves come first. Entries with a chance near 0 or 1 are used only if there are no others.
+    An edge joins two values that often stand in the same bucket. It is (value, its parent, entries of the value,
+    entries of the parent); the k-th entries of both stand in the same bucket. Edges at the leaves come first. Entries
+    with a chance near 0 or 1 are used only if there are no others.
     """
     number, loose = entries.shape[1], (integers >= MARGIN) & (integers <= ONE - MARGIN)
     neighbours = np.flatnonzero(entries.rows[1:] == entries.rows[:-1])
@@ -249,7 +251,8 @@ def choose_entries(entries: Entries, weights: Ints, noise: Shuffler) -> Flags:
     """Choose listed values at random, each with its exact chance; every bucket and every value gets its exact number.
 
     Args:
-        entries: E listed values. Neighbours in a bucket are rounded together, so their order should be random.
+        entries: E listed values. Entries that follow each other in a bucket are rounded in opposite directions, so
+            their order should be random.
         weights: The chance of each entry times 2^BITS (E,). They sum to whole numbers of entries in each bucket and
             value.
         noise: The random numbers.
@@ -286,11 +289,12 @@ def choose_entries(entries: Entries, weights: Ints, noise: Shuffler) -> Flags:
 
 
 def _walk_trails(one: Ints, two: Ints, noise: Shuffler) -> Flags:
-    """Draw for pairs of entries which of the two gets a higher chance; the other one gets a lower chance.
+    """Draw for pairs of listed values (entries) whose chance to be fake rises; that of the other entry falls.
 
-    Every value (kind) occurs in an even number of pairs, and gets as many higher as lower chances. To this end, its
-    pairs are joined two by two at random. That gives closed walks through the values, and a fair coin decides in which
-    direction each is walked.
+    It is a step of rounding chances to 0 or 1, which must not change how often a value is fake. Every value (kind)
+    occurs in an even number of pairs, and its chance rises in as many of them as it falls. To this end, its pairs are
+    joined two by two at random. That gives closed walks through the values, and a fair coin decides in which direction
+    each is walked.
 
     Args:
         one: The value of the first entry of each pair.
@@ -298,7 +302,7 @@ def _walk_trails(one: Ints, two: Ints, noise: Shuffler) -> Flags:
         noise: The random numbers.
 
     Returns:
-        Whether the first entry of each pair gets the higher chance.
+        Whether the chance of each pair's first entry rises.
     """
     kinds = np.stack((one, two), axis=1).ravel()
     order = noise.permutation(len(kinds))
@@ -335,7 +339,7 @@ TRIES, LAYOUT_TRIES = 10, 2  # attempts to lay out lists and draw fakes; all but
 
 @dataclass(frozen=True)
 class HiddenValues:
-    """Which bucket lists which values, and which of these are fake. B is the number of buckets, sigma of fakes in each.
+    """Which bucket lists which values, and which of these are fake: B buckets with sigma fakes each.
 
     Attributes:
         bids: The bucket of every record, value by value; within a value in uniformly random order (n,).
@@ -351,9 +355,14 @@ class HiddenValues:
 
 
 def plan_lists(plan: Plan, counts: Ints, sigma: int) -> Plan:
-    """Return a plan for what buckets list, real and fake values alike, from the plan of the records.
+    """Return a plan for the lists of buckets, in which fake values are planned like records.
 
     Its bucket sizes include ``sigma`` fakes, and its allocation says how often each value is listed.
+
+    Args:
+        plan: The plan for the records alone.
+        counts: The number of records of each value (m,).
+        sigma: The number of fake values in every bucket.
     """
     setting = Setting.from_counts({size + sigma: buckets for size, buckets in plan.setting.items})
     return Plan(plan.algorithm, setting, times_listed(counts, plan.setting.items, sigma))
@@ -472,12 +481,15 @@ SWEEPS, PATIENCE = 2000, 200  # rounds of exchanges: at most, and in a row witho
 
 @dataclass(frozen=True)
 class ExchangedFakes:
-    """The fake values after exchanges between buckets.
+    """The fake values after buckets have exchanged some, so that an attacker can rule out fewer of them.
+
+    A value is excluded for a record if the release shows it to be rare among records that agree with it in a
+    quasi-identifier.
 
     Attributes:
         codes: The new value of each fake; its bucket is as before.
-        weak: The number of fakes that associations still exclude for some record of their bucket.
-        certain: The number of real listed values that associations exclude for some record of their bucket.
+        weak: The number of fakes that are still excluded for some record of their bucket.
+        certain: The number of real listed values that are excluded for some record of their bucket.
     """
 
     codes: Ints
@@ -486,16 +498,18 @@ class ExchangedFakes:
 
 
 def avoid_excluded(real: BucketRuns, bids: Ints, codes: Ints, excluded: Ints, noise: Shuffler) -> ExchangedFakes:
-    """Exchange fake values between buckets until associations exclude none of them, or no exchange helps any more.
+    """Exchange fake values between buckets until an attacker can exclude none of them, or no exchange helps any more.
 
-    In each round, buckets are matched two by two at random, and each gives the other one of its fakes, if possible an
-    excluded one. The exchange is made if no bucket would list a value twice, and no more fakes would be excluded.
+    A fake is excluded if the release shows it to be rare among records that agree with some record of the bucket in a
+    quasi-identifier. In each round, buckets are matched two by two at random, and each gives the other one of its
+    fakes, if possible an excluded one. The exchange is made if no bucket would list a value twice, and no more fakes
+    would be excluded.
 
     Args:
         real: The real values that buckets list.
         bids: The bucket of each fake.
         codes: The value of each fake.
-        excluded: The pairs (bucket, value) that associations exclude for some record of the bucket, as rows.
+        excluded: The pairs (bucket, value) where the value is excluded for some record of the bucket, as rows.
         noise: The random numbers.
     """
     order = np.argsort(bids, kind="stable")
@@ -528,7 +542,7 @@ def avoid_excluded(real: BucketRuns, bids: Ints, codes: Ints, excluded: Ints, no
 
 
 def _pick_columns(weak: Flags, noise: Shuffler) -> Ints:
-    """Draw one column of each row at random, among those marked in ``weak`` if the row has any."""
+    """Draw for each bucket (row) which of its fakes to exchange; one marked in ``weak`` if there is any."""
     order = noise.integers(0, 2**30, weak.size).reshape(weak.shape)
     return np.asarray((order + weak * 2**30).argmax(axis=1))
 
@@ -548,10 +562,10 @@ class _BucketValues:
 
 
 def refuse_weak(weak: int, policy: str) -> None:
-    """Refuse fake values that associations exclude, unless the publisher's policy allows them.
+    """Refuse fake values that an attacker can exclude for some record of their bucket, unless the policy allows them.
 
     Args:
-        weak: The number of such fake values.
+        weak: The number of fake values that an attacker can exclude.
         policy: The parameter ``no_admissible_fake``.
 
     Raises:
@@ -568,13 +582,13 @@ def refuse_weak(weak: int, policy: str) -> None:
 def find_excluded(db: Relations, roles: Roles, real: BucketRuns, channel: Channel) -> Ints:
     """Find the values that an attacker can exclude for some record of a bucket.
 
-    The attacker learns from the release which values are rare among records with a level of a quasi-identifier.
+    The release shows that they are rare among records that agree with this record in a quasi-identifier.
 
     Args:
         db: The engine that holds table ``qit`` of the release.
         roles: The columns by role.
         real: What buckets list without fakes.
-        channel: The channel of the release without fakes.
+        channel: How often values share buckets without fakes, as a linear channel from true to listed values.
 
     Returns:
         The pairs (bucket, value), as rows of an array.

@@ -1,4 +1,7 @@
-"""Send records to bucket sizes in exact integers, or name the values that have too little room (Hall's condition)."""
+"""Divide records among the bucket sizes in exact integers, or name the values that have too little room.
+
+A value has too little room by Hall's condition: the buckets can't take all records of some set of values.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ BITS = 30  # bits of a number that the solver is given at a time; it fails beyon
 
 @dataclass(frozen=True)
 class FlowNetwork:
-    """A directed network with E arcs, at most one between any two nodes.
+    """A directed network with E arcs, at most one between any two nodes; records flow through it to bucket sizes.
 
     Attributes:
         tails: The node where each arc begins (E,).
@@ -50,9 +53,11 @@ class FlowNetwork:
     def find_maximum_flow(self, capacity: Ints, bits: int = BITS) -> tuple[Ints, Flags]:
         """Find a maximum flow in exact integers of up to 63 bits.
 
+        The solver takes smaller numbers only, so flow is sent in several rounds, the high bits first.
+
         Args:
             capacity: The capacity of every arc (E,).
-            bits: How many bits of a number the solver is given at a time.
+            bits: The most bits of a number that the solver is given.
 
         Returns:
             (the flow on every arc (E,), whether each node is on the source's side of a smallest cut).
@@ -73,7 +78,7 @@ class FlowNetwork:
         return flow, np.isin(np.arange(self.nodes), reached)
 
     def _residual_graph(self, forward: Ints, backward: Ints) -> scipy.sparse.csr_array:
-        """Return a sparse graph of what may still be sent forward along each arc, and be sent back."""
+        """Return a sparse graph with the amounts that may still be sent along each arc, and be taken back."""
         rows, columns = np.concatenate((self.tails, self.heads)), np.concatenate((self.heads, self.tails))
         amounts = np.concatenate((forward, backward))
         some = amounts > 0
@@ -102,7 +107,8 @@ class Flow:
         unplaced: The number of records that fit nowhere.
         blocked: Whether each value belongs to a set of values with too little room (m,); all False if every record
             fits.
-        cut: A violated condition on the numbers of buckets, if two trees of sets are bounded; otherwise None.
+        cut: The condition on the numbers of buckets that fails; only stated if bounded sets of values overlap, else
+            None.
     """
 
     allocation: Ints
@@ -112,9 +118,10 @@ class Flow:
 
 
 def allocate_values(problem: BucketProblem, setting: Setting) -> Flow:
-    """Divide the records of a problem among the bucket sizes of a setting, within thresholds and bounds on sets.
+    """Divide records among the bucket sizes of a setting, within thresholds of values and bounds on sets of values.
 
-    With two trees of bounded sets, the setting may have at most two sizes; else ``ValueError`` is raised.
+    If bounded sets overlap without one holding the other, they make two trees (families of nested or disjoint sets).
+    Then the setting may have at most two sizes; else ``ValueError`` is raised.
     """
     if len(problem.trees) > 1:
         return allocate_crossing(problem, setting)
@@ -127,7 +134,7 @@ def allocate_values(problem: BucketProblem, setting: Setting) -> Flow:
 
 
 def send_records(tree: GroupTree, supply: Ints, limits: Ints, set_limits: Ints, demand: Ints) -> Flow:
-    """Divide records among bucket sizes, where one tree of sets is bounded.
+    """Divide records among bucket sizes, where bounded sets of values are nested or disjoint (one tree).
 
     Args:
         tree: The bounded sets, N of them.
@@ -191,7 +198,9 @@ def transport_records(supply: Ints, limits: Ints, demand: Ints) -> Flow:
 
 
 def _find_path(allocation: Ints, limits: Ints, excess: Ints) -> list[int] | Flags:
-    """Find the shortest path along which records can move from a size with too many to a size with too few.
+    """Find the shortest path along which records can move from a bucket size with too many to one with too few.
+
+    On each step of the path, some records move from one size to the next.
 
     Args:
         allocation: The records by value and size (m, k).
@@ -250,16 +259,17 @@ class HallCut:
 
 @dataclass(frozen=True)
 class TreePair:
-    """Two trees of bounded sets over the same m values.
+    """Two families of bounded sets of m values; within a family (a tree), two sets are disjoint or one holds the other.
 
-    They have M sets in this order: each single value, the first tree's sets, the second tree's sets, and all values.
+    Sets of different trees may overlap, such as those of two sensitive columns. Counted together there are M sets, in
+    this order: each single value, the first tree's sets, the second tree's sets, and the set of all values.
     """
 
     first: GroupTree
     second: GroupTree
 
     def sum_sets(self, amounts: Ints) -> Ints:
-        """Return for each of the M sets the sum over its values (M, ..).
+        """Return for each of the M sets of both trees the sum of some amounts over its values (M, ..).
 
         Args:
             amounts: What is summed, by value (m, ..).
@@ -269,7 +279,7 @@ class TreePair:
         )
 
     def find_circulation(self, lower: Ints, upper: Ints) -> tuple[Ints | None, Flags, Flags]:
-        """Find amounts of the values whose sums over all M sets lie within bounds.
+        """Choose an amount for each value, so that the sums over all M sets lie within bounds.
 
         Args:
             lower: The least sum of each set (M,).
@@ -277,7 +287,8 @@ class TreePair:
 
         Returns:
             (the amounts (m,), flags of sets (M,), flags of sets (M,)). If there are no such amounts, the first is None.
-            Then the lower bounds of the first flagged sets contradict the upper bounds of the second ones.
+            The flags then name the contradiction: the lower bounds of the first flagged sets ask for more than the
+            upper bounds of the second ones allow.
         """
         # One arc for every set, and one more for every value.
         one, two, values, sets = len(self.first.bounds), len(self.second.bounds), len(self.first.owner), len(lower)
@@ -309,9 +320,14 @@ class TreePair:
         return (flow[:values] + lower[:values] if (sent == excess[giving]).all() else None), into, out
 
     def share_records(self, records: Ints, part: int, buckets: int) -> Ints:
-        """Choose how many records of each value (m,) go to ``part`` of ``buckets`` buckets.
+        """Choose how many records of each value go to ``part`` of ``buckets`` buckets (m,).
 
         Each set of both trees gets its proportional share, rounded down or up.
+
+        Args:
+            records: The number of records of each value (m,).
+            part: The number of buckets that get the chosen records.
+            buckets: The number of all buckets.
         """
         exact = self.sum_sets(records) * part
         shared, _, _ = self.find_circulation(exact // buckets, -(-exact // buckets))
@@ -321,18 +337,16 @@ class TreePair:
 
 
 def compute_limits(problem: BucketProblem, pair: TreePair, sizes: Ints) -> Ints:
-    """Return the most records of each set of both trees in one bucket of each size (sets, sizes).
+    """Return the most records of each of M sets of values in one bucket of each size (M, sizes).
 
-    The sets are those of ``TreePair``, in the same order.
+    The sets and their order are those of ``TreePair``: single values, the bounded sets of two trees, and all values.
     """
     bounds = (*pair.first.bounds, *pair.second.bounds)
     return np.concatenate((problem.capacity_for(sizes.tolist()), problem.bound_floors(bounds, sizes), sizes[None, :]))
 
 
 def allocate_crossing(problem: BucketProblem, setting: Setting) -> Flow:
-    """Divide the records of each value between at most two sizes, where two trees of sets are bounded.
-
-    If that is impossible, the result has all records unplaced, and names the violated condition (``cut``).
+    """Divide each value's records between at most two bucket sizes, where bounded sets overlap (two trees).
 
     Raises:
         ValueError: The setting has more than two sizes.

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlannedAssignment:
-    """How a layout will deal the records of a plan to buckets.
+    """A plan, and how its layout will deal records to buckets, from which the highest beliefs follow.
 
     Attributes:
         plan: The plan.
-        problem: The problem that it solves.
+        problem: The counts, thresholds and bounds for which the plan was made.
         even: Whether each value is dealt evenly; else a bucket may hold as many records of it as thresholds allow.
         fakes: Whether buckets list fake values; then no value stands twice in a bucket.
     """
@@ -43,9 +43,10 @@ class PlannedAssignment:
 
     @cached_property
     def records(self) -> Ints:
-        """Return the most records of each value in all buckets of each size together (m, k).
+        """Return the most records of each value that all buckets of each size together can get (m, k).
 
-        For Anatomy's layout these are all records of a value, because it does not follow the plan's allocation.
+        For Anatomy's layout these are all records of a value, because it does not follow the plan's division among
+        sizes.
         """
         if self.even or self.plan.algorithm != "anatomy":
             return self.plan.allocation
@@ -63,7 +64,11 @@ class PlannedAssignment:
 
     @cached_property
     def even_sets(self) -> set[tuple[int, ...]]:
-        """Return the sets of several values, as tuples of codes, that are spread evenly over buckets as a whole."""
+        """Return the bounded sets of values, as tuples of codes.
+
+        Even layouts spread the records of such a set evenly: their numbers in two buckets of a size differ by at most
+        1.
+        """
         return {one.members for tree in self.problem.trees for one in tree.bounds}
 
     def imply_belief(self, members: Sequence[int]) -> tuple[Fraction, Ints]:

@@ -29,12 +29,12 @@ STEP = 10**4  # feasible thresholds are searched in steps of 1/STEP
 def explain_infeasible(
     problem: BucketProblem, algorithm: str, exists: PlanTest, unplaced: int | None = None
 ) -> InfeasibleError:
-    """Return the error for a problem without a plan; it names the cause, and changes of parameters that work.
+    """Return the error for counts and bounds without a plan; it names the cause, and changes of parameters that work.
 
     Args:
         problem: The counts and bounds.
         algorithm: The algorithm that found no plan.
-        exists: Takes a problem, and returns whether the algorithm finds a plan for it.
+        exists: Takes other counts and bounds, and returns whether the algorithm finds a plan for them.
         unplaced: How many records fit into no bucket; None if unknown.
     """
     if problem.records == 0:
@@ -101,18 +101,18 @@ def explain_infeasible(
 
 
 def _find_too_frequent(problem: BucketProblem, bounds: Sequence[GroupBound]) -> GroupBound | None:
-    """Return the set whose frequency exceeds its bound by the largest factor; None if all keep their bounds."""
+    """Return the bounded set of values whose frequency exceeds its bound by the largest factor; None if none does."""
     worst = max(bounds, key=lambda one: problem.find_frequency(one) / one.threshold, default=None)
     return worst if worst is not None and problem.find_frequency(worst) > worst.threshold else None
 
 
 def _offer_limits(problem: BucketProblem, exists: PlanTest) -> tuple[str, dict[str, object]] | None:
-    """Search for the smallest increase of bounds that makes a plan possible.
+    """Search for the smallest increase of bounds that makes a plan possible, to offer it in a message.
 
     First the bound of one set of values is raised alone, then all bounds on sets, then all thresholds as well.
 
     Returns:
-        (the offer in words, its details for an error); None if nothing helps.
+        (the offer in words, its parts by name for the error); None if nothing helps.
     """
 
     def exists_with(bound: GroupBound, threshold: Fraction) -> bool:
@@ -142,7 +142,7 @@ def _offer_limits(problem: BucketProblem, exists: PlanTest) -> tuple[str, dict[s
 
 
 def _nearest_feasible(feasible: Callable[[Fraction], bool], start: Fraction) -> Fraction | None:
-    """Return the smallest feasible multiple of 1/``STEP`` above ``start``, by bisection; None if 1 is infeasible."""
+    """Return the smallest feasible threshold above ``start``, as a multiple of 1/``STEP``; None if 1 is infeasible."""
     low, high = int(start * STEP), STEP
     if not feasible(Fraction(1)):
         return None

@@ -148,7 +148,7 @@ class BucketRuns:
 
     @property
     def most_meetings(self) -> int:
-        """Return an upper bound of the number of rows of ``count_meetings``, which is much quicker to compute."""
+        """Return an upper bound of the number of rows of ``count_meetings``, for planning the memory of publishing."""
         kinds = [np.bincount(one.entries[0]) for one in self.classes]
         return sum(min(int((k * (k + 1)).sum()), self.values * (self.values + 1)) // 2 for k in kinds)
 
@@ -231,7 +231,7 @@ def _make_runs(
     setting: Sequence[tuple[int, int]],
     fakes: int = 0,
 ) -> BucketRuns:
-    """Return runs by their first buckets and lengths (R,).
+    """Return what all buckets list, from the runs of buckets that list the same values.
 
     Args:
         first: The first bucket of each run (R,).
@@ -319,7 +319,7 @@ class Pieces:
         return bids
 
     def rank_places(self) -> Bids:
-        """Return the bucket of every rank, value by value (n,)."""
+        """Return the bucket of every record, value by value, in the order of the records' ranks within a value (n,)."""
         ends = np.cumsum(self.hi - self.lo)
         bids = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.int32)
         at = 0
@@ -338,7 +338,7 @@ class Pieces:
         return bids
 
     def make_segments(self) -> Segments:
-        """Return the same layout in the form that engines need which shuffle the records of a value themselves.
+        """Return the same layout for engines that shuffle the records of a value themselves, and so need simpler rows.
 
         In a row of this form, the bucket rises by one from rank to rank. So a piece is cut where it begins again at its
         first bucket.
@@ -389,6 +389,8 @@ def place_singly(bids: Bids | Ints, counts: Ints) -> Pieces:
 
 def join_pieces(values: int, columns: Sequence[tuple[Ints, Ints, Ints, Ints, Ints]]) -> Pieces:
     """Join tables of pieces into one layout; the ranks of a value follow the order of its pieces.
+
+    A piece places records of one value, one after the other, in a range of buckets, again and again from its beginning.
 
     Args:
         values: The number of sensitive values.
@@ -459,7 +461,10 @@ BLOCKS, WIDEST = 1024, 1200  # number of blocks of one size; more if a block wou
 
 
 def lay_out_evenly(plan: Plan, classes: list[list[int]], noise: Shuffler, line: Callable[[], Ints]) -> Pieces:
-    """Lay values out in blocks of neighbouring buckets, and spread each value evenly over the buckets of a block.
+    """Lay a plan out so that each value is spread evenly over the buckets of a block.
+
+    A block is a range of neighbouring buckets of one size. It gets its proportional share of every value's records,
+    rounded at random. Its records are dealt to its buckets in turn.
 
     Args:
         plan: The plan.
@@ -501,9 +506,10 @@ def make_block_pieces(order: Ints, share: Ints, start: int, width: int) -> tuple
 
 
 def block_widths(buckets: int, least: int | None = None) -> list[int]:
-    """Divide the buckets of one size into blocks, and return the number of buckets in each.
+    """Divide the buckets of one size into blocks of neighbours, and return the number of buckets in each.
 
-    Widths differ by at most 1, wider blocks first. There are ``least`` blocks, or more if blocks would be too wide.
+    A layout fills block by block. Widths differ by at most 1, wider blocks first. A block has at most ``WIDEST``
+    buckets, so there may be more than ``least`` blocks.
 
     Args:
         buckets: The number of buckets.
@@ -541,7 +547,10 @@ FINE, MOST = 2**16, 2**40  # weights are integers: the unit, and the largest wei
 
 
 def lay_out_clustered(plan: Plan, noise: Shuffler) -> Pieces:
-    """Lay out a plan so that each block of buckets holds some values as often as allowed, and others hardly ever.
+    """Lay out a plan as ``lumps``: in a block of buckets some values stand as often as allowed, and others hardly ever.
+
+    A block is a range of neighbouring buckets. Beliefs come near their thresholds in this way, so counts are more
+    precise.
 
     Raises:
         GuaranteeError: The plan does not say how often a value may stand in a bucket of each size.
@@ -571,7 +580,7 @@ def lay_out_clustered(plan: Plan, noise: Shuffler) -> Pieces:
 
 
 def split_by_block(rows: Ints) -> list[Ints]:
-    """Group the records of all buckets of one size by the block in which ``lay_out_clustered`` placed them.
+    """Group the records of all buckets of one size by block: neighbouring buckets that layout ``lumps`` filled alike.
 
     Args:
         rows: The records of each bucket (buckets, size).
@@ -587,7 +596,9 @@ def split_by_block(rows: Ints) -> list[Ints]:
 
 
 def _fill_block(left: Ints, most: Ints, size: int, width: int, rest: int, noise: Shuffler) -> Ints:
-    """Draw how many records of each value a block gets (m,).
+    """Draw how many records of each value a block (range of neighbouring buckets) gets in layout ``lumps`` (m,).
+
+    Values are drawn one by one, and each fills the block as far as it may, until the block is full.
 
     Args:
         left: The records of each value that are not placed yet (m,).
@@ -629,9 +640,10 @@ def _fill_block(left: Ints, most: Ints, size: int, width: int, rest: int, noise:
 
 
 def assign_across(records: Ints, buckets: int, pair: TreePair, noise: Shuffler) -> tuple[Ints, Ints]:
-    """Deal records to buckets so that each value, and each set of both trees, is spread evenly over the buckets.
+    """Deal records to buckets so that each value, and each bounded set of values, is spread evenly over the buckets.
 
-    Evenly means that numbers in two buckets differ by at most one.
+    Evenly means that numbers in two buckets differ by at most one. Sets may overlap if they make two trees: within a
+    tree, two sets are disjoint or one holds the other.
 
     Args:
         records: The number of records of each value (m,).
@@ -664,12 +676,12 @@ def assign_across(records: Ints, buckets: int, pair: TreePair, noise: Shuffler) 
 
 
 def _split_partners(parts: Ints, values: Ints, pair: TreePair, noise: Shuffler) -> Ints:
-    """Divide records into two halves at random, so that every set of both trees is divided evenly.
+    """Divide the records of each part (range of buckets) into two random halves, and every bounded set with them.
 
     Records are paired within the smallest sets of each tree, and the records of a pair get different halves.
 
     Args:
-        parts: The part of each record; records of different parts are not paired.
+        parts: The part (range of buckets) of each record; records of different parts are not paired.
         values: The value of each record.
         pair: The two trees of sets.
         noise: The random numbers.
@@ -689,9 +701,10 @@ def _split_partners(parts: Ints, values: Ints, pair: TreePair, noise: Shuffler) 
 
 
 def _pair_partners(parts: Ints, values: Ints, tree: GroupTree, noise: Shuffler) -> Ints:
-    """Pair records of the same part at random: within the smallest set of the tree first, then within larger ones.
+    """Pair records of the same part (range of buckets) at random; the two of a pair go to different halves of it.
 
-    In each set at most one record of a part has no partner from the set.
+    Records are paired within the smallest set of the tree first, then within larger ones. In each set at most one
+    record of a part has no partner from the set.
 
     Returns:
         The positions of both records of each of the p pairs (2, p).
@@ -715,7 +728,7 @@ def _pair_partners(parts: Ints, values: Ints, tree: GroupTree, noise: Shuffler) 
 
 
 def lay_out_across(plan: Plan, pair: TreePair, noise: Shuffler) -> Pieces:
-    """Lay out a plan with two trees of bounded sets that overlap, so that every set is spread evenly."""
+    """Lay out a plan in which bounded sets of values overlap (two trees), and spread every set evenly over buckets."""
     values, bids, base = [], [], 0
     for j, buckets in enumerate(plan.setting.buckets):
         dealt, places = assign_across(plan.allocation[:, j], buckets, pair, noise)
@@ -736,8 +749,8 @@ def make_layout(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupT
         plan: The plan.
         layout: The name of the layout, such as ``blocks``.
         noise: The random numbers.
-        trees: The bounded sets of values, as at most two trees. In every bucket the number of a set's records is its
-            mean, rounded down or up.
+        trees: The bounded sets of values as at most two trees; within a tree, two sets are disjoint or one holds the
+            other. In every bucket the number of a set's records is its mean, rounded down or up.
     """
     anatomy_layout = lay_out_largest_first(plan, noise) if layout == "largest-first" else None
     if anatomy_layout is not None:

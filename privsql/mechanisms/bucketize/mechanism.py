@@ -47,7 +47,11 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
     )
 
     def propose(self, db: Relations, source: ProfiledSource) -> Proposal:
-        """Propose a threshold for each value that keeps counts useful, or else a rule in the frequency of values."""
+        """Propose a threshold for each value at which counts stay useful.
+
+        If there is none, propose a rule that computes thresholds from the values' frequencies f, such as ``2*f +
+        0.02``.
+        """
         from privsql.mechanisms.bucketize import proposal
 
         return proposal.propose_parameters(db, source)
@@ -71,7 +75,7 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
         return preview.predict_curve(db, source, params)
 
     def foresee_precision(self, params: Bucketize, bounds: Sequence[VerifiedBound], columns: int) -> Precision | None:
-        """Predict the errors of counts of the least precise protected value; None if no formula applies."""
+        """Predict how precise counts of the least precise protected value will be; None if no formula applies."""
         from privsql.mechanisms.bucketize import precision
 
         return precision.foresee_precision(params, bounds)
@@ -90,7 +94,10 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
         return tables.make_views(manifest)
 
     def functions(self, manifest: Manifest) -> IntervalFunctions | None:
-        """Return the SQL functions for counts with intervals; None if the weights of the view are biased."""
+        """Return the SQL functions for counts with intervals; None if the view's weights are shares of buckets.
+
+        Counts from such weights are biased, so an interval around them would be wrong.
+        """
         return tables.make_functions(manifest)
 
     def checks(self, release: CheckedRelease[Bucketize, BucketizeFacts]) -> list[Check]:
@@ -100,7 +107,7 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
         return checks.make_checks(release)
 
     def long_checks(self, release: CheckedRelease[Bucketize, BucketizeFacts]) -> list[Check]:
-        """Return the check that every entry of the published channel agrees with ST."""
+        """Return the check that table ``privsql_channel`` (how often two values share a bucket) agrees with ST."""
         from privsql.mechanisms.bucketize import checks
 
         return checks.long_checks(release)
@@ -114,7 +121,11 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
         return checks.source_checks(release, source, params)
 
     def measured(self, release: CheckedRelease[Bucketize, BucketizeFacts]) -> BeliefFacts:
-        """Measure the highest beliefs, the mean belief and the channel's singular values in the published tables."""
+        """Measure in the published tables how much attackers can believe, and how much analysts can tell groups apart.
+
+        The facts are the highest beliefs, the mean belief and the singular values of the channel (the matrix from true
+        to listed values).
+        """
         from privsql.mechanisms.bucketize import checks
         from privsql.mechanisms.bucketize.estimator import channel_facts, make_channel
 
@@ -176,7 +187,7 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
         return attacks.measure_learning(view)
 
     def promise(self, params: Bucketize) -> str:
-        """Return the threshold, the number of exceptions and the bounds of groups in a few words."""
+        """Return in a few words the threshold, how many values have one of their own, and the bounds of groups."""
         threshold = params.threshold
         number = len(threshold.values)
         exceptions = f", {number} value{'s have' if number > 1 else ' has'} another bound" if number else ""

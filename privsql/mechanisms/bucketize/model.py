@@ -81,7 +81,8 @@ class GroupTree:
     def chains(self) -> Ints:
         """Return for each value the sets that hold it, larger sets first, as a column of a matrix (depth + 1, m).
 
-        Sets are given by their positions. The column of value i ends with N + i, repeated until it is full.
+        Layouts use it to keep the values of a set together. Sets are given by their positions. The column of value i
+        ends with N + i, repeated until it is full.
         """
         sets = len(self.bounds)
         above: list[list[int]] = []
@@ -92,7 +93,10 @@ class GroupTree:
         return np.array([[*path, *[sets + i] * (depth - len(path))] for i, path in enumerate(paths)], np.int64).T
 
     def draw_line(self, noise: Shuffler) -> Ints:
-        """Draw a random order of all values (m,) in which the values of every set are neighbours."""
+        """Draw a random order of all values in which the values of every set are neighbours (m,).
+
+        If records are dealt to buckets in this order, every set is spread evenly.
+        """
         rank = noise.permutation(len(self.bounds) + len(self.owner))
         return np.lexsort(rank[self.chains][::-1]).astype(np.int64)
 
@@ -291,7 +295,7 @@ class BucketProblem:
         return self.let_through(held, self.sizes)
 
     def let_through(self, held: Ints, sizes: Ints) -> Ints:
-        """Return how many of the offered records the bounds on sets allow in one bucket of each size (K,).
+        """Return how many of the offered records fit into one bucket of each size, within the bounds on sets (K,).
 
         Args:
             held: The number of records of each value that are offered to a bucket (m, K).
@@ -306,7 +310,10 @@ class BucketProblem:
 
     @cached_property
     def by_threshold(self) -> NDArray[np.intp]:
-        """Return the codes of the values by rising threshold; values with equal thresholds by falling count (m,)."""
+        """Return the codes of the values by rising threshold; values with equal thresholds by falling count (m,).
+
+        Values at the front are the hardest to place in buckets.
+        """
         keys = sorted(range(len(self.counts)), key=lambda i: (self.thresholds[i], -int(self.counts[i])))
         return np.array(keys, dtype=np.intp)
 
@@ -329,7 +336,7 @@ def floor_thresholds(thresholds: Sequence[Fraction], sizes: Ints) -> Ints:
 
 @dataclass(frozen=True, order=True)
 class Setting:
-    """How many buckets there are of each size.
+    """A bucket setting: how many buckets there are of each size.
 
     Attributes:
         items: (size, number of buckets), by rising size; each number is at least 1.
@@ -365,7 +372,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Plan:
-    """A valid setting, and how many records of each value go to the buckets of each of its k sizes.
+    """A valid setting (number of buckets by size), and how many records of each value go to each of its k sizes.
 
     Attributes:
         algorithm: The name of the algorithm that found it.
@@ -403,12 +410,13 @@ class Plan:
 
 
 class StoredPlan(BaseModel):
-    """A plan as the publisher's ledger stores it.
+    """A plan as the publisher's ledger stores it, so that a repeated release by the same request needs no search.
 
     Attributes:
         buckets: (size, number of buckets), by rising size.
         lower_bound: The certified lower bound for the Loss.
-        allocation: The records by value and size. It is None if they can be divided again in the same way.
+        allocation: The records by value and size. It is None if they can be divided among the sizes again in the same
+            way.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -421,8 +429,8 @@ class StoredPlan(BaseModel):
     def from_plan(plan: Plan, problem: BucketProblem) -> StoredPlan:
         """Return what the ledger stores of a plan.
 
-        The allocation is left out unless sets of values are bounded: without them, records are divided in integers,
-        alike on every machine.
+        The division of records among sizes is left out unless sets of values are bounded. Without such bounds,
+        repeating it gives the same numbers on every machine.
         """
         allocation = tuple(map(tuple, plan.allocation.tolist())) if problem.trees else None
         return StoredPlan(buckets=plan.setting.items, lower_bound=plan.lower_bound, allocation=allocation)

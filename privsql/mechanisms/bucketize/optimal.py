@@ -73,10 +73,11 @@ PRECISION = 2**40  # dual multipliers are rounded to 1/PRECISION
 
 @dataclass
 class Relaxation:
-    """A linear program for the best setting in fractions: its K variables are numbers of buckets by size, per record.
+    """A linear program that relaxes the search for the best setting: numbers of buckets may be fractions.
 
-    Its conditions are Hall cuts: for a set X of values, the buckets must have room for all records of X. Cuts are added
-    as they turn out to be needed.
+    It has K variables, the number of buckets of each usable size divided by the number of records. Its conditions are
+    Hall cuts: for a set X of values, the buckets must have room for all records of X. Cuts are added as they turn out
+    to be needed. Its solution gives a lower bound for the Loss.
 
     Attributes:
         problem: The counts and bounds.
@@ -95,10 +96,13 @@ class Relaxation:
     lower_bound: int = 0
 
     def add_cut(self, values: Flags | NDArray[np.intp]) -> bool:
-        """Add the condition that buckets have room for a set of values; return False if it follows from a known one.
+        """Add the condition (cut) that buckets have room for all records of a set of values.
 
         Args:
             values: The set, as flags (m,) or as codes.
+
+        Returns:
+            Whether it was added; False if it follows from a known cut.
         """
         row = self.problem.room_for(values)
         need = int(self.problem.counts[values].sum())
@@ -110,9 +114,10 @@ class Relaxation:
         return True
 
     def __post_init__(self) -> None:
-        """Add cuts of single values, of the values with the lowest thresholds, and of bounded sets.
+        """Start with the conditions (cuts) that buckets have room for some sets of values.
 
-        Among single values with the same thresholds in all sizes, the most frequent one is enough.
+        These are single values, the values with the lowest thresholds, and the bounded sets. Among single values with
+        the same thresholds in all sizes, the most frequent one is enough.
         """
         order = self.problem.by_threshold
         staircases: set[bytes] = set()
@@ -130,7 +135,11 @@ class Relaxation:
                 self.add_cut(np.array(one.members))
 
     def solve(self) -> bool:
-        """Solve the program, adding cuts until none is violated; return False if it has no solution."""
+        """Solve the linear program, adding violated conditions (cuts) until none is left.
+
+        Returns:
+            Whether it has a solution.
+        """
         sizes, none = self.problem.sizes.astype(float), np.zeros_like(self.problem.sizes)
         while True:
             result = self._solve_cuts((sizes - 1) ** 2, np.array(self.rows, dtype=float), sizes)
@@ -144,7 +153,9 @@ class Relaxation:
                 return True
 
     def _solve_cuts(self, cost: Floats, rows: Floats, sizes: Floats) -> tuple[Floats, Floats] | None:
-        """Minimize a linear cost under the cuts found so far, and under the condition that buckets hold all records.
+        """Minimize a linear cost under the conditions found so far.
+
+        They are that buckets have room for sets of values (cuts), and that they hold all records.
 
         Args:
             cost: The cost of each variable.
@@ -161,9 +172,11 @@ class Relaxation:
     def find_tightest(self) -> tuple[NDArray[np.intp], int] | None:
         """Find a set of values for which even fractional numbers of buckets have too little room.
 
+        Messages name these values if no valid setting exists.
+
         Returns:
-            (the codes of the values, how many of their records have room). The setting is the one in which the largest
-            shortage of any set is as small as possible. None if some setting has room for all records.
+            (the codes of the values, how many of their records have room). The room is that of the setting in which the
+            largest shortage of any set is as small as possible. None if some setting has room for all records.
         """
         sizes, n = self.problem.sizes.astype(float), self.problem.records
         while True:
@@ -181,7 +194,7 @@ class Relaxation:
         return self.sets[worst], int(float(self.rows[worst] @ share) * n + 1e-6)
 
     def _separate_cut(self, share: Floats, tolerance: float = TOLERANCE) -> Flags | None:
-        """Find a set of values for which a fractional setting has too little room.
+        """Find a set of values for which a setting with fractional numbers of buckets has too little room.
 
         Args:
             share: The setting: the number of buckets of each size per record (K,).
@@ -206,11 +219,13 @@ class Relaxation:
         return None
 
     def certify_bound(self, multipliers: Floats, price: float, low: Ints, high: Ints) -> tuple[int, list[int]]:
-        """Compute an exact lower bound for the Loss from dual multipliers, which need not be exact themselves.
+        """Compute an exact lower bound for the Loss, from dual multipliers of the linear program.
+
+        The multipliers need not be exact, because any multipliers give a valid bound.
 
         Args:
             multipliers: The dual multiplier of each cut.
-            price: The dual multiplier of the condition on the number of records.
+            price: The dual multiplier of the condition that buckets hold all records.
             low: The least number of buckets of each size (K,).
             high: The greatest number of buckets of each size (K,).
 
@@ -243,10 +258,12 @@ def bound_by_size(problem: BucketProblem) -> int:
 def lower_bound(problem: BucketProblem, loss: int | None = None) -> int:
     """Return a certified lower bound for the Loss of every valid setting; 0 if the linear program can't be solved.
 
+    The Loss is the sum of (size - 1)^2 over all buckets.
+
     Args:
         problem: The counts and bounds.
-        loss: The Loss of a known valid setting, or None. If no setting can have less by its size alone, no linear
-            program is solved.
+        loss: The Loss of a known valid setting, or None. If it is the least that bucket sizes alone allow, it is
+            returned, and no linear program is solved.
     """
     if loss == bound_by_size(problem):
         return loss
@@ -278,7 +295,8 @@ class Optimum:
 def search_optimum(problem: BucketProblem, start: Setting | None, *, proving: bool = True) -> Optimum | None:
     """Search for the valid setting with the least Loss over all usable sizes; None if no valid setting was found.
 
-    The search is limited by steps, never by seconds, so it gives the same setting on every machine.
+    The Loss is the sum of (size - 1)^2 over all buckets. The search is limited by steps, never by seconds, so it gives
+    the same setting on every machine.
 
     Args:
         problem: The counts and bounds.
@@ -302,9 +320,9 @@ def search_optimum(problem: BucketProblem, start: Setting | None, *, proving: bo
 def _branch_and_bound(relaxation: Relaxation, best: Setting | None) -> Setting | None:
     """Return the best setting found by branch and bound, and raise the relaxation's lower bound to what is proved.
 
-    The search splits ranges of numbers of buckets, and continues with the range that has the least lower bound. A
-    linear program gives the lower bound of a range. It may violate conditions at a high cost, so it always has a
-    solution. A range without a valid setting therefore gets a bound above the Loss of ``best``, and is dropped.
+    The search splits ranges of numbers of buckets, and continues with the range that has the least lower bound of the
+    Loss. A linear program gives this bound. It may violate conditions at a high cost, so it always has a solution. A
+    range without a valid setting therefore gets a bound above the Loss of ``best``, and is dropped.
 
     Args:
         relaxation: The solved relaxation.
@@ -363,7 +381,9 @@ def _branch_and_bound(relaxation: Relaxation, best: Setting | None) -> Setting |
 
 
 def _split_range(buckets: Floats, low: Ints, high: Ints) -> list[tuple[Ints, Ints]]:
-    """Split a range of numbers of buckets in two, at the size whose number is furthest from an integer.
+    """Split a range of numbers of buckets by size in two, for branch and bound.
+
+    It is split at the size whose number of buckets is furthest from an integer.
 
     Args:
         buckets: A fractional solution in the range, the number of buckets of each size (K,).
@@ -383,10 +403,11 @@ def _split_range(buckets: Floats, low: Ints, high: Ints) -> list[tuple[Ints, Int
 
 
 def round_relaxation(relaxation: Relaxation, share: Floats) -> Setting | None:
-    """Round a fractional setting to a valid one; None if none of those tried is valid.
+    """Round a setting with fractional numbers of buckets to a valid one; None if none of those tried is valid.
 
-    For each size, the number of buckets of this size or larger is rounded up. That keeps all cuts, as each of them
-    grows with these numbers. Then buckets hold too many records, and some numbers are lowered where the cuts allow it.
+    For each size, the number of buckets of this size or larger is rounded up. That keeps all cuts (room for sets of
+    values), as each of them grows with these numbers. Then buckets hold too many records, and some numbers are lowered
+    where the cuts allow it.
 
     Args:
         relaxation: The relaxation with its cuts.
@@ -409,7 +430,9 @@ def round_relaxation(relaxation: Relaxation, share: Floats) -> Setting | None:
 
 
 def _lower_tails(above: Ints, gaps: Ints, records: int, rows: Ints, needs: Ints, first: int) -> Ints | None:
-    """Take buckets away, size by size, until all buckets together hold n records.
+    """Take buckets away from a setting that was rounded up, until all buckets together hold n records.
+
+    A bucket of a size becomes one of the next smaller size, as long as every cut (room for a set of values) holds.
 
     Args:
         above: The number of buckets of each size or larger (K,).

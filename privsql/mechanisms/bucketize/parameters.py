@@ -204,9 +204,10 @@ class Bucketize(Parameters):
     is. This is impossible for a value with more than 1/(size + fakes) of the records. ``uneven_fakes`` says what
     happens then: ``refuse`` the request, or ``state`` exactly how certain each value is.
 
-    ``exclude_negative`` takes only fakes that an attacker can't exclude for any record of the bucket by negative
-    associations in the release. ``no_admissible_fake`` says what happens if there are too few. A listed value that can
-    be excluded for some record of its bucket is then certainly real, for an attacker who knows how fakes were chosen.
+    ``exclude_negative`` takes only fakes that an attacker can't exclude for any record of the bucket. A value is
+    excluded if the release shows it to be rare among records that agree with the record in a quasi-identifier.
+    ``no_admissible_fake`` says what happens if there are too few. A listed value that can be excluded for some record
+    of its bucket is then certainly real, for an attacker who knows how fakes were chosen.
 
     ``setting`` states the buckets themselves, in place of a search (algorithm ``setting``). A setting without room for
     all records is refused, and the message names the values with too little room.
@@ -263,7 +264,7 @@ class Bucketize(Parameters):
 
     @property
     def learning_limit(self) -> float | None:
-        """Return the highest allowed mean belief of the learning attacker; None if it is not limited."""
+        """Return the highest allowed mean belief of an attacker who fits a model to the release; None without limit."""
         return self.max_learning
 
     @model_validator(mode="before")
@@ -322,7 +323,7 @@ class Bucketize(Parameters):
 
     @property
     def effective_layout(self) -> str:
-        """Return the layout that is used: the stated one, or the algorithm's default."""
+        """Return the layout (the way records are dealt to buckets): the stated one, or the algorithm's default."""
         defaults = {"anatomy": "largest-first", "informative": "lumps"}
         return self.layout or defaults.get(self.algorithm, "blocks")
 
@@ -342,7 +343,7 @@ class HighestBeliefFacts(Facts):
 
 
 class SureFacts(Facts):
-    """How many records are known too well.
+    """How many records an attacker who finds their bucket knows, or believes with more than 1/2.
 
     Attributes:
         certain: The number of records in buckets where all records have the same value.
@@ -354,7 +355,7 @@ class SureFacts(Facts):
 
 
 class SureFactsByColumn(SureFacts):
-    """How many records are known too well in any sensitive column, and in each column (``components``)."""
+    """How many records an attacker knows in any sensitive column, and in each column (``components``)."""
 
     components: dict[str, SureFacts]
 
@@ -362,7 +363,8 @@ class SureFactsByColumn(SureFacts):
 class ChannelFacts(Facts):
     """Singular values of the channel: how much of the differences between groups of records the release preserves.
 
-    The first singular value is 1; the second, the median and the smallest are stated.
+    The channel is the matrix from the true values of records to what their buckets list on average. Its first singular
+    value is 1; the second, the median and the smallest are stated.
     """
 
     second: float = Field(ge=0)
@@ -375,9 +377,9 @@ class CertaintyFacts(Facts):
 
     Attributes:
         mean: The mean over all listed values.
-        lowest: The lowest of any value.
-        highest: The highest of any value.
-        anywhere: The highest of any value in a single bucket, rounded up; None if it is not stated.
+        lowest: The probability of the least certain value, over all its listings.
+        highest: The probability of the most certain value, over all its listings.
+        anywhere: The highest probability of a single listing in one bucket, rounded up; None if it is not stated.
     """
 
     mean: str
@@ -405,7 +407,7 @@ SHOWN_COLUMNS = 4  # sensitive columns whose highest belief a person is shown
 
 
 class SearchFacts(Facts):
-    """What the search and the layout decided.
+    """What the search for bucket sizes and the layout of records in buckets decided.
 
     Attributes:
         loss: The sum of (size - 1)^2 over all buckets.
@@ -433,13 +435,16 @@ class SearchFacts(Facts):
 class FakeFacts(Facts):
     """Facts on fake values; a release without fakes has the defaults.
 
+    A value is excluded for a record if the release shows it to be rare among records that agree with it in a
+    quasi-identifier.
+
     Attributes:
         fake_values: The number of fake values in every bucket.
         real: How many records have each value, by code.
         certainty: The probabilities that listed values are real.
         uneven: The probability that a listing is real, for values that are too frequent to be hidden, by text.
-        weak_fakes: The number of fakes that associations exclude for some record of their bucket.
-        excluded_real: The number of real listed values that associations exclude for some record of their bucket.
+        weak_fakes: The number of fakes that are excluded for some record of their bucket.
+        excluded_real: The number of real listed values that are excluded for some record of their bucket.
     """
 
     fake_values: int = Field(default=0, ge=0)
@@ -455,9 +460,9 @@ class BeliefFacts(Facts):
 
     Attributes:
         mean_belief: The mean belief in the true value, over all records.
-        channel: Singular values of the channel.
+        channel: Singular values of the matrix from true to listed values, which show what groups of records reveal.
         highest_belief: The highest beliefs.
-        certain: How many records are known too well.
+        certain: How many records an attacker who finds their bucket knows.
     """
 
     mean_belief: float | None = Field(default=None, ge=0, le=1 + 1e-9)
@@ -509,7 +514,7 @@ class BucketFacts(BeliefFacts, FakeFacts, SearchFacts):
         return []
 
     def _describe_beliefs(self) -> list[tuple[str, str]]:
-        """Return (title, text) of the lines on highest beliefs, bounded sets and values that are known too well."""
+        """Return (title, text) of the lines on highest beliefs, bounded sets of values, and records that are known."""
         highest, certain, mean = self.highest_belief, self.certain, self.mean_belief
         if highest is None or certain is None:
             return []
@@ -558,11 +563,13 @@ class BucketizePlan(BucketFacts):
     Attributes:
         search_seconds: The processor seconds that the search took.
         foreseen: For every sensitive value (text, threshold, highest belief, number of records, even share). Threshold
-            and belief are exact texts; for the even share see ``find_even_shares``.
+            and belief are exact texts. From the even share formulas predict the errors of counts (see
+            ``find_even_shares``).
         not_allowed: The values for which publishing would be refused, because they would be certain.
         remarks: Notes for the publisher.
-        learning_belief: The mean belief of the learning attacker, measured on a part of the release; None if not known.
-        guessing: The frequency of the most frequent value.
+        learning_belief: The mean belief of an attacker who fits a model to the release, measured on a part of it; None
+            if not known.
+        guessing: The frequency of the most frequent value: how often somebody who always guesses it is right.
     """
 
     search_seconds: float = Field(default=0.0, exclude=True)
@@ -574,12 +581,12 @@ class BucketizePlan(BucketFacts):
 
     @property
     def peak(self) -> float:
-        """Return the highest belief in a protected sensitive value; 1 if no value is protected."""
+        """Return the highest belief in a value with a threshold below 1; 1 if there is no such value."""
         beliefs = (Fraction(found) for _, bound, found, *_ in self.foreseen if Fraction(bound) < 1)
         return float(max(beliefs, default=Fraction(1)))
 
     def list_bounds(self) -> list[tuple[Any, ...]]:
-        """Return the fields of a ``VerifiedBound`` for every bounded set of values, and then for every value."""
+        """Return the bounds of sets of values, and then those of all values, as the fields of a ``VerifiedBound``."""
         reached = self.highest_belief.bounded if self.highest_belief else {}
         sets = [
             (one.name, one.threshold, reached[one.name], None, None, True) for one in self.bounds if one.name in reached

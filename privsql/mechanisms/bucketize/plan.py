@@ -42,14 +42,14 @@ def plan_buckets(
     *,
     proving: bool = True,
 ) -> tuple[Plan, BucketProblem]:
-    """Return the plan of the release that parameters ask for, and the problem that it solves.
+    """Return the plan of the release that parameters ask for, and the counts and bounds that it satisfies.
 
     Args:
         db: The engine that holds the source's values.
         domain: The source.
         params: The parameters.
         stored: The ``StoredPlan`` of an earlier release by the same request, which saves the search; None to search.
-        proving: See ``find_plan``.
+        proving: If False, the search is shorter, and proves less about the loss (see ``find_plan``).
 
     Raises:
         InfeasibleError: There is no plan.
@@ -109,7 +109,7 @@ def plan_facts(plan: Plan, problem: BucketProblem, params: Bucketize, records: i
 
     Args:
         plan: The plan.
-        problem: The problem that it solves.
+        problem: The counts and bounds that it satisfies.
         params: The parameters.
         records: The number of the source's records, including those that are left out.
     """
@@ -145,6 +145,8 @@ SOLVERS: dict[str, Callable[[BucketProblem], Setting | None]] = {
 
 def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None = None, proving: bool = True) -> Plan:
     """Search for a plan with an algorithm, and certify a lower bound for the loss of every plan.
+
+    The loss is the sum of (size - 1)^2 over all buckets.
 
     Args:
         problem: The counts and bounds.
@@ -194,7 +196,7 @@ def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None 
 
 
 def restore_plan(problem: BucketProblem, algorithm: str, stored: Mapping[str, object]) -> Plan:
-    """Return the plan that the ledger stores for an earlier release by the same request.
+    """Return the plan that the ledger stores for an earlier release by the same request, so that no search is needed.
 
     Raises:
         GuaranteeError: The stored plan does not fit the problem, or fails the independent check.
@@ -337,7 +339,9 @@ def counts_after_suppression(counts: Ints, threshold: Fraction) -> Ints:
 
 
 def refuse_observed(counts: Ints, left: Ints, labels: Sequence[str], threshold: Fraction) -> None:
-    """Refuse to leave out records, because anybody who sees that a record is missing would learn its value.
+    """Raise the error for records that would have to be left out, if attackers may know who is in the table.
+
+    Anybody who sees that a record is missing would learn its value.
 
     Args:
         counts: The number of records of each value (m,).
@@ -361,7 +365,7 @@ def refuse_observed(counts: Ints, left: Ints, labels: Sequence[str], threshold: 
 
 
 def spread_left_out(bids: Bids, left: Ints, counts: Ints, noise: Shuffler) -> Bids:
-    """Draw at random which records are left out, and return the buckets of all records, value by value.
+    """Draw at random which records are left out, and return the bucket of every record, value by value.
 
     Args:
         bids: The buckets of the kept records, value by value.

@@ -73,7 +73,8 @@ def foresee_value(value: str, frequency: float, share: float, bound: float) -> P
     Args:
         value: The value as text.
         frequency: Its share of all records.
-        share: Its share of the buckets that have it (see ``find_even_shares``).
+        share: The share h of the formula: what the value would have in simple buckets that are as precise as the actual
+            ones (see ``find_even_shares``).
         bound: Its threshold.
     """
     needed = ceil(100 * find_useful_threshold(Fraction(frequency))) / 100
@@ -95,7 +96,7 @@ def foresee_value(value: str, frequency: float, share: float, bound: float) -> P
 
 
 def foresee_precision(params: Bucketize, bounds: Sequence[VerifiedBound]) -> Precision | None:
-    """Predict the errors of counts of the protected value with the largest errors.
+    """Predict the errors of counts of the protected value (one with a threshold below 1) with the largest errors.
 
     Values with fewer than 500 records are skipped, unless all values are so rare. ``Precision.usual`` is the error of
     the most frequent value, which decides whether the release is useless: a rule such as ``8*f + 0.02`` intentionally
@@ -103,7 +104,8 @@ def foresee_precision(params: Bucketize, bounds: Sequence[VerifiedBound]) -> Pre
 
     Args:
         params: The parameters.
-        bounds: The bounds of values, each with its highest belief, its number of records and its even share.
+        bounds: The bounds of values, each with its highest belief, its number of records and its even share (see
+            ``find_even_shares``).
 
     Returns:
         The errors; None if no value is protected, or with fake values, for which there is no formula.

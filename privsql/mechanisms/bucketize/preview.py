@@ -1,4 +1,7 @@
-"""Predict releases from plans without publishing: facts, beliefs and errors, also for other parameters."""
+"""Predict releases from plans without publishing: facts, beliefs and errors, also for other parameters.
+
+Some of it needs a trial layout: a random assignment of the records to buckets, which is not published.
+"""
 
 from __future__ import annotations
 
@@ -55,9 +58,11 @@ class ReleasePreview(NamedTuple):
 
     Attributes:
         facts: The facts of the plan.
-        problem: The problem that the plan solves.
-        runs: What buckets list in a trial layout; None if drawing one takes too long.
-        channel: The channel of the trial layout; None without one, or if there are very many values.
+        problem: The counts and bounds that the plan satisfies.
+        runs: What buckets list in a trial layout (a random assignment of records that is not published); None if
+            drawing one takes too long.
+        channel: How often values share buckets in the trial layout, as a linear channel from true to listed values;
+            None without trial layout, or if there are very many values.
     """
 
     facts: BucketizePlan
@@ -69,7 +74,7 @@ class ReleasePreview(NamedTuple):
 def make_plan_facts(db: Relations, source: Records, params: Bucketize) -> BucketizePlan:
     """Return what ``privsql plan`` shows: the facts of the plan, remarks, and what an attacker can learn.
 
-    It raises the errors of ``plan_buckets``.
+    It raises ``InfeasibleError`` if there is no plan, and ``UsageError`` for a wrong threshold or bound.
     """
     preview, previews = preview_release(db, source, params, stored=source.history.setting), ReleasePreviews(db, source)
     remarks, guessing = _list_remarks(preview, params, previews), max(source.counts) / sum(source.counts)
@@ -86,14 +91,14 @@ def preview_release(
     *,
     proving: bool = True,
 ) -> ReleasePreview:
-    """Plan a release, draw a trial layout, and return what follows from both.
+    """Plan a release, deal records to buckets for trial, and return the facts and predictions that follow.
 
     Args:
         db: The engine that holds the source's values.
         source: The source.
         params: The parameters.
         stored: The stored plan of an earlier release by the same request, which saves the search; None to search.
-        proving: See ``find_plan``.
+        proving: If False, the search is shorter, and proves less about the loss (see ``find_plan``).
 
     Raises:
         InfeasibleError: There is no plan.
@@ -159,10 +164,10 @@ class ReleasePreviews:
         return f"makes values certain: {certain}" if certain else self._known[key]
 
     def measure_learning(self, preview: ReleasePreview) -> float | None:
-        """Return the mean belief in its best guess of an attacker who fits a model to the planned release.
+        """Return how much an attacker could learn from the planned release by fitting a model to it.
 
-        The model is fitted to a part of the release. The result is None if no model can be fitted, or without trial
-        layout.
+        It is the mean belief in the attacker's best guess. The model is fitted to a part of the buckets. The result is
+        None if no model can be fitted, or if there is no trial layout (a random assignment of records to buckets).
         """
         roles = self.source.roles
         fitted = not preview.facts.fake_values and len(roles.sensitive) == 1 and bool(roles.quasi_identifiers)
@@ -179,7 +184,7 @@ class ReleasePreviews:
 
 
 def _draw_runs(plan: Plan, problem: BucketProblem, params: Bucketize) -> BucketRuns | None:
-    """Return what buckets list in a trial layout of the plan; None if drawing one takes too long."""
+    """Deal a plan's records to buckets for trial, and return what the buckets list; None if that takes too long."""
     if problem.records > MOST and (params.effective_layout == "largest-first" or len(problem.trees) > 1):
         return None
     laid = plan_lists(plan, problem.counts, params.fake_values) if params.fake_values else plan
@@ -188,7 +193,7 @@ def _draw_runs(plan: Plan, problem: BucketProblem, params: Bucketize) -> BucketR
 
 
 def _list_remarks(preview: ReleasePreview, params: Bucketize, previews: ReleasePreviews) -> list[str]:
-    """Return remarks for the publisher on the algorithm ``informative``; none for other algorithms."""
+    """Return a remark on what the algorithm ``informative`` gains over ``two-size``; empty for other algorithms."""
     if params.algorithm != "informative":
         return []
     if len(set(preview.problem.thresholds)) == 1:
@@ -226,7 +231,7 @@ DEALT = 8_000  # about how many of these are dealt to buckets
 
 @dataclass(frozen=True)
 class LabelledRecords:
-    """A sample of r records of the source, with their sensitive values.
+    """A sample of r records of the source with their sensitive values, to fill buckets of a planned release for trial.
 
     Attributes:
         columns: The quasi-identifiers of each record, by name (r,).
@@ -240,7 +245,7 @@ class LabelledRecords:
     def read(db: Relations, source: Records) -> LabelledRecords:
         """Read at most ``READ`` records, spread evenly over the source.
 
-        If the source is kept as integers in canonical order, it is the same sample each time.
+        If the source is held in memory as sorted integers, it is the same sample each time.
         """
         roles = source.roles
         if source.packed is not None:
@@ -257,13 +262,13 @@ class LabelledRecords:
         return LabelledRecords(columns, rows["code"].to_numpy().astype(np.int64))
 
     def deal(self, runs: BucketRuns) -> ReleaseArrays:
-        """Fill some whole buckets of a planned release with records of the sample.
+        """Fill some whole buckets of a planned release with records of the sample, to attack them before publishing.
 
         Args:
             runs: What the buckets of the planned release list.
 
         Returns:
-            These buckets as the arrays of a release, to which a model can be fitted.
+            These buckets as the arrays of a release, to which the attacker's model can be fitted.
         """
         bucket, slots = _choose_lists(runs, min(DEALT, len(self.labels)))
         chosen = _choose_records(self.labels, slots, seed_key(1).random_generator("dealt"))
@@ -274,7 +279,9 @@ class LabelledRecords:
 
 
 def _choose_lists(runs: BucketRuns, records: int) -> tuple[Ints, Ints]:
-    """Choose whole buckets that hold about ``records`` records, spread evenly over the buckets of each size.
+    """Choose whole buckets of a planned release that hold about ``records`` records together.
+
+    They are spread evenly over the buckets of each size.
 
     Returns:
         (bucket, value), one entry for each listed value of the chosen buckets (s,).
@@ -326,7 +333,7 @@ CURVE = (
 
 
 def predict_curve(db: Relations, source: Records, params: Bucketize) -> Curve:
-    """Preview releases whose threshold is the stated one times 1/2, 3/4, 1, 3/2, 2 and 3.
+    """Predict beliefs and errors of releases whose threshold is the stated one times 1/2, 3/4, 1, 3/2, 2 and 3.
 
     Raises:
         UsageError: The threshold comes from a query, or the publisher states the bucket setting.
@@ -372,7 +379,7 @@ MEASURES = (
 
 
 def compare_algorithms(db: Relations, source: Records, params: Bucketize) -> Alternatives:
-    """Preview the releases that all algorithms would make of one specification.
+    """Predict the releases that all algorithms would make of one specification, to compare them.
 
     The layout and the setting in ``params`` are used for the algorithm in ``params`` only. The measure ``information``
     is the sum of the mean beliefs in values over the sum of thresholds, so at most 1. Errors are predicted for

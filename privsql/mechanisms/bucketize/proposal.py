@@ -33,7 +33,7 @@ MOST_SHOWN = 4
 
 @dataclass(frozen=True)
 class Protection:
-    """The proposed thresholds.
+    """The thresholds that privsql proposes to a publisher.
 
     Attributes:
         thresholds: The threshold of each value, by its text; 1 if the value is not protected.
@@ -97,7 +97,10 @@ def _lowest_step(label: str, share: Fraction) -> Fraction:
 
 
 def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
-    """Propose a threshold for each value. If none is useful, propose the best rule in the frequency that has a plan.
+    """Propose a threshold for each value at which counts stay useful, as parameters of a specification.
+
+    If there is none, the proposal is a rule that computes thresholds from the values' frequencies f, such as ``2*f +
+    0.02``. It is the strictest rule of a list for which buckets can be planned.
 
     Raises:
         InfeasibleError: No threshold below certainty has a plan; or no useful one has, if rules are not allowed.
@@ -150,7 +153,7 @@ def _can_be_met(db: Relations, records: Records, parameters: dict[str, Any]) -> 
 
 
 def _describe(db: Relations, records: Records, parameters: dict[str, Any], chosen: Protection, of_a: str) -> Proposal:
-    """Return the proposal, with its promise in sentences for a privacy officer and its predicted errors."""
+    """Return the proposal: parameters, their promise in sentences for a privacy officer, and the predicted errors."""
     total = sum(records.counts)
     shares = {label: count / total for label, count in zip(records.labels, records.counts, strict=True)}
     protected = [label for label, limit in chosen.thresholds.items() if limit < 1]

@@ -64,7 +64,8 @@ def write_records(db: Relations, source: Records, bids: Bids, *, ordered: bool) 
         db: The engine that holds the source and the release.
         source: The source.
         bids: The buckets of the records, value by value (n,); negative for records that are left out.
-        ordered: Whether the records of a value take its buckets in canonical order; else in any order.
+        ordered: Whether the records of a value take its buckets in the order of their quasi-identifiers; else in any
+            order. It matters if the key that draws the buckets is used again.
 
     Raises:
         GuaranteeError: The source has changed since its records were counted.
@@ -86,9 +87,10 @@ def write_records(db: Relations, source: Records, bids: Bids, *, ordered: bool) 
 
 
 def write_ranked(db: Relations, source: Records, layout: Pieces, key: Key) -> None:
-    """Write QIT in the portable order: records are ranked by keyed hashes, and ranks take the places of a layout.
+    """Write QIT by SQL alone, so that every engine puts the same records into the same buckets.
 
-    An engine whose rows have no order keeps relation ``assigned`` (q0.., code, bid), which ``write_counted`` reads.
+    The records of each value are ranked by keyed hashes, and the layout gives the bucket of each rank. An engine whose
+    rows have no order keeps relation ``assigned`` (q0.., code, bid), from which ``write_counted`` makes ST.
     """
     roles = source.roles
     assignment = RankAssignment(db, source, key, RecordParts(np.array(source.counts, dtype=np.int64)))
@@ -106,7 +108,10 @@ def write_ranked(db: Relations, source: Records, layout: Pieces, key: Key) -> No
 
 
 def write_counted(db: Relations, roles: Roles, fake_bids: Ints, fake_codes: Ints) -> None:
-    """Write ST in the engine, by counting the values of each bucket in relation ``assigned`` and among its fakes.
+    """Write ST by counting, in SQL, the records and the fakes of each value in each bucket.
+
+    It is used for engines whose rows have no order. Relation ``assigned`` (q0.., code, bid) has the bucket of each
+    record.
 
     Args:
         db: The engine that holds ``assigned``.
@@ -132,7 +137,9 @@ def _write_qit(db: Relations, roles: Roles, assigned: exp.Expr, *, is_sorted: bo
 
 
 def write_values(db: Relations, roles: Roles, runs: BucketRuns, values: pa.Table) -> None:
-    """Write ST in its order, in a second session of the engine, while QIT is being written.
+    """Write ST from arrays, sorted by bucket and value, in a second session of the engine.
+
+    So QIT can be written at the same time.
 
     Args:
         db: The engine.
@@ -148,9 +155,9 @@ def write_values(db: Relations, roles: Roles, runs: BucketRuns, values: pa.Table
 
 
 class AssignedRecords:
-    """A stream of records (q0.., code) in which each record's sensitive value is replaced by its bucket.
+    """A stream of records (q0.., code) in which the code of each record's sensitive value is replaced by its bucket.
 
-    The j-th record of a value takes the j-th bucket that is given for this value.
+    It becomes QIT. The j-th record of a value takes the j-th bucket that the layout gives for this value.
     """
 
     def __init__(self, coded: pa.RecordBatchReader, bids: Bids, counts: Ints) -> None:
@@ -173,7 +180,7 @@ class AssignedRecords:
             raise source_changed_error()
 
     def _take_places(self, codes: NDArray[np.int32]) -> Bids:
-        """Return the buckets of the next records, given their values by code.
+        """Return the buckets of the next records of the stream, given their values by code.
 
         Raises:
             GuaranteeError: There are more records of a value than were counted.
@@ -239,7 +246,7 @@ def publish(db: Relations, source: Records, params: Bucketize, key: Key) -> Buck
     values = db.arrow(all_rows(temp_table("domain")).order_by("code")).select(list(roles.sa_keys))  # (s0..) by code
 
     def write_lists(listed: BucketRuns, *, whole: bool) -> pa.Table:
-        """Return how often values meet in the listed buckets; write ST, too, if these are the ``whole`` lists."""
+        """Count how often values share a bucket in these lists; if they are the ``whole`` lists, write ST as well."""
         if whole and db.keeps_order:
             write_values(db, roles, listed, values)
         return listed.count_meetings()
@@ -292,9 +299,10 @@ def reserve_memory(db: Relations, runs: BucketRuns) -> None:
 def _write_channel(
     db: Relations, roles: Roles, runs: BucketRuns, meetings: pa.Table, problem: BucketProblem, facts: BucketFacts
 ) -> BeliefFacts:
-    """Write the tables of values, of the channel and of the linear estimator; return the facts on the channel.
+    """Write the tables that estimators read: the values, how often two values share a bucket, and linear weights.
 
-    The table of the estimator is empty if the release weighs values by their shares of buckets.
+    The table of weights is empty if the view weighs values by their shares of buckets. The result are the facts that
+    follow from the channel: the mean belief and the singular values.
     """
     channel, given, thresholds = make_channel(meetings, facts).channel, temp_table("given"), problem.thresholds
     estimator = find_linear_estimator(channel, facts)
@@ -324,7 +332,11 @@ def _admit_fakes(
     meetings: pa.Table,
     noise: Shuffler,
 ) -> tuple[Ints, FakeFacts]:
-    """Exchange fakes that negative associations exclude, if asked for; return (the fakes' values, facts on them)."""
+    """Return the values of the fakes, and the facts on them.
+
+    If the parameters ask for it, buckets first exchange fakes that an attacker can exclude for some record of the
+    bucket.
+    """
     from privsql.mechanisms.bucketize import fakes
 
     if not params.exclude_negative and facts.certainty is not None:  # fakes are as they were drawn

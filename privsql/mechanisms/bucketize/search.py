@@ -82,7 +82,7 @@ def make_gammas(problem: BucketProblem) -> Gammas:
 
 
 def find_frontier(problem: BucketProblem) -> tuple[Ints, Ints]:
-    """Select the values whose privacy constraints imply those of all other values.
+    """Select the values whose privacy constraints (room for all their records) imply those of all other values.
 
     A value with a lower threshold and more records implies one with a higher threshold and fewer.
 
@@ -118,7 +118,7 @@ def fill_caps(problem: BucketProblem) -> Ints:
 
 
 def best_one_size(problem: BucketProblem) -> Setting | None:
-    """Return the setting with the smallest size that all buckets can have; None if there is none.
+    """Return the setting in which all buckets have one size, the smallest that is valid; None if there is none.
 
     Let n be the number of records, and F_iS the most records of value i in a bucket of size S. S is valid if it divides
     n, and no value has more than F_iS n/S records (Lemma 4.13). Bounded sets of values have the same condition.
@@ -131,9 +131,10 @@ def best_one_size(problem: BucketProblem) -> Setting | None:
 def best_two_size(problem: BucketProblem) -> Setting | None:
     """Return the valid setting of at most two sizes with the least Loss; None if there is none.
 
-    If sets of values are bounded, the search adds conditions as it goes. It takes the cheapest setting under the
-    conditions found so far. If that is invalid, it breaks a further condition, which is added for all pairs of sizes.
-    So every setting tried is a lower bound, and the first valid one is the best.
+    The Loss is the sum of (size - 1)^2 over all buckets. If sets of values are bounded, the search adds conditions as
+    it goes. It takes the cheapest setting under the conditions found so far. If that is invalid, it breaks a further
+    condition, which is added for all pairs of sizes. So every setting tried is a lower bound, and the first valid one
+    is the best.
     """
     if len(problem.sizes) == 1:
         return best_one_size(problem)
@@ -170,13 +171,14 @@ def best_two_size(problem: BucketProblem) -> Setting | None:
 def _bound_positions(first: Ints, second: Ints, needs: Ints, lists: Gammas) -> Iterator[tuple[Ints, Ints]]:
     """Translate conditions on numbers of buckets into bounds on the position t in each list of ``lists``.
 
-    A condition is first[S1] b1 + second[S2] b2 >= need; the privacy constraint of a value has this form.
+    A list has all ways to put the records into b1 buckets of size S1 and b2 of size S2, and b1 falls with t. A
+    condition is first[S1] b1 + second[S2] b2 >= need; the privacy constraint of a value has this form.
 
     Args:
         first: The coefficients of b1, by condition and size (r, K).
         second: The coefficients of b2 (r, K).
         needs: The right-hand sides (r,).
-        lists: The pairs of sizes.
+        lists: For each pair of sizes, all ways to put the records into buckets of these sizes.
 
     Yields:
         (lower bound of t, upper bound of t) for each pair (P,), from 64 conditions at a time to save memory.
@@ -197,7 +199,10 @@ def _bound_positions(first: Ints, second: Ints, needs: Ints, lists: Gammas) -> I
 
 
 def smallest_diversity(problem: BucketProblem) -> int:
-    """Return the smallest l, at least the smallest bucket size, such that l-diversity keeps every value's threshold."""
+    """Return the smallest l for which buckets with at most 1/l of each value keep every value's threshold.
+
+    It is at least the smallest bucket size.
+    """
     return max(problem.smallest, *(-(-f.denominator // f.numerator) for f in problem.thresholds))
 
 
@@ -243,8 +248,9 @@ def partition_records(problem: BucketProblem, setting: Setting) -> Ints:
 def multi_size(problem: BucketProblem) -> Setting | None:
     """Split records by the best two-size setting, and split each part again while the Loss falls (Algorithm 2).
 
-    A part without a better split keeps its buckets. Parts with equal sizes are merged. Thresholds stay those of the
-    whole table. The result is None if there is no two-size setting.
+    The Loss is the sum of (size - 1)^2 over all buckets. A part without a better split keeps its buckets. Parts with
+    equal sizes are merged. Thresholds stay those of the whole table. The result is None if there is no two-size
+    setting.
     """
     first_split = best_two_size(problem)
     if first_split is None:
@@ -294,7 +300,8 @@ NEARLY = 50  # sizes within a fiftieth of the best count as equally good
 def find_informative(problem: BucketProblem) -> Setting | None:
     """Return a valid setting for layout ``lumps``, with buckets as large as possible; None if none is valid.
 
-    Of all settings it lets beliefs come nearest to the thresholds, so that answers are most precise.
+    In that layout, a bucket lists a value as often as its threshold allows. This setting lets beliefs come nearest to
+    the thresholds, so answers are most precise.
     """
     for wanted in (_restrain_thresholds(problem), problem):
         valid = next((one for one in _list_candidates(wanted) if _first_size_ranges(wanted, one) is not None), None)
@@ -304,14 +311,17 @@ def find_informative(problem: BucketProblem) -> Setting | None:
 
 
 def count_unplaced(problem: BucketProblem) -> int | None:
-    """Return how many records find no place in the best setting with sizes S, or S and S + 1; None if there is none."""
+    """Return how many records find no place in the best setting with sizes S, or S and S + 1; None if there is none.
+
+    Messages on infeasible thresholds state it.
+    """
     return min((allocate_values(problem, one).unplaced for one in _list_candidates(problem)), default=None)
 
 
 def divide_informative(problem: BucketProblem, setting: Setting) -> tuple[Ints, Ints]:
-    """Divide the records of a valid setting between its sizes, each value in proportion to its records.
+    """Divide the records of each value between the one or two bucket sizes of a valid setting for layout ``lumps``.
 
-    The first size gets about the same share of every value's records, within what thresholds allow.
+    The smaller size gets about the same share of every value's records, within what thresholds allow.
 
     Returns:
         (the records by value and size, the most records of each value in one bucket of each size), both (m, k).
@@ -339,9 +349,10 @@ def divide_informative(problem: BucketProblem, setting: Setting) -> tuple[Ints, 
 
 
 def _restrain_thresholds(problem: BucketProblem) -> BucketProblem:
-    """Lower high thresholds, because buckets full of one value hardly tell more than buckets that are half full of it.
+    """Lower very high thresholds, so that layout ``lumps`` does not fill whole buckets with one value.
 
-    A threshold becomes at most max(``ENOUGH``, (1 + f)/2), where f is the frequency of the value.
+    Analysts hardly learn more from such buckets than from half full ones. A threshold becomes at most max(``ENOUGH``,
+    (1 + f)/2), where f is the frequency of the value.
     """
     frequencies = (Fraction(int(records), max(1, problem.records)) for records in problem.counts)
     enough = (max(ENOUGH, (1 + share) / 2) for share in frequencies)
@@ -349,7 +360,10 @@ def _restrain_thresholds(problem: BucketProblem) -> BucketProblem:
 
 
 def _list_candidates(problem: BucketProblem) -> list[Setting]:
-    """Return the settings with sizes S, or S and S + 1, that can be filled; the most informative ones come first."""
+    """Return the settings with sizes S, or S and S + 1, if both are usable; the most informative ones come first.
+
+    In the most informative setting, the sum of the highest beliefs that thresholds allow is largest.
+    """
     n, usable = problem.records, problem.sizes
     held = dict(zip(usable.tolist(), problem.capacity.sum(axis=0).tolist(), strict=True))
     each = (
@@ -363,9 +377,9 @@ def _list_candidates(problem: BucketProblem) -> list[Setting]:
 
 
 def _first_size_ranges(problem: BucketProblem, setting: Setting) -> tuple[Ints, Ints] | None:
-    """Return (the least, the most) records of each value that the buckets of the first size can get (m,).
+    """Return (the least, the most) records of each value that the buckets of the smaller size can get (m,).
 
-    The result is None if no division between the sizes is valid.
+    The rest of a value must fit into the buckets of the larger size. The result is None if no division is valid.
     """
     room = problem.capacity_for(setting.sizes) * np.array(setting.buckets, dtype=np.int64)
     low = (problem.counts - room[:, 1:].sum(axis=1)).clip(0)

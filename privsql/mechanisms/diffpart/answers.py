@@ -1,4 +1,8 @@
-"""Answer questions from the noisy counts of a partition tree's leaves."""
+"""Answer questions from the noisy counts of a partition tree's leaves.
+
+A partition tree divides the records again and again, and drops (prunes) parts with small noisy counts. The parts that
+are left undivided are its leaves: item sets, or cells of a table.
+"""
 
 from __future__ import annotations
 
@@ -44,20 +48,27 @@ FORMULA = (
 
 
 class TreeAnswers(PrivateAnswers):
-    """An open release of a partition tree, which estimates counts by sums of noisy leaf counts (Chen et al. 2011)."""
+    """An open release of a partition tree, which estimates counts by sums of noisy leaf counts (Chen et al. 2011).
+
+    The tree divides the records again and again, and drops (prunes) parts with small noisy counts. Its leaves are
+    published.
+    """
 
     formulas: ClassVar[Mapping[str, str]]
 
     @cached_property
     def release_taxonomy(self) -> tuple[Taxonomy, list[str | None]]:
-        """Return the release's taxonomy, and the name of each node (None for a node without one)."""
+        """Return the release's taxonomy, and the name of each of its nodes (None for a node without one).
+
+        The taxonomy groups the items, or the values of each column, into a tree, by which records were divided.
+        """
         nodes = self._read_table(TAXONOMY, "node")
         with refuse_damaged():
             return read_taxonomy(nodes, sets=self._roles.hold_sets), nodes["value"].to_pylist()
 
     @cached_property
     def release_tree(self) -> PartitionTree:
-        """Return the release's partition tree; raise ``UsageError`` if it is damaged."""
+        """Return the release's tree of partitions of the records; raise ``UsageError`` if it is damaged."""
         with refuse_damaged():
             return read_tree(self._read_table(TREE, "part"), self.release_taxonomy[0])
 
@@ -69,14 +80,17 @@ class TreeAnswers(PrivateAnswers):
 
     @abstractmethod
     def _matching_query(self, query: CountQuery) -> exp.Query:
-        """Return the query for the leaves that meet a question: their groups, partition and count."""
+        """Return the query for the published leaves that meet a question's condition.
+
+        A row has the groups of GROUP BY, the leaf's partition (its row in the tree) and its noisy count.
+        """
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        """Return the SQL that finds the leaves of an answer, and the formula of the estimate in words."""
+        """Return the SQL that finds the published leaves for a question, and the formula of the estimate in words."""
         return self._matching_query(query), self.formulas[estimator]
 
     def answer(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """Estimate a question, with one row for each group that some published leaf has."""
+        """Estimate a question; a group of GROUP BY has a row if some published leaf belongs to it."""
         groups: dict[tuple[Any, ...], list[tuple[int, int]]] = {} if query.groups else {(): []}
         for *group, part, count in self._db.rows(self._matching_query(query)):
             key = tuple(same_nan(value) for value in group)
@@ -86,7 +100,10 @@ class TreeAnswers(PrivateAnswers):
 
     @cached_property
     def _pruned_records(self) -> tuple[float, float]:
-        """Return the estimated number of records in no leaf, at least 0, and the variance of this estimate."""
+        """Return the estimated number of records in dropped partitions (at least 0), and the variance of this estimate.
+
+        It is the difference of all counted records and those in leaves.
+        """
         tree = self.release_tree
         counted = (tree.parent == 0) | tree.leaf
         pruned = max(tree.counted_records - tree.published_records, 0)
@@ -95,12 +112,12 @@ class TreeAnswers(PrivateAnswers):
     def make_estimate(self, group: tuple[Any, ...], parts: Ints, counts: Ints, confidence: float) -> Estimate:
         """Estimate the records of one group from the n leaves that meet a question.
 
-        The upper end of the interval allows that all pruned records are in the group. If no leaf meets the question,
-        there is no interval.
+        The upper end of the interval allows that all records of dropped partitions are in the group. If no leaf meets
+        the question, there is no interval.
 
         Args:
             group: The group of the answer.
-            parts: The partitions of the leaves (n,).
+            parts: The leaves' partitions, as rows of the tree (n,).
             counts: Their noisy counts (n,).
             confidence: The confidence of the interval.
 
@@ -126,7 +143,7 @@ class ItemSetTreeAnswers(ItemAnswers, TreeAnswers):
 
     @cached_property
     def _published_parts(self) -> tuple[Ints, WeightedSets]:
-        """Return the partition of each published item set, and the published item sets with their noisy counts."""
+        """Return the partition (row of the tree) of each published item set, and the sets with their noisy counts."""
         rows, items = self._db.arrow(self._sets_inside), self._read_table(UNIVERSE, "code")["item"]
         with refuse_damaged():
             sets = WeightedSets.from_lists(rows["items"], rows["count"], items.combine_chunks())
@@ -135,13 +152,14 @@ class ItemSetTreeAnswers(ItemAnswers, TreeAnswers):
     def bound_errors(
         self, true: WeightedSets, questions: Mapping[str, Sequence[tuple[int, ...]]], doubt: float
     ) -> dict[str, int]:
-        """Return a bound on the error of each class of questions, in records, for this release.
+        """Bound the errors of counts of item sets by this release, for each class of questions of an evaluation.
 
         All bounds of a class hold together, except with probability ``doubt``.
 
         Args:
             true: The item sets of the source.
-            questions: The questions of each class, each as the codes of its items.
+            questions: By name of the class, the questions in it. A question asks for the records that contain some
+                items, and is given by their codes.
             doubt: The probability with which a bound may fail.
         """
         return bound_errors(true, self._published_parts[1], self.usefulness, questions, doubt)
@@ -179,7 +197,10 @@ class ItemSetTreeAnswers(ItemAnswers, TreeAnswers):
 
     @property
     def _sets_inside(self) -> exp.Select:
-        """Return the query for the published item sets and their partitions, under the columns' internal names."""
+        """Return the query for the published item sets, their partitions and counts.
+
+        Its columns have fixed names, whatever names the publisher chose.
+        """
         rows = SET_TABLES["itemsets"].select_inside(self._roles, table("itemsets", self._database))
         return rows.order_by(self._roles.by_sa.as_column("part"))
 
@@ -191,17 +212,18 @@ def bound_errors(
     questions: Mapping[str, Sequence[tuple[int, ...]]],
     doubt: float,
 ) -> dict[str, int]:
-    """Return a bound on the error of each class of questions.
+    """Bound the errors of counts of item sets by a release, for each class of questions.
 
     All bounds of a class hold together, except with probability ``doubt``. A question is answered by the sets that
-    contain its items, in the source and in the release. Which sets without records were kept depends on noise. So half
+    contain its items, in the source and in the release. Sets that no record has can be in the release by noise. So half
     of the doubt is for the source's sets, and half for those.
 
     Args:
         true: The item sets of the source.
         kept: The item sets of the release.
-        useful: The bounds on the noise of the release.
-        questions: The questions of each class, each as the codes of its items.
+        useful: The least budget and the largest threshold of the release, which bound its noise.
+        questions: By name of the class, the questions in it. A question asks for the records that contain some items,
+            and is given by their codes.
         doubt: The probability that a bound of a class may fail, in (0, 1).
 
     Returns:
@@ -219,19 +241,25 @@ def bound_errors(
 
 
 class CellTreeAnswers(ListedAnswers, TreeAnswers):
-    """An open release of a tree over the columns of a table, which answers count queries."""
+    """An open release of a tree over the columns of a table, which answers count queries.
+
+    The leaves of the tree are cells: each has one value of every column.
+    """
 
     records = values = "cells"
     formulas: ClassVar[Mapping[str, str]] = dict.fromkeys(ESTIMATORS, FORMULA.format(leaves="cells"))
     answer_reading = TreeAnswers.answer
 
     def make_statement(self, query: CountQuery, estimator: str) -> tuple[exp.Query, str]:
-        """Return the SQL that finds the leaves of an answer, and the formula of the estimate in words."""
+        """Return the SQL that finds the published cells for a question, and the formula of the estimate in words."""
         return super().make_statement(read_question(query, self.unlisted).query, estimator)
 
     @cached_property
     def _unlisted_parts(self) -> list[tuple[UnlistedColumn, list[int]]]:
-        """Return each column that may have unlisted values, with the partitions whose records have some."""
+        """Return each column that may have values outside the publisher's list, and the leaves that hold such values.
+
+        Leaves are published parts of the records, given by their rows in the tree.
+        """
         (taxonomy, names), tree, found = self.release_taxonomy, self.release_tree, []
         which, nodes = leaf_values(tree, taxonomy)
         for place, field in enumerate(self._manifest.sensitive):
@@ -245,9 +273,9 @@ class CellTreeAnswers(ListedAnswers, TreeAnswers):
 
     @property
     def unlisted(self) -> list[UnlistedColumn]:
-        """Return the columns that may have values outside their lists.
+        """Return the columns that may have values outside the publisher's lists.
 
-        Such values count as occurring if a partition that holds some was kept.
+        The release counts such values together. They are taken to occur if a leaf that holds some was published.
         """
         return [one for one, _ in self._unlisted_parts]
 

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 
 def attack_leaves(view: ReleaseView, unit: str) -> list[Finding]:
-    """Find how sure an adversary who knows all other records becomes of a record in each published leaf.
+    """Find how sure an attacker who knows all other records becomes that a record is in the source, for each leaf.
 
-    The belief is that for the most revealing noise on the way from the root to the leaf.
+    A leaf is a published part of the partition tree. The belief is that for the most revealing noise in the counts from
+    the root of the tree to the leaf.
 
     Args:
         view: The release.

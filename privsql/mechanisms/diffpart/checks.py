@@ -1,4 +1,8 @@
-"""Check a published partition tree by exact fractions and sets of nodes; no code is shared with growing it."""
+"""Check a published partition tree by exact fractions and sets of nodes; no code is shared with growing it.
+
+Words: a partition is a part of the records. To expand it divides it, at a node of a taxonomy (a tree that groups
+values), into sub-partitions. Those with small noisy counts are dropped; the undivided ones are leaves.
+"""
 
 from __future__ import annotations
 
@@ -61,12 +65,12 @@ CLOSE = 1e-9  # largest relative rounding error of a threshold
 
 @dataclass(frozen=True)
 class PublishedTree:
-    """The tree and the taxonomy of a release, which are read once for all checks.
+    """The partition tree and the taxonomy of a release, which are read once for all checks.
 
     Attributes:
         tree: The partition tree.
-        taxonomy: Its taxonomy.
-        rule: The public rule that the release's parameters imply.
+        taxonomy: The tree that groups the items, or the values of each column; records are divided by it.
+        rule: The budgets and thresholds that the release's parameters imply for counts in the tree.
     """
 
     tree: PartitionTree
@@ -82,15 +86,15 @@ def check_tree(
     leaves: str,
     keys: Sequence[str],
 ) -> list[Check]:
-    """Return the checks that hold for every partition tree, followed by further ones.
+    """Return the checks that every partition tree must pass, followed by those in ``named``.
 
     Args:
         release: The release.
-        make_rule: Returns the public rule of the release's parameters.
-        list_facts: Returns the facts that follow from the tree.
-        named: Further checks, by name.
+        make_rule: Returns the rule of budgets and thresholds that the parameters imply, given the taxonomy.
+        list_facts: Returns the facts of the manifest that follow from the tree.
+        named: Checks for one kind of tree (item sets or cells), by name.
         leaves: The name of the table of leaves.
-        keys: The columns by which its rows are sorted.
+        keys: The columns by which the rows of table ``leaves`` are sorted.
     """
 
     def read() -> PublishedTree:
@@ -115,18 +119,18 @@ def check_tree(
 
 
 def is_least(rule: TreeRule, least: int, spent: Fraction, branches: int, height: int, *, leaf: bool) -> bool:
-    """Return whether a threshold is the right one, up to the rounding of logarithms.
+    """Return whether the threshold of a part of the records is the right one, up to the rounding of logarithms.
 
-    The right threshold is the least integer >= 1 that meets the bound of ``TreeRule.least_size``. With c1 and c2 the
-    comparison is exact.
+    The part was kept because its noisy count reached the threshold. The right threshold is the least integer >= 1 that
+    meets the bound of ``TreeRule.least_size``. If the rule has the paper's factors c1 and c2, the comparison is exact.
 
     Args:
-        rule: The public rule.
+        rule: The public rule of budgets and thresholds.
         least: The threshold.
-        spent: The budget of the count.
-        branches: The number of sub-partitions of the expansion.
-        height: The height of the expanded node.
-        leaf: Whether the sub-partition is a leaf.
+        spent: The budget of the part's count.
+        branches: The number of parts into which the partition was divided.
+        height: The height of the taxonomy node at which it was divided.
+        leaf: Whether the part is a leaf: it is not divided further.
     """
     if rule.c1 is not None and rule.c2 is not None:
         bound = 2 * ((rule.c1 if leaf else rule.c2 * height) / spent) ** 2
@@ -137,7 +141,7 @@ def is_least(rule: TreeRule, least: int, spent: Fraction, branches: int, height:
 
 
 def wrong_thresholds(release: CheckedRelease[Any, Any], found: PublishedTree) -> list[str]:
-    """Return the partitions whose threshold does not follow from the rule, or whose size is below their threshold."""
+    """Return the parts of the tree whose threshold does not follow from the rule, or whose size is below it."""
     tree, taxonomy = found.tree, found.taxonomy
     wrong = [] if release.read_view("tree")["threshold"].to_pylist()[0] is None else ["part 0 was never counted"]
     is_right, degrees = cache(partial(is_least, found.rule)), taxonomy.degree.tolist()
@@ -151,10 +155,7 @@ def wrong_thresholds(release: CheckedRelease[Any, Any], found: PublishedTree) ->
 
 
 def wrong_tree_scales(release: CheckedRelease[Any, Any], tree: PartitionTree) -> list[str]:
-    """Return the budgets with a wrong scale of noise.
-
-    The right scale is the smallest double with which a count spends no more than its budget.
-    """
+    """Return the budgets of counts whose published scale of noise is wrong."""
     first, *scales = release.read_view("tree")["scale"].to_pylist()
     wrong = [] if first is None else ["part 0 was never counted"]
     different = sorted(set(zip(tree.spent[1:].tolist(), scales, strict=True)), key=str)
@@ -165,15 +166,15 @@ def wrong_tree_scales(release: CheckedRelease[Any, Any], tree: PartitionTree) ->
 def find_violations(tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> list[tuple[int, str]]:
     """Return the partitions of a tree that the algorithm could not have made.
 
-    A partition is described by a cut: a set of taxonomy nodes. To expand it at a node of the cut divides it into
-    sub-partitions, which are numbered (the branch). Five things are checked for every partition:
+    A partition of the records is described by a cut: a set of taxonomy nodes. To expand it at a node of the cut divides
+    it into sub-partitions, which are numbered (the branch). Five things are checked for every partition:
 
     - Its cut follows from its parent's cut and its branch.
     - It is a leaf if no inner node is left in the cut; otherwise it is expanded at one of these.
     - If, and only if, there were several columns to choose from, a choice spent its share.
     - Its count spent the right budget.
     - The choices and counts on the way from the root to it spend at most epsilon, whether or not its next counts were
-    kept.
+      kept.
 
     Returns:
         Pairs of a row of the tree and a text that says what is wrong with it.
@@ -185,7 +186,10 @@ def find_violations(tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> 
 
     @cache
     def due(used: Fraction, cut: frozenset[int]) -> tuple[Fraction, Fraction, Fraction]:
-        """Return the budgets due at an expansion: for choosing the node, for counting an inner part, and a leaf."""
+        """Return the budgets that one division of a partition must spend.
+
+        They are for choosing the taxonomy node, for counting a part that is divided further, and for counting a leaf.
+        """
         alpha = (rule.epsilon / 2 - used) / sum(int(expansions[node]) for node in cut)
         choice = alpha * rule.choice if len(cut) > 1 else Fraction(0)
         return choice, alpha - choice, rule.epsilon - used - choice
@@ -234,7 +238,7 @@ def find_violations(tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> 
 
 
 def check_sets(release: SetsRelease) -> list[Check]:
-    """Return the checks of a tree of item sets that read nothing but the release."""
+    """Return the checks of a tree of item sets that need the release alone, not the source."""
     params = release.params
     named: dict[str, Callable[[PublishedTree], list[str]]] = {
         "the taxonomy groups the universe by fan-out": lambda found: _wrong_groups(release, found.taxonomy),
@@ -250,7 +254,10 @@ def check_sets(release: SetsRelease) -> list[Check]:
 
 
 def _wrong_groups(release: SetsRelease, taxonomy: Taxonomy) -> list[str]:
-    """Return a fault if the taxonomy does not follow from the fan-out, or the items are not those of the universe."""
+    """Return a fault if the taxonomy does not have the items of the universe, grouped by their order.
+
+    The universe is the list of possible items; the parameter ``fan_out`` is how many of them make a group.
+    """
     universe = read_labels(release.db, release.view("universe"))
     names = release.read_view("taxonomy")["value"].to_pylist()
     wrong = [] if names[: len(universe)] == [*universe] else ["items have other names"]
@@ -259,9 +266,9 @@ def _wrong_groups(release: SetsRelease, taxonomy: Taxonomy) -> list[str]:
 
 
 def _wrong_leaves(release: SetsRelease, found: PublishedTree) -> list[str]:
-    """Return the leaves whose published items are not those of their partition.
+    """Return the leaves of the tree whose published items are not those of their partition.
 
-    An item that is not in the universe has the code -1, which is in no partition.
+    An item that is not in the universe (the list of possible items) has the code -1, which is in no partition.
     """
     rows = release.db.arrow(release.fill_query("duckdb/coded", sets=release.view("itemsets")))
     parts, codes = (rows[name].fill_null(-1).to_numpy().astype(np.int64) for name in ("part", "code"))
@@ -279,7 +286,7 @@ def _wrong_leaves(release: SetsRelease, found: PublishedTree) -> list[str]:
 
 
 def check_columns(release: CellRelease) -> list[Check]:
-    """Return the checks of a tree over the columns of a table that read nothing but the release."""
+    """Return the checks of a tree over the columns of a table that need the release alone, not the source."""
     named: dict[str, Callable[[PublishedTree], list[str]]] = {
         "taxonomies are stated, or group their values by fan-out": lambda found: _wrong_taxonomies(
             release, found.taxonomy
@@ -292,9 +299,9 @@ def check_columns(release: CellRelease) -> list[Check]:
 
 
 def compare_taxonomies(release: CellRelease, source: Records, params: Contingency) -> list[Check]:
-    """Return the check that the published taxonomies are those of the specification and its source.
+    """Return the check that the published taxonomies of values are those of the specification and its source.
 
-    A private release reveals nothing of single records that could be checked.
+    A private release reveals nothing else that could be compared with single records.
     """
 
     def other_nodes(_: CellRelease) -> list[str]:
@@ -305,9 +312,10 @@ def compare_taxonomies(release: CellRelease, source: Records, params: Contingenc
 
 
 def _wrong_taxonomies(release: CellRelease, taxonomy: Taxonomy) -> list[str]:
-    """Return the columns whose taxonomy is wrong.
+    """Return the columns whose taxonomy (the tree that groups the column's values) is wrong.
 
-    A taxonomy without names must follow from the fan-out. One that the publisher stated needs a name for every node.
+    A taxonomy without names must group values by their order, as many as the parameter ``fan_out`` says. One that the
+    publisher stated needs a name for every node.
     """
     names, wrong = release.read_view("taxonomy")["value"].to_pylist(), []
     if len(taxonomy.roots) != len(release.manifest.sensitive):

@@ -1,4 +1,10 @@
-"""Grow a noisy tree of partitions from records."""
+"""Grow a noisy tree of partitions from records.
+
+Words: a taxonomy is a tree that groups values. A partition of the records is described by a cut: a set of taxonomy
+nodes, to which the values of its records belong. To expand it at one of these nodes divides it into sub-partitions, by
+the children of the node to which a record's values belong. The number of such a choice of children is the branch. A
+partition whose cut has only values is a leaf.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +37,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PartitionedRecords:
-    """R distinct records, and the branch into which each falls at every node of a taxonomy.
+    """R distinct records, and how each would be divided at every node of a taxonomy (a tree that groups values).
+
+    A node divides records by the children to which their values belong. The number of such a choice of children is the
+    branch into which a record falls.
 
     Attributes:
-        weights: The number of equal records that each stands for (R,).
-        keys: For each inner node above a value of a record: node * R + record, sorted.
+        weights: How many records of the table equal each of the R distinct ones (R,).
+        keys: node * R + record, for each inner node above a value of the record; sorted.
         branches: For each key, the branch of the node into which the record falls.
     """
 
@@ -45,14 +54,14 @@ class PartitionedRecords:
 
     @staticmethod
     def generalize(owners: Ints, values: Ints, weights: Ints, taxonomy: Taxonomy) -> PartitionedRecords:
-        """Find the branches of all records at all nodes above their values.
+        """Find for all records the branches at all taxonomy nodes above their values: which children hold their values.
 
         It takes O(number of pairs * height of the taxonomy).
 
         Args:
             owners: The record of each pair (record, value); pairs are sorted.
             values: The taxonomy node of each pair's value.
-            weights: The number of equal records that each record stands for.
+            weights: How many records of the table equal each distinct record.
             taxonomy: The taxonomy.
         """
         keys, branches, records, nodes = [owners[:0]], [owners[:0]], owners, values
@@ -68,7 +77,9 @@ class PartitionedRecords:
         return PartitionedRecords(weights, key[order], np.concatenate(branches)[order])
 
     def find_branches(self, record: Ints, node: Ints) -> Ints:
-        """Return the branch into which each of n records falls at a node (n,); 0 if it has no value below the node.
+        """Return for each of n records which children of a node hold its values, as the number of the branch (n,).
+
+        It is 0 if the record has no value below the node.
 
         Args:
             record: The records (n,).
@@ -97,15 +108,15 @@ LARGEST_TREE = 2_000_000  # most partitions of a tree; thresholds that let more 
 
 @dataclass(frozen=True)
 class Front:
-    """The F partitions that are expanded in the next round, and the n records in them.
+    """The F partitions of the records that are divided (expanded) in the next round, and the n records in them.
 
-    A cut is the set of taxonomy nodes that describes a partition.
+    A partition is described by a cut: the set of taxonomy nodes to which the values of its records belong.
 
     Attributes:
         row: The row of each partition in the tree (F,).
-        pending: Which inner nodes are in the cut of each partition, and still to be expanded (F, inner nodes).
-        rest: The budget that each partition has left for later expansions, as a code (F,).
-        record: The records in these partitions (n,).
+        pending: For each partition, which inner nodes are in its cut, and so still to be expanded (F, inner nodes).
+        rest: The budget that each partition has left for counts further down the tree, as a code of ``_Growth`` (F,).
+        record: The distinct records in these partitions (n,).
         partition: The partition in which each of these records lies, 0 to F - 1 (n,).
     """
 
@@ -118,17 +129,17 @@ class Front:
 
 @dataclass(frozen=True)
 class FrontPlan:
-    """How each of F partitions is expanded in a round; all arrays are (F,).
+    """At which taxonomy node each of F partitions is divided (expanded) in a round, and what that spends; arrays (F,).
 
-    Budgets have codes, which ``_Growth`` keeps; see ``Shares`` for their meaning.
+    Budgets are given by codes, which ``_Growth`` keeps.
 
     Attributes:
         node: The taxonomy node at which the partition is expanded.
-        left: The most expansions on the way to a leaf, this one included.
-        choice: The budget of choosing the node.
-        inner: The budget of counting a sub-partition that is expanded further.
-        leaf: The budget of counting a leaf.
-        rest: The budget that a sub-partition keeps for later expansions.
+        left: The most expansions on the way down to a leaf (an undivided partition), this one included.
+        choice: The budget of choosing the node among several, privately.
+        inner: The budget of counting a sub-partition that will be divided further.
+        leaf: The budget of counting a sub-partition that will not.
+        rest: The budget that a sub-partition keeps for counts further down the tree.
     """
 
     node: Ints
@@ -142,19 +153,19 @@ class FrontPlan:
 def grow_tree(
     records: PartitionedRecords, taxonomy: Taxonomy, rule: TreeRule, noise: SelectionNoise, choose: Chooser
 ) -> PartitionTree:
-    """Grow the noisy tree of some records.
+    """Divide records again and again, and keep the parts whose noisy counts reach a threshold, as a tree.
 
     The tree is epsilon-differentially private for one record added or removed. A record lies in one partition of every
-    round, so the partitions of a round compose in parallel. The choices and counts of a path spend at most epsilon (see
-    ``Shares``). Budgets and thresholds depend only on published choices. An empty sub-partition is kept with the same
-    probability as if it were counted.
+    round, so the partitions of a round compose in parallel. The choices and counts from the root to a leaf spend at
+    most epsilon (see ``Shares``). Budgets and thresholds depend only on published choices. A part without records is
+    kept with the same probability as if it were counted.
 
     Args:
         records: The records.
-        taxonomy: The taxonomy that divides them.
+        taxonomy: The tree of values by which records are divided.
         rule: The public rule of budgets and thresholds.
         noise: The generator of noise and of private choices.
-        choose: The generator that chooses which empty sub-partitions pass.
+        choose: The generator that chooses which parts without records are kept because of their noise.
 
     Raises:
         InfeasibleError: Millions of partitions would have to be counted, or pass their thresholds.
@@ -163,9 +174,10 @@ def grow_tree(
 
 
 class _Growth:
-    """The state while a tree grows, round by round.
+    """The state while a tree of partitions grows, round by round.
 
-    Distinct budgets have codes 0, 1, .. in the order in which they are met; -1 stands for spending nothing.
+    In a round, all partitions that are not leaves are divided (expanded) once. Distinct budgets have codes 0, 1, .. in
+    the order in which they are met; -1 stands for spending nothing.
     """
 
     def __init__(
@@ -202,7 +214,7 @@ class _Growth:
     # The node of each expansion, and what it spends ---
 
     def plan_expansions(self, front: Front) -> FrontPlan:
-        """Choose the node at which each partition of a round is expanded, and set the budgets."""
+        """Choose the taxonomy node at which each partition of a round is divided, and the budgets of the counts."""
         row, place = np.nonzero(front.pending)
         possible = np.full((len(front.pending), len(self.taxonomy.roots)), -1, dtype=np.int64)
         nodes = self.inner_nodes[place]  # the last node of each column, if there is any (F, d)
@@ -223,13 +235,13 @@ class _Growth:
         return FrontPlan(possible[np.arange(len(chosen)), chosen], left, *codes[kind].T)
 
     def score_nodes(self, front: Front, possible: Ints) -> Ints:
-        """Return the score of dividing each of F partitions along each of d columns (F, d).
+        """Return how much dividing each of F partitions along each of d columns would tell about its records (F, d).
 
-        The score is 0 in a column that has no node to expand.
+        By this score a column is chosen privately. It is 0 in a column that has no node left to divide by.
 
         Args:
             front: The partitions.
-            possible: The node at which each partition would be expanded in each column (F, d); -1 for none.
+            possible: The taxonomy node at which each partition would be divided in each column (F, d); -1 for none.
         """
         result = np.zeros(possible.shape, dtype=np.int64)
         for column in range(possible.shape[1]):
@@ -244,13 +256,11 @@ class _Growth:
     # The sub-partitions of each expansion ---
 
     def expand_front(self, front: Front, plan: FrontPlan, first_row: int) -> tuple[dict[str, Ints], Front]:
-        """Divide all partitions of a round, and keep the sub-partitions whose noisy size reaches the threshold.
-
-        The kept ones are sorted by their parent and branch, so that their order reveals nothing.
+        """Divide all partitions of a round, and keep the sub-partitions whose noisy count reaches the threshold.
 
         Args:
             front: The partitions.
-            plan: How each is expanded.
+            plan: At which node each is divided, and with which budgets.
             first_row: The number of the next row of the tree.
 
         Returns:
@@ -293,9 +303,10 @@ class _Growth:
         return rows, Front(first_row + inner, pending, plan.rest[of], front.record[staying], position[staying])
 
     def list_certain(self, front: Front, plan: FrontPlan) -> Ints:
-        """Return the keys (partition and branch) of the sub-partitions that are counted even if they hold no record.
+        """Return the sub-partitions that are counted even if they hold no record, as keys of partition and branch.
 
-        For a table these are all of them. For item sets it is the one for records without items, in the first round.
+        For a table these are all of them. For item sets it is the one for records without items, in the first round;
+        others without records are drawn by ``draw_empty``.
         """
         if self.taxonomy.holds_sets:
             return np.zeros(int(front.row[0] == 0), dtype=np.int64)
@@ -308,7 +319,7 @@ class _Growth:
         return result
 
     def count_budgets(self, keys: Ints, plan: FrontPlan) -> tuple[Flags, Ints]:
-        """Return which sub-partitions are leaves (no expansion is left), and the code of the budget of each count."""
+        """Return which sub-partitions are leaves (not divided any more), and the budget of counting each, as a code."""
         of, expansions = keys >> BRANCH_BITS, self.taxonomy.expansions
         which, child = self.taxonomy.branch_children(plan.node[of], keys & BRANCH)
         gained = np.bincount(which, weights=expansions[child], minlength=len(keys))
@@ -316,7 +327,13 @@ class _Growth:
         return leaf, np.where(leaf, plan.leaf[of], plan.inner[of])
 
     def group_kinds(self, codes: Ints, node: Ints, leaf: Flags, branch: Ints) -> list[tuple[Fraction, int, Ints]]:
-        """Group counts with the same budget and threshold, so that their noise is drawn together.
+        """Group counts of sub-partitions with the same budget and threshold, so that their noise is drawn together.
+
+        Args:
+            codes: The budget of each count, as a code.
+            node: The taxonomy node at which the count's partition was divided.
+            leaf: Whether the counted sub-partition is a leaf.
+            branch: The number of the sub-partition among those of its partition.
 
         Returns:
             For each group its budget, its threshold, and the positions of its counts.
@@ -334,17 +351,18 @@ class _Growth:
         return result
 
     def draw_empty(self, keys: Ints, plan: FrontPlan) -> list[Ints]:
-        """Draw the empty sub-partitions that pass their thresholds, without counting each of them.
+        """Draw which sub-partitions without records are kept because their noise reaches the threshold.
 
-        How many pass is binomial. Which ones is a uniform choice among the branches that were not counted. Their sizes
-        are noise that reaches the threshold. The result has the same distribution as if they were counted one by one.
+        There may be very many, so they are not counted one by one. How many are kept is binomial. Which ones is a
+        uniform choice among the branches that were not counted. Their sizes are noise that reaches the threshold. The
+        result has the same distribution as if each were counted.
 
         Args:
             keys: The keys (partition and branch) of the sub-partitions that were counted.
-            plan: How each partition is expanded.
+            plan: At which node each partition is divided, and with which budgets.
 
         Returns:
-            The keys, the noisy sizes and the thresholds of those that pass.
+            The keys, the noisy sizes and the thresholds of those that are kept.
         """
         named = keys[keys & BRANCH > 0]
         taken = np.bincount(named >> BRANCH_BITS, minlength=len(plan.node)).astype(np.int64)
@@ -367,7 +385,7 @@ class _Growth:
 
 
 def tally(keys: Ints, weights: Ints) -> tuple[Ints, Ints]:
-    """Return the distinct keys, ascending, and the sum of the weights of each key."""
+    """Add up weights by key, and return the distinct keys, ascending, and the sum for each."""
     different, which = np.unique(keys, return_inverse=True)
     counts = np.bincount(which.reshape(-1), weights=weights, minlength=len(different))  # exact: below 2^53
     return different, counts.astype(np.int64)
@@ -378,9 +396,10 @@ STEP = 32  # in bits; one record changes a gain by at most 30 + log2(e) and roun
 
 
 def score_divisions(score: str, counts: Ints, of: Ints, degree: Ints) -> Ints:
-    """Return the score of dividing each of F partitions into children (F,); one record changes it by at most 1.
+    """Return how much dividing each of F partitions into children tells about its records, as a private score (F,).
 
-    Let n_c be the records of child c, n those of the partition, and k the number of children.
+    One record changes a score by at most 1, so a column can be chosen by it with differential privacy. Let n_c be the
+    records of child c, n those of the partition, and k the number of children.
 
     - "max": the largest n_c. One more record raises it by at most 1, and never lowers it.
     - "gini": sum n_c^2 / n = n (1 - Gini index), rounded down. One more record in child c changes it by
@@ -396,7 +415,7 @@ def score_divisions(score: str, counts: Ints, of: Ints, degree: Ints) -> Ints:
         score: "max", "gini" or "gain".
         counts: The records of each of n children that have some (n,).
         of: The partition to which each of these children belongs (n,).
-        degree: The number of children of each partition (F,).
+        degree: The number of children of each partition, with or without records (F,).
     """
     result = np.zeros(len(degree), dtype=np.int64)
     if score == "max":

@@ -57,7 +57,10 @@ class ItemDiffPart(DiffPart["SetValued", ItemSetTreeFacts], ItemSetMechanism[Ite
     leaves = "item sets"
 
     def plan(self, db: Relations, source: Records, params: SetValued) -> ItemSetTreePlan:
-        """Return the taxonomy of the items, and the budget and threshold of the first counts; no record is read."""
+        """Return what is known of the tree before any record is read.
+
+        That is how items are grouped, and with which budget and threshold the first parts of the records are counted.
+        """
         from privsql.mechanisms.diffpart.plan import plan_sets
 
         return plan_sets(source, params)
@@ -73,7 +76,7 @@ class ItemDiffPart(DiffPart["SetValued", ItemSetTreeFacts], ItemSetMechanism[Ite
         return {WEIGHTED: weigh_sets(manifest, "itemsets", "count")}
 
     def checks(self, release: CheckedRelease[SetValued, ItemSetTreeFacts]) -> list[Check]:
-        """Return the checks of the tree: budgets from root to leaf, thresholds, scales of noise, leaves and facts."""
+        """Return the checks of the tree: budgets from root to leaf, thresholds, noise, leaves and facts."""
         from privsql.mechanisms.diffpart.checks import check_sets
 
         return check_sets(release)
@@ -97,7 +100,10 @@ class ColumnDiffPart(DiffPart["Contingency", CellTreeFacts], ContingencyMechanis
     leaves = "cells"
 
     def plan(self, db: Relations, source: Records, params: Contingency) -> CellTreePlan:
-        """Return the columns' values, the number of expansions, and the budget of the first one; no record is read."""
+        """Return what is known of the tree before any record is read.
+
+        That is the columns' values, how often records are divided, and the budget of the first division.
+        """
         from privsql.mechanisms.diffpart.plan import plan_columns
 
         return plan_columns(db, source, params)
@@ -113,7 +119,7 @@ class ColumnDiffPart(DiffPart["Contingency", CellTreeFacts], ContingencyMechanis
         return {WEIGHTED: weigh_rows(manifest, "cells", "count")}
 
     def checks(self, release: CheckedRelease[Contingency, CellTreeFacts]) -> list[Check]:
-        """Return the checks of budgets from root to leaf, thresholds, scales of noise, taxonomies, leaves and facts."""
+        """Return the checks of the tree: budgets from root to leaf, thresholds, noise, taxonomies, leaves and facts."""
         from privsql.mechanisms.diffpart.checks import check_columns
 
         return check_columns(release)

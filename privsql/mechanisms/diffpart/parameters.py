@@ -13,7 +13,12 @@ from privsql.model.parameters import Facts, NoiseOrigin, Version, describe_noise
 
 
 class ItemSetTreePlan(Facts):
-    """The facts of a tree of item sets that are known before any record is read."""
+    """The facts of a tree of item sets that are known before any record is read.
+
+    Records are divided again and again by a taxonomy: a tree that groups the items. ``inner_nodes`` and ``height`` are
+    those of the taxonomy. ``first_budget`` and ``first_threshold`` are those of the first parts of the records that are
+    counted. With fewer than ``least_records``, publishing is refused.
+    """
 
     epsilon: str
     items: int
@@ -24,7 +29,7 @@ class ItemSetTreePlan(Facts):
     least_records: int
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return lines (title, text) for people: the taxonomy, the first expansion, and the records that are needed."""
+        """Return lines (title, text) for people: how items are grouped, what first counts spend, the records needed."""
         first = (
             f"spends {self.first_budget}, is one of at most {self.inner_nodes:,}, prunes below {self.first_threshold:,}"
         )
@@ -42,7 +47,11 @@ class ItemSetTreePlan(Facts):
 
 
 class ItemSetTreeFacts(Facts):
-    """The facts that a release of a tree of item sets states; they follow from its published tables."""
+    """The facts that a release of a tree of item sets states; they follow from its published tables.
+
+    Records were divided into ``partitions`` by a tree that groups the items. The undivided ones are published as
+    ``item_sets``, with a noisy number of ``kept_records`` of all ``estimated_records``.
+    """
 
     title: ClassVar = "tree"
 
@@ -57,7 +66,7 @@ class ItemSetTreeFacts(Facts):
     opendp: Version
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return lines (title, text) for people: the taxonomy, the item sets, and whether the items are protected."""
+        """Return lines (title, text) for people: the grouping of items, the item sets, whether items are protected."""
         sets = f"{self.item_sets:,} with {self.kept_records:,} of about {self.estimated_records:,} records"
         return [
             _describe_taxonomy(self),
@@ -76,7 +85,12 @@ def _describe_taxonomy(facts: ItemSetTreePlan | ItemSetTreeFacts) -> tuple[str, 
 
 
 class CellTreePlan(Facts):
-    """The facts of a tree over the columns of a table that are known before any record is read."""
+    """The facts of a tree over the columns of a table that are known before any record is read.
+
+    The records are divided by one column at a time, at most ``expansions`` times. ``first_choice`` is the budget for
+    choosing the first column, ``first_budget`` that for counting the parts. The guarantee does not protect the lists of
+    values of the columns ``not_covered``, which were taken from the records.
+    """
 
     epsilon: str
     values: int
@@ -86,14 +100,18 @@ class CellTreePlan(Facts):
     not_covered: list[str]
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return lines (title, text) for people: the values, and the first expansion."""
+        """Return lines (title, text) for people: the columns' values, and what the first division of records spends."""
         spent = f"spends {self.first_choice} to choose a column and {self.first_budget} to count"
         first = f"{spent}, is one of at most {self.expansions}"
         return [describe_values(self.values, self.not_covered), ("first expansion", first)]
 
 
 class CellTreeFacts(Facts):
-    """The facts that a release of a tree over the columns of a table states; they follow from its published tables."""
+    """The facts that a release of a tree over the columns of a table states; they follow from its published tables.
+
+    Records were divided into ``partitions`` by one column at a time. The undivided ones are published as ``cells`` (one
+    value of every column), with a noisy number of ``kept_records`` of all ``estimated_records``.
+    """
 
     title: ClassVar = "tree"
 
@@ -107,7 +125,7 @@ class CellTreeFacts(Facts):
     opendp: Version
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return lines (title, text) for people: the values and the cells."""
+        """Return lines (title, text) for people: the columns' values, and the published cells with their records."""
         cells = f"{self.cells:,} with {self.kept_records:,} of about {self.estimated_records:,} records"
         return [
             describe_values(self.values, self.not_covered),

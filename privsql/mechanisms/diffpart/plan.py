@@ -1,4 +1,7 @@
-"""Plan a partition tree: the budgets of its expansions, and the taxonomies of items or columns."""
+"""Plan a partition tree: the budgets of its counts, and the taxonomies by which records are divided.
+
+A taxonomy is a tree that groups the items, or the values of a column.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +38,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Shares:
-    """The budgets of one expansion of a partition.
+    """The budgets that dividing (expanding) one partition of the records at a node of a taxonomy spends.
 
     Attributes:
-        choice: The budget of choosing the node; 0 if there is no choice.
-        inner: The budget of counting a sub-partition that is expanded further.
-        leaf: The budget of counting a leaf.
-        rest: The budget that a sub-partition that is expanded further keeps for later expansions.
+        choice: The budget of choosing the node among several; 0 if there is no choice.
+        inner: The budget of counting a part that is divided further.
+        leaf: The budget of counting a part that is not.
+        rest: The budget that a part that is divided further keeps for counts below it.
     """
 
     choice: Fraction
@@ -51,13 +54,13 @@ class Shares:
 
 
 def expansion_shares(rule: TreeRule, rest: Fraction, expansions: int, *, several: bool) -> Shares:
-    """Return how one expansion of a partition divides the budget that is left for the way to a leaf.
+    """Return what dividing (expanding) a partition spends of the budget that is left for the way down to a leaf.
 
     Args:
-        rule: The rule of the tree.
-        rest: The budget that is left for this and later expansions.
-        expansions: The most expansions that are left, this one included.
-        several: Whether the node is chosen among several, which costs a share.
+        rule: The public rule of budgets and thresholds.
+        rest: The budget that is left for this and later divisions.
+        expansions: The most divisions that are left on the way, this one included.
+        several: Whether the taxonomy node at which it is divided is chosen among several, which costs a share.
     """
     alpha = rest / expansions
     choice = alpha * rule.choice if several else Fraction(0)
@@ -65,7 +68,7 @@ def expansion_shares(rule: TreeRule, rest: Fraction, expansions: int, *, several
 
 
 def first_expansion(rule: TreeRule, taxonomy: Taxonomy) -> Shares:
-    """Return the budgets of the tree's first expansion, which divides the root."""
+    """Return the budgets of the first division, which makes the first parts of all records."""
     roots = taxonomy.roots
     return expansion_shares(rule, rule.epsilon / 2, int(taxonomy.expansions[roots].sum()), several=len(roots) > 1)
 
@@ -74,7 +77,10 @@ def first_expansion(rule: TreeRule, taxonomy: Taxonomy) -> Shares:
 
 
 def items_taxonomy(items: int, params: SetValued) -> Taxonomy:
-    """Return the taxonomy of a universe of items, which groups them by their order; the items are its first nodes."""
+    """Return the taxonomy by which records with item sets are divided; it groups the items by their order alone.
+
+    The items are its first nodes. The parameter ``fan_out`` is how many neighbours make a group.
+    """
     parents = context_free_parents(items, params.fan_out)
     return make_taxonomy(np.zeros_like(parents), parents, sets=True)
 
@@ -83,7 +89,11 @@ PARTS = 10  # a partition with one part in so many of all records should not be 
 
 
 def plan_sets(source: Records, params: SetValued) -> ItemSetTreePlan:
-    """Plan a tree of item sets: its taxonomy, and the budget and threshold of the first counts; no record is read."""
+    """Plan a tree of item sets without reading any record.
+
+    The facts are how items are grouped, and the budget and threshold of the first parts of the records that are
+    counted.
+    """
     taxonomy = items_taxonomy(len(source.labels), params)
     rule, root = make_sets_rule(params, taxonomy), int(taxonomy.roots[0])
     first = first_expansion(rule, taxonomy)
@@ -116,13 +126,13 @@ class Usefulness:
         """Return a bound on the error of a count, in records: covered * (ceil(ln(sets/doubt)/budget) + threshold).
 
         It is called epsilon in Definition 3.5 of Chen et al. 2011. With probability 1 - ``doubt`` the noise of all
-        ``sets`` stays within the logarithmic term. A set that was pruned held at most the threshold and its noise. A
-        set that no record has exceeds the threshold by noise alone. The error of a question is the sum over the sets
-        that answer it.
+        ``sets`` stays within the logarithmic term. An item set that was dropped (pruned) held at most the threshold and
+        its noise. A set that no record has exceeds the threshold by noise alone. The error of a question is the sum
+        over the sets that answer it.
 
         Args:
-            covered: The number of sets that answer the question.
-            sets: The number of sets whose noise is bounded.
+            covered: The number of item sets that answer the question.
+            sets: The number of item sets whose noise is bounded.
             doubt: The probability that the bound fails, in (0, 1).
         """
         return covered * (ceil(log(max(sets, 1) / doubt) / float(self.budget)) + self.threshold)
@@ -131,8 +141,8 @@ class Usefulness:
 def bound_noise(rule: TreeRule, taxonomy: Taxonomy) -> Usefulness:
     """Return the least budget of any count and the largest threshold of any partition, whatever the records are.
 
-    More specific partitions spend more (Chen et al. 2011, appendix F.2). So the root's expansion spends least: B/2 over
-    the number of inner nodes, where B is the budget of the tree (Theorem 4.1).
+    Counts further down the tree spend more (Chen et al. 2011, appendix F.2). So the first division of all records
+    spends least: B/2 over the number of inner nodes of the taxonomy, where B is the budget of the tree (Theorem 4.1).
     """
     first = first_expansion(rule, taxonomy)
     inner, different = taxonomy.inner[-1] > 1, distinct_rows(taxonomy.branches, taxonomy.height)[0]
@@ -147,7 +157,7 @@ def bound_noise(rule: TreeRule, taxonomy: Taxonomy) -> Usefulness:
 
 @dataclass(frozen=True)
 class TreeDomains:
-    """All d columns of a table with one taxonomy for their values.
+    """All d columns of a table, with one taxonomy: the trees that group each column's values.
 
     Attributes:
         columns: The columns (d).
@@ -163,7 +173,11 @@ class TreeDomains:
 
 
 def read_tree_domains(db: Relations, source: Records, params: Contingency) -> TreeDomains:
-    """Read the possible values and taxonomies of a source's columns; raise ``UsageError`` if a taxonomy is invalid."""
+    """Read the possible values of a source's columns, and how they are grouped (the taxonomies).
+
+    Raises:
+        UsageError: A taxonomy that the publisher stated is invalid.
+    """
     columns, parents, first, names = read_columns(db, source, params), list[Ints](), list[int](), list[str | None]()
     for one in columns:
         own = context_free_parents(len(one), params.fan_out) if one.parents is None else one.parents
@@ -176,7 +190,10 @@ def read_tree_domains(db: Relations, source: Records, params: Contingency) -> Tr
 
 
 def plan_columns(db: Relations, source: Records, params: Contingency) -> CellTreePlan:
-    """Plan a tree over the columns of a table: its values, and the budget of the first expansion; no record is read."""
+    """Plan a tree over the columns of a table without reading any record.
+
+    The facts are the columns' values, and the budget of the first division of the records.
+    """
     space = read_tree_domains(db, source, params)
     first = first_expansion(make_columns_rule(params), space.taxonomy)
     return CellTreePlan(

@@ -48,11 +48,11 @@ TREE_ORDERS = {"tree": ["part"], "taxonomy": ["node"]}
 
 
 def write_tree(db: Relations, tree: PartitionTree, taxonomy: Taxonomy, names: Sequence[str | None]) -> None:
-    """Write a tree into the release as ``privsql_tree``, and its taxonomy as ``privsql_taxonomy``.
+    """Write a partition tree into the release as ``privsql_tree``, and its taxonomy as ``privsql_taxonomy``.
 
-    ``privsql_tree`` has every partition with its noisy size, budget, scale of noise and threshold. ``branch`` says
-    which sub-partition of its parent it is. ``node`` is the taxonomy node at which it is divided, NULL for a leaf.
-    ``choice`` is the budget of choosing that node.
+    ``privsql_tree`` has every partition of the records with its noisy size, budget, scale of noise and threshold.
+    ``branch`` says which part of its parent it is. ``node`` is the taxonomy node at which it is divided, NULL for a
+    leaf. ``choice`` is the budget of choosing that node.
 
     Args:
         db: Where the release is made.
@@ -81,7 +81,7 @@ def write_tree(db: Relations, tree: PartitionTree, taxonomy: Taxonomy, names: Se
 
 
 def read_tree(rows: pa.Table, taxonomy: Taxonomy) -> PartitionTree:
-    """Read a tree from the rows of ``privsql_tree``, ordered by ``part``.
+    """Read the tree of partitions from the rows of ``privsql_tree``, ordered by ``part`` (the number of the partition).
 
     Raises:
         ValueError: The rows do not make one tree over this taxonomy.
@@ -115,7 +115,7 @@ def read_tree(rows: pa.Table, taxonomy: Taxonomy) -> PartitionTree:
 
 
 def list_nodes(taxonomy: Taxonomy, names: Sequence[str | None]) -> pa.Table:
-    """Return the rows of ``privsql_taxonomy``: all nodes, column by column, children before parents."""
+    """Return the rows of ``privsql_taxonomy``: the nodes that group each column's values, children before parents."""
     return pa.table(
         {
             "node": pa.array(np.arange(len(taxonomy)), pa.int32()),

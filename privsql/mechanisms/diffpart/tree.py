@@ -1,4 +1,9 @@
-"""The partition tree of DiffPart (Chen et al. 2011), its taxonomy, and the public rule of budgets and thresholds."""
+"""The partition tree of DiffPart (Chen et al. 2011), its taxonomy, and the public rule of budgets and thresholds.
+
+Words: a taxonomy is a tree that groups values. A partition is a part of the records. To expand it at a taxonomy node
+divides it into sub-partitions, by the children of the node to which a record's values belong. The number of such a
+choice of children is the branch. A partition that can't be expanded is a leaf.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +38,9 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Taxonomy:
-    """A taxonomy: trees over the values of d columns, K nodes in all, as integer arrays.
+    """A taxonomy: trees that group the values of d columns; K nodes in all, as integer arrays.
 
+    Records are divided by the children of a node to which their values belong. Values are the nodes without children.
     Item sets have one column whose values are the items.
 
     Attributes:
@@ -42,7 +48,7 @@ class Taxonomy:
         parent: The parent of each node, -1 for a root (K,).
         height: The longest way from each node down to a value, 0 for a value (K,).
         inner: The number of inner nodes (not values) in each node's sub-tree, itself included (K,).
-        place: The position of each node among its siblings (K,).
+        place: The position of each node among the children of its parent (K,).
         starts: Where the children of each node begin in ``children`` (K + 1,).
         children: The children of all nodes; those of node k are ``children[starts[k]:starts[k+1]]``.
         roots: The root of each column (d,).
@@ -74,23 +80,30 @@ class Taxonomy:
 
     @property
     def expansions(self) -> Ints:
-        """Return for each of K nodes how often it and its descendants can be expanded on the way to a leaf (K,)."""
+        """Return for each of K nodes how often records can be divided at it and its descendants (K,).
+
+        It is the most divisions on the way to a leaf, a partition of the records that is not divided further.
+        """
         return self.inner if self.holds_sets else self.height
 
     @property
     def branches(self) -> Ints:
-        """Return for each of K nodes into how many sub-partitions an expansion at it divides a partition (K,).
+        """Return for each of K nodes into how many sub-partitions a partition of the records is divided at it (K,).
 
-        Branch 0 of the root, for records without items, is not counted.
+        It is the number of children in a table, and the number of non-empty sets of children for item sets. Branch 0 of
+        the root, for records without items, is not counted.
         """
         return 2 ** np.minimum(self.degree, BRANCH_BITS) - 1 if self.holds_sets else self.degree
 
     def branch_children(self, node: Ints, branch: Ints) -> tuple[Ints, Ints]:
-        """Return the children of nodes that belong to given branches.
+        """Return the children of taxonomy nodes for which given branches (numbers of sub-partitions) stand.
+
+        For a table a branch stands for one child. For item sets it stands for a set of children: those that hold items
+        of the record.
 
         Args:
-            node: The n nodes at which partitions are expanded (n,).
-            branch: The branch below each of them (n,); for item sets it may stand for several children.
+            node: The n nodes at which partitions of the records are divided (n,).
+            branch: The branch at each of them (n,).
 
         Returns:
             Pairs, as two arrays: an index into ``node``, and a child.
@@ -168,13 +181,16 @@ PRECISION = 50  # decimal digits of the logarithm in a threshold; correctly roun
 
 @dataclass(frozen=True)
 class TreeRule:
-    """The public rule of budgets and thresholds by which a tree is grown.
+    """The public rule of budgets and thresholds by which a partition tree is grown.
+
+    Parts of the records whose noisy counts are below the threshold are dropped.
 
     Attributes:
         epsilon: The budget of the whole tree.
-        passing: The expected number of empty inner sub-partitions that pass their threshold in one expansion.
-        passing_leaves: The same for leaves.
-        choice: The share of an expansion's budget that is spent on choosing its column.
+        passing: How many parts without records are expected to reach their threshold by noise, each time a partition is
+            divided; for parts that are divided further.
+        passing_leaves: The same for leaves, which are not divided further.
+        choice: The share of a division's budget that is spent on choosing its column.
         score: The score by which a column is chosen (see ``score_divisions``).
         c1: The paper's factor of thresholds of leaves; None if thresholds follow from the expected numbers.
         c2: The paper's factor of other thresholds; None as for ``c1``.
@@ -189,16 +205,16 @@ class TreeRule:
     c2: Fraction | None = None
 
     def least_size(self, spent: Fraction, branches: int, height: int, *, leaf: bool) -> int:
-        """Return the threshold of a sub-partition: the least noisy size, at least 1, with which it is kept.
+        """Return the threshold of a part of the records: the least noisy count, at least 1, with which it is kept.
 
         It depends on no record. With c1 and c2 it is ceil(sqrt(2) c1/spent) for leaves, and ceil(sqrt(2) c2
         height/spent) for others.
 
         Args:
             spent: The budget of the count.
-            branches: The number of sub-partitions of the expansion.
-            height: The height of the expanded node.
-            leaf: Whether the sub-partition is a leaf.
+            branches: The number of parts into which the partition is divided.
+            height: The height of the taxonomy node at which it is divided.
+            leaf: Whether the part is a leaf: it is not divided further.
         """
         if self.c1 is not None and self.c2 is not None:
             square = 2 * ((self.c1 if leaf else self.c2 * height) / spent) ** 2
@@ -208,12 +224,12 @@ class TreeRule:
 
 
 def least_cutoff(empty: int, passing: Fraction, spent: Fraction) -> int:
-    """Return the least threshold t >= 1 that on average at most ``passing`` of ``empty`` sub-partitions reach by noise.
+    """Return the least threshold t >= 1 that on average at most ``passing`` of ``empty`` parts reach by noise.
 
-    The noise reaches t with probability p^t/(1 + p), where p = exp(-spent).
+    These are parts of a partition that hold no record.
 
     Args:
-        empty: The number of empty sub-partitions.
+        empty: The number of parts without records.
         passing: The expected number of them that may pass.
         spent: The budget of each count.
     """
@@ -286,6 +302,8 @@ class PartitionTree:
 def distinct_rows(*columns: Ints | Flags) -> tuple[list[list[int]], Ints]:
     """Return the distinct rows of a table, in order, and for each row the index of its distinct row (n,).
 
+    What depends on the row alone, such as a budget, is then computed only once.
+
     Args:
         columns: The columns of the table, n values each.
     """
@@ -298,9 +316,10 @@ def distinct_rows(*columns: Ints | Flags) -> tuple[list[list[int]], Ints]:
 
 
 def leaf_values(tree: PartitionTree, taxonomy: Taxonomy) -> tuple[Ints, Ints]:
-    """Return the values of every leaf as sorted pairs, in two arrays: an index into ``tree.leaves``, and a value node.
+    """Return the values of every leaf (published partition) as pairs, sorted.
 
-    The values of an item set are its items. A cell of a table has one value of every column.
+    They are two arrays: an index into ``tree.leaves``, and the node of a value. The values of an item set are its
+    items. A cell of a table has one value of every column.
     """
     which, values = [tree.leaves[:0]], [tree.leaves[:0]]
     of, at = np.arange(len(tree.leaves)), tree.leaves
@@ -321,11 +340,11 @@ def leaf_values(tree: PartitionTree, taxonomy: Taxonomy) -> tuple[Ints, Ints]:
 
 
 def make_sets_rule(params: SetValued, taxonomy: Taxonomy) -> TreeRule:
-    """Return the public rule of a tree of item sets.
+    """Return the rule of budgets and thresholds for a tree of item sets, which follows from the parameters alone.
 
-    The parameter ``tau``, the expected number of empty parts that pass, is divided among the inner nodes of the
-    taxonomy, as each is expanded once on the way to a leaf. An empty part that passed has at most (tau/nodes)^nodes <=
-    e^(tau/e) expected descendants.
+    The parameter ``tau`` is the expected number of parts without records that reach their threshold by noise. It is
+    divided among the inner nodes of the taxonomy, because records are divided at each of them once on the way to a
+    leaf. Such a part has at most (tau/nodes)^nodes <= e^(tau/e) expected descendants.
     """
     nodes = int(taxonomy.inner[-1])
     passing, passing_leaves = params.tau / nodes, params.tau_sets / nodes
@@ -333,5 +352,5 @@ def make_sets_rule(params: SetValued, taxonomy: Taxonomy) -> TreeRule:
 
 
 def make_columns_rule(params: Contingency) -> TreeRule:
-    """Return the public rule of a tree over the columns of a table, whose leaves are cells."""
+    """Return the rule of budgets and thresholds for a tree over the columns of a table, whose leaves are cells."""
     return TreeRule(total_budget(params), params.tau, params.tau_cells, choice=params.choice, score=params.score)

@@ -71,4 +71,7 @@ class PrivateAnswers(answer.Answers):
 
     @property
     def channel(self) -> None:
-        """Return None, because no sensitive value is published record by record."""
+        """Return None: a private release is no linear channel from true to published values of records.
+
+        It publishes noisy counts, and no sensitive value record by record.
+        """

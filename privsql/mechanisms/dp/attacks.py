@@ -26,7 +26,7 @@ def make_membership_finding(params: Mapping[str, Any], exponents: Sequence[float
 
     Args:
         params: The parameters of the release, which have epsilon.
-        exponents: L for each attacked record or person. If it is empty, the finding has no beliefs.
+        exponents: L for each attacked record or person. If it is empty, nothing was attacked.
         unit: What is attacked: ``records`` or ``persons``.
     """
     epsilon, beliefs = Fraction(params["epsilon"]), [1 / (1 + e_to(-one)) for one in exponents]
@@ -55,7 +55,8 @@ def attack_noisy_tables(view: ReleaseView, choices: float) -> list[Finding]:
     The belief is reached if the noise of all tables happens to point the same way.
 
     Laplace noise: a record is counted in one cell of each table. A table with noise of scale s is at most e^(1/s) times
-    as likely with the record. A choice with budget c adds a factor of at most e^c.
+    as likely with the record. A private choice, such as which table to publish, adds a factor of at most e^c for its
+    budget c.
 
     Gaussian noise allows no such bound. All tables and choices are e^L times as likely with the record, where L is
     normal with mean rho and variance 2 rho. Here rho is the sum of 1/(2 s^2) over the tables, and of the choices'
@@ -65,7 +66,7 @@ def attack_noisy_tables(view: ReleaseView, choices: float) -> list[Finding]:
 
     Args:
         view: The release.
-        choices: The budget of choices that the tables do not state.
+        choices: The budget that was spent on anything besides the noisy tables and choosing them.
     """
     from scipy.special import ndtri
 

@@ -22,7 +22,7 @@ OPENDP_CHECK = "made with a known version of OpenDP"
 
 
 def unknown_opendp(release: CheckedRelease[Any, Any]) -> list[str]:
-    """Return the version of OpenDP that made the release, if this version of privsql is too old to know it.
+    """Return the version of OpenDP, the library of noise, if it is newer than this version of privsql knows.
 
     The list is empty if the version is known. A text that is no version number counts as unknown.
     """
@@ -52,9 +52,7 @@ def check_published(
     read: Callable[[], Any],
     named: Mapping[str, Callable[[Any], list[str] | exp.Query]],
 ) -> list[Check]:
-    """Return checks of the published tables, which are read once for all of these checks.
-
-    If the tables can't be read, every one of these checks fails.
+    """Return checks that all need the same published tables, which are read only once.
 
     Args:
         release: The release.
@@ -77,12 +75,12 @@ def check_published(
 def wrong_total_budget(
     release: CheckedRelease[Any, Any], tables: Sequence[NoisyTable], choices: Fraction = Fraction(0)
 ) -> list[str]:
-    """Return a fault if the budgets of all tables and choices do not add up to the release's budget; otherwise nothing.
+    """Return a fault if what the release spent does not add up to its budget; otherwise nothing.
 
     Args:
         release: The release.
         tables: The noisy tables, each with the budget of its counts and of choosing it.
-        choices: The budget of further choices.
+        choices: The budget that was spent on anything besides these tables.
     """
     total = sum((one.budget + (one.choice or 0) for one in tables), start=choices)
     due = total_budget(release.params)
@@ -101,11 +99,14 @@ def wrong_table_scales(release: CheckedRelease[Any, Any], tables: Sequence[Noisy
 def differ_from_due(
     tables: Sequence[NoisyTable], due: Sequence[tuple[tuple[int, ...], Fraction, Fraction | None]]
 ) -> list[str]:
-    """Return the published tables that differ from those that the public rule requires.
+    """Return the published tables that are not those that the parameters and earlier published tables require.
+
+    A public rule decides which tables are published, and with which budgets. So anybody can repeat it.
 
     Args:
         tables: The published tables.
-        due: For each required table its columns, its budget, and the budget of choosing it (None if it is not chosen).
+        due: For each required table its columns, its budget, and the budget of choosing it among others (None if it was
+            not chosen).
     """
     if len(tables) != len(due):
         return [f"{len(tables)} cliques, {len(due)} are due"]
@@ -117,7 +118,7 @@ def differ_from_due(
 
 
 def differ_from_specification(stated: pa.Table, due: pa.Table) -> list[str]:
-    """Return a fault if the rows of a published table are not those of the specification; otherwise nothing."""
+    """Return a fault if a published table, such as that of listed values, does not follow from a specification."""
     if stated.to_pylist() == due.to_pylist():
         return []
     return [f"stated {len(stated)} rows, the specification has {len(due)}"]

@@ -1,4 +1,8 @@
-"""Fit one model of all columns to noisy tables: a graphical model, blended with a mixture of independent columns."""
+"""Fit one model of all columns to noisy tables: a graphical model, blended with a mixture of independent columns.
+
+The graphical model has one factor (a table that others are multiplied with) for each column, and for each of some pairs
+of columns. In the mixture, columns are independent within each of its distributions.
+"""
 
 from __future__ import annotations
 
@@ -53,14 +57,18 @@ NO_CLASSES: Classes = MappingProxyType({})
 
 
 def fixed_draw(purpose: str) -> np.random.Generator:
-    """Return a random generator that depends on ``purpose`` alone, so that everybody gets the same draws."""
+    """Return a random generator that depends on ``purpose`` alone.
+
+    So everybody who fits a model to the same release gets the same model.
+    """
     return seed_key(0).random_generator(purpose)
 
 
 class JointModel:
-    """A graphical model of all columns, fitted to estimated tables of single columns and of pairs of columns.
+    """A graphical model of all columns: a probability is a product of factors over single columns and pairs.
 
-    It uses as many of the pairs as can be computed, the most dependent ones first.
+    It is fitted to estimated tables of single columns and pairs. It uses as many of the pairs as can be computed, the
+    most dependent ones first.
     """
 
     def __init__(self, singles: Sequence[Reals], pairs: Mapping[Clique, Reals], largest: int = LARGEST) -> None:
@@ -79,12 +87,12 @@ class JointModel:
                 break
 
     def marginal_table(self, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
-        """Return the model's table over some columns, scaled to the number of records.
+        """Return the model's table of expected counts over some columns.
 
         Args:
             columns: The positions of the columns.
-            classes: By column whose values are merged, a matrix (values, classes) that is 1 where a value is in a
-                class.
+            classes: By column whose values are merged into classes, a matrix (values, classes) that is 1 where a value
+                is in a class.
         """
         number = len(self.singles)
         asked = tuple(number + i if i in classes else i for i in columns)
@@ -131,9 +139,10 @@ class JointModel:
         return np.asarray(table.reshape(shape) * (self.total / DRAWN), dtype=np.float64)
 
     def _find_core(self, columns: Clique) -> set[int]:
-        """Return the columns that are needed to compute the table over some columns, these included.
+        """Return the columns that are needed to compute the model's table over some columns, these included.
 
-        Other columns that hang on the graph as leaves sum up to 1, so they are not needed.
+        The pairs of the model make a graph of columns. Columns that hang on it as leaves sum up to 1, so they are not
+        needed.
         """
         near: dict[int, set[int]] = {i: set() for edge in self.edges for i in edge}
         for one, other in self.edges:
@@ -160,8 +169,9 @@ class JointModel:
     def _select_pairs(self, pairs: Mapping[Clique, Reals], largest: int) -> list[Clique]:
         """Choose the pairs of columns that the model uses, the most dependent ones first.
 
-        A pair is refused if eliminating columns would then make a table of more than ``largest`` cells. A table may
-        always have as many cells as the largest pair.
+        The model's tables are computed by multiplying tables of pairs and summing columns out. A pair is refused if
+        that would make a table of more than ``largest`` cells. A table may always have as many cells as the largest
+        pair.
         """
         chosen: list[Clique] = []
         refused = 0
@@ -177,12 +187,12 @@ class JointModel:
 
 
 def _plan_elimination(factors: Sequence[Factor], left: set[int]) -> tuple[list[int], int]:
-    """Return an order in which to sum columns out of a product of factors, and the size of the largest table in it.
+    """Return an order in which to sum columns out of a product of tables, and the size of the largest table on the way.
 
     Each step takes the column that leaves the smallest table (a greedy order).
 
     Args:
-        factors: The factors, each with its columns and its table.
+        factors: The tables that are multiplied (factors), each with its columns.
         left: The columns to be summed out.
     """
     sizes = {i: size for held, table in factors for i, size in zip(held, table.shape, strict=True)}
@@ -202,7 +212,7 @@ def _plan_elimination(factors: Sequence[Factor], left: set[int]) -> tuple[list[i
 
 
 def _multiply_factors(factors: Sequence[Factor]) -> Factor:
-    """Return the product of factors: the union of their columns, ascending, and the table over them."""
+    """Return the product of tables over several columns (factors): its columns, ascending, and its table."""
     columns = tuple(sorted({i for held, _ in factors for i in held}))
     result = np.ones((1,) * len(columns))
     for held, table in sorted(factors, key=lambda one: one[1].size):
@@ -213,11 +223,11 @@ def _multiply_factors(factors: Sequence[Factor]) -> Factor:
 def _eliminate_columns(
     factors: list[Factor], order: Sequence[int]
 ) -> tuple[list[Factor], list[tuple[int, list[Factor]]]]:
-    """Sum columns out of a product of factors, one after the other in the given order.
+    """Sum columns out of a product of tables (factors), one after the other in the given order.
 
     Returns:
         The factors over the remaining columns. Then, for each column in the given order, the column and the factors
-        that held it.
+        that had it when it was summed out. Records are drawn from these, the last column first.
     """
     steps = []
     for column in order:
@@ -228,10 +238,7 @@ def _eliminate_columns(
 
 
 def _eliminate_column(factors: Sequence[Factor], column: int) -> Factor:
-    """Multiply factors that all have the given column, and sum the product over that column.
-
-    The largest factor and the product of all others are multiplied as matrices.
-    """
+    """Multiply tables (factors) that all have the given column, and sum the product over that column."""
     *others, (held, table) = sorted(factors, key=lambda one: one[1].size)
     if not others:
         return tuple(i for i in held if i != column), table.sum(axis=held.index(column))
@@ -251,11 +258,11 @@ AT_ONCE = 4_000_000  # size of an array of comparisons
 
 
 def _draw_values(chances: Reals, rows: Ints, draw: np.random.Generator) -> Ints:
-    """Draw one code for each of n records by the chances of its row.
+    """Draw a code for each of n records, each from one of several distributions.
 
     Args:
-        chances: Chances of the codes, one distribution per row (rows, codes); they need not add up to 1.
-        rows: The row that holds for each record (n,).
+        chances: The distributions, one in each row (rows, codes); they need not add up to 1.
+        rows: The row with the distribution of each record (n,).
         draw: The random generator.
     """
     sums = np.cumsum(chances, axis=1)
@@ -297,14 +304,14 @@ BELIEVED = 0.3  # share of a well-fitting mixture in a table
 
 @dataclass(frozen=True)
 class Mixture:
-    """A mixture of K distributions in each of which all columns are independent, scaled to a number of records.
+    """A mixture of K distributions, in each of which all columns are independent, as a model of a table.
 
     Attributes:
-        total: The number of records.
+        total: The number of records of the table.
         weights: The share of each distribution in the mixture (K,).
         values: For column i, the chances of its n_i values in each distribution (K, n_i).
-        misfits: For each measured table, the mean of (table - mixture)^2 / variance over its cells. The key () has the
-            mean over the cells of all tables.
+        misfits: For each noisy table, the mean of (table - mixture)^2 / variance over its cells, which is about 1 for a
+            good fit. The key () has the mean over the cells of all tables.
     """
 
     total: float
@@ -313,12 +320,12 @@ class Mixture:
     misfits: Mapping[Clique, float]
 
     def marginal_table(self, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
-        """Return the mixture's table over some columns.
+        """Return the mixture's table of expected counts over some columns.
 
         Args:
             columns: The positions of the columns.
-            classes: By column whose values are merged, a matrix (values, classes) that is 1 where a value is in a
-                class.
+            classes: By column whose values are merged into classes, a matrix (values, classes) that is 1 where a value
+                is in a class.
         """
         parts = [self.values[i] @ classes[i] if i in classes else self.values[i] for i in columns]
         return self.total * _mix_products(self.weights, parts)
@@ -329,7 +336,7 @@ class Mixture:
         return np.stack([_draw_values(chances, products, draw) for chances in self.values], axis=1)
 
     def believed_share(self, columns: Clique = ()) -> float:
-        """Return the share that the mixture gets when its table is blended with another estimate of the same table.
+        """Return the share that the mixture gets when its table is averaged with another estimate of the same table.
 
         It is ``BELIEVED`` / misfit^2, and at most ``BELIEVED``. The misfit is how far the mixture lies from the noisy
         table, or from all noisy tables on average if that is farther, relative to the noise.
@@ -343,18 +350,18 @@ class Mixture:
             table: The other estimate.
             columns: The positions of the columns.
             share: The weight of the mixture, from 0 to 1.
-            classes: By column whose values are merged, a matrix (values, classes) that is 1 where a value is in a
-                class.
+            classes: By column whose values are merged into classes, a matrix (values, classes) that is 1 where a value
+                is in a class.
         """
         return np.asarray(table + share * (self.marginal_table(columns, classes) - table))
 
 
 def fit_mixture(tables: Sequence[NoisyTable], starts: Sequence[Reals], total: float) -> Mixture:
-    """Fit a few mixtures of independent columns to noisy tables, and return their average.
+    """Fit a few mixtures of distributions with independent columns to noisy tables, and return their average.
 
     Args:
         tables: The noisy tables.
-        starts: Positive counts of every column, near which each fit starts.
+        starts: For every column, positive counts of its values; each fit starts near them.
         total: The number of records.
     """
     draw = fixed_draw("mixture")
@@ -373,11 +380,11 @@ def fit_mixture(tables: Sequence[NoisyTable], starts: Sequence[Reals], total: fl
 def _fit_products(
     tables: Sequence[NoisyTable], starts: Sequence[Reals], total: float, draw: np.random.Generator
 ) -> list[Reals]:
-    """Fit one mixture by Adam, a gradient method.
+    """Fit one mixture of distributions with independent columns to noisy tables by Adam, a gradient method.
 
     Args:
         tables: The noisy tables.
-        starts: Positive counts of every column, near which the fit starts.
+        starts: For every column, positive counts of its values; the fit starts near them.
         total: The number of records.
         draw: The random generator for the starting points.
 
@@ -409,13 +416,13 @@ def _fit_products(
 
 
 def _exponentiate(logs: Reals) -> Reals:
-    """Return the distributions whose logarithms are given; each row of logarithms may be off by a constant."""
+    """Turn rows of logarithms into distributions that add up to 1 in each row."""
     result = np.exp(logs - logs.max(axis=-1, keepdims=True))
     return np.asarray(result / result.sum(axis=-1, keepdims=True))
 
 
 def _mix_products(weights: Reals, parts: Sequence[Reals]) -> Reals:
-    """Return the mixture's table over some columns.
+    """Return the table of probabilities over some columns that a mixture of independent columns implies.
 
     Args:
         weights: The shares of the K distributions (K,).
@@ -437,6 +444,8 @@ def _mix_products(weights: Reals, parts: Sequence[Reals]) -> Reals:
 def _multiply_rows(first: Reals, second: Reals) -> Reals:
     """Return in each of K rows the products of all entries of ``first`` with all of ``second``.
 
+    For two independent columns these are the probabilities of pairs of values.
+
     Args:
         first: a numbers in each row (K, a).
         second: b numbers in each row (K, b).
@@ -448,12 +457,14 @@ def _multiply_rows(first: Reals, second: Reals) -> Reals:
 
 
 def _table_slopes(weights: Reals, parts: Sequence[Reals], far: Reals) -> list[Reals]:
-    """Return the derivatives of sum(far * table), where ``table`` is the mixture's table.
+    """Return the derivatives of sum(far * table) by a mixture's parameters, where ``table`` is the mixture's table.
+
+    Gradient descent on the distance to a noisy table needs them.
 
     Args:
         weights: The shares of the K distributions (K,).
         parts: For each of the table's columns, the chances of its n_i values in each distribution (K, n_i).
-        far: A factor for each cell of the table.
+        far: For each cell of the table, how far the mixture lies from the noisy count, over the variance.
 
     Returns:
         The derivatives by the shares (K,). Then, for each column, those by the chances of its values (K, n_i).
@@ -482,6 +493,9 @@ RAKED = 10  # rounds of proportional fitting for an expected table
 
 class Model:
     """One consistent estimate of all tables over any columns, fitted to noisy tables.
+
+    Measured tables (those with noisy counts) are shrunk towards what simpler tables make likely. All others come from a
+    graphical model and a mixture of distributions with independent columns.
 
     Args:
         tables: The noisy tables.
@@ -516,13 +530,19 @@ class Model:
             self.singles[one.child] = table.sum(axis=one.pair.index(one.parent))
 
     def _fit_mixture(self) -> Mixture:
-        """Fit the mixture to single columns, and to the larger tables that differ most from independent columns."""
+        """Fit a mixture of distributions with independent columns to some of the noisy tables.
+
+        These are the single columns, and the larger tables in which columns depend on each other most.
+        """
         starts = [np.maximum(one, self.squares.cell_variance((i,)) ** 0.5 / 2) for i, one in enumerate(self.singles)]
         fitted = [one for one in self.tables if len(one.columns) == 1]
         room = MOST_CELLS
 
         def signal(one: NoisyTable) -> float:
-            """Return the sum of squared deviations from independence, less what noise adds to it."""
+            """Return how strongly a table's columns depend on each other.
+
+            It is the sum of squared deviations from independence, less what noise adds to it.
+            """
             far = one.counts - self.independent_table(one.columns)
             return float((far**2).sum()) - one.counts.size * one.variance
 
@@ -533,14 +553,21 @@ class Model:
         return fit_mixture(fitted, starts, self.total)
 
     def _blend_table(self, table: Reals, columns: Clique) -> Reals:
-        """Return a table over some columns blended with the mixture, or unchanged if the model has no mixture."""
+        """Return the weighted mean of a table and the mixture's table over the same columns.
+
+        The table is returned unchanged if the model has no mixture.
+        """
         if self.mixture is None:
             return table
         return self.mixture.blend_table(table, columns, self.mixture.believed_share(columns))
 
     @cached_property
     def _pairs(self) -> dict[Clique, Reals]:
-        """Return the tables of pairs: measured ones, shrunk towards independence, and those that ``nested`` fixes."""
+        """Return the estimated tables of pairs of columns, to which the graphical model is fitted.
+
+        Those with noisy counts are shrunk towards independence. Those of a column that determines another one need no
+        noise.
+        """
         pairs = [one for one in combinations(range(len(self.sizes)), 2) if self.squares.is_measured(one)]
         known = {one.pair: one.spread_child(self.singles) for one in self.nested}
         for one in self.nested:
@@ -559,9 +586,10 @@ class Model:
 
     @cached_property
     def known_tables(self) -> dict[Clique, Reals]:
-        """Return the estimated tables over two and more columns that were measured or that ``nested`` determines.
+        """Return the estimated tables over two and more columns that are known better than the model alone tells.
 
-        Tables with few cells come first.
+        They have noisy counts, or are pairs in which one column determines the other (``nested``). Tables with few
+        columns come first.
         """
         others = [pair for pair in self._pairs if pair not in self.joint.edges and self.squares.is_measured(pair)]
         result = self._pairs | self._believe_pairs({pair: self.joint.marginal_table(pair) for pair in others})
@@ -572,19 +600,22 @@ class Model:
 
     @property
     def believed_tables(self) -> dict[Clique, Reals]:
-        """Return the estimated tables of ``known_tables``, and then those of all single columns."""
+        """Return all estimated tables that do not rest on the graphical model alone, by their columns.
+
+        These are the tables of ``known_tables``, and then those of all single columns.
+        """
         return self.known_tables | {(i,): single for i, single in enumerate(self.singles)}
 
     def fitted_table(self, columns: Clique, classes: Classes = NO_CLASSES) -> Reals:
         """Return the estimated table over some columns.
 
-        It is a measured table, the sum of a measured table over other columns, or else the table that the model
-        expects.
+        It is an estimated table over these columns if they have noisy counts together, or the sum of one over more
+        columns. Otherwise it is the table that the graphical model and the mixture expect.
 
         Args:
             columns: The positions of the columns.
-            classes: By column whose values are merged, a matrix (values, classes) that is 1 where a value is in a
-                class.
+            classes: By column whose values are merged into classes, a matrix (values, classes) that is 1 where a value
+                is in a class.
         """
         if len(columns) <= 1:
             return merge_values(self.singles[columns[0]], columns, classes) if columns else np.array(self.total)
@@ -611,9 +642,10 @@ class Model:
         return codes
 
     def _expect_table(self, columns: Clique, known: Mapping[Clique, Reals], classes: Classes = NO_CLASSES) -> Reals:
-        """Return the expected table over columns that were not measured together.
+        """Return the expected table over columns that have no noisy counts together.
 
-        It is a blend of the graphical model and the mixture, scaled to all known tables over fewer of these columns.
+        It is a weighted mean of the tables of graphical model and mixture, scaled to the tables ``known`` over fewer of
+        these columns.
         """
         table = self.joint.marginal_table(columns, classes) + POSSIBLE
         if self.mixture is not None:
@@ -623,13 +655,13 @@ class Model:
     def _margins_within(
         self, columns: Clique, known: Mapping[Clique, Reals], classes: Classes = NO_CLASSES
     ) -> list[Margin]:
-        """Return the tables of single columns, and known tables over some of these columns, for ``rake_table``.
+        """Return the estimated tables over fewer of some columns, as targets for the sums of a table over all of them.
 
         Args:
             columns: The positions of the columns.
-            known: The known tables; those over other columns are left out.
-            classes: By column whose values are merged, a matrix (values, classes) that is 1 where a value is in a
-                class.
+            known: The estimated tables over two and more columns; those over other columns are left out.
+            classes: By column whose values are merged into classes, a matrix (values, classes) that is 1 where a value
+                is in a class.
         """
         singles = {(i,): self.singles[i] for i in columns}
         inside = singles | {one: table for one, table in known.items() if set(one) < set(columns)}
@@ -639,10 +671,10 @@ class Model:
         ]
 
     def table_kind(self, columns: Clique) -> int:
-        """Return in what way a table over some columns is known.
+        """Return how directly a table over some columns was measured, on which the error of its estimate depends.
 
-        It is 0 for at most one column, 1 for columns that were measured together, and otherwise the number of columns,
-        at most 4.
+        It is 0 for at most one column, and 1 for columns with noisy counts of all combinations. Otherwise it is the
+        number of columns, at most 4.
         """
         if len(columns) < 2:
             return 0
@@ -654,29 +686,29 @@ class Model:
         return table * self.total
 
     def _believe_table(self, clique: Clique, expected: Reals) -> BelievedTable:
-        """Return a measured table after it is shrunk towards an expected one."""
+        """Shrink a noisy table towards the table that simpler ones make likely, and return the result."""
         return believe_table(self.squares.estimate_table(clique), expected, self.squares.cell_variance(clique))
 
     def _believe_pairs(self, expected: Mapping[Clique, Reals]) -> dict[Clique, Reals]:
-        """Shrink the tables of measured pairs towards expected ones, and return them without negative cells.
+        """Shrink the noisy tables of pairs of columns towards expected tables, and return them without negative cells.
 
-        The tables also agree with those of single columns. The posterior means and variances are kept in
-        ``self.beliefs``.
+        The sums of their rows and columns agree with the tables of single columns. The posterior means and variances
+        are kept in ``self.beliefs``.
         """
         self.beliefs |= {pair: self._believe_table(pair, table) for pair, table in expected.items()}
         return {pair: self._possible_table(pair, {}) for pair in expected}
 
     def _possible_table(self, clique: Clique, known: Mapping[Clique, Reals]) -> Reals:
-        """Turn a table's posterior mean into a table that a population can have: without negative cells.
+        """Turn a shrunk table into one that a population can have: without negative cells, and with agreeing sums.
 
-        The mixture is blended in, and the table is scaled to known tables over fewer columns.
+        The mixture's table is averaged in, and the result is scaled to known tables over fewer columns.
         """
         possible = self._blend_table(nearest_nonnegative(self.beliefs[clique].mean, self.total) + POSSIBLE, clique)
         return rake_table(possible, self._margins_within(clique, known), AGAIN)
 
 
 def merge_values(table: Reals, columns: Clique, classes: Classes) -> Reals:
-    """Add up the cells of a table whose values are in the same class.
+    """Merge the values of columns into classes: add up the cells of a table whose values are in the same class.
 
     Args:
         table: The table.

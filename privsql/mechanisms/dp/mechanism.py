@@ -55,9 +55,9 @@ NOT = (
 
 
 class RecordBudget(BudgetComposition[Any]):
-    """The rules for releases that add up budgets, which protect whether a record or a person is present.
+    """The budget that a release spends for each record or person whose presence in the source it hides.
 
-    The budget is epsilon, or (epsilon, delta) under Gaussian noise.
+    The budgets of several releases add up in the ledger. A budget is epsilon, or (epsilon, delta) under Gaussian noise.
     """
 
     unit = "presence"
@@ -101,7 +101,7 @@ class PrivateMechanism(Mechanism[P, F]):
         return Facts()
 
     def bounds(self, release: CheckedRelease[P, F]) -> list[VerifiedBound]:
-        """Return what the release spends: epsilon, and under Gaussian noise also delta and rho."""
+        """Return the spent budget, as beliefs have no bounds: epsilon, and under Gaussian noise also delta and rho."""
         params: Any = release.params
         unit = f"one {protected_unit(params)}".removesuffix(",")
         spent = {"epsilon": params.epsilon}
@@ -145,7 +145,7 @@ class PrivateMechanism(Mechanism[P, F]):
 
 
 class PresenceMechanism(PrivateMechanism[P, F]):
-    """The base class of private mechanisms that hide whether a record is in the source; they need no slow checks."""
+    """The base class of private mechanisms that hide whether a record is in the source."""
 
     def long_checks(self, release: CheckedRelease[P, F]) -> list[Check]:
         """Return no slow checks, because ``checks`` already recomputes all that follows from the noisy counts."""
@@ -160,4 +160,7 @@ class PresenceMechanism(PrivateMechanism[P, F]):
 
     @abstractmethod
     def attack_membership(self, learnt: AttackContext[AttackView]) -> list[Finding]:
-        """Return how sure the attacker who knows all other records becomes if all noise points the same way."""
+        """Return how sure an attacker who knows all other records becomes that a record is in the source.
+
+        The belief is that for the most revealing noise.
+        """

@@ -39,7 +39,8 @@ class NoisyTable:
         columns: The positions of the k columns, ascending.
         budget: The budget of the counts: an epsilon under Laplace noise, a rho under Gaussian noise.
         counts: The noisy counts, an array with one axis for each column.
-        choice: The budget that was spent on choosing this table among others; None if it was not chosen.
+        choice: The budget that was spent on choosing privately which table to publish; None if the table was not
+            chosen.
         law: The law of the noise.
     """
 
@@ -99,7 +100,7 @@ class Nested:
         return table if self.parent < self.child else table.T
 
     def spread_variance(self, above: Reals, below: float, size: int) -> Reals:
-        """Return the variances that the cells of ``spread_child`` have beyond those of the child's counts.
+        """Return the extra variances of those cells of ``spread_child`` whose child value is unlisted or NULL.
 
         The count of unlisted child values is the parent's count less those of its listed child values. So the variances
         of all these counts add up. For other cells the result is 0.
@@ -130,7 +131,8 @@ def measure_table(
         counts: The true counts, with one axis for each column.
         budget: The budget of the counts.
         noise: The generator of noise; the noise of all cells is drawn at once.
-        choice: The budget that was spent on choosing the table; None if it was not chosen.
+        choice: The budget that was spent on choosing privately which table to publish; None if the table was not
+            chosen.
         law: The law of the noise.
     """
     noisy = noise.add_noise(counts.reshape(-1), law.unit_budget(budget)).reshape(counts.shape)
@@ -188,9 +190,10 @@ DENSE = 2_000_000  # largest array of sums by group and cell
 
 @dataclass(frozen=True)
 class CellSums:
-    """G weighted sums over the cells of one table, which answer the G groups of a question.
+    """G weighted sums over the cells of one table: one for each of the G groups in an analyst's question.
 
-    The sums are stored as n terms; each term is one cell with a weight.
+    The sums are stored as n terms; each term is one cell with a weight. A weight is a fraction if a condition cuts
+    through a bin of numbers.
 
     Attributes:
         columns: The positions of the table's columns.
@@ -198,8 +201,8 @@ class CellSums:
         group: The sum to which each term belongs, 0 to G - 1 (n,).
         weight: The weight of each term, from 0 to 1 (n,).
         number: G, the number of sums.
-        classes: By column, how its values are merged in this table: a matrix (values, classes) that is 1 where a value
-            is in a class. Columns whose values are not merged are missing.
+        classes: By column whose values are merged into classes, a matrix (values, classes) that is 1 where a value is
+            in a class. Columns whose values are not merged are missing.
     """
 
     columns: Clique
@@ -215,7 +218,11 @@ class CellSums:
         return bool(((self.weight == 0) | (self.weight == 1)).all())
 
     def round_weights(self, *, up: bool) -> CellSums:
-        """Return these sums with every fractional weight rounded up to 1 (``up``) or down to 0."""
+        """Return these sums with every fractional weight rounded up to 1 (``up``) or down to 0.
+
+        They bound a question in which a condition cuts through a bin: all or none of its records may meet the
+        condition.
+        """
         return replace(self, weight=(self.weight > 0 if up else self.weight >= 1).astype(np.float64))
 
     def take_cells(self, taken: NDArray[np.bool_]) -> CellSums:
@@ -231,7 +238,7 @@ class CellSums:
         return self.add_up(table.reshape(-1)[self.cell] * self.weight)
 
     def add_up(self, values: Reals) -> Reals:
-        """Return for each of G sums the total of the values of its terms (G,).
+        """Return for each of the G sums the total of some values of its terms (G,).
 
         Args:
             values: A value for each of the n terms of all sums (n,).
@@ -240,7 +247,7 @@ class CellSums:
 
 
 def sum_places(keys: Ints, size: int, *values: Reals) -> tuple[Ints, list[Reals]]:
-    """Add up values that share a key.
+    """Add up values that share a key, such as a group and a cell of a table.
 
     Args:
         keys: The keys, whole numbers from 0 to ``size`` - 1 (n,).
@@ -258,10 +265,11 @@ def sum_places(keys: Ints, size: int, *values: Reals) -> tuple[Ints, list[Reals]
 
 
 def drop_parents(sums: CellSums, nested: Sequence[Nested], sizes: Sequence[int]) -> list[CellSums]:
-    """Split sums so that, where possible, no part has both a column and another column that follows from it.
+    """Split sums so that, where possible, no part has both a column and another column that it determines.
 
-    A listed value of a child column determines that of its parent, so these terms need no parent column. Terms with
-    other child values stay in a part over all columns. Cells in which no record can lie are dropped.
+    A listed value of a child column, such as a city, determines that of its parent, such as a state. So terms with
+    listed values need no parent column, and a table with fewer columns answers them. Terms with other child values stay
+    in a part over all columns. Cells in which no record can lie are dropped.
 
     Args:
         sums: The sums.
@@ -308,14 +316,14 @@ def nearest_nonnegative(table: Reals, total: float) -> Reals:
 
 
 def rake_table(table: Reals, margins: Sequence[Margin], rounds: int) -> Reals:
-    """Scale a table's cells to given margins in turn (iterative proportional fitting).
+    """Scale a table's cells until its sums over some axes have given values (iterative proportional fitting).
 
-    Cells that are 0 stay 0. So a margin for which only such cells could provide is not reached. If the table is a
-    product of factors, the result is the table of largest entropy with these margins.
+    Cells that are 0 stay 0. So a sum over such cells only is not reached. If the table is a product of factors, the
+    result is the table of largest entropy with these sums.
 
     Args:
         table: The table.
-        margins: Pairs of axes and the wanted sums over all other axes, in the order of the table's axes.
+        margins: Pairs of some axes and the wanted sums over all other axes, in the order of the table's axes.
         rounds: How often all margins are taken in turn.
     """
     for _ in range(rounds):
@@ -355,7 +363,7 @@ LARGEST_SIDE = 500  # singular values are computed if the smaller column has at 
 
 @dataclass(frozen=True)
 class BelievedTable:
-    """A noisy table after shrinkage.
+    """A noisy table after shrinkage: its cells are averaged with what simpler tables make likely.
 
     Attributes:
         mean: The posterior mean of every cell.
@@ -367,15 +375,15 @@ class BelievedTable:
 
 
 def believe_table(table: Reals, expected: Reals, noise: float) -> BelievedTable:
-    """Shrink a noisy table towards a centre, and return the posterior mean and variance of its cells.
+    """Shrink a noisy table towards what simpler tables make likely; return the posterior mean and variance of cells.
 
-    A priori a cell is normal around the centre that ``find_centre`` gives. Its variance is a mu, where a is fitted to
-    the squared distances from the centre less the noise. The posterior mean is centre + S (g - centre), with S = a mu /
-    (a mu + s^2).
+    A priori a cell is normal around a centre (see ``find_centre``). Its variance is a mu, where a is fitted to the
+    squared distances from the centre less the noise. The posterior mean is centre + S (g - centre), with S = a mu / (a
+    mu + s^2).
 
     Args:
         table: g, the least-squares estimate of the table.
-        expected: mu, the table that simpler tables make likely.
+        expected: mu, the table that simpler tables make likely, such as that of independent columns.
         noise: s^2, the variance of the noise in each cell of g.
     """
     centre = find_centre(table, expected, noise)
@@ -387,14 +395,14 @@ def believe_table(table: Reals, expected: Reals, noise: float) -> BelievedTable:
 
 
 def find_centre(table: Reals, expected: Reals, noise: float) -> Reals:
-    """Return the table towards which a noisy table is shrunk.
+    """Return the centre towards which ``believe_table`` shrinks a noisy table.
 
     For a pair of columns it is mu + D, where D is g - mu with shrunk singular values (Gavish & Donoho 2017). For other
     tables, and for pairs of two columns with very many values, it is mu.
 
     Args:
         table: g, the least-squares estimate of the table.
-        expected: mu, the table that simpler tables make likely.
+        expected: mu, the table that simpler tables make likely, such as that of independent columns.
         noise: s^2, the variance of the noise in each cell of g.
     """
     shape, deviation = table.shape, max(noise, LEAST) ** 0.5
@@ -432,7 +440,10 @@ def believe_column(table: Reals, variance: float) -> BelievedTable:
 
 
 def fit_moments(first: Reals, second: Reals, wanted: Reals) -> tuple[float, float]:
-    """Return the factors a, b >= 0 for which a ``first`` + b ``second`` is nearest to ``wanted`` (least squares)."""
+    """Return the factors a, b >= 0 for which a ``first`` + b ``second`` is nearest to ``wanted`` (least squares).
+
+    It fits the two components of a variance to squared deviations.
+    """
     one, both, other = float(first @ first), float(first @ second), float(second @ second)
     left, right = float(first @ wanted), float(second @ wanted)
     determinant = one * other - both**2
@@ -464,7 +475,11 @@ ZERO, ROUNDED = 1e-9, 1e-12  # relative size up to which a coefficient, or a squ
 
 
 class LeastSquares:
-    """The least-squares estimates of all tables that follow from some noisy tables."""
+    """The least-squares estimates of all tables that follow from some noisy tables, with exact variances.
+
+    A table is split into interactions of its columns. The interaction of some columns is the part of their table that
+    tables over fewer of them do not explain. Each is estimated from all noisy tables that have these columns.
+    """
 
     def __init__(self, tables: Iterable[NoisyTable], sizes: Sequence[int]) -> None:
         self.tables, self.sizes = tuple(tables), tuple(sizes)
@@ -486,7 +501,8 @@ class LeastSquares:
     def sum_variance(self, columns: Clique, weights: Reals) -> float:
         """Return the exact variance of the estimate of a weighted sum over a table's cells.
 
-        It is infinite if the sum depends on an interaction of columns that no noisy table holds.
+        It is infinite if no noisy table has columns together whose interaction matters for the sum. An interaction is
+        the part of a table that tables over fewer of its columns do not explain.
 
         Args:
             columns: The positions of the table's columns.
@@ -500,7 +516,8 @@ class LeastSquares:
     def sum_variances(self, sums: CellSums) -> Reals:
         """Return the exact variance of the estimate of each of G sums over a table's cells (G,).
 
-        A variance is infinite if its sum depends on an interaction of columns that no noisy table holds.
+        A variance is infinite if no noisy table has columns together whose interaction matters for the sum. An
+        interaction is the part of a table that tables over fewer of its columns do not explain.
 
         To find the part of a sum in an interaction, add up its weights over all other columns and square the results.
         Divide them by the number of cells in each, and subtract the parts of all smaller interactions.
@@ -522,6 +539,8 @@ class LeastSquares:
     def largest_step(self, columns: Clique, weights: Reals) -> float:
         """Return the most by which the estimate of a weighted sum changes if one noisy count changes by one.
 
+        A bound on the estimate's error follows from it.
+
         Args:
             columns: The positions of the table's columns.
             weights: The weight of each cell, in the shape of the table.
@@ -539,7 +558,7 @@ class LeastSquares:
     def cell_variance(self, columns: Clique) -> float:
         """Return the mean variance of the noise in the estimated cells of the table over some columns.
 
-        Interactions that no noisy table holds are estimated as 0 and add no noise.
+        Columns that no noisy table has together add no noise, because their interaction is taken to be 0.
         """
         precision = self.coefficients(columns)[1]
         return float(np.divide(1, precision, out=np.zeros_like(precision), where=precision > 0).mean())
@@ -566,9 +585,10 @@ class LeastSquares:
         return [[at for at, one in enumerate(self.tables) if i in one.columns] for i in range(len(self.sizes))]
 
     def _combine_tables(self, columns: Clique) -> tuple[Reals, Reals]:
-        """Return the estimated coefficients (``transform_table``) of a table over some columns, and their precision.
+        """Return the coefficients of the estimated table over some columns, and the precision of each.
 
-        The precision is 1/variance; it is 0 for coefficients that no noisy table holds.
+        Coefficients are those of a discrete cosine transform (``transform_table``), in which noise is independent. The
+        precision is 1/variance; it is 0 for coefficients about which no noisy table says anything.
         """
         shape = [self.sizes[i] for i in columns]
         sums, precision = np.zeros(shape), np.zeros(shape)
@@ -587,9 +607,9 @@ class LeastSquares:
         return np.divide(sums, precision, out=np.zeros(shape), where=precision > 0), precision
 
     def _project_table(self, at: int, columns: Clique) -> tuple[Reals, float]:
-        """Return the coefficients of one noisy table after summing it to fewer columns, and their precision.
+        """Sum one noisy table to fewer columns, and return its coefficients (``transform_table``) and their precision.
 
-        The coefficients are those of ``transform_table``. All have the same precision, which is 1/variance.
+        All coefficients have the same precision, which is 1/variance.
 
         Args:
             at: The number of the noisy table.
@@ -602,7 +622,11 @@ class LeastSquares:
 
 
 def transform_table(table: Reals) -> Reals:
-    """Return the coefficients of a table in an orthonormal basis, by the discrete cosine transform along all axes."""
+    """Return the coefficients of a table in an orthonormal basis, by the discrete cosine transform along all axes.
+
+    Each coefficient belongs to one interaction of columns, so least squares can average tables coefficient by
+    coefficient.
+    """
     from scipy.fft import dctn
 
     return np.asarray(dctn(table, norm="ortho")) if table.ndim else table
@@ -616,6 +640,9 @@ def restore_table(coefficients: Reals) -> Reals:
 
 
 def question_coefficients(weights: Reals) -> Reals:
-    """Return the coefficients of a weighted sum's weights; those that are 0 but for rounding errors are set to 0."""
+    """Return the coefficients (``transform_table``) of the weights of a sum over a table's cells.
+
+    The variance of the sum follows from them. Those that are 0 but for rounding errors are set to 0.
+    """
     result = transform_table(weights)
     return np.where(np.abs(result) <= ZERO * np.abs(result).max(), 0.0, result)
