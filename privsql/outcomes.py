@@ -65,7 +65,7 @@ class Table:
 
 
 def _as_lines(value: object, width: int) -> object:
-    """Return a text of several lines as HTML, with each line cleaned by itself; any other cell as it is."""
+    """Return a text of several lines as HTML, each escaped and cut to ``width`` characters; any other cell as it is."""
     if not isinstance(value, str) or "\n" not in value or isinstance(value, markup.Html):
         return value
     return markup.Html("<br>".join(markup.clean_text(line, width) for line in value.splitlines()))

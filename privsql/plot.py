@@ -276,9 +276,10 @@ def _draw_corruption(points: Sequence[dict[str, Any]]) -> LayerChart:
 
 
 def draw_inference(inferred: Any) -> LayerChart:
-    """Return a chart of the ratios y/x of two noisy counts by the size of x: mean and two standard deviations.
+    """Return a chart of how well an attacker infers a share from two noisy counts.
 
-    Simulated values and theory are shown beside each other.
+    Of x records that meet a condition, y have a sensitive value. The attacker takes the ratio of the noisy counts for
+    the share y/x. The chart shows its mean and two standard deviations by x, as simulated and in theory.
     """
     alt = load_altair()
     ratio = inferred.queried_row.ratio
@@ -379,10 +380,11 @@ def chart_bounds(rows: Sequence[tuple[str, float, float, float | None]]) -> Laye
 
 
 def chart_curve(rows: Sequence[tuple[str, Mapping[str, float | None]]]) -> LayerChart:
-    """Return a chart of promised and predicted figures by threshold.
+    """Return a chart that compares thresholds (bounds on beliefs) by what they promise, and how precise counts are.
 
     Args:
-        rows: Pairs of a threshold and its figures by key; None stands for a figure that is not known.
+        rows: Pairs of a threshold and its figures: ``highest_belief``, ``learning_belief`` and ``count_error``. None
+            stands for a figure that is not known.
     """
     alt = load_altair()
     names = {

@@ -1,4 +1,7 @@
-"""The list of mechanisms by kind and algorithm; each is imported only when it is needed."""
+"""Find a mechanism by its kind (such as ``setvalued``) and its algorithm (such as ``views``), as a specification says.
+
+A mechanism is imported only when it is needed.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +51,10 @@ DEFAULT = next(iter(KINDS))  # the kind of a specification that names none
 
 
 def get_mechanism(kind: str, algorithm: str) -> Mechanism[Any, Any]:
-    """Return the mechanism that has an algorithm of a kind.
+    """Return the mechanism of a kind (such as ``setvalued``) that has an algorithm (such as ``views``).
 
     Raises:
-        UsageError: This version of privsql does not know the algorithm.
+        UsageError: This version of privsql does not know the kind or the algorithm.
     """
     classes = _get_classes(kind)
     place = next((place for place, algorithms in classes.items() if algorithm in algorithms), None)
@@ -66,12 +69,12 @@ def get_mechanism(kind: str, algorithm: str) -> Mechanism[Any, Any]:
 
 
 def get_default_mechanism(kind: str) -> Mechanism[Any, Any]:
-    """Return the mechanism of a kind's default algorithm, for callers who know only the kind."""
+    """Return the mechanism of a kind (such as ``setvalued``) that has the kind's default algorithm."""
     return get_mechanism(kind, get_parameters(kind).model_fields["algorithm"].default)
 
 
 def get_parameters(kind: str) -> type[Parameters]:
-    """Return the model of the parameters of a kind, without importing a mechanism."""
+    """Return the pydantic model of the parameters of a kind (such as ``setvalued``), without importing a mechanism."""
     folder = next(iter(_get_classes(kind))).rsplit(".", 2)[0]
     parameters: type[Parameters] = import_module(f"{folder}.parameters").PARAMETERS
     return parameters

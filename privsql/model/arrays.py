@@ -52,6 +52,8 @@ def round_copies(weights: Reals) -> Ints:
 def largest_transport(supply: Ints, demand: Ints, ways: tuple[Ints, Ints], room: Ints) -> int:
     """Return the size of a maximum flow in integers from n sources to m sinks.
 
+    It tells how many records can be assigned to rows or groups within given limits.
+
     Args:
         supply: The supply of each source (n,).
         demand: The demand of each sink (m,).

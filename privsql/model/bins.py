@@ -107,12 +107,12 @@ class Bins(BaseModel):
 
     @property
     def only_cuts(self) -> bool:
-        """Return whether numbers are cut at the ends of a range but not rounded, so that others are unchanged."""
+        """Return whether numbers are only cut at the ends of a range, so that those within the range are unchanged."""
         return self.rounds and self.round is None
 
     @property
     def half(self) -> Fraction:
-        """Return the most by which rounding changes a number."""
+        """Return half of the step to which numbers are rounded: the most by which rounding changes a number."""
         return Fraction(self.round or 0) / 2
 
     def cut(self, value: Fraction) -> Fraction:

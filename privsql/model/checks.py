@@ -99,10 +99,10 @@ class VerifiedBound(JsonObject):
     Attributes:
         value: The value, or the group of values, whose bound this is.
         bound: The bound that is promised.
-        found: The highest figure that the tables of the release show.
+        found: The highest belief, or other bounded figure, that the tables of the release lead to.
         records: How many published records have the value; None if the release does not state it.
-        even: The share of the value in simple buckets that would give counts as precise as the release's buckets. A
-            simple bucket either has this share of the value or lacks the value. None if not known.
+        even: A measure of the precision of counts of the value. Suppose that each bucket either had this share of the
+            value or lacked the value; then counts would be as precise as from the release's buckets. None if not known.
         group: Whether several values are bounded together.
         belief: Whether ``bound`` and ``found`` are probabilities.
     """
@@ -129,7 +129,8 @@ def run_checks(db: Relations | None, checks: Sequence[Check], report: Reporter =
     A check whose query can't be run on the release counts as failed.
 
     Args:
-        db: The engine in which the release is open; None if there is none, so that only functions can run.
+        db: The engine in which the release is open. None if there is none: then checks by a query fail, and only checks
+            by a function can hold.
         checks: The checks.
         report: What shows the progress; it is called for each check.
     """
@@ -185,7 +186,7 @@ ONE = exp.Literal.number(1)
 
 
 def in_order(relation: exp.Table, columns: Sequence[str], *, strict: bool) -> exp.Query:
-    """Return the query for rows of a table that are out of canonical order, with NULL as the largest value.
+    """Return the query for rows of a table that are not sorted by some columns, with NULL as the largest value.
 
     Only the first column that differs is compared. That is three times as fast as comparing whole rows, and the
     expression is nested no deeper for many columns than for one.
@@ -221,9 +222,9 @@ def compare_rows(
 
     Args:
         columns: The columns whose values are compared.
-        first: A relation, and how many rows each of its rows stands for.
+        first: A relation, and SQL for the number of rows that each of its rows stands for.
         second: The other relation, in the same way.
-        fewer: Whether the second relation may contain a combination less often.
+        fewer: Whether the second relation may contain a combination less often than the first.
     """
     total, none = exp.Sum(this=column("n")), exp.Literal.number(0)
     holes: Holes = {"columns": columns, "first": first[0], "first_weight": first[1]}
@@ -240,7 +241,10 @@ F = TypeVar("F", bound=Facts)
 
 @dataclass(frozen=True)
 class CheckedRelease(Generic[P, F]):
-    """A release that is being checked. Checks read its tables as views ``v_<name>`` with internal names of columns.
+    """A release that is being checked.
+
+    Checks read each table as a view ``v_<name>``. In this view columns have the names of privsql's code, such as q0 for
+    the first quasi-identifier, instead of the published ones.
 
     Attributes:
         db: The engine that holds the tables.
@@ -269,7 +273,7 @@ class CheckedRelease(Generic[P, F]):
         return self.manifest.algorithm
 
     def name_tables(self) -> None:
-        """Create the view ``v_<name>`` of each table."""
+        """Create the view ``v_<name>`` of each table, which gives its columns the names that checks use."""
         for name, one in self.tables.items():
             rows = one.select_inside(self.roles, table(name, self.database))
             self.db.create_view(f"v_{one.view or name.removeprefix('privsql_')}", rows)
@@ -293,12 +297,16 @@ class CheckedRelease(Generic[P, F]):
         return [(label_value(row[: len(labels)]), *row[len(labels) :]) for row in self.db.rows(listed)]
 
     def fill_query(self, file: str, **holes: Hole | str) -> exp.Query:
-        """Return a query of ``sql/`` with its holes filled.
+        """Return the query in a file of ``sql/``, with its holes (placeholders such as ``__sa__``) filled.
 
-        A hole that is not given is filled by its name. ``sa`` and ``qi`` become the sensitive columns and the
-        quasi-identifiers; ``sa_x`` and ``qi_x`` become those of alias x. Any other hole becomes the view of its name. A
-        hole that is given as a text of two aliases, such as ``same_value="st v"``, compares the values of these two
-        tables.
+        A hole that is not among the arguments is filled by its name. ``sa`` and ``qi`` become the sensitive columns and
+        the quasi-identifiers; ``sa_x`` and ``qi_x`` become those of the table with alias x in the query. Any other hole
+        becomes the view of its name.
+
+        Args:
+            file: The file, without its ending.
+            **holes: By hole, its SQL. A text of two aliases, such as ``same_value="st v"``, stands for the condition
+                that these two tables have equal values.
         """
         filled: dict[str, Hole] = {hole: self._fill_by_name(hole) for hole in list_holes(file) - holes.keys()}
         for hole, filling in holes.items():

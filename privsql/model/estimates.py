@@ -26,7 +26,10 @@ FIGURES = ("estimate", "std_error", "low", "high")  # the last columns of every 
 
 
 def find_weakest(grounds: Iterable[RestsOn]) -> RestsOn:
-    """Return the weakest of the grounds on which figures rest; ``exact`` if there are none."""
+    """Return how far figures can be relied on together: as far as the weakest; ``exact`` if there are none.
+
+    From the strongest to the weakest, grounds are ``exact``, ``certain`` (bounds), ``interval`` and ``point``.
+    """
     return max(grounds, key=WEAKEST.index, default="exact")
 
 
@@ -87,7 +90,7 @@ def as_whole_count(one: Estimate) -> Estimate:
 
 
 def as_number(value: Any) -> Number:
-    """Return a number from the engine without loss: large integers and decimals keep all digits.
+    """Return a number from the engine without loss: large integers and decimals keep all digits; others become floats.
 
     >>> as_number(2**80 + 1), as_number(Decimal("12.50")), as_number(True)
     (1208925819614629174706177, Decimal('12.50'), 1.0)

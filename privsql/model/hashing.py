@@ -156,8 +156,8 @@ def hash_columns(
         source: The relation.
         keep: The condition for the records that are hashed.
         key: The key.
-        exact: If True, different values of one type always have different texts. If False, values that are equal after
-            a change of type have equal texts.
+        exact: How values are written as the texts that are hashed. If True, different values of one type always have
+            different texts. If False, a value has the same text in every type that holds it.
     """
     db.register_arrow(SECRET, secret_word(key))
     texts = _query_texts(db, values, source, keep, injective_text if exact else comparable_text)
@@ -284,7 +284,7 @@ def _xor(one: exp.Expr, other: exp.Expr) -> exp.Expr:
 
 
 def upper_bits(low: exp.Expr) -> exp.Expr:
-    """Return SQL for one half of a 64-bit number, shifted right by one bit."""
+    """Return SQL for the low half of a 64-bit hash, shifted right by one bit, because a ledger stores 63 bits."""
     return _shift_right(low, 1)
 
 
@@ -305,13 +305,14 @@ def hash_records(
 ) -> exp.Query:
     """Return the query for records with a keyed hash ``h``: 60 bits of SHA-256, the same on every engine.
 
-    The secret word lies in relation ``secret``, so it is never part of a statement's text.
+    Random choices about a record follow from its hash if a release has the order ``portable``. The secret word lies in
+    relation ``secret``, so it is never part of a statement's text.
 
     Args:
         db: The engine that holds the records.
         records: The query for the records, whose alias is r.
         columns: The columns of r to return.
-        fields: The columns that are hashed, by their internal names.
+        fields: The columns that are hashed, by their names in privsql's code, such as q0.
         key: The key.
 
     Raises:
@@ -329,7 +330,14 @@ def hash_records(
 
 
 def derive_stream_key(hashed: Iterable[Hashes], key: Key) -> Key:
-    """Derive the key for records in the engine's order, from their number and the sums of their hashes."""
+    """Derive a key that serves for these records only, from their number and the sums of their hashes.
+
+    It is for order ``stream`` (see ``Records.order``).
+
+    Args:
+        hashed: The hashes of all records, in batches.
+        key: The key from which the new one is derived.
+    """
     total = RecordSum()
     for hashes in hashed:
         total.add_hashes(hashes)
@@ -337,7 +345,15 @@ def derive_stream_key(hashed: Iterable[Hashes], key: Key) -> Key:
 
 
 def derive_record_key(db: Relations, records: exp.Expr, key: Key) -> Key:
-    """Derive the key for records in the portable order, from their number and the sum of their hashes."""
+    """Derive a key that serves for these records only, from their number and the sum of their hashes.
+
+    It is for order ``portable`` (see ``Records.order``).
+
+    Args:
+        db: The engine that holds the records.
+        records: The relation of the records with their hashes (see ``hash_records``).
+        key: The key from which the new one is derived.
+    """
     number, total = db.rows(fill("portable/fingerprint", {"hashed": records}))[0]
     db.drop("secret")
     return key.derive_key("records", int(number), int(total))

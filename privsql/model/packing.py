@@ -51,7 +51,7 @@ ABSENT = np.uint64(2**64 - 1)  # marks a number that is not a value of the colum
 
 @dataclass(frozen=True)
 class PackedColumn:
-    """The k different values of a column in canonical order, with NULL last; a value is packed as its rank.
+    """The k different values of a column, sorted, with NULL last; a value is packed as its rank in this order.
 
     All sensitive columns together are one column here, whose values are combinations.
 
@@ -99,9 +99,11 @@ class PackedColumn:
 
     @cached_property
     def _placed(self) -> tuple[int, Hashes] | None:
-        """Return (the smallest value, the shifted rank of each integer from that value on), to look up ranks quickly.
+        """Return a table in which ``place_values`` looks up the ranks of integers quickly.
 
-        The result is None if the values are not integers, or lie too far apart.
+        Returns:
+            The smallest value, and the shifted rank of each integer from that value on. None if the values are not
+            integers, or lie too far apart.
         """
         if not pa.types.is_integer(self.values.type):
             return None
@@ -116,7 +118,9 @@ class PackedColumn:
 
 @dataclass(frozen=True)
 class RankedRecords:
-    """Records whose columns have few different values, but which do not fit into sorted integers.
+    """Records that do not fit into sorted integers, but whose columns have few enough different values to rank.
+
+    The hash of each value is computed once, so hashing all records is faster than from their texts.
 
     Attributes:
         db: The engine that holds the records.
@@ -133,7 +137,8 @@ class RankedRecords:
 
         Args:
             key: The key.
-            places: The position of each column in the hashed record; None for their own order.
+            places: The position that each column gets in the hashed record, so that the hash does not depend on the
+                order of columns; None for their own order.
             exact: Whether different values of one type always have different texts, as for ``hash_columns``.
         """
         tables = list(_hash_ranks(self.columns, key_word(key), places, exact=exact))
@@ -181,7 +186,8 @@ class PackedRecords:
 
         Args:
             key: The key.
-            places: The position of each column in the hashed record; None for their own order.
+            places: The position that each column gets in the hashed record, so that the hash does not depend on the
+                order of columns; None for their own order.
             exact: Whether different values of one type always have different texts, as for ``hash_columns``.
         """
         hashed = zip(self.columns, _hash_ranks(self.columns, key_word(key), places, exact=exact), strict=True)
@@ -215,7 +221,10 @@ class PackedRecords:
         return np.array_equal(people, mine)
 
     def sample_rows(self, most: int) -> pa.Table:
-        """Return at most ``most`` records (q0.., code), spread evenly over their order; always the same sample."""
+        """Return a sample of at most ``most`` records, spread evenly over their order; it is always the same.
+
+        It has the columns q0.. (quasi-identifiers) and ``code`` (the rank of the sensitive value).
+        """
         words = self.words[:: max(1, -(-len(self.words) // most))]
         *quasi, sensitive = self.columns
         ranks = [extract_bits(words, one.shift, 2**one.bits) for one in quasi]
@@ -232,8 +241,10 @@ class PackedRecords:
 
         Args:
             groups: The group of each record (n,).
-            codes: A code for each record (n,); None for 0.
-            values: If given, columns s0.. by code, which replace the column ``code``.
+            codes: The number that column ``code`` gives to each record, such as that of a sensitive value (n,); None
+                for 0.
+            values: The sensitive values by code, as columns s0.., to stream instead of ``code``; None to stream
+                ``code``.
 
         Returns:
             The stream. None if group, quasi-identifiers and code need more than 64 bits; then nothing is changed.
@@ -301,9 +312,15 @@ def _as_numbers(values: pa.Array | None) -> NDArray[Any] | None:
 
 
 def _join_tables(tables: Iterator[tuple[int, Hashes]]) -> Iterator[tuple[int, Hashes]]:
-    """Join look-up tables of neighbouring columns, as long as the joint table has at most ``JOINT`` entries.
+    """Join the tables in which hashes are looked up by rank, so that one look-up serves several neighbouring columns.
 
-    One look-up in a joint table replaces several. Tables are given and returned as (bits to the right, hashes by rank).
+    A joint table has at most ``JOINT`` entries.
+
+    Args:
+        tables: For each column, from the lowest bits on: (the bits to the right of its rank, the hashes by rank).
+
+    Yields:
+        The joint tables, in the same form.
     """
     shift, joint = next(tables)
     for begin, table in tables:
@@ -370,7 +387,10 @@ class CountedSource:
         return PackedColumn(values, texts, exact_texts, rows["records"].to_numpy())
 
     def rank_sensitive(self, roles: Roles) -> PackedColumn:
-        """Return the sensitive values as a column whose values are ranks, with the texts of each sensitive column."""
+        """Return all sensitive columns together as one column, whose values are the ranks of their combinations.
+
+        Its texts are those of each sensitive column.
+        """
         pairs = list(zip(roles.sa_keys, roles.sensitive, strict=True))
         labels = [write(column(key), one.type) for write in (comparable_text, injective_text) for key, one in pairs]
         named = [alias_as(label, f"t{i}") for i, label in enumerate(labels)]

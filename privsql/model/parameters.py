@@ -63,12 +63,18 @@ class Parameters(BaseModel):
     algorithm: str
 
     def as_stated(self) -> dict[str, Any]:
-        """Return the parameters as a manifest states them: without those that are None, and with digests of queries."""
+        """Return the parameters as a manifest states them.
+
+        Those that are None are left out. A query of the publisher is replaced by its digest, as it may hold secrets.
+        """
         return self.model_dump(mode="json", exclude_none=True, context=STATED)
 
     @property
     def learning_limit(self) -> float | None:
-        """Return the highest mean belief that a learning attacker may reach; None if the publisher sets no limit."""
+        """Return the highest mean belief that an attacker who trains a model on the release may reach.
+
+        The result is None if the publisher sets no limit.
+        """
         return None
 
 
@@ -121,7 +127,10 @@ class Facts(BaseModel):
         return []
 
     def describe_precision(self) -> str:
-        """Return in words how precisely single values are known; empty if that says nothing about this mechanism."""
+        """Return in words how many values of single records the release nearly reveals.
+
+        The text is empty for mechanisms whose precision is told in another way.
+        """
         return ""
 
     def count_left_out(self) -> int:
@@ -225,7 +234,10 @@ def describe_noise(origin: NoiseOrigin, opendp: str) -> tuple[str, str]:
 
 
 def warn_remaining(number: int, remaining: float, total: float, what: str) -> list[str]:
-    """Return a warning if a noisy tree kept no parts, or fewer records than it pruned; else an empty list.
+    """Return a warning if a release of partition trees is nearly empty; else an empty list.
+
+    Such a release divides the records into ever smaller parts, and drops a part with a small noisy count. The warning
+    comes if it kept no part, or fewer records than it dropped.
 
     Args:
         number: The number of parts that were kept.

@@ -31,13 +31,17 @@ if TYPE_CHECKING:
 class History:
     """What the publisher's ledger knows of earlier releases of the records, and will store of this one.
 
+    A group is a set of records that are published together, such as a bucket.
+
     Attributes:
-        releases: How many earlier releases a guarantee has to take into account.
-        fetch: Takes a number of last releases, and returns the group of each record in each of them; None without any.
-        groups: The group of each record in this release (n,), -1 if it waits for a later one; None if there are no
-            groups.
-        setting: The result of the search for an earlier release by the same request, and at the end that of this one.
-        withdraw: The command that withdraws that earlier release.
+        releases: How many earlier releases the guarantee of the new one has to take into account.
+        fetch: A function of a number m, which returns the group of each record in each of the last m releases (m, n).
+            None if there are no earlier releases.
+        groups: The group of each record in this release (n,), -1 if the record waits for a later release; None if the
+            mechanism makes no groups.
+        setting: What the mechanism's search found for an earlier release by the same request, so that it need not
+            search again. At the end it is what it found for this release.
+        withdraw: The command that withdraws that earlier release, for messages.
     """
 
     releases: int = 0
@@ -47,9 +51,14 @@ class History:
     withdraw: str = ""
 
     def earlier_groups(self, last: int, records: int) -> NDArray[np.int64]:
-        """Return the group of each record in each of the ``last`` releases (last, records).
+        """Return the group (such as the bucket) of each record in each of the last releases.
 
-        It is -1 where a record was not in a release.
+        Args:
+            last: The number of releases.
+            records: The number of records.
+
+        Returns:
+            The number of the group (last, records); -1 where a release did not hold the record.
         """
         if self.fetch is None or not last:
             return np.zeros((0, records), dtype=np.int64)
@@ -158,7 +167,7 @@ class Records(Protocol):
 
     @property
     def labels(self) -> Sequence[str]:
-        """Return every sensitive value, or every item, as text in canonical order (m,)."""
+        """Return every sensitive value, or every item, as text (m,), in the order of their codes."""
 
     @property
     def counts(self) -> Sequence[int]:
@@ -182,13 +191,14 @@ class Records(Protocol):
 
     @property
     def history(self) -> History:
-        """Return what the ledger knows of earlier releases of the same subjects."""
+        """Return what the ledger knows of earlier releases of these records."""
 
     @property
     def known_by(self) -> Mapping[str, exp.Expr]:
-        """Return SQL over relation ``source`` for how a ledger names a record (``id``) and its person (``person``).
+        """Return SQL over relation ``source`` for the texts by which a ledger recognizes records and persons.
 
-        The expressions are texts that do not depend on the types of the columns.
+        The key ``id`` has that of the record, and ``person`` that of its person, if the source has such columns. The
+        texts do not depend on the types of the columns.
         """
 
     @property
@@ -200,16 +210,16 @@ class Records(Protocol):
         """Return the SQL condition over relation ``source`` for records that can be published."""
 
     def query_names(self, *, follow: bool, values: bool) -> exp.Query:
-        """Return the query for (id, person) of the records.
+        """Return the query for the (id, person) of each record, which a ledger stores.
 
         Args:
-            follow: If True, only records with ids are listed, in the order of ``sort_records``, with a digest of the
-                published part of each (``sql/ledger/traces.sql``).
-            values: Whether a column with the text of the sensitive value is added.
+            follow: If True, only records with ids are listed, in the order of ``sort_records``. A column ``trace`` is
+                added, a digest of the record's published values that shows later whether the record has changed.
+            values: Whether the sensitive value is added as text.
         """
 
     def hash_records(self, key: Key) -> Iterator[HashedRecords]:
-        """Yield batches of keyed hashes of the published parts of the records, in any order.
+        """Yield batches of keyed hashes of the published values of each record, in any order.
 
         Each batch is (hashes, the number of records that have each hash); the numbers are None if all are 1.
         """
@@ -220,14 +230,19 @@ class Records(Protocol):
 
     @property
     def order(self) -> Order:
-        """Return how records are ordered before they are placed: ``stream`` or ``portable``."""
+        """Return where a mechanism takes its random choices about records from, such as the choice of their buckets.
+
+        ``stream``: random numbers that the key generates, in the order of the records. ``portable``: a keyed hash of
+        each record, which is the same on every engine.
+        """
 
     def bind_key(self, key: Key) -> Key:
         """Derive a key that serves for these records only.
 
         A publisher may use one key for several releases. With derived keys, the random choices for two tables are
-        independent. For the order ``portable``, this also creates relation ``hashed``: the columns q0.., ``code``, a
-        keyed hash ``h`` of the whole record and, if records have ids, their position ``pos``.
+        independent. For the order ``portable`` (see ``order``), this also creates relation ``hashed``. It has the
+        quasi-identifiers q0.., the rank ``code`` of the sensitive value, a keyed hash ``h`` of the whole record and, if
+        records have ids, their position ``pos``.
         """
 
     @property
@@ -240,17 +255,18 @@ class Records(Protocol):
     def coded_records(self, *, ordered: bool) -> exp.Query:
         """Return the query for (q0.., code) of every record that can be published.
 
-        ``code`` is the rank of the sensitive value. The query exists for tables only, not for item sets.
+        q0.. are the quasi-identifiers, and ``code`` is the rank of the sensitive value. The query exists for tables
+        only, not for item sets.
 
         Args:
-            ordered: Whether records come by sensitive value and then in canonical order; else they come in any order.
+            ordered: Whether records are sorted by sensitive value and then by q0..; else they come in any order.
         """
 
     def drop_relations(self) -> None:
         """Drop the relations that ``sort_records`` created."""
 
     def expose_as(self, name: str) -> None:
-        """Create a view ``name`` of the sorted records with the publisher's own column names."""
+        """Create a view ``name`` of the sorted records with the publisher's own column names, to query true answers."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class ReleaseTable:
     view: str | None = None
 
     def place_columns(self, roles: Roles) -> list[tuple[str, str, str]]:
-        """Return (internal name, published name, type) of every column, in order."""
+        """Return (name in privsql's code, such as q0; name in the release; type) of every column, in order."""
         groups = {
             QUASI: zip(roles.qi_keys, roles.quasi_identifiers, strict=True),
             SENSITIVE: zip(roles.sa_keys, roles.sensitive, strict=True),
@@ -50,12 +50,12 @@ class ReleaseTable:
         return placed
 
     def list_reserved(self, roles: Roles) -> list[tuple[str, str, str]]:
-        """Return (internal name, published name, type) of the columns that privsql adds to the publisher's own."""
+        """Return (name in privsql's code, name in the release, type) of the columns that privsql adds to the table."""
         keys = {*roles.qi_keys, *roles.sa_keys, "items"}
         return [one for one in self.place_columns(roles) if one[0] not in keys]
 
     def select_inside(self, roles: Roles, rows: exp.Table) -> exp.Select:
-        """Return a query for the rows of a published table, with internal names of columns."""
+        """Return a query for the rows of a published table, with columns named as in privsql's code, such as q0."""
         return exp.select(*(alias_as(column(name), inside) for inside, name, _ in self.place_columns(roles))).from_(
             rows
         )

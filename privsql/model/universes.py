@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Universe(BaseModel):
-    """The items that a record may hold, in the order in which the taxonomy groups them.
+    """The items that a record may hold; algorithm ``diffpart`` puts neighbours in this list into one group.
 
     They are a public list of ``items``, the first column of a ``query``, or the items that occur in the ``data``. The
     last choice reveals that an item occurs, even if only one record has it; the guarantee does not cover that.
@@ -57,7 +57,10 @@ class Universe(BaseModel):
 
     @property
     def listing(self) -> tuple[str, bool] | None:
-        """Return (the query that lists the items, whether its second column excludes some); None if no query does."""
+        """Return the query that lists the items, and whether its second column names texts that are no items.
+
+        The query of a taxonomy names the parents of items in its second column. The result is None without a query.
+        """
         return None if self.query is None else (self.query, False)
 
     @model_validator(mode="before")
@@ -87,6 +90,8 @@ NO_BINS = Fraction(0), Fraction(0)
 
 def find_unlisted(kind: str, known: Collection[str], bins: tuple[Fraction, Fraction] = NO_BINS) -> str | None:
     """Return some value of a type, as text, that is not ``known``; None if all of its values are known.
+
+    It stands for all values that are not known, in a release or to find out whether a condition holds for them.
 
     Args:
         kind: The SQL type.

@@ -206,7 +206,10 @@ def _svg_attributes(one: ET.Element, key: str) -> Iterator[str]:
 
 
 def _ink_name(value: str | None) -> str | None:
-    """Return the name in ``plot.INKS`` of a colour; None for no colour."""
+    """Return the name in ``plot.INKS`` of a colour, by which the stylesheet colours a part of a chart.
+
+    The result is None for no colour. Any other colour is an error.
+    """
     if value is None or value in PLAIN:
         return None
     if value.lower() not in NAMES:

@@ -72,7 +72,8 @@ class ExpectedAccuracy(JsonObject):
         error: The expected error of the median answer; None if it is not known.
         half_width: Half the length of its interval. If bounds are certain and no error is known, it is the distance to
             the farther bound.
-        bounds: Half the distance between the bounds of the literature's formula; None if there are none.
+        bounds: The same half length for the estimator ``baseline``, the formula in the literature; None if its answers
+            have no bounds, or if the answers themselves are made by it.
         estimate: The median answer.
     """
 
@@ -121,7 +122,8 @@ class VerifiedFacts(JsonObject):
         advice: How to lower what adversaries learn.
         lines: The (name, value) lines of the manifest.
         foreseen: How precise answers are, by size.
-        certain: Whether the bounds of the literature's formula always hold the true answer.
+        certain: Whether the bounds of the estimator ``baseline``, the formula in the literature, always hold the true
+            answer.
         ways: Lines to copy that query the release.
         columns: What reviewers should know of each column.
         compared: The comparison with the true answers; None without the source.
@@ -129,7 +131,8 @@ class VerifiedFacts(JsonObject):
             None without the source.
         in_small_cells: The number of records of the source in small cells; None without the source. The records of a
             cell have equal quasi-identifiers and sensitive value; it is small if it has fewer than 11 records.
-        curve: The predicted figures of other thresholds; None without the source.
+        curve: What a release of the same source would promise, and how precise it would be, with other thresholds
+            (bounds on beliefs); None without the source.
     """
 
     json_keys = (
@@ -435,7 +438,7 @@ def shape_contents(learnt: VerifiedFacts, published: int | None) -> dict[str, ob
 
 
 def _bound_row(one: VerifiedBound, published: int | None) -> Row:
-    """Return a table row: a value, its bound, the highest belief in it, and the share of records with that belief.
+    """Return a table row: a value, its bound, the highest belief in it, and the share of records that have it.
 
     The share is left out if the number of published records is None.
     """
@@ -537,7 +540,12 @@ def _draw_structure(part: Structure, number: int) -> str:
 
 
 def _adversary_row(one: Finding, *, known: bool) -> Row:
-    """Return a table row: an adversary, its knowledge, whether a promise holds, its certainty, and right guesses."""
+    """Return a table row: an adversary, its knowledge, whether a promise holds, its certainty, and right guesses.
+
+    Args:
+        one: What the adversary found.
+        known: Whether the source is known, so that the table has a column for the share of right guesses.
+    """
     knows = "; ".join((f"knows {one.knows}", *one.notes))
     who = Html(f'<strong>{shorten_text(one.adversary)}</strong><br><span class="quiet">{clean_text(knows, 300)}</span>')
     highest = one.highest if one.mean is not None else None
@@ -575,7 +583,7 @@ def _size_row(one: ExpectedAccuracy, *, theirs: bool) -> Row:
 
     Args:
         one: The expected accuracy.
-        theirs: Whether the table has a column for the literature's bounds.
+        theirs: Whether the table has a column for the bounds of the literature's formula (estimator ``baseline``).
     """
     relative = one.error / one.estimate if one.error is not None and one.estimate else None
     figures = [format_figure(one.error, 2), _format_error(relative), format_figure(one.half_width, 2)]
@@ -583,7 +591,7 @@ def _size_row(one: ExpectedAccuracy, *, theirs: bool) -> Row:
 
 
 def _choose_typical(sizes: Sequence[ExpectedAccuracy]) -> list[ExpectedAccuracy]:
-    """Return a small and a large size of answers for one sentence each; nothing if there are no two such sizes."""
+    """Return a small and a large size of answers for one sentence each; fewer if there are no two such sizes."""
     known = [one for one in sizes if one.estimate >= SMALL and one.answers >= SEVERAL and one.error is not None]
     return known[:1] + known[-1:] if len(known) > 1 else known
 

@@ -44,7 +44,7 @@ class AttachedRelease:
     """A release whose tables lie in one database of an open session.
 
     Attributes:
-        db: The session, or the engine that counts the release's rows.
+        db: The session; or another engine that has the rows of the tables and evaluates queries on them.
         database: The name of the database that holds the tables.
         manifest: What the release states about itself.
         mechanism: The mechanism that made the release.
@@ -71,7 +71,7 @@ class AttachedRelease:
                 raise GuaranteeError(f"{path}: {result.offending[0]}; verify it")
 
     def counted_by(self, engine: Relations) -> AttachedRelease:
-        """Return the same release with another engine that counts its rows.
+        """Return the same release, with its tables queried in the engine that holds their rows, such as Spark.
 
         Args:
             engine: The engine, which has the rows of the tables in its own database ``release``.
@@ -104,7 +104,10 @@ class AttachedRelease:
 
     @property
     def definitions(self) -> list[Definition]:
-        """Return all that a database stores besides the tables: the views, and the functions that count their rows."""
+        """Return all that a release stores besides its tables: views, and SQL functions that count their rows.
+
+        These functions return counts with intervals, so that people can query a release without privsql.
+        """
         functions = self.mechanism.functions(self.manifest)
         return [*self.views, *([functions] if functions else [])]
 
@@ -140,6 +143,9 @@ class AttachedRelease:
 
     def stored_orders(self, orders: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         """Return for each column those of the given texts that occur in the tables, in the given order.
+
+        A manifest states this order. The result is empty if the release protects the presence of records, and so hides
+        which texts occur.
 
         Args:
             orders: The texts of each column with an order of its own, such as an ENUM, in that order.
@@ -455,7 +461,8 @@ def admit_release(
         stored: The release on disk.
         database: The name of the release's database. It is empty for a folder or a schema; if these are as stated,
             views of their tables are created in ``db``.
-        counts: An engine that has the rows of the tables in its own database ``release``; None if ``db`` has them.
+        counts: Another engine, such as Spark, that has the rows of the tables in its own database ``release``. None if
+            ``db`` has them.
 
     Raises:
         UsageError: There is no manifest.
@@ -731,10 +738,10 @@ def _compare_columns(name: str, columns: list[tuple[str, str]], fields: list[Fie
 def list_definitions(
     db: Container, tables: Columns, more: Sequence[Definition] = (), *, schema: str = MAIN
 ) -> dict[tuple[str, str], str]:
-    """Return the definitions of tables, views and functions in the engine's own words.
+    """Return the definitions of tables, views and functions as the engine writes them.
 
-    The objects are created in a temporary database, and the engine's text is read. Recent results are kept, because
-    they are the same in every session.
+    They are compared as text with the definitions in a release. To get them, the objects are created in a temporary
+    database, and the engine's text is read. Recent results are kept, because they are the same in every session.
 
     Args:
         db: The session.

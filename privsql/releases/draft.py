@@ -234,7 +234,10 @@ def digest_schema(db: Container, database: str, schema: str) -> str:
 
 
 def _sum_rows(db: Relations, rows: exp.Table) -> str:
-    """Return the text "rows:sum", with the number of rows and the sum of their hashes; it ignores the order of rows."""
+    """Return a text "rows:sum" by which a table is recognized whatever the order of its rows.
+
+    It has the number of rows and the sum of their hashes. Columns of doubles are left out.
+    """
     exact = [one for one in db.list_fields(rows) if one.type not in FLOATS]
     hashed = db.hashed([injective_text(column(one.name), one.type) for one in exact])
     hashes = exp.select(alias_as(exp.cast(hashed, "HUGEINT"), "h")).from_(rows).subquery("hashes")
@@ -263,10 +266,11 @@ def digest_table(db: Relations, rows: exp.Table | exp.Subquery) -> str:
 def enumerate_streams(
     columns: Iterable[pa.Array], inside: tuple[int, ...] = ()
 ) -> Iterator[tuple[tuple[int, ...], bytes | memoryview | np.ndarray[Any, Any]]]:
-    """Yield (place, bytes) for every byte stream of some columns: the NULL flags, then the lengths, then the values.
+    """Yield (place, bytes) for every byte stream of some columns, for ``digest_table`` to hash.
 
-    If rows come in several arrays, the bytes of a stream in all of them, put together, are the same as in a single
-    array. This holds for every memory layout of the arrays.
+    The streams of a column are the NULL flags, then the lengths of texts or lists, then the values. If rows come in
+    several arrays, the bytes of a stream in all of them, put together, are the same as in a single array. This holds
+    for every memory layout of the arrays.
 
     Args:
         columns: The columns, as Arrow arrays.

@@ -1,4 +1,8 @@
-"""Store the models that were fitted to releases, and read them back from the cache or from a file of parameters."""
+"""Store models that were fitted to bucketized releases, and read them back from the cache or a file of parameters.
+
+A model says with which probability each record has each sensitive value that its bucket lists. A completed table of a
+model is a copy of the release in which each record has one such value, drawn by these probabilities.
+"""
 
 from __future__ import annotations
 
@@ -160,6 +164,8 @@ RECORDS, NUMBERED = "modelled", "numbered"  # QIT if it is not a plain table, an
 class NumberedRecords:
     """The tables QIT and ST of an open bucketized release, with a number for each record.
 
+    By its number, a record of QIT is joined with its rows in the tables of a model.
+
     Attributes:
         db: The session that has the release.
         tables: QIT and ST as they are stored.
@@ -277,7 +283,8 @@ def store_model(arrays: ReleaseArrays, beliefs: Beliefs, parameters: ModelParame
 
     Args:
         arrays: The arrays to which the model was fitted.
-        beliefs: The probabilities and completed tables of the model.
+        beliefs: The model's probabilities of values for each record, and its completed tables (copies of the release
+            with a drawn value for each record).
         parameters: The parameters of the model.
 
     Returns:
@@ -322,9 +329,10 @@ def list_beliefs(arrays: ReleaseArrays, beliefs: Beliefs) -> pa.Table:
 
 
 def list_draws(beliefs: Beliefs) -> pa.Table:
-    """Return a table (record, drawn_0, ..) with the value that each completed table gives to each record.
+    """Return a table (record, drawn_0, ..) of the sensitive values that a model has drawn for each record.
 
-    Values are codes. The rows are in the order of the records.
+    Each column ``drawn_`` belongs to one completed table, a copy of the release in which each record has one drawn
+    value. Values are codes. The rows are in the order of the records.
     """
     kind = np.uint8 if beliefs.value.max(initial=0) < 2**8 else np.uint16
     records = beliefs.record[beliefs.drawn[:, 0]].astype(np.int32)

@@ -1,6 +1,6 @@
-"""Answer questions about item sets from noisy views, with exact errors or bounds.
+"""Answer questions about item sets from noisy views (tables with noisy counts of patterns of a few items).
 
-A pattern says for each of k items whether a record has it.
+A pattern says for each of k items whether a record has it. Answers have exact standard errors, or bounds.
 """
 
 from __future__ import annotations
@@ -53,7 +53,16 @@ LENGTH = "length"  # the column that replaces the length of a list
 
 
 def find_named(db: Relations, condition: exp.Expr, universe: exp.Table) -> list[int]:
-    """Return the codes of the items that a condition names; raise ``UsageError`` if it names too many."""
+    """Return the codes of the items that a condition on a list of items names.
+
+    Args:
+        db: The engine that compares the condition with every item.
+        condition: The condition.
+        universe: The table of all items with their codes, which are their positions.
+
+    Raises:
+        UsageError: It names too many items.
+    """
     overlaps: list[exp.Expr] = []
     for part in condition.find_all(*PARTS):
         if isinstance(part, exp.ArrayContainsAll | exp.Anonymous):  # its items are constants of a list
@@ -69,14 +78,17 @@ def find_named(db: Relations, condition: exp.Expr, universe: exp.Table) -> list[
 
 
 def patterns_met(db: Relations, condition: exp.Expr, items: pa.Array, lengths: Ints | None = None) -> Flags:
-    """Return which of the 2^k patterns of k items meet a condition (2^k,), in row-major order.
+    """Return which of the 2^k patterns of k items meet a condition (2^k,).
+
+    A pattern says for each item whether a record has it. Its number in the result has a bit for each item; the first
+    item has the highest bit.
 
     Args:
         db: The engine that evaluates the condition.
         condition: The condition on a list of items.
         items: The k items.
-        lengths: Lengths of the list, if it may hold other items, too; the result then has a row for each (lengths,
-            2^k).
+        lengths: The lengths of the list for which the condition is evaluated, if records may also have other items.
+            The result then has a row for each length (lengths, 2^k). None if the list is the pattern itself.
     """
     if lengths is not None:
         condition = condition.transform(lambda node: column(LENGTH) if isinstance(node, LENGTHS) else node)
@@ -94,9 +106,14 @@ def patterns_met(db: Relations, condition: exp.Expr, items: pa.Array, lengths: I
 
 
 def telling_lengths(condition: exp.Expr, shortest: int, longest: int) -> Ints:
-    """Return the lengths of lists for which a condition that compares lengths has to be evaluated.
+    """Return a few lengths of lists that show whether a condition on the length holds for all of a range, or for some.
 
-    They are the two ends, and the lengths near each number in the condition, where its outcome can change.
+    They are both ends of the range, and the lengths near each number in the condition, where its outcome can change.
+
+    Args:
+        condition: The condition.
+        shortest: The first length of the range.
+        longest: The last length of the range.
     """
     numbers = [float(one.name) for one in condition.find_all(exp.Literal) if one.is_number]
     near = [floor(number) + step for number in numbers for step in (-1, 0, 1, 2) if number < 2**53]
@@ -108,11 +125,15 @@ def telling_lengths(condition: exp.Expr, shortest: int, longest: int) -> Ints:
 
 
 class ItemAnswers(PrivateAnswers):
-    """An open release of item sets that answers count queries: the base class for noisy views and partition trees."""
+    """A release of item sets, opened to answer count queries.
+
+    It is the base class for noisy views and for partition trees, which publish single item sets with noisy counts. The
+    code of an item is its position in the universe, the list of all possible items.
+    """
 
     @cached_property
     def item_labels(self) -> tuple[str, ...]:
-        """Return the texts of all items of the universe, by code."""
+        """Return the texts of all possible items; the position of an item is its code."""
         return read_labels(self._db, table(UNIVERSE, self._database))
 
     def parse_sql(self, sql: str, lookups: Lookups) -> Statement:
@@ -143,7 +164,7 @@ class ItemAnswers(PrivateAnswers):
 
         Args:
             number: How many item sets are returned.
-            estimator: The estimator.
+            estimator: The name of the estimator, such as ``baseline``.
 
         Returns:
             The ascending codes of each item set, and its estimated number of records.
@@ -154,19 +175,24 @@ class ItemAnswers(PrivateAnswers):
         """Estimate the number of records that contain all of the given items."""
 
     def count_items(self, labels: Sequence[str], estimator: str, confidence: float) -> list[Estimate] | None:
-        """Estimate the number of records with each of the named items, by a separate question for each."""
+        """Estimate the number of records with each of the items, given as texts, by a separate question for each."""
         code = {label: at for at, label in enumerate(self.item_labels)}
         return [self.containing([code[label]], estimator, confidence) for label in labels]
 
     def bound_errors(
         self, true: WeightedSets, questions: Mapping[str, Sequence[tuple[int, ...]]], doubt: float
     ) -> dict[str, int]:
-        """Return a bound of the errors of each class of questions, if a theorem gives one; by default there is none.
+        """Return a bound on the error of the answers to each class of questions, to compare measured errors with it.
+
+        A question asks how many records have all of some items. This default has no bounds, as it knows no theorem.
 
         Args:
-            true: The true item sets.
-            questions: The questions by class, each a tuple of codes.
+            true: The item sets of the source.
+            questions: By the name of a class, its questions, each as the codes of its items.
             doubt: The probability with which a bound may fail.
+
+        Returns:
+            The bound, in records, by the name of the class; empty if there are none.
         """
         return {}
 
@@ -194,9 +220,9 @@ STRANGE = 0.025  # highest probability that an item set is listed that no record
 
 
 class ViewAnswers(ItemAnswers):
-    """An open release of noisy views (tables of which of a few items records have), which answers count queries.
+    """A release of noisy views (tables of which of a few items records have), opened to answer count queries.
 
-    Its tables are read and fitted once.
+    At the first question, its tables are read and a model of all records is fitted to them.
     """
 
     records = values = "privsql_sets"
@@ -233,14 +259,17 @@ class ViewAnswers(ItemAnswers):
         return [self._estimate_patterns(codes, met, estimator, confidence)]
 
     def _order_codes(self, codes: Sequence[int]) -> list[int]:
-        """Return the codes in another order: items in noisy tables first, by their columns, and then the others."""
+        """Return the codes in the order that ``_estimate_patterns`` needs: items of noisy tables, then the others.
+
+        The items of the noisy tables come in the order of their columns, and the others by code.
+        """
         return sorted(codes, key=lambda code: (self._measured_places.get(code, len(self._measured_places)), code))
 
     def containing(self, codes: Sequence[int], estimator: str, confidence: float) -> Estimate:
         """Estimate the number of records that contain all of the given items.
 
-        Of items outside of the noisy tables only the rarest two (``MOST_OTHERS``) are used: no more records have all
-        items than have these.
+        If more than two items (``MOST_OTHERS``) have no noisy table, only the rarest two of these are used. The answer
+        is then an upper limit, because no more records have all items than have some of them.
 
         Raises:
             UsageError: Too many items of the noisy tables are named.
@@ -259,7 +288,7 @@ class ViewAnswers(ItemAnswers):
     def _estimate_lengths(
         self, codes: Sequence[int], condition: exp.Expr, estimator: str, confidence: float
     ) -> Estimate:
-        """Estimate the records that meet a condition on their number of items, and perhaps on some items.
+        """Estimate how many records meet a condition on their length (number of items), and perhaps on some items.
 
         Only releases of a large universe publish the lengths of records.
         """
@@ -294,15 +323,16 @@ class ViewAnswers(ItemAnswers):
     ) -> Estimate:
         """Estimate the records that meet a condition on which of k items they have (their pattern) and their length.
 
-        Figures from noisy tables have their own errors. Everything else is bounded, and estimated as if lengths, and
-        items outside of the tables, were independent of all else. Lengths are known by K classes.
+        The noisy tables alone answer a question about their own items (``ViewModel.answer``). Other answers have
+        bounds, and an estimate as if lengths and items without a noisy table were independent of all other items.
+        Lengths are known only by K classes, each a range of lengths.
 
         Args:
             codes: The k items, those in noisy tables first.
-            least: For each pattern and class of lengths, 1 if all of its records meet the condition, else 0: (2^k, K),
-                or (2^k, 1) without lengths. It is infinite where no record can be.
-            most: As ``least``, but 1 if any of its records can meet the condition, and minus infinite where none can
-                be.
+            least: For each pattern and class of lengths, 1 if every such record meets the condition, else 0: (2^k, K),
+                or (2^k, 1) without lengths. It is infinite where a pattern does not fit the lengths.
+            most: As ``least``, but 1 if any such record can meet the condition, and minus infinity where a pattern
+                does not fit the lengths.
             estimator: The estimator.
             confidence: The confidence of the interval.
         """
@@ -330,18 +360,20 @@ class ViewAnswers(ItemAnswers):
         self, columns: Clique, others: Sequence[int], least: Reals, most: Reals, doubt: float, counted: Counted,
         *, leaning: bool,
     ) -> ModelAnswer:  # fmt: skip
-        """Bound a question, and estimate it as if lengths, and items outside of noisy tables, were independent.
+        """Bound the number of records that ``_estimate_between`` asks for, and estimate it by independence.
 
-        Two bounds are combined. One follows from each part that tables or counts determine. The other follows from the
-        records with none of the ``others``: at most as many records have one of these items as their counts add up to.
+        Two pairs of bounds are combined. ``ViewModel.bound_between`` gives the first, from each noisy table and count.
+        The second starts from the records with none of the ``others``, the items without a noisy table. At most as
+        many records have one of these items as their counts add up to. The estimate takes lengths and ``others`` as
+        independent of all other items.
 
         Args:
-            columns: The columns of the items in noisy tables.
+            columns: The columns of the items in noisy tables; a last one stands for the lengths, if they are asked for.
             others: The codes of the other items.
-            least: For each pattern and class of lengths, the least weight of its records.
-            most: The greatest weight of them.
+            least: The least weight of a record, with one axis for each of ``columns`` and then of ``others``.
+            most: The greatest weight, in the same way.
             doubt: The probability with which the truth may lie outside of the interval.
-            counted: For some axes, another noisy count of records with that item, and its variance.
+            counted: For some axes, by position, another noisy count of records with that item, and its variance.
             leaning: Whether the estimate is drawn towards the synthetic population.
         """
         model, total = self.published_views.model, max(self.published_views.model.squares.total, 1.0)
@@ -379,8 +411,9 @@ class ViewAnswers(ItemAnswers):
     def _usable_counts(self, codes: Sequence[int], doubt: float) -> dict[int, tuple[float, float]]:
         """Return noisy counts of single items that may improve an answer from the noisy tables.
 
-        Noise helped to choose the items of the tables. So a count is not used if it hardly exceeds the largest count
-        that was not chosen. Noise that explains a larger difference is as rare as a miss of the interval.
+        An item has got noisy tables because the publisher declared it, or because its count is large, perhaps by noise
+        alone. In the second case, its count is used only if it clearly exceeds the counts of all items without tables.
+        Noise explains such a difference no more often than the interval may miss the truth.
 
         Args:
             codes: The codes of the items of the question.
@@ -402,7 +435,7 @@ class ViewAnswers(ItemAnswers):
 
     @cached_property
     def _largest_unchosen(self) -> float:
-        """Return the largest published count of an item outside of the noisy tables; -inf if there is none."""
+        """Return the largest published count of an item without a noisy table; -inf if there is none."""
         views = self.published_views
         if views.counts is None or len(views.codes) == len(views.labels):
             return -np.inf

@@ -16,7 +16,7 @@ def attack_views(view: ReleaseView) -> list[Finding]:
 
     At most ``cap`` items of a record are counted, so it changes at most so many counts of items by one each. Under
     Laplace noise of scale s, the counts are at most e^(cap/s) times as likely with the record. Gaussian noise spends
-    cap / (2 s^2), a rho.
+    cap / (2 s^2) as rho, the budget of zero-concentrated differential privacy.
     """
     cap, scale = view.manifest.facts["cap"], view.manifest.facts["items_scale"]
     if not cap:

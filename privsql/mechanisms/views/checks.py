@@ -119,7 +119,7 @@ def check_views(release: ViewRelease) -> list[Check]:
 
 
 def wrong_items(params: SetValued, published: PublishedViews) -> list[str]:
-    """Return a fault if the items of the noisy tables, or their order, do not follow from the published counts."""
+    """Return a fault unless the noisy tables have the declared items, then those with the largest published counts."""
     due = list(range(len(published.labels)))
     if published.counts is not None:
         due = choose_items(published.counts, params, named_first(declared_sets(params, published.labels)))
@@ -127,7 +127,7 @@ def wrong_items(params: SetValued, published: PublishedViews) -> list[str]:
 
 
 def wrong_population(published: PublishedViews) -> list[str]:
-    """Return a fault if the synthetic sets are not a rounding of the population that fits the noisy tables."""
+    """Return a fault unless the synthetic sets are, up to rounding, what ``fit_population`` makes of the tables."""
     wrong = [] if (published.synthetic_sets.weights > 0).all() else ["a set has no records"]
     squares, population = published.model.squares, published.model.population
     deviation = np.abs(np.cumsum(population) - np.cumsum(fit_population(squares, population.ndim)))

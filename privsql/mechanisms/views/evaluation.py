@@ -75,7 +75,11 @@ def by_length(longest: int, queries: int, items: int, draw: np.random.Generator)
 
 
 def draw_queries(true: WeightedSets, queries: int, draw: np.random.Generator) -> dict[str, list[Asked]]:
-    """Draw at most ``queries`` item sets to ask for in each class of questions; classes without any are left out."""
+    """Draw at most ``queries`` item sets for each class of questions, such as single items or pairs of frequent items.
+
+    A question asks how many records contain an item set. The comment above explains the classes; empty ones are left
+    out.
+    """
     items = np.arange(true.items) if true.items <= queries else np.sort(draw.choice(true.items, queries, replace=False))
     best = np.argsort(-true.item_weights, kind="stable")[: max(TOPS)]
     pairs = [draw.choice(best, 2, replace=False) for _ in range(queries)] if len(best) > 1 else []
@@ -90,7 +94,11 @@ def draw_queries(true: WeightedSets, queries: int, draw: np.random.Generator) ->
 
 
 def evaluate_sets(context: EvaluationContext) -> accuracy.Evaluated:
-    """Compare a release's answers with its source, for classes of questions or a file, and for frequent item sets."""
+    """Compare a release's answers with the true answers of its source.
+
+    The questions come from the workload's file. Without a file they are drawn at random (``draw_queries``,
+    ``by_length``), and the most frequent item sets are compared, too.
+    """
     workload, sets = context.workload, context.answers
     if workload.file is not None:
         return accuracy.by_questions(context)

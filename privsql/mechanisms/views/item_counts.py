@@ -1,15 +1,18 @@
 """Count every item of a large universe with noise, when records are cut to a number of items.
 
-First the lengths of records (their numbers of items) are counted in public classes, for the share ``LENGTHS`` of the
-budget. They determine the ``cap`` L, and what the counts of items may spend. If there are few records, lengths are
-counted once more, for the share ``AGAIN``.
+A universe is large if it has more than ``TINY_UNIVERSE`` items, so that not all of their patterns can be counted.
+
+First the lengths of records (their numbers of items) are counted in public classes, which are ranges of lengths. This
+takes the share ``LENGTHS`` of the budget. The lengths determine the ``cap`` L, and what the counts of items may spend.
+If there are few records, lengths are counted once more, for the share ``AGAIN``.
 
 A record of at most L items is counted for each of its items in the histogram ``whole``. A longer record is counted for
 L of its items, drawn at random, in the histogram ``cut``. So a record changes at most L counts by one each. Laplace
 noise of scale L/e spends epsilon e, and Gaussian noise of variance L/(2 rho) spends rho.
 
 The number of records with an item is estimated by whole + f cut. The factor f is the mean length of the longer records
-divided by L. It is off for items that prefer the longest of these records, or the shortest.
+divided by L. It is wrong for an item that is more frequent in the longest of these records than in the others, or the
+reverse; the variances of the estimates allow for that.
 """
 
 from __future__ import annotations
@@ -40,7 +43,12 @@ EXACT, PARTS, LONGEST = (
 
 
 def length_classes(items: int) -> tuple[tuple[int, int], ...]:
-    """Return the shortest and the longest length of each class of record lengths, for a universe of ``items`` items.
+    """Return the classes (ranges) in which record lengths are counted, each as its shortest and its longest length.
+
+    The length of a record is its number of items. Lengths up to ``EXACT`` have a class each; later classes are wider.
+
+    Args:
+        items: The number of items of the universe, which no record exceeds.
 
     >>> length_classes(21)[-3:]
     ((16, 16), (17, 20), (21, 21))
@@ -56,7 +64,7 @@ def length_classes(items: int) -> tuple[tuple[int, int], ...]:
 
 
 def count_lengths(source: WeightedSets) -> Ints:
-    """Return the number of records in each class of lengths (classes,)."""
+    """Return the number of records in each class of lengths (classes,), as ``length_classes`` lists them."""
     edges = [start for start, _ in length_classes(source.items)]
     place = np.searchsorted(edges, np.diff(source.starts), side="right") - 1
     return np.bincount(place, source.weights, len(edges)).astype(np.int64)
@@ -67,11 +75,12 @@ FARTHER = 2  # longer records may be hidden by noise up to so many times the lon
 
 
 def find_tail(counts: Sequence[int], classes: Sequence[tuple[int, int]], variance: Fraction) -> int:
-    """Return how many classes of record lengths seem to hold records; noisy counts of longer classes are noise alone.
+    """Return how many classes of record lengths seem to hold records; the counts of longer ones are taken for noise.
 
-    Starting from the longest class, the first one is taken from which on some counts add up to at least four standard
-    deviations of noise. One at most twice as long (``FARTHER``) is taken instead if three are reached. Without this
-    cut, the noise of long lengths would weigh much more than that of short ones.
+    The last class with records is the longest one whose noisy count, alone or with those of the next longer classes,
+    reaches four standard deviations of noise. A later class replaces it if it reaches three, and begins at no more than
+    twice (``FARTHER``) its length. Without this cut, the noise of long lengths would weigh much more than that of short
+    ones.
 
     Args:
         counts: The noisy counts of the classes.
@@ -93,11 +102,13 @@ def find_tail(counts: Sequence[int], classes: Sequence[tuple[int, int]], varianc
 
 
 def far_behind(classes: Sequence[tuple[int, int]], end: int) -> int:
-    """Return the number of classes that begin at no more than twice (``FARTHER``) the longest length of the first ones.
+    """Return how many classes of lengths may hold records that noise hides, if the first ``end`` ones seem to hold any.
+
+    They are the classes that begin at no more than twice (``FARTHER``) the longest length of the first ``end`` ones.
 
     Args:
         classes: The shortest and the longest length of each class.
-        end: How many first classes are meant.
+        end: The number of classes that seem to hold records.
     """
     longest = classes[end - 1][1] if end else 1
     return sum(start <= FARTHER * longest for start, _ in classes)
@@ -129,12 +140,12 @@ DIGITS = 1000  # a factor is a whole number of thousandths
 
 @dataclass(frozen=True)
 class ItemRule:
-    """The rule by which all items of a large universe are counted.
+    """The rule by which all items of a large universe (of more than ``TINY_UNIVERSE`` items) are counted.
 
     Attributes:
         cap: The most items of one record that are counted.
         budget: The part of epsilon (or rho) that all counts of items spend together.
-        factor: The factor for counts over longer records, as these were cut to ``cap`` items.
+        factor: The factor by which counts over longer records are multiplied, as these were cut to ``cap`` items.
         factor_variance: The variance of the factor by the noise in the lengths.
     """
 
@@ -145,19 +156,23 @@ class ItemRule:
 
 
 def is_sparse(lengths: NoisyTable, items: int, pair_variance: float) -> bool:
-    """Return whether there are so few records that noisy tables could not tell a pair of items from none.
+    """Return whether there are so few records that noise would hide how often two items occur together.
+
+    That is so if the noise in the count of a pair exceeds the count of a typical item (``LengthLaw.reference``).
 
     Args:
         lengths: The noisy record lengths.
         items: The number of items.
-        pair_variance: The variance of a pair's count in these tables, if counts of items get their largest share of the
-            budget.
+        pair_variance: The variance of the count of a pair of items in the noisy tables of patterns, if counts of items
+            get their largest share of the budget.
     """
     return Fraction(pair_variance) > LengthLaw.read(lengths, items).reference ** 2
 
 
 def choose_rule(lengths: NoisyTable, items: int, budget: Fraction, shares: Sequence[Fraction]) -> ItemRule:
-    """Choose the cap with the least error, and the least budget of the counts of items with which that error is small.
+    """Choose the cap on the items of a record, and the budget that the counts of items spend.
+
+    The cap is the one with the least error of a typical count. The budget is the least with which that error is small.
 
     Args:
         lengths: The noisy record lengths.
@@ -177,7 +192,7 @@ def choose_rule(lengths: NoisyTable, items: int, budget: Fraction, shares: Seque
 
 
 def noise_variance(law: NoiseLaw, budget: Fraction) -> Fraction:
-    """Return the variance of a count's noise, as a fraction that is the same on every machine."""
+    """Return the variance of the noise in a count that spends a budget, as a fraction, the same on every machine."""
     return Fraction(law.scale(budget)) ** 2 * (1 if law.concentrated else 2)
 
 
@@ -191,7 +206,7 @@ class LengthLaw:
         counts: The noisy counts of the classes; 0 for classes that seem to hold no record.
         end: The number of classes that seem to hold records.
         variance: The variance of the noise in each count.
-        reference: The estimated number of records with the item of rank ``RANK``.
+        reference: The estimated number of records with a typical item, that of rank ``RANK`` by frequency.
     """
 
     classes: tuple[tuple[int, int], ...]
@@ -214,7 +229,7 @@ class LengthLaw:
         return LengthLaw(classes, sizes, counts, end, variance, everything / RANK / harmonic)
 
     def describe_cap(self, at: int) -> _Cap:
-        """Return what the lengths say of a cap at the longest length of a class."""
+        """Return the figures of the cap that is the longest length of the class with number ``at``."""
         cap, behind = self.classes[at][1], range(at + 1, len(self.classes))
         everything = sum((n * size for n, size in zip(self.counts, self.sizes, strict=True)), Fraction(0))
         records, held = sum(self.counts[i] for i in behind), sum((self.counts[i] * self.sizes[i] for i in behind), ZERO)
@@ -236,7 +251,7 @@ ZERO = Fraction(0)
 class _Cap:
     """A possible cap on the items of a record, with figures on the records that are longer.
 
-    The letters are those of the formula at the head of this section.
+    The letters are those of the formula of the error in the comment above ``SHARES``.
 
     Attributes:
         cap: The cap L.
@@ -287,7 +302,7 @@ def count_items_capped(source: WeightedSets, cap: int, draw: np.random.Generator
 
 @dataclass(frozen=True)
 class ItemCounts:
-    """The noisy counts of all N items of a large universe, and the rule by which they were made.
+    """The noisy counts of all N items of a universe of more than ``TINY_UNIVERSE`` items, and the rule that made them.
 
     Attributes:
         lengths: The one or two noisy tables of record lengths.
@@ -327,13 +342,13 @@ class ItemCounts:
 
     @cached_property
     def spread(self) -> float:
-        """Return the standard deviation of single items' factors around the common factor.
+        """Return by how much the factors that single items need deviate from the common one, as a relative deviation.
 
-        Suppose an item is 2^t times as frequent in records of twice the length. Then its factor and its share in longer
-        records depend on t. So t is estimated from how much the ratios of cut to whole differ between items beyond
-        noise. That is the mean square of (cut - r whole), divided by that of r whole, with r = sum cut / sum whole.
-        Items in nearly all records behave differently, so the result is at least a quarter of the relative deviation of
-        longer lengths.
+        Suppose an item is 2^t times as frequent in records of twice the length. Then the factor that it needs and its
+        ratio of ``cut`` to ``whole`` depend on t. So a typical t is estimated from how much these ratios differ between
+        items beyond noise. That is the mean square of (cut - r whole), divided by that of r whole, with r = sum cut /
+        sum whole. Items in nearly all records behave differently, so the result is at least a quarter of the relative
+        deviation of longer lengths.
         """
         size, count = self._sizes
         longer = size > self.rule.cap
@@ -356,7 +371,10 @@ class ItemCounts:
 
     @cached_property
     def _sizes(self) -> tuple[Reals, Reals]:
-        """Return the mean lengths and counts of all classes but the one of empty records; the empty tail counts 0."""
+        """Return the mean length and the noisy count of each class of lengths, without the class of empty records.
+
+        The counts of long classes that seem to hold no record (see ``find_tail``) are 0.
+        """
         law = LengthLaw.read(self.lengths[-1], len(self.whole))
         return np.array(law.sizes[1:], dtype=np.float64), np.array(law.counts[1:], dtype=np.float64)
 

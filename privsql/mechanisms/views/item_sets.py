@@ -146,10 +146,10 @@ class WeightedSets:
         return result
 
     def _sum_by_item(self, inside: Flags) -> Reals:
-        """Return for each item the total weight of the sets that hold it, if some entries of ``codes`` are ignored.
+        """Return for each item the total weight of the sets that hold it, after some items of some sets are ignored.
 
         Args:
-            inside: Whether each entry of ``codes``, which is an item of a set, counts.
+            inside: For each entry of ``codes`` (an item of a set), whether it counts.
 
         Returns:
             The weights (items,).

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ItemUniverse(ItemSetShape[SetValued]):
-    """Says that the mechanisms take a source of item sets, over the universe of items that the parameters state."""
+    """The kind of source that mechanisms for item sets take: item sets over the universe that the parameters state."""
 
     def universe(self, params: SetValued) -> Universe:
         """Return the universe of items that the parameters state."""
@@ -81,7 +81,7 @@ class ItemViews(ItemSetMechanism[ViewFacts]):
     layout = TABLES
 
     def plan(self, db: Relations, source: Records, params: SetValued) -> ViewPlan:
-        """Return the most that a release counts, with the budgets; no record is read."""
+        """Return how many items and counts a release has at most, and its budgets; no record is read."""
         from privsql.mechanisms.views.plan import plan_views
 
         return plan_views(source, params)
@@ -109,7 +109,11 @@ class ItemViews(ItemSetMechanism[ViewFacts]):
         return ViewAnswers(db, manifest)
 
     def attack_membership(self, learnt: AttackContext[AttackView]) -> list[Finding]:
-        """Return how sure the attacker who knows all other records becomes that a record is in the counts."""
+        """Return how sure an attacker who knows all other records becomes that a record is in the counts.
+
+        Args:
+            learnt: The release under attack.
+        """
         from privsql.mechanisms.views.attacks import attack_views
 
         return attack_views(learnt.view)

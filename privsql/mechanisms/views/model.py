@@ -76,13 +76,11 @@ def sum_subsets(table: Reals) -> Reals:
 # A table of all patterns without negative cells that fits the noisy tables. Only published tables are read.
 #
 # 1. Take the table of largest entropy whose views are those of least squares, moved to the nearest ones without
-# negative
-#    cells. It is found by iterative proportional fitting from a table of equal cells.
+#    negative cells. It is found by iterative proportional fitting from a table of equal cells.
 # 2. If all patterns were counted, move each cell mu of that table towards its own count y by V/(V + s^2), with
 #    V = a mu + b mu^2. This adds what the counts say and the views do not. (a, b) are the moments of (y - mu)^2 - s^2
-#    over all cells, by non-negative least squares. Then fit the result to the views again, and at last to the numbers
-#    of
-#    records with each item, because removing negative cells adds records to rare items.
+#    over all cells, by non-negative least squares. Then fit the result to the views again, and at last to the
+#    numbers of records with each item, because removing negative cells adds records to rare items.
 
 ROUNDS = 4  # rounds of proportional fitting to views
 LAST_ROUNDS = 2  # rounds of proportional fitting to single items
@@ -191,7 +189,9 @@ class ModelAnswer:
 class ViewModel:
     """A model that estimates how many records have which patterns of items.
 
-    An estimate that leans on the population lies between that of least squares and that of the synthetic population.
+    A pattern says for each item whether a record has it. Least squares combine the noisy tables into unbiased
+    estimates. An estimate that leans on the synthetic population lies between that of least squares and that of this
+    population.
 
     Attributes:
         squares: The least-squares estimates from the noisy tables.
@@ -210,8 +210,8 @@ class ViewModel:
             chosen: The columns of the items.
             question: The weight of each pattern of these items, such as 1 for the patterns that meet a condition.
             doubt: The probability with which the truth may lie outside of the interval.
-            leaning: Whether the estimate leans on the synthetic population. Without it, it is that of least squares,
-                and it has no standard error if the tables do not determine it.
+            leaning: Whether the estimate is drawn towards the synthetic population. If not, it is that of least
+                squares, and it has no standard error if the tables do not determine it.
             counted: For some axes of ``question``, another noisy count of records with that item, and its variance.
         """
         from scipy.special import ndtri
@@ -244,7 +244,8 @@ class ViewModel:
     ) -> tuple[float, float]:
         """Return an interval for a weighted sum over patterns whose weights are known only to lie between two tables.
 
-        A pattern says for each item whether a record has it.
+        A pattern says for each item whether a record has it. The sum is the number of records that meet a condition if
+        a weight is 1 where a pattern meets it. A weight lies between 0 and 1 where that depends on something else.
 
         Args:
             chosen: The column of each axis; None for an item that no noisy table has.
@@ -281,7 +282,13 @@ class ViewModel:
         return ModelAnswer(estimate, float(np.sqrt(variance)), *self._count_interval(question, count, doubt / 2))
 
     def _count_interval(self, question: Reals, count: tuple[float, float], doubt: float) -> tuple[float, float]:
-        """Return the interval of ``answer_by_count``; the truth lies beyond each end with probability ``doubt``."""
+        """Return the interval of ``answer_by_count``; the truth lies beyond each end with probability ``doubt``.
+
+        Args:
+            question: The weights of records without the item and of records with it.
+            count: The item's noisy count, and its variance.
+            doubt: The probability, for each end.
+        """
         without, having = question.tolist()
         estimate = without * self.squares.total + (having - without) * count[0]
         variance = without**2 * self.squares.total_variance + (having - without) ** 2 * count[1]
@@ -291,7 +298,10 @@ class ViewModel:
     def _noise_interval(
         self, chosen: Clique, question: Reals, doubt: float, counted: Counted = NOTHING
     ) -> tuple[float, float]:
-        """Return the least-squares interval; the truth lies beyond each of its ends with probability ``doubt``."""
+        """Return an interval for a weighted sum over the patterns of some items, from noise alone (least squares).
+
+        The truth lies beyond each of its ends with probability ``doubt``. The arguments are those of ``answer``.
+        """
         error = float(np.sqrt(self.squares.sum_variance(chosen, question)))
         estimate = float((self.squares.estimate_table(chosen) * question).sum())
         shift, kept = self._learn_from_counts(chosen, question, counted)
@@ -299,12 +309,13 @@ class ViewModel:
         return max(estimate + shift - far, 0.0), max(estimate + shift + far, 0.0)
 
     def _learn_from_counts(self, chosen: Clique, question: Reals, counted: Counted) -> tuple[float, float]:
-        """Return how much further noisy counts of single items move a least-squares estimate.
+        """Return how noisy counts of single items improve a least-squares estimate from the noisy tables.
 
-        Their noise is independent of that of the tables, so this is the best linear update (Kalman's).
+        Their noise is independent of that of the tables, so this is the best linear update (Kalman's). The arguments
+        are those of ``answer``.
 
         Returns:
-            The change of the estimate, and the share of its variance that remains.
+            The change of the estimate, and the factor by which its standard error shrinks.
         """
         error = self.squares.sum_variance(chosen, question)
         if not counted or not error:
@@ -321,12 +332,15 @@ class ViewModel:
 
     @cached_property
     def spectrum(self) -> tuple[Reals, Reals]:
-        """Return the estimated coefficients of the table of all patterns, and the share of its noise that each keeps.
+        """Return the coefficients of the table of all patterns that estimates use, and how much noise each keeps.
 
-        An estimate lies between the coefficient z of least squares and that of the synthetic population. With noise
-        variance v, the share is 1 - (z - estimate)^2/v, averaged over all coefficients of as many items. This holds for
-        projections and for the best shrinkage, where the squared error and the squared change add up to the noise
-        variance.
+        Each set of items has a coefficient: its parity, as the comment on patterns above defines it. The estimate lies
+        between the coefficient z of least squares and that of the synthetic population. Of the noise variance v of z,
+        the share 1 - (z - estimate)^2/v remains, averaged over all sets of as many items. This holds for projections
+        and for the best shrinkage, where the squared error and the squared change add up to the noise variance.
+
+        Returns:
+            The estimated coefficients and these shares, each with one axis of length 2 for each item.
         """
         items = self.population.ndim
         (value, precision), model = self.squares.coefficients(tuple(range(items))), transform_table(self.population)
@@ -344,9 +358,9 @@ class ViewModel:
         return model + part * (value - model), np.clip(1 - left, 0.0, 1.0)[order]
 
     def _coefficients_among(self, chosen: Clique) -> tuple[Reals, Reals]:
-        """Return for the table of some items its estimated coefficients, and the share of its noise that each keeps.
+        """Return the part of ``spectrum`` for the table of patterns of some items.
 
-        They are those of ``spectrum``, which has them for all items.
+        It has the estimated coefficient of each set of these items, and the share of its noise variance that remains.
         """
         items = self.population.ndim
         block = tuple(slice(None) if i in chosen else 0 for i in range(items))
@@ -356,11 +370,12 @@ class ViewModel:
         """Estimate for every set of items how many records have all of them.
 
         Args:
-            leaning: Whether the first estimates are drawn towards the synthetic population.
+            leaning: Whether the estimates are drawn towards the synthetic population; else they are those of least
+                squares.
 
         Returns:
-            The estimates, those of least squares, and the variances of the latter. A variance is infinite if no table
-            has all items of the set.
+            The estimates, those of least squares, and the variances of the latter, each with one axis of length 2 for
+            each item. A variance is infinite if no table has all items of the set.
         """
         everything = tuple(range(self.population.ndim))
         precision = self.squares.coefficients(everything)[1] / self.population.size
@@ -376,10 +391,11 @@ class ViewModel:
 
     @cached_property
     def strengths(self) -> tuple[float, ...]:
-        """Return how far sets of three and of four items deviate from what their pairs make likely, as two numbers.
+        """Return how far counts of three and of four items deviate from what the counts of their pairs make likely.
 
-        Deviations are relative to the scale of ``_item_scales``. They are learnt from some of the sets that noisy
-        tables hold.
+        These two numbers tell how wrong an estimate may be if no noisy table holds all of its items. They are learnt
+        from item sets that some table does hold. Deviations are those of coefficients (parities), as a share of their
+        typical size (``_item_scales``).
         """
         result = [0.0]
         for order in UNTOLD_ORDERS:
@@ -399,7 +415,10 @@ class ViewModel:
         return tuple(result[1:])
 
     def _expect_table(self, chosen: Clique) -> Reals:
-        """Return the table of largest entropy over some items that has the same tables of all their pairs."""
+        """Return the table of patterns of some items that is the most likely one if only their pairs are known.
+
+        It has the largest entropy of all tables that agree with the least-squares tables of all pairs of the items.
+        """
         pairs = combinations(range(len(chosen)), 2)
         tables = {axes: _possible_table(self.squares, (chosen[axes[0]], chosen[axes[1]])) for axes in pairs}
         margins = [(axes, table + POSSIBLE) for axes, table in tables.items()]
@@ -407,10 +426,11 @@ class ViewModel:
         return rake_table(start, margins, PAIR_ROUNDS)
 
     def _item_scales(self, chosen: Clique) -> Reals:
-        """Return for every set of k items among the chosen ones how large its coefficient can typically be.
+        """Return a typical size of the coefficient (parity) of every set of items among k chosen ones.
 
-        It is n prod sigma / 2^(k/2), where n is the number of records, and sigma the standard deviation of an item that
-        is coded 1 (a record has it) and -1. Coefficients are those of ``transform_table``.
+        It is n prod sigma / 2^(k/2), where n is the number of records. The product is over the items of the set, and
+        sigma is the standard deviation of an item that is coded 1 (a record has it) and -1. Coefficients are those of
+        ``transform_table``.
         """
         total = max(self.squares.total, 1.0)
         result = np.array(total / 2 ** (len(chosen) / 2))
@@ -421,9 +441,10 @@ class ViewModel:
         return result
 
     def _untold_deviations(self, chosen: Clique) -> Reals:
-        """Return how far coefficients of the synthetic population may be off where no noisy table holds them.
+        """Return how far the synthetic population's coefficient of a set of items may be off if no table holds the set.
 
-        It is the number of ``strengths`` times their scale. It matters only for sets of three items or more.
+        It is the relative deviation in ``strengths`` times the typical size in ``_item_scales``. It matters only for
+        sets of three items or more, because the tables hold all pairs.
         """
         place = np.clip(count_items(len(chosen)) - UNTOLD_ORDERS[0], 0, len(self.strengths) - 1)
         return np.array(self.strengths)[place] * self._item_scales(chosen)
@@ -432,13 +453,13 @@ class ViewModel:
 def half_width(deviation: float, step: float, doubt: float) -> float:
     """Return how far the truth may lie above an estimate, or below it, except with probability ``doubt``.
 
-    A sum of Laplace noise lies between one draw and the limit of many. The quantile of one draw is -ln(2 doubt)/sqrt(2)
-    standard deviations, that of many is the normal one. The result uses the larger one. Sums of few whole numbers lie
-    on a grid, so half of its ``step`` is added.
+    The noise of an estimate is a sum of draws of Laplace noise. The quantile of a single draw is -ln(2 doubt)/sqrt(2)
+    standard deviations, and that of a sum of many is the normal one. The larger one is used. Noise is in whole numbers,
+    so estimates take only values at a distance of ``step``; half of it is added.
 
     Args:
         deviation: The standard deviation of the estimate; if it is 0, the result is 0.
-        step: The distance between neighbours on the grid.
+        step: The distance between neighbouring values of the estimate.
         doubt: The probability.
     """
     from scipy.special import ndtri
@@ -448,24 +469,30 @@ def half_width(deviation: float, step: float, doubt: float) -> float:
 
 
 def limit_distance(far: Reals | float, deviation: Reals | float) -> Reals:
-    """Limit the distance of an estimate from that of least squares to a few standard deviations of the latter.
+    """Limit how far an estimate is drawn from that of least squares: to 1.5 standard deviations of it (``LIMIT``).
+
+    So the synthetic population can't make an estimate much worse than what was measured.
 
     Args:
-        far: The distance without a limit.
+        far: The distance without a limit, with its sign.
         deviation: The standard deviation of the estimate of least squares.
     """
     return np.clip(far, -LIMIT * np.asarray(deviation), LIMIT * np.asarray(deviation))
 
 
 def lean_estimate(far: float, variance: float, remaining: float) -> tuple[float, float]:
-    """Return how far an estimate lies from that of least squares once the distance is limited, and its standard error.
+    """Return how far an estimate is drawn from that of least squares towards the synthetic population, and its error.
 
-    If the limit applies, the standard error is the root of ``variance`` plus the square of the distance.
+    ``limit_distance`` limits the distance. If the limit applies, the squared standard error is ``variance`` plus the
+    square of the limited distance.
 
     Args:
-        far: The distance without a limit.
+        far: The distance without a limit, with its sign.
         variance: The variance of the estimate of least squares.
-        remaining: The part of this variance that the estimate keeps.
+        remaining: The part of this variance that the drawn estimate keeps.
+
+    Returns:
+        The limited distance, and the standard error.
     """
     most = float(limit_distance(far, np.sqrt(variance)))
     if most != far:

@@ -30,7 +30,21 @@ OF_TREES = ("fan_out", "c1", "c2", "tau", "tau_sets")  # fields of 'diffpart'
 
 
 class ViewPlan(Facts):
-    """The facts of a release of noisy views that are known before any record is read: tables, cells and budgets."""
+    """The facts of a release of noisy views that are known before any record is read: tables, cells and budgets.
+
+    A universe of more than ``TINY_UNIVERSE`` items is large. For it, the budget has several possible splits, from which
+    the noisy lengths of records choose one.
+
+    Attributes:
+        epsilon: The budget of the release.
+        items: The number of items of the universe.
+        measured_at_most: The most items that the noisy tables have.
+        lengths_budgets: For a large universe, the budget of the lengths of records, by split; else empty.
+        items_budgets: The same for the budget of the counts of all items.
+        tables: The number of noisy tables of a small universe; 0 for a large one.
+        cells: The number of counts in these tables.
+        tables_budgets: The budget of the noisy tables, by split.
+    """
 
     epsilon: str
     items: int
@@ -62,7 +76,8 @@ class ViewFacts(Facts):
         tables: The number of noisy tables.
         cells: The number of noisy counts in them.
         sets: The number of different synthetic sets.
-        cap: For a large universe, the most items of one record that were counted; 0 for a small one.
+        cap: The most items of one record that were counted, if the universe has more than ``TINY_UNIVERSE`` items;
+            else 0, as records are counted whole.
         items_budget: The budget of the counts of all items.
         items_scale: The scale of the noise of these counts.
         estimated_records: The estimated number of records.
@@ -110,11 +125,13 @@ def describe_universe(*, public: bool) -> tuple[str, str]:
 class SetValued(Parameters):
     """Parameters of differentially private item sets: one record changes no probability by more than e^epsilon.
 
-    Algorithms ``views`` and ``basic`` count patterns of items; ``workload`` names the item sets that matter most to
-    ``views``. The other parameters are for ``diffpart``, which publishes a tree of partitions and prunes small ones.
-    With ``c1`` and ``c2``, it uses the paper's thresholds sqrt(2)*c1/budget (item sets) and sqrt(2)*c2*height/budget
-    (other parts). Without them, thresholds let on average at most ``tau`` empty parts pass (``tau_sets`` empty item
-    sets) if each inner node of the taxonomy is expanded once.
+    Algorithms ``views`` and ``basic`` count which of a few items records have; ``workload`` names the item sets that
+    matter most to ``views``. The other parameters are for ``diffpart``. It divides the records into parts by the
+    taxonomy, a tree of groups of items, until a part holds a single item set. It drops a part whose noisy count is
+    below a threshold. With ``c1`` and ``c2``, the thresholds are those of Chen et al. 2011: sqrt(2)*c1/budget for item
+    sets, and sqrt(2)*c2*height/budget for other parts, with the height of the divided node in the taxonomy. Without
+    them, on average at most ``tau`` empty parts pass (``tau_sets`` empty item sets) if each inner node of the taxonomy
+    is divided once.
     """
 
     kind: Literal["setvalued"] = "setvalued"

@@ -41,13 +41,14 @@ MISSED = 8  # views may err by one part in so many of the last item's count
 def due_lengths(params: SetValued, universe: int, place: int, first: NoisyTable | None = None) -> Layout:
     """Return the one or two tables of record lengths that a release of a large universe counts, with their budgets.
 
-    A second table is counted if the first one shows that tables of items would be too noisy. If the publisher declared
-    item sets, these are wanted whatever their noise, and there is no second table.
+    A universe is large if it has more than ``TINY_UNIVERSE`` items. A second table, which makes the lengths more
+    precise, is counted if the first one shows that noisy tables of items would be useless. There is none if the
+    publisher declared item sets: their tables are wanted whatever their noise.
 
     Args:
         params: The parameters.
         universe: The number of items.
-        place: The column of the lengths, which follows those of the items of noisy tables.
+        place: The number of the lengths' column in the noisy tables; it follows the columns of the items.
         first: The first table once it is counted; None before.
     """
     budget, columns = total_budget(params), (place,)
@@ -69,8 +70,9 @@ def find_rule(lengths: Sequence[NoisyTable], params: SetValued, universe: int) -
 def choose_items(counts: ItemCounts, params: SetValued, declared: Sequence[int]) -> list[int]:
     """Return the codes of the items that get noisy tables: the declared ones, then those with the largest counts.
 
-    As many items are chosen as keep the noise small: the standard error of a count in the tables is at most an eighth
-    of the count of the last item that is chosen. There are at least two, and at most ``TINY_UNIVERSE``.
+    The publisher declares items in parameter ``workload``. As many items are chosen as keep the noise small: the
+    standard error of a count in the tables is at most an eighth of the count of the last item that is chosen. There are
+    at least two, and at most ``TINY_UNIVERSE``.
 
     Args:
         counts: The published counts of all items.
@@ -97,7 +99,7 @@ STARTS = 60  # orders of items from which a greedy search starts
 
 @cache
 def covering_design(items: int, size: int) -> tuple[tuple[int, ...], ...]:
-    """Return sets of items, as few as a greedy search finds, that together hold every pair of items.
+    """Choose few sets of items that get noisy tables, by a greedy search; every pair of items is in some set.
 
     Sets grow by the item that makes the most new pairs, then by the one with the most pairs left, then by a fixed
     order. The search runs for each of ``STARTS`` orders, and the first result with the fewest sets is taken. It depends
@@ -153,10 +155,16 @@ Layout = list[tuple["Clique", Fraction, None]]  # columns, budget, and None as n
 
 
 def lay_out_all(items: int, params: SetValued, declared: Sequence[Clique] = ()) -> Layout:
-    """Return the tables over all items of a small universe, with budgets that add up to epsilon.
+    """Return the tables over all items of a universe of at most ``TINY_UNIVERSE``, with budgets that add up to epsilon.
 
-    ``basic`` has one table of all 2^m patterns of m items (Chen et al. 2011, section 4.1). With ``declared`` item sets,
-    the budget is split in quarters such that their mean standard error is smallest; the first such split is taken.
+    Algorithm ``basic`` has one table of all 2^m patterns of m items (Chen et al. 2011, section 4.1). If the publisher
+    declared item sets, splits of the budget in steps of a quarter are compared. The first one is taken whose counts of
+    these sets have the smallest mean standard error.
+
+    Args:
+        items: The number of items.
+        params: The parameters.
+        declared: The item sets that the publisher declared, as columns.
     """
     epsilon, own = total_budget(params), choose_own_tables(declared)
     if items <= VIEW or params.algorithm == "basic":
@@ -176,24 +184,30 @@ def lay_out_all(items: int, params: SetValued, declared: Sequence[Clique] = ()) 
 def lay_out_chosen(items: int, epsilon: Fraction, declared: Sequence[Clique] = ()) -> Layout:
     """Return the tables over items that were chosen from a large universe, with budgets that add up to ``epsilon``.
 
-    Declared item sets get half of the budget, if there are any. The rest goes to tables that together hold every pair.
+    Item sets that the publisher declared get half of the budget, if there are any. The rest goes to tables that
+    together hold every pair of items.
     """
     own = choose_own_tables(declared)
     return _split_budget(items, epsilon, own, Fraction(bool(own), 2), Fraction(1))
 
 
 def choose_own_tables(declared: Sequence[Clique]) -> list[Clique]:
-    """Return the declared item sets that get a table of their own: all but long ones and parts of others."""
+    """Return the declared item sets that get a table of their own.
+
+    Sets of more than ``LARGEST_TABLE`` items, and sets that are contained in another such set, get none.
+    """
     return maximal_sets([one for one in declared if len(one) <= LARGEST_TABLE])
 
 
 def mean_error(items: int, layout: Layout, declared: Sequence[Clique], law: NoiseLaw = PURE) -> float:
     """Return the mean standard error of the counts of records that hold all items of a declared set.
 
+    It tells which of several layouts of noisy tables is best.
+
     Args:
         items: The number of items.
         layout: The tables to be counted, with their budgets.
-        declared: The declared item sets.
+        declared: The item sets that the publisher declared, as columns.
         law: The law of the noise.
     """
     precision: Reals = np.zeros((2,) * items)
@@ -208,14 +222,17 @@ def mean_error(items: int, layout: Layout, declared: Sequence[Clique], law: Nois
 def _split_budget(
     items: int, epsilon: Fraction, declared: Sequence[Clique], for_declared: Fraction, for_views: Fraction
 ) -> Layout:
-    """Return the tables for one way to split the budget: declared sets, tables of pairs, and the one of all patterns.
+    """Return the tables for one way to split the budget between three kinds of tables.
+
+    These are a table for each declared item set, tables that together hold every pair of items, and one table of all
+    patterns of the items.
 
     Args:
         items: The number of items.
         epsilon: The budget.
         declared: The declared item sets.
         for_declared: The share of the budget for tables of declared sets.
-        for_views: The share of the rest for tables that together hold every pair of items.
+        for_views: The share of the rest for tables that hold every pair; with 1 there is no table of all patterns.
     """
     result: Layout = [(one, epsilon * for_declared / len(declared), None) for one in declared if for_declared]
     left, views = epsilon * (1 - for_declared), covering_design(items, VIEW)
@@ -252,7 +269,7 @@ def due_tables(
 
 
 def declared_sets(params: SetValued, labels: Sequence[str]) -> list[tuple[int, ...]]:
-    """Return the codes of the items of every declared set, each in ascending order.
+    """Return the item sets that parameter ``workload`` declares, each as the codes of its items in ascending order.
 
     Raises:
         UsageError: A declared item is not in the universe.

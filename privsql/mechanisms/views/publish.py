@@ -55,7 +55,7 @@ class Measured:
     Attributes:
         codes: The codes of the m items of the noisy tables.
         tables: The noisy tables.
-        counts: The noisy counts of all items of a large universe; None for a small universe.
+        counts: The noisy counts of all items, if the universe has more than ``TINY_UNIVERSE``; else None.
     """
 
     codes: Ints

@@ -44,11 +44,15 @@ def read_labels(db: Relations, universe: exp.Table) -> tuple[str, ...]:
 
 
 def name_columns(roles: Roles, *others: str) -> Holes:
-    """Return the published names of the column of item sets and of columns that privsql adds, for use in a query.
+    """Return SQL for the published names of the column of item sets and of columns that privsql adds to it.
 
     Args:
         roles: The columns of the release.
-        others: The names of the added columns; one that the publisher uses is renamed.
+        others: The usual names of the added columns. A column is published under another name if the publisher's
+            column has its usual one.
+
+    Returns:
+        The SQL by the name of the placeholder in a query: ``items``, and those of the added columns.
     """
     return {"items": quoted_identifier(roles.sensitive[0].name), **roles.by_sa.alias_holes(*others)}
 
@@ -80,9 +84,6 @@ def join_lists(owners: Ints, values: pa.Array, number: int) -> pa.ListArray:
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
-# ``privsql_items`` has the two noisy counts of every item of a large universe. The lengths of records have a noisy
-# table of their own; its column is named after those of the items.
-
 # ``privsql_items`` has the two noisy counts of every item of a large universe. The lengths of records have a noisy
 # table of their own, over one column that follows those of the items.
 
@@ -233,7 +234,7 @@ def read_views(db: Relations, database: str | None, params: SetValued, roles: Ro
         db: Where the release is attached.
         database: The database of the release; None for the current one.
         params: The parameters of the release.
-        roles: The columns of the release, whose published names are replaced by internal ones.
+        roles: The columns of the release. The rows that are read name columns as in privsql's code, not as published.
     """
     rows = {}
     for name, keys in ORDERS.items():

@@ -1,4 +1,7 @@
-"""Read and write a publisher's ledger: its events, the file that holds them, where it lies, and who may read it."""
+"""Read and write a publisher's ledger: its events, the file that holds them, where it lies, and who may read it.
+
+An event is an entry that is never changed or removed, such as a release, its withdrawal, or a cap on a budget.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ ROLES = ("quasi_identifiers", "sensitive", "categories")  # lists of published c
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerRequest:
-    """A publisher's request as the ledger stores it: a specification without the places of source and release.
+    """A publisher's request for a release, as the ledger stores it.
 
     Attributes:
         name: The name of the release.
@@ -67,7 +70,7 @@ class LedgerRequest:
         mechanism: The kind of the mechanism.
         algorithm: The algorithm.
         subject: The column that holds ids of records; empty if there is none.
-        spec: The specification as JSON.
+        spec: The specification as JSON, without the places of source and release.
         population: The names of the population, the people in the source.
     """
 
@@ -106,7 +109,7 @@ class LedgerRequest:
 
     @property
     def promised_person(self) -> str | None:
-        """Return the column that names persons if the release keeps one record of each.
+        """Return the column that names persons if the release keeps one record of each, and so promises per person.
 
         The result is None if it promises per record.
         """
@@ -152,7 +155,8 @@ class LedgerEntry(LedgerRequest, Outcome):
         composes: In words, what it and earlier releases of the same people guarantee together.
         allowed: Whether the publisher allowed it although no guarantee covers it and earlier releases.
         rows: The number of records of the source, and a digest of them.
-        counters: The kinds of names (ids, persons) that could be mere numbering.
+        counters: The kinds of names (ids, persons) that could be mere numbering such as 1, 2, 3. Another table may
+            have such names by chance, so they do not prove that its people are the same.
         digest: The digest of its file; empty before it is known.
         records: The number of published records; None if no exact number may be stated.
         fresh: The number of records that no earlier release holds; None if it may not be stated.
@@ -166,7 +170,7 @@ class LedgerEntry(LedgerRequest, Outcome):
         replaces: The number of the release that lay at its target before; None if there was none.
         frees: Whether the replaced release no longer counts, because nobody has it or it has the same contents.
         draft: The folder in which it was made, which exists as long as the process that makes it.
-        out: Whether it has come into place, as far as the ledger knows.
+        out: Whether it has been moved to its target, as far as the ledger knows.
     """
 
     number: int
@@ -245,7 +249,7 @@ class Book:
     """The contents of a ledger, as read at one moment.
 
     Attributes:
-        events: The number of events in the file.
+        events: The number of events (entries such as a release, a withdrawal or a cap) in the file.
         releases: The releases, by number.
         caps: The caps on spending, by name of the population in lower case.
         elsewhere: The other ledgers that record releases of a population, by the names of the population.
@@ -635,7 +639,9 @@ def rows_of(entry: LedgerEntry, rows: exp.Table) -> exp.Select:
 
 
 def known_values(entries: Sequence[LedgerEntry], kind: str) -> exp.Query:
-    """Return the query for (id, value) of all records that some releases hold.
+    """Return the query for the (id, sensitive value) of all records that some releases hold.
+
+    Releases of the same people are checked together by these values.
 
     Args:
         entries: The releases.

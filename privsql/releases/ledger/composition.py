@@ -1,4 +1,8 @@
-"""Decide whether one more release of the same people may follow, by groups or by budget, and find the ledger for it."""
+"""Decide whether one more release of the same people may follow, and find the ledger for it.
+
+The rule depends on the mechanism: budgets add up to a cap, and groups such as buckets must fit those of earlier
+releases.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +120,8 @@ class RecordedPublication(Publication):
     Attributes:
         subjects: The comparison of the source's records with those of earlier releases.
         verdicts: For each earlier release, by number, whether it holds the same people.
-        crossing: The earlier releases of the same people whose budgets protect something else than this one.
+        crossing: The earlier releases of the same people that protect something else than this one. A budget protects
+            the presence of a record or its value; a release without a budget protects neither in this way.
     """
 
     subjects: Subjects = field(init=False)
@@ -129,7 +134,7 @@ class RecordedPublication(Publication):
         return [entry for entry in entries if self.verdicts[entry.number].is_same]
 
     def _refuse_crossing(self) -> list[Refusal]:
-        """Return the refusals because of earlier releases whose budgets protect something else than this release.
+        """Return why no guarantee covers this release and earlier ones that protect something else (``crossing``).
 
         Raises:
             GuaranteeError: One of two releases protects values and the other has no budget. Or there is any refusal,
@@ -175,7 +180,7 @@ CROSSING: dict[frozenset[str | None], Reason] = {
 
 
 def list_crossing(unit: Unit | None, entries: Sequence[LedgerEntry], path: Path) -> list[Refusal]:
-    """Return the refusals because of releases of the same people whose budgets protect something else.
+    """Return why no guarantee covers a new release and others of the same people that protect something else.
 
     Args:
         unit: What the budget of the new release protects, presence or values; None if it has no budget.
@@ -295,9 +300,10 @@ class BudgetPublication(RecordedPublication):
             require_names(self.request.spec)
 
     def _list_budgets(self, book: Book, sharing: Sequence[LedgerEntry]) -> list[Budget]:
-        """Return the budgets in which this release must fit; the first one is about what it protects itself.
+        """Return the budgets into which this release must fit.
 
-        If it protects presence and releases of the same people protect values, it must also fit into the budget of
+        The first one adds up the releases that protect the same as this one: the presence of a record, or its value. If
+        this one protects presence and others of the same people protect values, it must also fit into the budget of
         values.
 
         Args:
@@ -419,7 +425,7 @@ class LedgerFindings:
     Attributes:
         fresh: The number of records that no earlier release holds.
         same: The numbers of the earlier releases that hold people of this source.
-        chain: Whether a guarantee covers these releases and the new one together.
+        chain: Whether these releases and the new one form a chain: a guarantee covers all of them together.
         again: The number of the release that this one repeats; None if it repeats none.
         composes: In words, what these releases and the new one guarantee together.
         refusal: Why no guarantee covers them together; None if one does.
@@ -439,6 +445,9 @@ class LedgerFindings:
 class GroupPublication(RecordedPublication):
     """A publication without a budget, whose guarantee holds for one release or for a chain of releases.
 
+    A chain is a sequence of releases of the same people, by the same mechanism with the same terms, in which each new
+    release takes the groups (such as buckets) of the earlier ones into account.
+
     Attributes:
         book: The contents of the ledger.
         findings: What the ledger says about the publication.
@@ -452,7 +461,8 @@ class GroupPublication(RecordedPublication):
     def compare_earlier(self) -> None:
         """Compare the records with earlier releases.
 
-        If a guarantee covers a chain of them with this release, the source's history receives their groups.
+        If these and the new one form a chain, the mechanism can read their groups (such as buckets) from
+        ``source.history``. It also finds there what its search found for an earlier release by the same request.
         """
         self.subjects = Subjects(self.db, self.source, self.request, chains=self._chains)
         before = self.request.before
@@ -465,7 +475,7 @@ class GroupPublication(RecordedPublication):
             chain = self._list_entries(self.findings.same)
 
             def fetch_earlier_groups(last: int) -> NDArray[np.int64]:
-                """Return in which group each record was in each of the last releases.
+                """Return in which group, such as a bucket, each record was in each of the last releases.
 
                 Args:
                     last: The number m of releases.
@@ -538,7 +548,7 @@ class GroupPublication(RecordedPublication):
 
     @property
     def frees_replaced(self) -> bool:
-        """Return whether the release that this one replaces no longer counts.
+        """Return whether the release that this one replaces no longer counts as an earlier release.
 
         It does not if nobody has received it, or if both releases have the same contents.
         """
@@ -579,9 +589,13 @@ class GroupPublication(RecordedPublication):
         return replace(found, composes=f"composition allowed by the publisher: {refusal.words}", refusal=refusal)
 
     def _cover_chain(self, same: Sequence[LedgerEntry]) -> str | None:
-        """Return in words what earlier releases and this one guarantee together.
+        """Return in words what earlier releases and this one guarantee together, if they form a chain.
 
-        The result is None if no guarantee covers them, because their requests differ or records have no ids.
+        The result is None if no guarantee covers all of them, such as when their mechanisms' parameters or columns
+        differ, or when records have no ids.
+
+        Args:
+            same: The earlier releases of this population that hold people of this source.
         """
         stated, params = self.request.stated, self.request.spec.mechanism
         composition = self.request.spec.implementation.composition
@@ -600,7 +614,10 @@ class GroupPublication(RecordedPublication):
         return composition.covered([*(entry.algorithm for entry in same), stated.algorithm])
 
     def _is_of_records_after(self, same: Sequence[LedgerEntry]) -> bool:
-        """Return whether this release promises per record while an earlier one promised per person."""
+        """Return whether this release promises per record while an earlier one promised per person.
+
+        Then no guarantee covers both.
+        """
         return self.request.stated.promised_person is None and any(entry.promised_person for entry in same)
 
     def _is_repeat(self, entry: LedgerEntry) -> bool:
@@ -689,7 +706,9 @@ def derive_release_key(secret: Key, rows: RecordSummary, request: LedgerRequest)
 
 
 def restore_history(db: EngineSession, source: Records, spec: Spec, path: Path, entry: LedgerEntry) -> None:
-    """Give the source the history that it had when a release was published: earlier groups and the mechanism's setting.
+    """Give the source the history that it had when a release was published, to make this release again.
+
+    It is the groups of records in earlier releases, and what the mechanism's search found.
 
     Args:
         db: The session.
@@ -818,7 +837,8 @@ def make_choice(
         db: A session.
         request: The publication.
         publishing: Whether to create the ledger's secret if there is none; False for a plan.
-        otherwise: The key that a plan uses before the first release; None to draw one.
+        otherwise: The key to use if neither the publisher nor the ledger has one, as before the first release; None to
+            draw one.
     """
     spec, path = request.spec, request.path
     if not spec.source.chooses_records or request.choice is not None:
@@ -844,8 +864,9 @@ def repeat_choice(
         key_path: The key file; None if there is none.
 
     Returns:
-        The choice; None if the release publishes all records of each person. If the key is in neither place, the choice
-        has another key, and its reference differs from the one that the manifest states.
+        The choice; None if the specification publishes all records of each person. If the key is in neither place, the
+        choice has another key, and its ``reference`` (a digest of the key) differs from the one that the manifest
+        states.
     """
     if not spec.source.chooses_records:
         return None
@@ -871,9 +892,10 @@ def read_key(path: Path) -> Key:
 
 
 def _fetch_earlier_records(db: EngineSession, spec: Spec, path: Path | None, release: Target | None) -> pa.Table | None:
-    """Return a table (id, trace) of the records in earlier releases of the population.
+    """Return a table (id, trace) of the records in earlier releases of the population, which are chosen again.
 
-    Withdrawn releases count, so that the same ledger later gives the same choice again.
+    A trace is a digest of the record's published values. Withdrawn releases count, so that the same ledger later gives
+    the same choice again.
 
     Args:
         db: A session.

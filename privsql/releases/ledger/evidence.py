@@ -37,14 +37,15 @@ SURE = 31  # -2 ln(1e-6 / 4): by Bernstein's inequality one of four tests is bey
 
 @dataclass(frozen=True)
 class CommonNames:
-    """The ids, or the persons, that two releases have in common.
+    """The names (ids of records, or names of persons) that two releases have in common.
 
     Attributes:
         kind: Whether these are ids or persons.
         common: The number of names that are in both releases.
         names: The number of names in the smaller release.
-        tells: Whether different names always mean different people.
-        are_counters: Whether the names could be mere numbering in both releases.
+        tells: Whether different names always mean different people, such as if both releases have them in the same
+            column.
+        are_counters: Whether the names could be mere numbering, such as 1, 2, 3, in both releases.
     """
 
     kind: Kind
@@ -64,11 +65,11 @@ class CommonNames:
 
 @dataclass(frozen=True)
 class TableSample:
-    """Counts of the records of a table whose hashes lie below a limit.
+    """Counts of a sample of a table's records: those whose hashes lie below a limit.
 
     Attributes:
-        records: The number of these records.
-        different: The number of different ones among them.
+        records: The number of records in the sample.
+        different: The number of different records among them.
         often: How many of the different ones occur once, twice, three times and four times.
     """
 
@@ -81,7 +82,8 @@ class TableSample:
 class CommonRecords:
     """A comparison of the records of two tables with the same column names.
 
-    Only records whose hashes lie below the limits of both sketches are compared.
+    The ledger keeps a sketch of each table: the smallest hashes of its records. So only records are compared whose
+    hashes lie below a limit, which both sketches reach.
 
     Attributes:
         ours: The records of the new table.
@@ -106,6 +108,9 @@ class CommonRecords:
     def _has_few_new(self, new: TableSample, known: TableSample, terms: int) -> bool:
         """Return whether ``new`` has fewer different records that ``known`` lacks than chance would give.
 
+        If so, the tables hold the same people rather than two independent samples of one population. The number of
+        such records is compared with what the first ``terms`` terms of a series predict.
+
         Let a sample of n records have N1, N2, .. different records that occur once, twice, .. A second sample of t n
         records from the same population is expected to have u different records that the first sample lacks:
 
@@ -113,9 +118,9 @@ class CommonRecords:
 
         With an even number of terms the sum is at most u, since x - x^2/2 + .. - x^2k/(2k)! <= 1 - e^-x. Let d be the
         number of different records of ``new``. The number of its records that ``known`` lacks has variance u (1 - u /
-        d), and the estimate of u has at most t^2 N1 + t^4 N2 + .. By Bernstein's inequality, a number x below its
-        expectation has a probability of at most exp(-x^2 / 2 (variance + x / 3)). The caller tests both directions,
-        because records that somebody has doubled look frequent in one of the two tables only.
+        d), and the estimate of u has at most t^2 N1 + t^4 N2 + .. By Bernstein's inequality, the number lies x or more
+        below its expectation with a probability of at most exp(-x^2 / 2 (variance + x / 3)). The caller tests both
+        directions, because records that somebody has doubled look frequent in one of the two tables only.
         """
         ratio = Fraction(new.records, known.records)
         powers = [(ratio**times, number) for times, number in enumerate(known.often[:terms], 1)]
@@ -201,7 +206,7 @@ class RecordSummary:
     Attributes:
         records: The number of records.
         fingerprint: A digest of all records, which does not depend on their order.
-        limit: The limit of the records' sketch, which holds all hashes below it.
+        limit: The limit of the sketch of these records (``RecordSketch``): it holds all of their hashes that lie below.
     """
 
     records: int

@@ -38,7 +38,10 @@ if TYPE_CHECKING:
 
 
 def find_unwritten_events(book: Book) -> list[Event]:
-    """Return the events that processes were killed before writing: whether their releases came into place."""
+    """Return the events that are missing from a ledger because a process was killed while it published a release.
+
+    They record that the release came into place, or that it never did, as the files on disk show.
+    """
     return [event for entry in book.live_entries if not entry.out for event in _settle_entry(book, entry)]
 
 
@@ -89,7 +92,7 @@ class PublicationRequest:
         key: The publisher's key; None to derive one from the ledger's secret, or to draw one without a ledger.
         allow: Whether to publish even if no guarantee covers this and earlier releases.
         replaces: The digest of the release that lies at the target; None if nothing lies there.
-        choice: How one record of each person is chosen; None to decide it here.
+        choice: How one record of each person is chosen, if that was decided before (see ``make_choice``); else None.
         repeat: Whether the release at the target may only be replaced by the same release.
         nobody_has_it: Whether the publisher says that nobody has received the release at the target.
         digest: The digest of the new release, if it does not become a file; None to compute it from the file.
@@ -182,7 +185,10 @@ class Publication(ABC):
 
     @property
     def frees_replaced(self) -> bool:
-        """Return whether the release that this one replaces no longer counts. Call ``require_covered`` before."""
+        """Return whether the release that this one replaces no longer counts as an earlier release.
+
+        Call ``require_covered`` before.
+        """
         return self.request.nobody_has_it
 
     @property
@@ -237,7 +243,7 @@ class Publication(ABC):
 
     @abstractmethod
     def record_release(self, path: Path, facts: Facts) -> None:
-        """Record the release in the ledger, before it comes into place.
+        """Record the release in the ledger, before it is moved to its target.
 
         Args:
             path: The file or folder of the draft.
@@ -263,8 +269,8 @@ class Publication(ABC):
     def record_commit(self, path: Path, facts: Facts) -> Iterator[None]:
         """Record the release in the ledger, then let the body of the ``with`` move it into place.
 
-        If the move succeeds, a replaced release that no longer counts is withdrawn. If it fails, the new entry is
-        withdrawn.
+        If the move succeeds, a replaced release that no longer counts (``frees_replaced``) is withdrawn. If it fails,
+        the new entry is withdrawn.
 
         Raises:
             EngineError: The release is in place, but the ledger can't record that.
