@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
@@ -40,7 +41,11 @@ class Table:
 
 
 def _census(to: Path, records: int, seed: int) -> None:
+    """A census whose occupations are codes, as in the real tables."""
     script("make_census.py", "--rows", records, "--seed", seed, "--to", to)
+    made = pq.read_table(to)
+    codes = pc.rank(made["occupation"], tiebreaker="dense").cast(pa.int16())
+    pq.write_table(made.set_column(made.column_names.index("occupation"), "occupation", codes), to)
 
 
 def _transit(to: Path, records: int, seed: int) -> None:
