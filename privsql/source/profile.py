@@ -16,6 +16,7 @@ from privsql.mechanisms.base import ItemSetShape, Mechanism, TableShape
 from privsql.mechanisms.registry import DEFAULT, KINDS, get_default_mechanism
 from privsql.model.records import Profile
 from privsql.source.table import is_publishable
+from privsql.source.texts import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -37,9 +38,6 @@ PERSON = re.compile(  # identifying names of persons, not of places or things
 PERSONS = re.compile(r"(^|_)(individual|participant|patient|person|respondent|subj(ect)?)$", re.IGNORECASE)
 FEWEST = 10  # fewest values of a column of persons (a "subject" with fewer is a school subject)
 FEW_RECORDS = 50  # up to this many records may have different values, as one bucket holds them
-MISSING = tuple(
-    before + text for before in ("", " ") for text in ("?", "-", "", "NA", "N/A", "n/a", "NULL", "null", "NaN", "nan")
-)  # texts that stand for a missing value
 MOST_QI = 1000  # a column with more values becomes no quasi-identifier without the publisher
 
 
@@ -77,12 +75,13 @@ class ChosenRoles:
 def find_missing_markers(db: Warehouse, source: exp.Table) -> dict[str, tuple[str, ...]]:
     """Return the texts that stand for a missing value, such as "n/a", by text column; columns without one are left out.
 
-    ``MISSING`` lists such texts. The publisher may want them to be read as NULL.
+    ``MISSING`` lists such texts; a space may stand before them. The publisher may want them to be read as NULL.
     """
     names = [field.name for field in db.list_fields(source) if field.type == "VARCHAR"]
     if not names:
         return {}
-    marked = {name: column(name).isin(*map(exp.Literal.string, MISSING)) for name in names}
+    marks = [before + text for before in ("", " ") for text in MISSING]
+    marked = {name: column(name).isin(*map(exp.Literal.string, marks)) for name in names}
     one, none = exp.Literal.number(1), exp.Literal.number(0)
     cases: list[exp.Expr] = [exp.Max(this=exp.Case().when(each, one).else_(none)) for each in marked.values()]
     found = db.rows(fill("core/marked", {"source": source, "marked": cases}))[0]

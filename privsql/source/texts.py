@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 SAMPLE = 20_480  # the lines from which DuckDB guesses types
 FEWEST = 20  # fewest lines for advice on a single one that is no number
 LOOKED_AT = 1_000  # values of a text column that are examined first
-MARKERS = (
-    "#N/A", "#NA", "N/A", "n/a", "NA", "na", "none", "None", "NONE", ".", "..", "-", "--", "?", "NULL", "null", "NaN",
-    "nan", "nil", "missing",
-)  # fmt: skip
+# Texts that stand for a missing value, whatever else a column of texts holds: nobody calls a category so.
+MISSING = ("", "?", "-", "--", "NA", "N/A", "n/a", "#N/A", "#NA", "NULL", "null", "NaN", "nan")
+# Among numbers, words and points can only stand for a missing value, too. Among texts they may be values: the diagnosis
+# "none" is one, and so is the answer "missing".
+MISSING_NUMBER = (*MISSING, "na", "none", "None", "NONE", "nil", "missing", ".", "..")
 CODE = r"\s*([+]\s*[0-9]|-?0[0-9]).*"  # a leading plus sign or zero, which a number loses
 PLAIN = r"\s*[+-]?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?\s*"
 FORMS = {  # patterns of formatted numbers (for DuckDB and Python), by the options that read them
@@ -275,10 +276,10 @@ def _read_numbers(
     """
     value = column(one.name)
     rows = exp.select(value).distinct().from_(file).where(exp.not_(_matches(value.copy(), anyhow)))
-    odd = [str(row[0]) for row in db.rows(rows.limit(len(MARKERS) + 1))]
-    if len(odd) == 1 and odd[0].strip() not in MARKERS:
+    odd = [str(row[0]) for row in db.rows(rows.limit(len(MISSING_NUMBER) + 1))]
+    if len(odd) == 1 and odd[0].strip() not in MISSING_NUMBER:
         return _read_strange_line(db, file, one, odd[0])
-    if any(text.strip() not in MARKERS for text in odd):
+    if any(text.strip() not in MISSING_NUMBER for text in odd):
         return []
     patterns = [CODE, PLAIN, r"[^.]*", *FORMS.values(), anyhow]
     counts = [exp.CountIf(this=_matches(value.copy(), pattern)) for pattern in patterns]

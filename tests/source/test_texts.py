@@ -9,6 +9,7 @@ import pytest
 
 import privsql
 from support.commands import refused, run, succeeded
+from support.loops import each
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,7 +80,8 @@ def test_init_reads_it_as_it_is_meant_or_asks(tmp_path: Path, name: str) -> None
         refused(run("init", table, "--sensitive", "ill"), 2, said, "init takes source.options, too")
     settings = ("--set", f"source.options.{remedies[0]}") if asked else ()
     text = succeeded("init", table, "--sensitive", "ill", "--accept", *settings).out
-    assert asked or f"# {column} " in text
+    line = "# read as NULL: '#N/A' in height\n" if name == "excel" else f"# {column} "
+    assert asked or line in text
     (tmp_path / "spec.toml").write_text(text)
     key = remedies[0].split("=")[0].split(".")[0]
     assert key in tomllib.loads(text)["source"]["options"]
@@ -114,6 +116,14 @@ def test_a_mark_that_is_a_value_elsewhere_is_cast_in_a_query(tmp_path: Path) -> 
     query = "source.query=SELECT * REPLACE (TRY_CAST(x AS DOUBLE) AS x) FROM source"
     allowed = ("--threshold", "1", "--set", "mechanism.allow_certain=true", "--set", "ledger.off=true")
     succeeded("plan", table, "--qi", "x", "--sensitive", "ill", *allowed, "--set", query)
+
+
+@each("mark", ["#N/A", "--", "none", "."])
+def test_a_mark_among_texts_is_missing_unless_it_may_be_a_value(tmp_path: Path, mark: str) -> None:
+    table = tmp_path / "a.csv"
+    table.write_text("work;ill\n" + "\n".join(f"{mark if i % 9 == 0 else f'w{i % 4}'};d{i % 5}" for i in range(300)))
+    text = succeeded("init", table, "--sensitive", "ill", "--promise", "bucketize", "--accept").out
+    assert (f"# read as NULL: {mark!r} in work\n" in text) == (mark in ("#N/A", "--"))
 
 
 def test_a_private_release_has_the_dates_of_its_file(tmp_path: Path) -> None:
