@@ -49,7 +49,7 @@ class TableNoise(Protocol):
     def add_noise(self, counts: Counts, budget: Fraction, /) -> Counts:
         """Return the counts with independent noise added to each; ``budget`` is what one count spends."""
 
-    def choose_best(self, scores: Counts, budget: Fraction, /, *, monotonic: bool = True) -> int:
+    def choose_best(self, scores: Counts, budget: Fraction, /, *, monotonic: bool) -> int:
         """Return the index of a candidate with a high score, chosen privately.
 
         One record changes each score by at most 1. The algorithm is permute-and-flip: it visits the candidates in
@@ -286,7 +286,7 @@ class OpenDPNoise:
         scale = CONCENTRATED.scale(budget) if self._concentrated else noise_scale(budget)
         return np.array(_make_mechanism(scale, gaussian=self._concentrated)(counts.tolist()), dtype=np.int64)
 
-    def choose_best(self, scores: Counts, budget: Fraction, *, monotonic: bool = True) -> int:
+    def choose_best(self, scores: Counts, budget: Fraction, *, monotonic: bool) -> int:
         choose = _choice_scale if self._concentrated else _flip_scale
         scale = choose(budget, monotonic=monotonic)
         return int(noisy_max(scale, monotonic=monotonic, gumbel=self._concentrated)(scores.tolist()))
@@ -324,7 +324,7 @@ class SeededNoise:
     def draw_above(self, number: int, least: int, epsilon: Fraction) -> Counts:
         return self._draw.geometric(-math.expm1(-1 / noise_scale(epsilon)), number) - 1 + least
 
-    def choose_best(self, scores: Counts, epsilon: Fraction, *, monotonic: bool = True) -> int:
+    def choose_best(self, scores: Counts, epsilon: Fraction, *, monotonic: bool) -> int:
         # choosing the maximum after exponential noise is the same as permute-and-flip
         scale = _flip_scale(epsilon, monotonic=monotonic)
         return int(np.argmax(scores + self._draw.exponential(scale, len(scores))))
@@ -349,7 +349,7 @@ class SeededGaussian:
             result = np.concatenate((result, drawn[self._draw.random(number) < chance]))
         return counts + result[: len(counts)]
 
-    def choose_best(self, scores: Counts, budget: Fraction, *, monotonic: bool = True) -> int:
+    def choose_best(self, scores: Counts, budget: Fraction, *, monotonic: bool) -> int:
         return int(np.argmax(scores + self._draw.gumbel(0, _choice_scale(budget, monotonic=monotonic), len(scores))))
 
 

@@ -55,7 +55,7 @@ class ForgetfulNoise:
     def add_noise(self, counts: Any, _: Any) -> Any:
         return np.arange(len(counts), dtype=np.int64) * 7919 % 13
 
-    def choose_best(self, scores: Any, _: Any, *, monotonic: bool = True) -> int:
+    def choose_best(self, scores: Any, _: Any, *, monotonic: bool) -> int:
         return min(1, len(scores) - 1)
 
 

@@ -217,7 +217,7 @@ def flipped(scores: Sequence[int], epsilon: float) -> list[float]:
 def test_the_choice_is_permute_and_flip(source: Callable[[], Any], scores: list[int]) -> None:
     # false alarm 1e-6 each (chi_square)
     noise, epsilon = source(), Fraction(1, 2)
-    drawn = [noise.choose_best(np.array(scores, dtype=np.int64), epsilon) for _ in range(4_000)]
+    drawn = [noise.choose_best(np.array(scores, dtype=np.int64), epsilon, monotonic=True) for _ in range(4_000)]
     chi_square(np.bincount(drawn, minlength=len(scores)).tolist(), np.array(flipped(scores, 0.5)))
 
 
@@ -258,7 +258,7 @@ class Choosing(Enumeration):
 
     careless = 1
 
-    def choose_best(self, scores: Any, epsilon: Fraction, *, monotonic: bool = True) -> int:
+    def choose_best(self, scores: Any, epsilon: Fraction, *, monotonic: bool) -> int:
         return self._draw(flipped(scores.tolist(), float(epsilon) * self.careless / (1 if monotonic else 2)))
 
 

@@ -96,7 +96,7 @@ class Generous:
     def draw_above(self, number: int, least: int, epsilon: Fraction) -> Ints:
         return np.full(number, 10**6)
 
-    def choose_best(self, scores: Ints, epsilon: Fraction, *, monotonic: bool = True) -> int:
+    def choose_best(self, scores: Ints, epsilon: Fraction, *, monotonic: bool) -> int:
         raise AssertionError
 
 

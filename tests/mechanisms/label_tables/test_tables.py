@@ -182,7 +182,7 @@ class Recording(SeededNoise):
         self.counts.append(2 * epsilon)
         return super().add_noise(counts, epsilon)
 
-    def choose_best(self, scores: Any, epsilon: Fraction, *, monotonic: bool = True) -> int:
+    def choose_best(self, scores: Any, epsilon: Fraction, *, monotonic: bool) -> int:
         assert not monotonic
         assert scores.dtype == np.int64
         self.choices.append(2 * epsilon)

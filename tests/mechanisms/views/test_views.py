@@ -47,7 +47,7 @@ class Silent:
     def add_noise(self, counts: Ints, epsilon: Fraction) -> Ints:
         return counts
 
-    def choose_best(self, scores: Ints, epsilon: Fraction, *, monotonic: bool = True) -> int:
+    def choose_best(self, scores: Ints, epsilon: Fraction, *, monotonic: bool) -> int:
         raise NotImplementedError
 
 
