@@ -94,7 +94,7 @@ RICH: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 ALL = (*RICH, *RECIPES)
-FEW = ("people", "cells")  # of which every run tries some markers
+FEW = "people"  # of which every run tries some markers
 
 
 @dataclass(frozen=True)
@@ -248,15 +248,21 @@ def read_manifest(release: Path) -> dict[str, Any]:
 
 
 SOME_SLOW = ("people", "components", "diffpart")  # of which the slow tests try every eighth marker
-SOME = [pytest.param(name, 400) for name in FEW]  # in every run
-REST = [
-    *(pytest.param(name, 8, marks=pytest.mark.slow) for name in SOME_SLOW),
-    *(pytest.param(name, 1, marks=pytest.mark.soak(part="mutations")) for name in ALL),
+SLOW, SOAK = pytest.mark.slow, pytest.mark.soak(part="mutations")
+WALKS = [
+    pytest.param(FEW, 400),
+    pytest.param("cells", 400, marks=SLOW),
+    *(pytest.param(name, 8, marks=SLOW) for name in SOME_SLOW),
+    *(pytest.param(name, 1, marks=SOAK) for name in ALL),
 ]
+# A file and a folder state the same manifest: of a file a few markers are tried, or in the soak part all of them.
+FILES = [*(pytest.param(name, 400, "file", marks=SLOW) for name in (FEW, "cells")),
+         *(pytest.param(name, 1, "file", marks=SOAK) for name in ALL)]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "step"), [*SOME, *REST])
-@pytest.mark.parametrize("form", [pytest.param("file", marks=pytest.mark.slow), "folder"])
+@pytest.mark.parametrize(
+    ("name", "step", "form"), [*(pytest.param(*one.values, "folder", marks=one.marks) for one in WALKS), *FILES]
+)
 def test_a_marker_in_a_manifest_is_found(
     releases: Callable[[str], Made], tmp_path: Path, name: str, step: int, form: str
 ) -> None:
@@ -320,7 +326,7 @@ def change_file(release: Path, to: Path, statement: str) -> Path:
     return to
 
 
-@pytest.mark.parametrize(("name", "step"), [*SOME, *REST])
+@pytest.mark.parametrize(("name", "step"), WALKS)
 def test_a_marker_beside_the_values_of_a_file_is_found(
     releases: Callable[[str], Made], tmp_path: Path, name: str, step: int
 ) -> None:

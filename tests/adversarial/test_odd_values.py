@@ -90,9 +90,13 @@ WHOLE: dict[str, list[Any]] = {
 }  # fmt: skip
 
 
-def every(cases: Iterable[str], *quick: str) -> list[Any]:
-    """Cases with all odd values; all but the quick ones are slow."""
-    return [pytest.param(case, ODD, marks=[pytest.mark.slow] * (case not in quick)) for case in cases]
+def few_and_all(cases: Iterable[str]) -> list[Any]:
+    """Cases with some odd values, and with all of them in a part of ``tests.soak``."""
+    return [
+        pytest.param(case, odd, id=f"{case}-{len(odd)}", marks=mark)
+        for case in cases
+        for odd, mark in ((FEW, pytest.mark.slow), (ODD, pytest.mark.soak(part="cases")))
+    ]
 
 
 def make_frame(names: list[str], odd: list[Any], kind: str) -> pd.DataFrame:
@@ -109,8 +113,7 @@ def ask_frame(case: str, frame: Any) -> dict[str, Any]:
     return {"source": source, "columns": columns, "release": {"name": "r"}, "mechanism": mechanism | more}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("case", "odd"), [("marginals", FEW), *every(CASES)])
+@pytest.mark.parametrize(("case", "odd"), few_and_all(CASES))
 def test_an_odd_record_of_pandas_changes_nothing_but_noise(case: str, odd: dict[str, Any], tmp_path: Path) -> None:
     names = CASES[case][0].names
     plain = observed(case, ask_frame(case, make_frame(names, [], "object")), tmp_path)
@@ -121,8 +124,7 @@ def test_an_odd_record_of_pandas_changes_nothing_but_noise(case: str, odd: dict[
         assert observed(case, ask_frame(case, make_frame(names, ["HIV+"], "category")), tmp_path) == plain
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("case", "odd"), [("numbers", FEW), *every(SUBSTITUTED)])
+@pytest.mark.parametrize(("case", "odd"), few_and_all(SUBSTITUTED))
 def test_an_odd_value_of_pandas_changes_nothing_but_noise(case: str, odd: dict[str, Any], tmp_path: Path) -> None:
     name = SUBSTITUTED[case][0]
     held = [*ILLNESSES] if name == "ill" else [*range(60)]

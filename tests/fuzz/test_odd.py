@@ -11,7 +11,6 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from support import effort
 from support.commands import fetched, run, write
 from support.loops import slow_but
 
@@ -164,16 +163,20 @@ def test_odd_tables_of_which_some_have_failed(name: str, tmp_path: Path) -> None
     assert put_through(tmp_path, *table) == code
 
 
-@pytest.mark.slow
-@settings(max_examples=effort.share(100), derandomize=True, phases=PHASES)
-@given(
-    st.sampled_from([1, 2, 5, 40, 200]),
-    st.lists(st.sampled_from(sorted(COLUMNS)), min_size=1, max_size=3, unique=True),
-    st.sampled_from(sorted(VALUES)),
-    st.sampled_from(sorted(MECHANISMS)),
+@pytest.mark.parametrize(
+    "examples", [pytest.param(8, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.soak(part="fuzz"))]
 )
-def test_odd_tables_end_in_an_answer_or_one_line(
-    tmp_path_factory: Any, records: int, columns: list[str], sensitive: str, mechanism: str
-) -> None:
+def test_odd_tables_end_in_an_answer_or_one_line(tmp_path_factory: Any, examples: int) -> None:
     """Drawn from all of these."""
-    put_through(tmp_path_factory.mktemp("odd"), records, columns, sensitive, mechanism)
+
+    @settings(max_examples=examples, derandomize=True, phases=PHASES)
+    @given(
+        st.sampled_from([1, 2, 5, 40, 200]),
+        st.lists(st.sampled_from(sorted(COLUMNS)), min_size=1, max_size=3, unique=True),
+        st.sampled_from(sorted(VALUES)),
+        st.sampled_from(sorted(MECHANISMS)),
+    )
+    def draw(records: int, columns: list[str], sensitive: str, mechanism: str) -> None:
+        put_through(tmp_path_factory.mktemp("odd"), records, columns, sensitive, mechanism)
+
+    draw()

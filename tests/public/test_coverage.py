@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.95
 FALSE_ALARM = 1e-3
-RELEASES = 12  # of each case, in the slow test
 
 DISTRICTS = "SELECT district, COUNT(*) AS n FROM {name} WHERE {where} GROUP BY district"
 SEXES = "SELECT sex, COUNT(*) AS n FROM {name} WHERE {where} GROUP BY sex"
@@ -101,17 +100,14 @@ def least_mean(releases: int, expectation: float = CONFIDENCE) -> float:
     return float(scipy.optimize.brentq(divergence, 1e-9, expectation)) if divergence(1e-9) > 0 else 0.0
 
 
-@pytest.mark.slow
-def test_intervals_hold_as_often_as_they_say(shelf: Shelf) -> None:
-    shares = [share_held(ask_all(shelf, case, questions[::2])) for case, questions in QUESTIONS.items()]
-    assert sum(shares) / len(shares) >= least_mean(len(shares)), shares
-
-
-@pytest.mark.slow
-def test_intervals_hold_over_many_releases_and_are_no_wider_than_they_need_to_be(shelf: Shelf) -> None:
+@pytest.mark.parametrize(
+    "releases", [pytest.param(3, marks=pytest.mark.slow), pytest.param(12, marks=pytest.mark.soak(part="coverage"))]
+)
+def test_intervals_hold_over_releases_and_are_no_wider_than_they_need_to_be(shelf: Shelf, releases: int) -> None:
+    """So many releases of each case."""
     held, narrow = defaultdict(list), defaultdict(list)
     for case, questions in QUESTIONS.items():
-        for number in range(RELEASES):
+        for number in range(releases):
             figures = ask_all(shelf, dataclasses.replace(case, name=f"{case.name}-{number}"), questions)
             for kind in ("all", case.mechanism["kind"]):
                 held[kind].append(share_held(figures))

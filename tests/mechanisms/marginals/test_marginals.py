@@ -223,7 +223,7 @@ class Halved(Choosing):
     half = 2
 
     def choose_best(self, scores: Any, epsilon: Fraction, *, monotonic: bool) -> int:
-        return super().choose_best(scores, epsilon if monotonic else epsilon / self.half)
+        return super().choose_best(scores, epsilon if monotonic else epsilon / self.half, monotonic=True)
 
 
 class Careless(Halved):
