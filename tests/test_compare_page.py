@@ -80,6 +80,7 @@ def test_the_page_names_all_ways_that_are_measured() -> None:
     assert compare.show_error(None) == "-"
 
 
+@pytest.mark.slow
 def test_the_command_of_the_page_starts() -> None:
     command = [sys.executable, "-m", "tests.benchmarks", "compare", "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -198,6 +198,7 @@ def test_an_endless_statement_is_stopped(release: api.Release, sql: str) -> None
     assert release.query("SELECT COUNT(*) FROM t").rows[0][0] == 1600
 
 
+@pytest.mark.slow
 def test_there_is_a_limit_that_nobody_sets(release: api.Release, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completed, "SECONDS", 0.5)
     with pytest.raises(LateError, match="longer than"):

@@ -292,10 +292,18 @@ def write_lite(file: Path, table: str, rows: list[str]) -> dict[str, Any]:
     return {"database": str(file), "table": "t"}
 
 
-@pytest.mark.parametrize("case", ["numbers", *(pytest.param(one, marks=pytest.mark.slow) for one in REST)])
-def test_an_odd_value_of_sqlite_changes_nothing_but_noise(case: str, tmp_path: Path) -> None:
+FEW_LITE = {name: LITE[name] for name in ("a text that is not UTF-8", "infinity", "NULL")}
+
+
+@pytest.mark.parametrize(
+    ("case", "odd_values"),
+    [("numbers", FEW_LITE), *(pytest.param(one, LITE, marks=pytest.mark.slow) for one in ("numbers", *REST))],
+)
+def test_an_odd_value_of_sqlite_changes_nothing_but_noise(
+    case: str, odd_values: dict[str, str], tmp_path: Path
+) -> None:
     seen = {}
-    for number, (name, odd) in enumerate({"plain": "1", **LITE}.items()):
+    for number, (name, odd) in enumerate({"plain": "1", **odd_values}.items()):
         file = tmp_path / f"{number}.sqlite"
         if case in SUBSTITUTED:
             held = SUBSTITUTED[case][0]

@@ -13,6 +13,7 @@ from pyarrow import csv
 import privsql
 from first.tables import MADE
 from privsql.errors import UsageError
+from support.loops import slow_but
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,7 +96,7 @@ def test_a_value_to_protect_that_does_not_occur_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["panel", "visits", "loans", "flag_with_null", pytest.param("wages", marks=pytest.mark.slow)]
+    "name", slow_but(("panel", "visits", "loans", "flag_with_null", "wages"), "panel", "visits", "flag_with_null")
 )
 def test_a_file_of_text_is_planned_as_proposed(tmp_path: Path, name: str) -> None:
     made = MADE[name]()
@@ -189,7 +190,7 @@ def test_explain_names_every_column() -> None:
     ("name", "promise"),
     [
         ("three_even", "bucketize"),
-        ("many_causes", "bucketize"),
+        pytest.param("many_causes", "bucketize", marks=pytest.mark.slow),
         pytest.param("loans", "bucketize", marks=pytest.mark.slow),
     ],
 )

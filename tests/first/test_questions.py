@@ -28,7 +28,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "well"),
     [
         ("wages", 9),
-        ("hospital_tests", 9),
+        pytest.param("hospital_tests", 9, marks=pytest.mark.slow),
         pytest.param("flag_with_null", 9, marks=pytest.mark.slow),
         pytest.param("two_even", 9, marks=pytest.mark.slow),
     ],

@@ -44,7 +44,7 @@ WAYS = pytest.mark.parametrize(
 TIMES = ("seconds", "search_seconds")
 
 
-@every([*CHAINS], bucketize.TWO_SIZE.name)
+@every([*CHAINS], permute.NESTED.name)
 def test_the_command_line_does_what_the_package_does(shelf: Shelf, case: Case, tmp_path: Path) -> None:
     made, spec = shelf.get(case), case.spec(tmp_path)
     release = tmp_path / f"{case.name}.duckdb"

@@ -265,6 +265,7 @@ def test_a_release_that_is_missed_is_looked_for_in_that_ledger(missed: tuple[str
     assert [one["name"] for one in succeeded(*remedy(done), "--json").json["releases"]] == ["one"]
 
 
+@pytest.mark.slow
 def test_a_name_is_capped_where_its_releases_are_recorded(crowded: Path) -> None:
     other = crowded / "the other.duckdb"
     succeeded("publish", path := elsewhere(crowded, CELLS.format(1), BOTH, "one"))

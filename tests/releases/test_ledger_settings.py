@@ -19,7 +19,7 @@ from privsql.mechanisms.bucketize.optimal import Optimum
 from privsql.mechanisms.bucketize.plan import find_plan, restore_plan
 from privsql.mechanisms.perturb import plan as partition
 from support.commands import PEOPLE, refused, run, specification, succeeded, tables, write
-from support.loops import rest_slow, slow_but
+from support.loops import rest_slow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +61,8 @@ def damage(folder: Path, path: list[str | int], value: object) -> None:
         db.execute("UPDATE events SET content = ? WHERE kind = 'release'", [json.dumps(fields)])
 
 
-@pytest.mark.parametrize("kind", slow_but(KINDS, "optimal"))
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_repeat_takes_the_setting_that_another_solver_found(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,6 +99,7 @@ def test_both_columns_are_answered_as_the_one_that_determines(place: Path) -> No
     assert unknown["low"] <= 3000 <= unknown["high"]
 
 
+@pytest.mark.slow
 def test_rows_of_the_release_agree_with_the_taxonomy(place: Path) -> None:
     with duckdb.connect(str(place / "people.duckdb"), read_only=True) as db:
         sql = "SELECT count(*) FROM privsql_rows WHERE area LIKE 'a%' AND 's' || area[2]::INTEGER <> state"
