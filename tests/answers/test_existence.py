@@ -67,7 +67,7 @@ def source(seed: int, *, numbers: bool) -> str:
 World = tuple[str, api.Release, duckdb.DuckDBPyConnection]
 
 
-@pytest.fixture(scope="module", params=slow_but(MECHANISMS, "bucketize", "permute", "marginals"))
+@pytest.fixture(scope="module", params=slow_but(MECHANISMS, "bucketize", "permute"))
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A release beside an engine that holds its source."""
     folder, kind = tmp_path_factory.mktemp("existence"), request.param

@@ -123,7 +123,7 @@ def expected_bounds(made: Made) -> dict[str, Bound]:
 # Tables and bounds ----------------------------------------------------------------------------------------------------
 
 
-@every(WHOLE, *QUICK, COMPOUND.name)
+@every(WHOLE, TWO_SIZE.name, COMPOUND.name)
 def test_the_bounds_that_verify_prints_are_those_of_the_tables(shelf: Shelf, case: Case) -> None:
     made = shelf.get(case)
     verified = PYTHON.verify(made.release)

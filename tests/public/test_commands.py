@@ -44,7 +44,8 @@ WAYS = pytest.mark.parametrize(
 TIMES = ("seconds", "search_seconds")
 
 
-@every([*CHAINS], permute.NESTED.name)
+@pytest.mark.slow
+@every([*CHAINS])
 def test_the_command_line_does_what_the_package_does(shelf: Shelf, case: Case, tmp_path: Path) -> None:
     made, spec = shelf.get(case), case.spec(tmp_path)
     release = tmp_path / f"{case.name}.duckdb"

@@ -60,7 +60,7 @@ QUICK = (MARGINALS.name, MEASURES.name, DIFFPART.name)
 # Budgets and noise ----------------------------------------------------------------------------------------------------
 
 
-@every(CASES, *QUICK)
+@every(CASES, MARGINALS.name)
 def test_verify_prints_the_budget_that_the_tables_spend(shelf: Shelf, case: Case) -> None:
     made = shelf.get(case)
     verified = PYTHON.verify(made.release)

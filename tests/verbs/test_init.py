@@ -320,8 +320,8 @@ def test_the_sensitive_column_is_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        "SELECT age AS years, sex, disease FROM source",
-        "SELECT * REPLACE (age + 1 AS age) FROM source",
+        pytest.param("SELECT age AS years, sex, disease FROM source", marks=pytest.mark.slow),
+        pytest.param("SELECT * REPLACE (age + 1 AS age) FROM source", marks=pytest.mark.slow),
         "SELECT zip // 10 * 10 AS place, sex, age, disease FROM source WHERE zip > 3",
     ],
 )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROWS = ItemRows("basket", "good")
-ITEMS = 30
+ITEMS = 12
 
 
 @pytest.fixture(scope="module")

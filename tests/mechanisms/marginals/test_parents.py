@@ -62,10 +62,16 @@ def spec(folder: Path, mechanism: str, name: str = "people") -> Path:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A release of people by area, which tells the state."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of people."""
     folder = tmp_path_factory.mktemp("nested")
     write(folder / "people.parquet", PEOPLE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def place(folder: Path) -> Path:
+    """A release of people by area, which tells the state, beside their table."""
     succeeded("publish", spec(folder, asked()), "--seed", 2)
     return folder
 
@@ -130,8 +136,8 @@ def test_damage_is_found(place: Path, tmp_path: Path, change: str) -> None:
         ("'s0' above a value, which is no value of job", asked(parent="job")),
     ],
 )
-def test_what_is_no_hierarchy_is_refused(place: Path, words: str, mechanism: str) -> None:
-    refused(run("plan", spec(place, mechanism, "other")), 2, words)
+def test_what_is_no_hierarchy_is_refused(folder: Path, words: str, mechanism: str) -> None:
+    refused(run("plan", spec(folder, mechanism, "other")), 2, words)
 
 
 def test_a_chain_of_parents_may_not_end_in_itself() -> None:
