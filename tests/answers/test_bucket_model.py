@@ -172,8 +172,9 @@ def test_a_restored_model_has_the_same_beliefs(
     release: ReleaseArrays, model: bucket_model.BucketModel, beliefs: Beliefs
 ) -> None:
     again = restore_model(release, model.parameters(), DIGEST)
+    found = again.find_beliefs()
     for name, expected in vars(beliefs).items():
-        assert np.array_equal(getattr(again.find_beliefs(), name), expected)
+        assert np.array_equal(getattr(found, name), expected)
     assert (again.converged, again.fitted_share) == (model.converged, model.fitted_share)
 
 

@@ -96,7 +96,7 @@ def test_a_value_to_protect_that_does_not_occur_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", slow_but(("panel", "visits", "loans", "flag_with_null", "wages"), "panel", "visits", "flag_with_null")
+    "name", slow_but(("panel", "visits", "loans", "flag_with_null", "wages"), "visits", "flag_with_null")
 )
 def test_a_file_of_text_is_planned_as_proposed(tmp_path: Path, name: str) -> None:
     made = MADE[name]()

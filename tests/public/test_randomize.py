@@ -115,7 +115,7 @@ def protected(made: Made) -> set[str]:
 # Perturbation ---------------------------------------------------------------------------------------------------------
 
 
-@every(PERTURBED, UP.name, PP.name)
+@every(PERTURBED, PP.name)
 def test_no_belief_in_a_protected_value_exceeds_the_bounds_that_verify_prints(shelf: Shelf, case: Case) -> None:
     made = shelf.get(case)
     verified = PYTHON.verify(made.release)

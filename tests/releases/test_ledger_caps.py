@@ -233,6 +233,7 @@ def own_ledger() -> list[dict[str, object]]:
     return [{**one, "database": listed["database"]} for one in listed["releases"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", rest_slow([*AGAIN]))
 def test_a_refusal_names_the_command_that_withdraws_from_that_ledger(case: str, crowded: Path) -> None:
     before, (one, two, why) = own_ledger(), AGAIN[case]

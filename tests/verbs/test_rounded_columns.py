@@ -12,6 +12,7 @@ import privsql
 from privsql.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 NUMBER = 3000
@@ -40,7 +41,8 @@ def people() -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def release(people: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def release(people: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Iterator[privsql.Release]:
+    """A release of the people, open."""
     to = tmp_path_factory.mktemp("rounded") / "people.duckdb"
     made = privsql.publish(
         people,
@@ -52,7 +54,8 @@ def release(people: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
         set={"ledger": {"off": True}, "columns": {"bins": BINS}},
     )
     assert privsql.verify(to, made.spec).ok
-    return to
+    with privsql.open(to) as opened:
+        yield opened
 
 
 def months(people: pa.Table) -> np.ndarray:
@@ -61,29 +64,29 @@ def months(people: pa.Table) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("name", "half"), [("wage", 12.5), ("bmi", 0.25)])
-def test_bounds_of_means_hold(people: pa.Table, release: Path, name: str, half: float) -> None:
+def test_bounds_of_means_hold(people: pa.Table, release: privsql.Release, name: str, half: float) -> None:
     true = float(np.mean(people[name].to_numpy()))
-    (estimate, error, low, high), *_ = privsql.query(release, f"SELECT AVG({name}) FROM data").rows
+    (estimate, error, low, high), *_ = release.query(f"SELECT AVG({name}) FROM data").rows
     assert error is None
     assert (low, high) == (pytest.approx(estimate - half), pytest.approx(estimate + half))
     assert low <= true <= high
     assert abs(estimate - true) < half / 10
-    (total, _, low, high), *_ = privsql.query(release, f"SELECT SUM({name}) FROM data").rows
+    (total, _, low, high), *_ = release.query(f"SELECT SUM({name}) FROM data").rows
     assert low <= true * NUMBER <= high
     assert total == pytest.approx(estimate * NUMBER)
 
 
-def test_nothing_bounds_what_was_cut(release: Path) -> None:
-    answer = privsql.query(release, "SELECT AVG(age), MIN(age), MAX(age), AVG(income) FROM data")
+def test_nothing_bounds_what_was_cut(release: privsql.Release) -> None:
+    answer = release.query("SELECT AVG(age), MIN(age), MAX(age), AVG(income) FROM data")
     first = dict(zip(answer.columns, answer.rows[0], strict=True))
     ends = {name: one for name, one in first.items() if name.endswith(("low", "high"))}
     assert [one is None for one in ends.values()] == [False, True, False, False, False, True, True, True]
     assert any("numbers cut at 90" in note for note in answer.notes)
 
 
-def test_estimates_of_rounded_numbers_have_wider_intervals(people: pa.Table, release: Path) -> None:
+def test_estimates_of_rounded_numbers_have_wider_intervals(people: pa.Table, release: privsql.Release) -> None:
     wage, ill = people["wage"].to_numpy(), np.array(people["ill"].to_pylist())
-    (estimate, error, low, high), *_ = privsql.query(release, "SELECT AVG(wage) FROM data WHERE ill = 'flu'").rows
+    (estimate, error, low, high), *_ = release.query("SELECT AVG(wage) FROM data WHERE ill = 'flu'").rows
     assert low <= wage[ill == "flu"].mean() <= high
     assert high - estimate > 1.9 * error + 12
 
@@ -104,9 +107,11 @@ def test_estimates_of_rounded_numbers_have_wider_intervals(people: pa.Table, rel
         ("strftime(day, '%Y-%m') = '2022-03'", lambda t: months(t) == 626),
     ],
 )  # fmt: skip
-def test_whole_bins_are_counted_exactly(people: pa.Table, release: Path, condition: str, holds: object) -> None:
+def test_whole_bins_are_counted_exactly(
+    people: pa.Table, release: privsql.Release, condition: str, holds: object
+) -> None:
     assert callable(holds)
-    rows = privsql.query(release, f"SELECT COUNT(*) FROM data WHERE {condition}").rows
+    rows = release.query(f"SELECT COUNT(*) FROM data WHERE {condition}").rows
     assert rows[0][0] == int(holds(people).sum())
 
 
@@ -126,18 +131,18 @@ def test_whole_bins_are_counted_exactly(people: pa.Table, release: Path, conditi
         "COUNT(*) FROM data WHERE strftime(day, '%d') = '01'",
     ],
 )
-def test_questions_that_cut_a_bin_are_refused(release: Path, question: str) -> None:
+def test_questions_that_cut_a_bin_are_refused(release: privsql.Release, question: str) -> None:
     with pytest.raises(UsageError, match="is in"):
-        privsql.query(release, f"SELECT {question}")
+        release.query(f"SELECT {question}")
 
 
-def test_weighted_means_of_rounded_numbers_have_no_bounds(release: Path) -> None:
+def test_weighted_means_of_rounded_numbers_have_no_bounds(release: privsql.Release) -> None:
     """How far an expression of rounded numbers lies from that of the source is not known."""
-    answer = privsql.query(release, "SELECT SUM(wage * age) / SUM(age) AS mean FROM data")
+    answer = release.query("SELECT SUM(wage * age) / SUM(age) AS mean FROM data")
     assert answer.rows[0][0] > 0
     assert answer.rows[0][-1] is None
     with pytest.raises(UsageError, match="is in"):
-        privsql.query(release, "SELECT SUM(CASE WHEN wage > 1000 THEN wage END) FROM data")
+        release.query("SELECT SUM(CASE WHEN wage > 1000 THEN wage END) FROM data")
 
 
 @pytest.mark.slow
@@ -157,25 +162,25 @@ def test_weighted_sums_say_what_they_are_worth(tmp_path: Path) -> None:
     assert not privsql.query(to, "SELECT SUM(age) FROM data").notes
 
 
-def test_what_no_cut_end_touches_is_exact(people: pa.Table, release: Path) -> None:
+def test_what_no_cut_end_touches_is_exact(people: pa.Table, release: privsql.Release) -> None:
     """The cut part decides neither a median below it, nor figures of the numbers inside, nor groups below the top."""
     age = people["age"].to_numpy()
     inside = age[age < 90]
     asked = "MEDIAN(age), AVG(age) FILTER (WHERE age < 90), STDDEV(age) FILTER (WHERE age < 90)"
-    answer = privsql.query(release, f"SELECT {asked} FROM data")
+    answer = release.query(f"SELECT {asked} FROM data")
     assert answer.rests_on == "exact"
     expected = [np.median(age), inside.mean(), inside.std(ddof=1)]
     assert [answer.rows[0][one.at] for one in answer.figures] == pytest.approx(expected)
-    high = privsql.query(release, "SELECT MEDIAN(age) FROM data WHERE age >= 85").rows[0]
+    high = release.query("SELECT MEDIAN(age) FROM data WHERE age >= 85").rows[0]
     assert high[2:] == (90, None)
-    spread = privsql.query(release, "SELECT STDDEV(age) FROM data")
+    spread = release.query("SELECT STDDEV(age) FROM data")
     assert spread.rests_on == "point"
     assert "with FILTER (WHERE age < 90) it has bounds" in spread.notes[0]
 
 
 @pytest.mark.parametrize("term", ["age // 10", "floor(age / 10)", "CAST(age // 10 * 10 AS BIGINT)", "age - 1"])
-def test_groups_of_a_cut_column_are_exact_below_its_end(people: pa.Table, release: Path, term: str) -> None:
-    answer = privsql.query(release, f"SELECT {term} AS g, COUNT(*) AS n FROM data GROUP BY 1 ORDER BY 1")
+def test_groups_of_a_cut_column_are_exact_below_its_end(people: pa.Table, release: privsql.Release, term: str) -> None:
+    answer = release.query(f"SELECT {term} AS g, COUNT(*) AS n FROM data GROUP BY 1 ORDER BY 1")
     made = {"age // 10": lambda a: a // 10, "floor(age / 10)": lambda a: a // 10, "age - 1": lambda a: a - 1}
     groups = made.get(term, lambda a: a // 10 * 10)(np.minimum(people["age"].to_numpy(), 90))
     expected = dict(zip(*np.unique(groups, return_counts=True), strict=True))
@@ -184,6 +189,6 @@ def test_groups_of_a_cut_column_are_exact_below_its_end(people: pa.Table, releas
 
 
 @pytest.mark.parametrize("term", ["age % 10", "-age", "age * age", "wage // 100", "age // 10 + wage"])
-def test_groups_that_mix_what_is_cut_are_refused(release: Path, term: str) -> None:
+def test_groups_that_mix_what_is_cut_are_refused(release: privsql.Release, term: str) -> None:
     with pytest.raises(UsageError, match="is in"):
-        privsql.query(release, f"SELECT {term} AS g, COUNT(*) FROM data GROUP BY 1")
+        release.query(f"SELECT {term} AS g, COUNT(*) FROM data GROUP BY 1")
