@@ -131,7 +131,7 @@ def undetected(folder: Path, made: str, tmp_path: Path, chosen: slice, seed: int
 
 
 @pytest.mark.parametrize(
-    "step", [pytest.param(12, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.soak(part="mutations"))]
+    "step", [pytest.param(24, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.soak(part="mutations"))]
 )
 @pytest.mark.parametrize("made", MADE)
 def test_a_change_of_every_leaf_is_found(request: pytest.FixtureRequest, tmp_path: Path, made: str, step: int) -> None:

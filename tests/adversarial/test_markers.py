@@ -247,12 +247,12 @@ def read_manifest(release: Path) -> dict[str, Any]:
         return {key: json.loads(text) for key, text in db.execute(f"FROM '{release / MANIFEST}.parquet'").fetchall()}
 
 
-SOME_SLOW = ("people", "components", "diffpart")  # of which the slow tests try every eighth marker
+SOME_SLOW = ("people", "components", "diffpart")  # of which the slow tests try every 16th marker
 SLOW, SOAK = pytest.mark.slow, pytest.mark.soak(part="mutations")
 WALKS = [
     pytest.param(FEW, 400),
     pytest.param("cells", 400, marks=SLOW),
-    *(pytest.param(name, 8, marks=SLOW) for name in SOME_SLOW),
+    *(pytest.param(name, 16, marks=SLOW) for name in SOME_SLOW),
     *(pytest.param(name, 1, marks=SOAK) for name in ALL),
 ]
 # A file and a folder state the same manifest: of a file a few markers are tried, or in the soak part all of them.

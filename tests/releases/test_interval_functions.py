@@ -17,7 +17,7 @@ from privsql.releases.opened import read_manifest
 from support import large
 from support import shelf as shelves
 from support.commands import by_keys, rows, run
-from support.loops import each
+from support.loops import each, rest_slow
 from support.shelf import all_refuse, altered
 from support.tampering import changed, failed
 
@@ -233,7 +233,7 @@ MECHANISMS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("name", rest_slow(["lists of 4", "pp", "lists of 50", "up"], few=2, soak="coverage"))
 def test_95_of_100_intervals_hold_the_true_count(name: str, tmp_path: Path) -> None:
     """Over three releases of three tables, in four classes from 10 records to nearly all.
 
