@@ -120,8 +120,8 @@ def list_questions(name: str) -> Iterator[tuple[str, str]]:
 
 SLOW, SOAK = pytest.mark.slow, pytest.mark.soak(part="cases")
 WALKS = [
-    pytest.param("tables", 0, 14),
-    pytest.param("marginals", 0, 22),
+    pytest.param("tables", 0, 28),
+    pytest.param("marginals", 0, 44),
     *(pytest.param(name, at % 6, 6, marks=SLOW) for at, name in enumerate(MECHANISMS)),  # each question of two or three
     *(pytest.param(name, 0, 1, marks=SOAK) for name in MECHANISMS),
 ]

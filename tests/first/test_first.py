@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import tomllib
 from typing import TYPE_CHECKING, Any
@@ -52,10 +53,16 @@ PROMISED = dict.fromkeys(PUBLISHED, "tables") | {
 }
 
 
+@functools.cache
+def propose_text(name: str, **more: Any) -> str:
+    """The text that is proposed for a table."""
+    made = MADE[name]()
+    return privsql.init(made.data, sensitive=made.sensitive, **more)
+
+
 def propose(name: str, **more: Any) -> tuple[str, dict[str, Any]]:
     """The text that is proposed for a table, and what it says."""
-    made = MADE[name]()
-    text = privsql.init(made.data, sensitive=made.sensitive, **more)
+    text = propose_text(name, **more)
     return text, tomllib.loads(text)
 
 
