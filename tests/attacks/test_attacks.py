@@ -301,6 +301,25 @@ def test_no_mechanism_is_accused(tied: Path, tmp_path: Path, mechanism: str) -> 
     assert broken(attacked(release, "--source", tmp_path / "spec.toml")) == set()
 
 
+@pytest.mark.parametrize("combinations", rest_slow([1, 2, 3, 4], 2))
+def test_the_truth_of_others_is_learnt_from_few_combinations(tmp_path: Path, combinations: int) -> None:
+    """All combinations of few may come into one half; of one alone nobody else is there to learn from."""
+    pq.write_table(
+        pa.table({"age": [i % combinations for i in range(300)], "disease": [f"d{i % 7}" for i in range(300)]}),
+        tmp_path / "people.parquet",
+    )
+    spec = specification(
+        tmp_path, columns='quasi_identifiers = ["age"]\nsensitive = "disease"', mechanism='threshold = "1/3"'
+    )
+    succeeded("publish", spec)
+    (notes,) = [
+        one["notes"]
+        for one in attacked(tmp_path / "ill.duckdb", "--source", spec).values()
+        if "a model of all columns, fitted to the release" in one["notes"]
+    ]
+    assert sum("true table" in note for note in notes) == (combinations > 1)
+
+
 @pytest.mark.soak(part="long")
 def test_nulls_compound_values_and_parquet(tmp_path: Path) -> None:
     with duckdb.connect() as db:

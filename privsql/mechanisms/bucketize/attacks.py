@@ -351,7 +351,7 @@ def find_learning(scene: BucketAttackView) -> Finding | None:
         return None
     learnt = tally_beliefs(scene, fit_bucket_model(scene.release_arrays, SEED).average_posteriors())
     notes = ["a model of all columns, fitted to the release"]
-    if scene.truth is not None:
+    if scene.truth is not None and np.ptp(scene.truth.keys) > 0:  # others differ, so they teach something
         taught = tally_beliefs(scene, teach_truth(scene, scene.truth))
         notes.append(f"who learns from the true table in place of the release is right for {taught['right']:.0%}")
     return Finding(baseline=scene.baseline, calibrated=True, notes=tuple(notes), **{**learnt, "highest": None})
@@ -376,14 +376,16 @@ def teach_truth(scene: BucketAttackView, truth: Truth) -> Iterator[Batch]:
     """Yield the beliefs of an attacker who learns from the true values of other records, not from the release.
 
     They show how much any attacker could learn at most, which no release can hide. The combinations of
-    quasi-identifiers are divided into two halves at random. Beliefs about records of each half come from a model that
-    is fitted to the other half.
+    quasi-identifiers, of which there must be several, are divided into two halves at random. Beliefs about records of
+    each half come from a model that is fitted to the other half.
     """
     arrays, keys = scene.release_arrays, truth.keys[scene.record_order]
     _, first = np.unique(keys, return_index=True)
     key = np.repeat(truth.cells // truth.value_count, truth.records)
     value = np.repeat(truth.cells % truth.value_count, truth.records)
     side = seed_key(1).random_generator("ceiling").integers(2, size=len(first))
+    if np.ptp(side) == 0:  # of few combinations all may be in one half
+        side[0] = 1 - side[0]
     likelihood, probabilities = None, None
     for part in (0, 1):
         taught = np.flatnonzero(side[key] != part)
