@@ -59,7 +59,9 @@ def printable_text(text: str, width: int) -> str:
 
 
 def distinct_labels(texts: Sequence[str], width: int) -> list[str]:
-    """Cut texts as ``printable_text`` does and keep them different, because a chart merges equal labels.
+    """Cut texts to ``width`` characters but keep them different, because a chart merges equal labels.
+
+    Unprintable characters are replaced by a mark.
 
     >>> distinct_labels(["heart, left", "heart, right", "lung"], 8)
     ['heart, \u2026', 'hea\u2026 (2)', 'lung']

@@ -79,11 +79,11 @@ def foreign_nodes(tree: exp.Expr, known: frozenset[str] = frozenset()) -> set[st
 
 
 def unfit_nodes(filling: exp.Expr) -> set[str]:
-    """Return the kinds of nodes that an expression must not have if it fills a placeholder of a portable file.
+    """Return what forbids an expression to fill a placeholder of a portable file: the kinds of its unfit nodes.
 
-    The result is empty for a fit expression. Files of ``sql/`` outside ``sql/duckdb/`` are portable. Any scalar
-    expression may fill their placeholders, also one with other functions than portable ones. An engine other than
-    DuckDB checks the complete query again.
+    The result is empty if the expression may fill it. Files of ``sql/`` outside ``sql/duckdb/`` are portable: they mean
+    the same on every engine. Any scalar expression may fill their placeholders, even if some engine lacks its
+    functions. An engine other than DuckDB checks the complete query again.
     """
     kinds = set()
     for node in list_nodes(filling):
@@ -380,17 +380,19 @@ def union_all(queries: Sequence[exp.Query]) -> exp.Query:
 def write_intervals(
     records: int | None, skew: float, *, weight: exp.Expr, variance: exp.Expr, number: exp.Expr, alike: exp.Expr
 ) -> dict[str, exp.Expr]:
-    """Return the SQL expressions of the functions n, low and high (``IntervalFunctions``), by the function's name.
+    """Return the SQL expressions of a release's functions n, low and high, by the function's name.
 
-    The expressions combine sums that the engine's own aggregate functions compute.
+    From rows of the release's weighted view, ``n`` estimates a count of source records, and ``low`` and ``high`` bound
+    it. The expressions combine sums over these rows, which the engine's own aggregate functions compute.
 
     Args:
-        records: The number of records in the release, as in ``IntervalFunctions``; None if errors are independent.
-        skew: The growth of a count's variance with each counted record, as in ``IntervalFunctions``.
-        weight: The sum of the weights of the counted rows; NULL if there is no row.
-        variance: The sum of the variances of the counted rows.
-        number: The number of counted rows.
-        alike: Whether all counted rows have the same variance.
+        records: The number of records in the release, if the counted ones are drawn from them without replacement; None
+            if the errors of records are independent.
+        skew: How much the variance of a count grows with each record that it counts.
+        weight: The sum of the weights of the rows; NULL if there is no row.
+        variance: The sum of the variances of the rows.
+        number: The number of the rows.
+        alike: Whether all these rows have the same variance.
     """
     left: exp.Expr = exp.Literal.number(1)
     if records is not None:
@@ -528,7 +530,12 @@ class ReservedColumns:
         return unused_name(name, (field.name for field in self.fields))
 
     def as_column(self, name: str, table: str | None = None) -> exp.Column:
-        """Return a reference to privsql's added column ``name``, under the name that it has in the published table."""
+        """Return an SQL reference to an added column, under the name that it has in the published table.
+
+        Args:
+            name: The name inside privsql, such as ``bid``.
+            table: The table or alias to put before the name.
+        """
         return column(self.column_name(name), table)
 
     def select_columns(self, *names: str) -> list[exp.Expr]:
@@ -536,13 +543,16 @@ class ReservedColumns:
         return [alias_as(self.as_column(name), name) for name in names]
 
     def alias_holes(self, *names: str) -> dict[str, exp.Identifier]:
-        """Return the names that privsql's added columns get in the published table, by their names inside privsql.
+        """Return the names that added columns get in the published table, to fill the placeholders of a query.
 
-        A file of ``sql/`` that makes the table has placeholders of the internal names (``AS __bid__``), which the
-        published names fill.
+        A file of ``sql/`` that makes the table says ``AS __bid__``. The placeholder becomes ``bid``, or another name
+        such as ``bid_`` if the publisher has a column ``bid``.
 
         Args:
-            names: The names inside privsql.
+            names: The names inside privsql, such as ``bid``.
+
+        Returns:
+            The published name of each column, by its name inside privsql.
         """
         return {name: quoted_identifier(self.column_name(name)) for name in names}
 
@@ -587,17 +597,26 @@ class Roles:
 
     @property
     def by_qi(self) -> ReservedColumns:
-        """Return the names of the columns that privsql adds to a table with the quasi-identifiers only, as in a QIT."""
+        """Return how privsql names the columns that it adds to a table with the quasi-identifiers only, as in a QIT.
+
+        An added column, such as ``bid``, is renamed if the publisher's columns of the table have its name.
+        """
         return ReservedColumns(self.quasi_identifiers)
 
     @property
     def by_sa(self) -> ReservedColumns:
-        """Return the names of the columns that privsql adds to a table with the sensitive columns only, as in an ST."""
+        """Return how privsql names the columns that it adds to a table with the sensitive columns only, as in an ST.
+
+        An added column, such as ``bid``, is renamed if the publisher's columns of the table have its name.
+        """
         return ReservedColumns(self.sensitive)
 
     @property
     def by_all(self) -> ReservedColumns:
-        """Return the names of the columns that privsql adds to a table with quasi-identifiers and sensitive columns."""
+        """Return how privsql names the columns that it adds to a table with quasi-identifiers and sensitive columns.
+
+        An added column, such as ``bid``, is renamed if the publisher's columns of the table have its name.
+        """
         return ReservedColumns(self.columns)
 
     @property

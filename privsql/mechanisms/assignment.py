@@ -131,13 +131,15 @@ class RankAssignment:
     def __init__(
         self, db: Relations, source: Records, key: Key, parts: RecordParts, columns: Sequence[str] | None = None
     ) -> None:
-        """Rank the records within their parts by keyed hashes.
+        """Put the records of each part in random order, by keyed hashes.
+
+        A record's place 0, 1, .. in this order is its rank.
 
         Args:
             db: The session with temporary table ``hashed``, which holds the records with a hash of their contents.
             source: The records.
             key: The key that determines the order of records.
-            parts: The parts within which records are ranked.
+            parts: The parts within which records are ranked, such as one part for each sensitive value.
             columns: The columns of the records that later queries need; None for the quasi-identifiers. If records have
                 identifiers, the records' positions ``pos`` in sorted order are kept as well.
 
@@ -181,12 +183,13 @@ class RankAssignment:
         return self._db.hashed([column("word", "k"), first.else_(exp.Literal.string(f"{tag} of a copy")), *texts])
 
     def query_assigned(self, segments: Segments, columns: Sequence[exp.Expr]) -> exp.Query:
-        """Return the query that gives each record its number, such as a bucket id, by its rank.
+        """Return the query that gives each record its number, such as a bucket id.
 
-        Records whose rank is in no segment are left out.
+        The number follows from the record's part (such as its sensitive value) and its rank (its place in the part's
+        random order). Records whose rank is in no segment are not in the result.
 
         Args:
-            segments: Ranges of ranks, with the numbers that their records get.
+            segments: Ranges of ranks in a part, with the numbers that the records of the range get.
             columns: SQL expressions that the result has besides ``number``: columns of the record, whose alias is
                 ``r``, or hashes by ``make_hash``.
         """
@@ -208,7 +211,8 @@ class RankAssignment:
         Nothing is kept if records have no identifiers.
 
         Args:
-            segments: Ranges of ranks, with the numbers that their records get.
+            segments: Which number each record gets. A record is given by its part (such as its sensitive value) and its
+                rank (its place in the part's random order).
         """
         if self._source.has_ids:
             numbered = self._db.arrow(self.query_assigned(segments, [column("pos", "r")]))
@@ -222,17 +226,18 @@ class RankAssignment:
 
 
 def cut_segments(segments: Segments, units: pa.Table) -> pa.Table:
-    """Cut segments of ranks into pieces that lie within one unit each.
+    """Cut segments, which give numbers to ranges of ranks, into pieces that lie within one unit of records each.
 
-    A part is too large to be sorted at once. So it consists of units of about ``UNIT`` records, and an engine ranks the
-    records of each unit by themselves.
+    A part, such as the records of one sensitive value, can be too large to be sorted at once. So it is divided into
+    units of about ``UNIT`` records, and an engine sorts each unit by itself.
 
     Args:
-        segments: Ranges of ranks; a rank counts from the first record of a part.
+        segments: Ranges of ranks; the rank of a record is its place 0, 1, .. in the random order of its part.
         units: The units in order, as rows (part, bin, records): the part, the unit's number in it, and its size.
 
     Returns:
-        The pieces as rows (part, bin, lo, hi, number, step); lo and hi count from the first record of the unit.
+        The pieces as rows (part, bin, lo, hi, number, step). A piece holds the places lo to hi - 1, counted from the
+        first record of the unit. Its first record gets ``number``, and each next record gets ``step`` more.
     """
     part, bin_, records = (units[name].to_numpy() for name in ("part", "bin", "records"))
     ends = np.cumsum(records)

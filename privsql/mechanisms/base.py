@@ -263,10 +263,10 @@ class GroupComposition(ABC, Generic[P]):
     def by_record(
         self, db: Relations, releases: Sequence[LedgerRelease], known: exp.Query, manifest: Manifest
     ) -> list[Check]:
-        """Return the checks of a chain of releases that follow each record through all of them.
+        """Return the checks that follow each record through a chain of releases about the same people.
 
         Args:
-            db: Where the tables of members are.
+            db: Where the releases' tables of members are, which say in which bucket each record was.
             releases: The releases with their members, by rising number.
             known: The query for (id, value) of all records.
             manifest: The manifest of the last release, for its columns.
@@ -436,7 +436,7 @@ class Mechanism(ABC, Generic[P, F]):
     def foresee_precision(self, params: P, bounds: Sequence[VerifiedBound], columns: int) -> Precision | None:
         """Return the expected errors of counts by a formula, before anything is measured; None if no formula is known.
 
-        A private mechanism reads public figures only, and never ``bounds``.
+        A mechanism with differential privacy computes them from public figures only, and never reads ``bounds``.
 
         Args:
             params: The parameters.

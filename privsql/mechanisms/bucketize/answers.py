@@ -391,7 +391,13 @@ def observe_sets(question: ReleaseQuestion, roles: Roles, facts: BucketFacts, la
     """Add up in SQL, for each set of records that a question selects, what their buckets list.
 
     The linear estimator turns these sums into counts. Each listed value of a bucket counts 1 over the number of values
-    that the bucket lists (``law.scale`` by bucket size), so a record adds 1 in all.
+    that the bucket lists, so a record adds 1 in all.
+
+    Args:
+        question: The question, put to an open release.
+        roles: The columns by role.
+        facts: The facts of the release.
+        law: The channel of the release, which holds this weight of a listed value by bucket size (``scale``).
     """
     rows = question.db.arrow(channel_statement(question.query, roles, facts))
     by_size = np.zeros(max(law.scale) + 1)
@@ -400,9 +406,17 @@ def observe_sets(question: ReleaseQuestion, roles: Roles, facts: BucketFacts, la
 
 
 def sum_lists(question: ReleaseQuestion, roles: Roles, law: FakeValueChannel, lists: BucketRuns) -> RecordSets:
-    """Add up what buckets list as ``observe_sets`` does, but from arrays in memory instead of ST.
+    """Add up in memory, for each set of records that a question selects, what their buckets list.
 
-    It can't answer questions for sums or means.
+    The linear estimator turns these sums into counts. Each listed value of a bucket counts 1 over the number of values
+    that the bucket lists, so a record adds 1 in all. This is quicker than SQL (``observe_sets``), but serves no
+    questions for sums or means.
+
+    Args:
+        question: The question, put to an open release.
+        roles: The columns by role.
+        law: The channel of the release, which holds this weight of a listed value by bucket size (``scale``).
+        lists: The values that each bucket lists.
     """
     query = question.query
     holes: Holes = {

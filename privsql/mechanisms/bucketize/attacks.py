@@ -209,7 +209,9 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def _record_buckets(self) -> tuple[Ints, Ints]:
-        """Return (the position of each record's bucket in ``lists.buckets``, the number of records of each bucket).
+        """Return (the position of each record's bucket among the attacked buckets, the number of records of each).
+
+        The attacked buckets are in the order of their numbers.
 
         Raises:
             GuaranteeError: QIT and ST disagree on the buckets or on their sizes.
@@ -240,8 +242,8 @@ class BucketAttackView(AttackView):
     def blocks(self) -> Iterator[Block]:
         """Yield the records and listed values of buckets of one size, as many buckets at a time as memory allows.
 
-        In a block's ``prior``, the probability that a record has a listed value is proportional to how probable it is
-        that this listing is real (``real_ratio``).
+        A block's ``prior`` is the probability that a record has a listed value, before the attacker learns anything. It
+        is proportional to how probable it is that this listing is real (``real_ratio``).
         """
         for rows, codes in self.size_classes:
             step = max(1, CHUNK // (codes.shape[1] ** 2))
@@ -313,7 +315,10 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def record_order(self) -> Ints:
-        """Return the row numbers of QIT, sorted by bucket (n,); the records of ``release_arrays`` have this order."""
+        """Return the row numbers of QIT, sorted by bucket (n,).
+
+        They lead from a model back to the table: record i of ``release_arrays`` is row ``record_order[i]`` of QIT.
+        """
         return np.argsort(self.record_parts, kind="stable")
 
 
@@ -332,6 +337,9 @@ def attack_by_model(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
     """Measure the beliefs of an attacker who fits a model of values given quasi-identifiers to the release.
 
     If no model can be fitted, as with fake values, the attacker uses naive Bayes instead.
+
+    Args:
+        learnt: The release under attack, with its tables as arrays.
     """
     view = learnt.view
     if min(view.manifest.published_records, view.sample or LEARNING_SAMPLE + 1) > LEARNING_SAMPLE:
@@ -346,6 +354,9 @@ def find_learning(scene: BucketAttackView) -> Finding | None:
 
     The same release always gives the same finding. Its field ``highest`` (the largest belief) is None. The result is
     None if no model can be fitted.
+
+    Args:
+        scene: The release under attack, with its tables as arrays.
     """
     if scene.fake_count or find_obstacle(len(scene.record_parts), len(scene.bounds)):
         return None
@@ -362,7 +373,8 @@ def tally_beliefs(scene: BucketAttackView, batches: Iterable[Batch]) -> dict[str
 
     Args:
         scene: The release.
-        batches: The beliefs, some buckets of one size at a time.
+        batches: For some buckets of one size at a time, the belief about each record in each value that its bucket
+            lists.
     """
     tally = scene.make_tally()
     for batch in batches:
@@ -378,6 +390,10 @@ def teach_truth(scene: BucketAttackView, truth: Truth) -> Iterator[Batch]:
     They show how much any attacker could learn at most, which no release can hide. The combinations of
     quasi-identifiers, of which there must be several, are divided into two halves at random. Beliefs about records of
     each half come from a model that is fitted to the other half.
+
+    Args:
+        scene: The release under attack, with its tables as arrays.
+        truth: For each combination of quasi-identifiers in the source, how many records have which sensitive values.
     """
     arrays, keys = scene.release_arrays, truth.keys[scene.record_order]
     _, first = np.unique(keys, return_index=True)
@@ -404,9 +420,9 @@ def teach_truth(scene: BucketAttackView, truth: Truth) -> Iterator[Batch]:
 
 
 def measure_learning(view: ReleaseView) -> Finding | None:
-    """Return the finding of ``find_learning`` for a sample of the buckets, which is quick for large releases too.
+    """Return the finding of an attacker who fits a model of values given quasi-identifiers to a sample of the buckets.
 
-    It is None if no model can be fitted.
+    A sample makes this quick for large releases, too. The result is None if no model can be fitted.
     """
     scene = BucketAttackView(replace(view, sample=LEARNING_SAMPLE))
     finding = find_learning(scene)
@@ -441,6 +457,9 @@ def attack_by_corruption(learnt: AttackContext[BucketAttackView]) -> list[Findin
     """Measure how certain an attacker is who knows the value of one other record in the bucket.
 
     The finding's curve gives the certainty for every number of known records.
+
+    Args:
+        learnt: The release under attack, with its tables as arrays.
     """
     scene = learnt.scene
     most = max(rows.shape[1] for rows, _ in scene.size_classes)
@@ -510,6 +529,9 @@ def _list_certainties(scene: BucketAttackView) -> tuple[dict[str, Any], ...]:
     The tuple is empty without fakes. Each dict has the probability in two or three forms. ``theory`` is the bucket size
     over the number of listed values. ``stated`` follows from the release. ``source`` follows from the true counts, if
     they are known.
+
+    Args:
+        scene: The release under attack, with its tables as arrays.
     """
     if not scene.fake_count:
         return ()
@@ -533,10 +555,10 @@ def _list_certainties(scene: BucketAttackView) -> tuple[dict[str, Any], ...]:
 
 
 def _count_repeats(codes: Ints) -> Ints:
-    """Return for each listed value how often its bucket lists it (buckets, listed values).
+    """Return for each place in each bucket's list how often the bucket lists the value of this place.
 
     Args:
-        codes: The values that each bucket lists, in the same shape.
+        codes: The values that each bucket lists; the result has the same shape (buckets, places).
     """
     ordered = np.sort(codes, axis=1)
     new = np.ones(ordered.shape, dtype=bool)
@@ -578,6 +600,9 @@ def attack_by_person(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
 
     Only persons with several records are attacked, and only records that alone have their quasi-identifiers. The list
     is empty if the release declares one record for each person.
+
+    Args:
+        learnt: The release under attack, with its tables as arrays.
     """
     persons = learnt.view.manifest.persons
     if persons is not None and not persons.several:
@@ -681,6 +706,9 @@ def attack_by_homogeneity(learnt: AttackContext[BucketAttackView]) -> list[Findi
 
     The finding's certainty is the largest share of a protected value (one with a threshold below 1) in a bucket. If no
     value is protected, it is that of any value.
+
+    Args:
+        learnt: The release under attack, with its tables as arrays.
     """
     scene = learnt.scene
     protected = scene.protected_values
@@ -720,6 +748,9 @@ def attack_by_absence(learnt: AttackContext[BucketAttackView]) -> list[Finding]:
     """Measure what an attacker learns of people who are missing in the release.
 
     If the publisher left out records, these had one of the most frequent values.
+
+    Args:
+        learnt: The release under attack, with its tables as arrays.
     """
     if not learnt.view.manifest.facts.get("left_out"):
         return adversaries.list_absence(learnt.view, None)

@@ -143,7 +143,7 @@ class SensitiveTable:
     def _read_peaks(self, held: exp.Expr) -> list[tuple[int, int, int]]:
         """Count the buckets by size and by how often their most frequent value is listed.
 
-        It follows in how many buckets one value is certain, or is believed with more than 1/2.
+        These numbers show in how many buckets one value is certain, or is believed with more than 1/2.
 
         Args:
             held: A relation with one row for each bucket and value, and column ``held``, how often the bucket lists it.

@@ -164,7 +164,7 @@ class SensitiveColumn:
 
     @property
     def texts(self) -> list[str]:
-        """Return the part of each sensitive value as text (m,)."""
+        """Return for each sensitive value the text that it has in this column (m,)."""
         return [self.labels[rank] for rank in self.ranks]
 
     def bound_part(self, rank: int, threshold: Fraction) -> GroupBound:

@@ -94,7 +94,7 @@ def list_bounds(release: BucketRelease) -> list[VerifiedBound]:
 
 
 def _bound_groups(release: BucketRelease) -> list[VerifiedBound]:
-    """Return the bound of every group of values, each with its largest share of a bucket."""
+    """Return the bound of every group of values, each with the group's largest share of a bucket."""
     return [
         VerifiedBound(one.name, fraction_text(one.threshold), fraction_text(most), group=True)
         for one, most in list_sensitive(release).measure_bounds()
@@ -347,9 +347,10 @@ def make_checks(release: BucketRelease) -> list[Check]:
 
 
 def _wrong_weighting(release: BucketRelease) -> list[str]:
-    """Return a line if the view ``weighted`` does not weigh values as the release's size requires.
+    """Return a line if the release states another weighting of its view ``weighted`` than its size requires.
 
-    Releases with few values take the weights of the linear estimator, others the value's share of the bucket.
+    The linear estimator has a weight for each pair of values. Its weights are required if there are few values, or
+    enough records for so many weights. Otherwise, the weight of a value has to be its share of the bucket.
     """
     expected = choose_weighting(release.facts.sizes, len(release.list_values()))
     stated = release.facts.weighting
@@ -474,7 +475,12 @@ def source_checks(release: BucketRelease, source: Records, params: Bucketize) ->
 
 
 def _differing_thresholds(wanted: Sequence[Fraction], release: BucketRelease) -> list[str]:
-    """Return the values whose published threshold is not the wanted one, one line each."""
+    """Return the values whose published threshold differs, one line each.
+
+    Args:
+        wanted: The threshold that each value should have, computed from a specification or from the stated rule (m,).
+        release: The release.
+    """
     rows = release.list_values("numerator", "denominator")
     stated = [Fraction(int(top), int(bottom)) if top and bottom else None for _, top, bottom in rows]
     if len(stated) != len(wanted):

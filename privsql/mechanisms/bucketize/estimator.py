@@ -66,7 +66,8 @@ class FakeValueChannel:
     Some listed values may be fake.
 
     Attributes:
-        channel: The linear channel: what a set of records with known counts of values sees in its buckets on average.
+        channel: The linear channel: from the number of records of each value in a set of records, it gives what the
+            buckets of these records list on average.
         scale: By bucket size, the weight of each listed value when the lists of a record's bucket are added up: 1 over
             the number of values that the bucket lists.
         most: The largest number of records that can have each value (m,).
@@ -89,7 +90,8 @@ class ListedPairs:
     Attributes:
         moment: For each pair of values, in how many buckets they meet (m, m). A bucket of size S counts S / (S +
             fakes)^2.
-        listed: How often these buckets list each value, if no value stands twice in a bucket (m,).
+        listed: How often these buckets list each value (m,). It is needed only if some listed values are fake; then no
+            value stands twice in a bucket.
         sizes: The bucket sizes.
         fakes: The number of fake values in every bucket.
     """
@@ -191,12 +193,15 @@ def channel_facts(channel: Channel) -> BeliefFacts:
 
 
 def find_even_shares(channel: Channel) -> Floats:
-    """Return for each value the share of a bucket from which formulas predict the errors of its counts (m,).
+    """Return for each value a number h that measures how precise counts of it are; a larger h is more precise (m,).
 
-    The formulas assume simple buckets, in which a value either has the share h or does not occur. A count of t records
-    then has the relative variance (1 - h) (1 - f) / ((h - f) t), where f is the value's frequency. The result is the h
-    for which this equals the error with the actual buckets. For more than ``LARGE`` values, it is the mean belief of
-    the value's records.
+    Counts of the value are as precise as if each bucket either had the share h of it or lacked it. In such buckets a
+    count of t records has the relative variance (1 - h) (1 - f) / ((h - f) t), where f is the value's frequency. So h
+    is found by setting this equal to the variance that is expected with the actual buckets. With more than ``LARGE``
+    values, h is the mean belief in the value over the records that have it.
+
+    Args:
+        channel: What the buckets of records with each value list on average.
     """
     if len(channel.records) > LARGE:
         return np.asarray(channel.mean.diagonal(), dtype=np.float64)
@@ -262,8 +267,8 @@ def make_linear_estimator(moment: Floats, real: Sequence[int] | None = None) -> 
     """Compute the weights with which listed values add up to counts, with the same rounding on every machine.
 
     Args:
-        moment: How often each pair of values shares a bucket, weighted by bucket size (see ``ListedPairs.moment``) (m,
-            m).
+        moment: For each pair of values, in how many buckets they meet (m, m). A bucket of S records with sigma fakes
+            counts S / (S + sigma)^2.
         real: How often each listed value is real (m,); None if no value is fake.
 
     Raises:
@@ -285,9 +290,16 @@ def make_linear_estimator(moment: Floats, real: Sequence[int] | None = None) -> 
 
 
 def _typical_gain(moment: Floats, mean: Floats, records: Floats) -> Floats:
-    """Return the transpose of the matrix K that the comment above defines, for a typical question (m, m).
+    """Return the matrix that turns what buckets list into counts: the transpose of K in a linear estimate (m, m).
 
-    K turns the deviation of listed values from their expectation into the deviation of true counts.
+    A question selects a set Q of records. Let e add up what their buckets list, e_all be the mean of this over all
+    records, and f the frequencies of values. The estimated counts are n = |Q| f + K (e - |Q| e_all). K is that
+    of a typical question, which selects the share ``TYPICAL_SHARE`` of the records.
+
+    Args:
+        moment: For each pair of values, in how many buckets they meet, weighted by bucket size (m, m).
+        mean: What the buckets of records with each value (row) list on average (m, m).
+        records: The number of records of each value (m,).
     """
     total = fsum(records)
     shares = records / total
@@ -310,7 +322,10 @@ def _multiply(left: Floats, right: Floats) -> Floats:
 
 
 def _solve(system: Floats, right: Floats) -> Floats:
-    """Solve ``system x = right`` for a positive definite system, by elimination in a fixed order."""
+    """Solve ``system x = right`` for a positive definite system, with the same rounding on every machine.
+
+    It is solved by elimination in a fixed order.
+    """
     size = len(system)
     rows = np.hstack((system, right))
     for k in range(size - 1):

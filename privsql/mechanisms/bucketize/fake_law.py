@@ -63,18 +63,18 @@ def times_listed(counts: Ints, sizes: Sequence[tuple[int, int]], sigma: int) -> 
 
 
 def apportion_times(weights: list[int], total: int, most: int) -> list[int]:
-    """Divide ``total`` listings among values in proportion to weights, by Adams' divisor method.
+    """Decide how often buckets of one size list each value, nearly in proportion to weights.
 
-    Among all such integers L_x <= ``most``, the largest w_x/L_x is as small as possible, w_x being the weight of value
-    x.
+    The numbers L_x are found by Adams' divisor method. Among all integers with the same sum and L_x <= ``most``, they
+    have the smallest maximum of w_x/L_x, where w_x is the weight of value x.
 
     Args:
         weights: The weight of each value, not negative.
-        total: The sum of the result.
-        most: The most listings of any value.
+        total: How many values all these buckets list together.
+        most: The most buckets that may list the same value.
 
     Returns:
-        The listings of each value. Their sum is below ``total`` if every value with a positive weight has ``most``.
+        How often each value is listed. The sum is below ``total`` if every value with a positive weight has ``most``.
     """
     times, open_ = [0] * len(weights), {x for x, weight in enumerate(weights) if weight > 0}
     while open_:

@@ -196,9 +196,15 @@ def make_weights(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Int
 def _round_exactly(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: Ints) -> Ints:
     """Round ``chances`` times 2^BITS to integers whose sums over buckets and over values are exact.
 
-    What rounding leaves over in a bucket is spread over the bucket's entries. What it leaves over of a value is moved
-    to another value, and spread over all buckets that list both. If one entry took all of it, that entry would be more
-    certain to be real than the chances say.
+    The chances are those of listed values to be fake. What rounding leaves over in a bucket is spread over the bucket's
+    entries. What it leaves over of a value is moved to another value, and spread over all buckets that list both. If
+    one entry took all of it, that entry would be more certain to be real than the chances say.
+
+    Args:
+        entries: The listed values, E entries of rows (buckets) and kinds (values).
+        chances: The chance of each entry to be fake (E,).
+        of_rows: The number of fakes in each bucket, which is the exact sum of its chances.
+        of_kinds: How often each value is fake, which is the exact sum of its chances.
     """
     integers = np.floor(chances * ONE).astype(np.int64)
     lengths = entries.lengths[0]
@@ -217,11 +223,18 @@ def _round_exactly(entries: Entries, chances: Floats, of_rows: Ints, of_kinds: I
 
 
 def _spanning_tree(entries: Entries, integers: Ints) -> list[tuple[int, int, Ints, Ints]]:
-    """Return a tree of values, as a list of edges along which rounding errors of chances are moved from value to value.
+    """Return a tree of values, along whose edges rounding errors are moved until the sum of each value is exact.
 
-    An edge joins two values that often stand in the same bucket. It is (value, its parent, entries of the value,
-    entries of the parent); the k-th entries of both stand in the same bucket. Edges at the leaves come first. Entries
-    with a chance near 0 or 1 are used only if there are no others.
+    An edge joins two values that often stand in the same bucket, so that the sums of buckets stay as they are. Entries
+    (listed values) whose chance to be fake is near 0 or 1 are used only if there are no others.
+
+    Args:
+        entries: The listed values, as (bucket, value) pairs.
+        integers: The rounded chance of each entry to be fake, times 2^BITS (E,).
+
+    Returns:
+        The edges as (value, its parent in the tree, entries of the value, entries of the parent), from the leaves to
+        the root. The k-th entries of both values stand in the same bucket.
     """
     number, loose = entries.shape[1], (integers >= MARGIN) & (integers <= ONE - MARGIN)
     neighbours = np.flatnonzero(entries.rows[1:] == entries.rows[:-1])
@@ -289,12 +302,12 @@ def choose_entries(entries: Entries, weights: Ints, noise: Shuffler) -> Flags:
 
 
 def _walk_trails(one: Ints, two: Ints, noise: Shuffler) -> Flags:
-    """Draw for pairs of listed values (entries) whose chance to be fake rises; that of the other entry falls.
+    """Draw for each pair of listed values (entries) which one's chance to be fake rises; the other one's falls.
 
-    It is a step of rounding chances to 0 or 1, which must not change how often a value is fake. Every value (kind)
-    occurs in an even number of pairs, and its chance rises in as many of them as it falls. To this end, its pairs are
-    joined two by two at random. That gives closed walks through the values, and a fair coin decides in which direction
-    each is walked.
+    This is a step of rounding chances to 0 or 1, which must not change how often a value is fake. So the chances of a
+    value must rise in as many of its pairs as they fall; the number of its pairs is even. The pairs of each value are
+    joined two by two at random, which gives closed walks from value to value. A fair coin decides the direction of each
+    walk. In each pair a walk goes from one value to the other: the chance of the first rises, that of the second falls.
 
     Args:
         one: The value of the first entry of each pair.
@@ -355,12 +368,13 @@ class HiddenValues:
 
 
 def plan_lists(plan: Plan, counts: Ints, sigma: int) -> Plan:
-    """Return a plan for the lists of buckets, in which fake values are planned like records.
+    """Plan what buckets list: treat fake values like records of larger buckets.
 
-    Its bucket sizes include ``sigma`` fakes, and its allocation says how often each value is listed.
+    The result has bucket sizes that include ``sigma`` fakes. It says how often each value is listed in all buckets of
+    each size.
 
     Args:
-        plan: The plan for the records alone.
+        plan: The plan for the records alone: the number of buckets of each size, and the records of each value by size.
         counts: The number of records of each value (m,).
         sigma: The number of fake values in every bucket.
     """
@@ -372,10 +386,10 @@ def hide_values(plan: Plan, counts: Ints, sigma: int, layout: str, noise: Shuffl
     """Draw which bucket lists which values, and which of the listed values are fake.
 
     Args:
-        plan: The plan of the records.
+        plan: How many buckets there are of each size, and how many records of each value go to each size.
         counts: The number of records of each value (m,).
         sigma: The number of fake values in every bucket.
-        layout: The name of the layout.
+        layout: The name of the way in which records are dealt to buckets, such as ``blocks``.
         noise: The random numbers.
 
     Raises:
@@ -405,7 +419,9 @@ def hide_values(plan: Plan, counts: Ints, sigma: int, layout: str, noise: Shuffl
 def _draw_fakes(
     bids: Bids, codes: Ints, counts: Ints, setting: Setting, sigma: int, noise: Shuffler
 ) -> tuple[Flags, Fraction] | None:
-    """Draw which listed values are fake.
+    """Draw which listed values are fake: ``sigma`` in each bucket; each value is real once for each of its records.
+
+    In a bucket of S records, each listed value is fake with a probability of about sigma/(S + sigma).
 
     Args:
         bids: The bucket of each listed value (E,).
@@ -416,8 +432,8 @@ def _draw_fakes(
         noise: The random numbers.
 
     Returns:
-        (whether each listed value is fake (E,), the largest probability of one to be real). None if no chances near the
-        wanted ones have exact sums.
+        (whether each listed value is fake (E,), the largest probability of one to be real). None if no such
+        probabilities give each bucket and each value its number of fakes.
     """
     order = noise.permutation(len(bids))
     order = order[np.argsort(bids[order], kind="stable")]
@@ -542,7 +558,15 @@ def avoid_excluded(real: BucketRuns, bids: Ints, codes: Ints, excluded: Ints, no
 
 
 def _pick_columns(weak: Flags, noise: Shuffler) -> Ints:
-    """Draw for each bucket (row) which of its fakes to exchange; one marked in ``weak`` if there is any."""
+    """Draw for each bucket which of its fakes to exchange: one that an attacker can exclude if there is any.
+
+    Args:
+        weak: Whether an attacker can exclude each fake for some record of its bucket (buckets, sigma).
+        noise: The random numbers.
+
+    Returns:
+        The position of the drawn fake among those of its bucket (buckets,).
+    """
     order = noise.integers(0, 2**30, weak.size).reshape(weak.shape)
     return np.asarray((order + weak * 2**30).argmax(axis=1))
 

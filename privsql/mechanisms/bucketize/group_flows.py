@@ -78,7 +78,12 @@ class FlowNetwork:
         return flow, np.isin(np.arange(self.nodes), reached)
 
     def _residual_graph(self, forward: Ints, backward: Ints) -> scipy.sparse.csr_array:
-        """Return a sparse graph with the amounts that may still be sent along each arc, and be taken back."""
+        """Return the residual graph of a flow as a sparse matrix, in which further flow can be searched.
+
+        Args:
+            forward: How much more can be sent along each arc (E,).
+            backward: How much can be taken back from each arc (E,).
+        """
         rows, columns = np.concatenate((self.tails, self.heads)), np.concatenate((self.heads, self.tails))
         amounts = np.concatenate((forward, backward))
         some = amounts > 0
@@ -279,14 +284,16 @@ class TreePair:
         )
 
     def find_circulation(self, lower: Ints, upper: Ints) -> tuple[Ints | None, Flags, Flags]:
-        """Choose an amount for each value, so that the sums over all M sets lie within bounds.
+        """Choose how many records of each value to take, so that the number from each of the M sets lies within bounds.
+
+        The records that are taken go to one part of the buckets, such as those of one size; the others go to the rest.
 
         Args:
-            lower: The least sum of each set (M,).
-            upper: The greatest sum of each set (M,).
+            lower: The least number of records from each set (M,).
+            upper: The greatest number of records from each set (M,).
 
         Returns:
-            (the amounts (m,), flags of sets (M,), flags of sets (M,)). If there are no such amounts, the first is None.
+            (the numbers (m,), flags of sets (M,), flags of sets (M,)). If there are no such numbers, the first is None.
             The flags then name the contradiction: the lower bounds of the first flagged sets ask for more than the
             upper bounds of the second ones allow.
         """
@@ -322,7 +329,8 @@ class TreePair:
     def share_records(self, records: Ints, part: int, buckets: int) -> Ints:
         """Choose how many records of each value go to ``part`` of ``buckets`` buckets (m,).
 
-        Each set of both trees gets its proportional share, rounded down or up.
+        Of each value and of each set of both trees, this part gets the proportional share, rounded down or up. So sets
+        can be spread evenly over all buckets, even where they overlap.
 
         Args:
             records: The number of records of each value (m,).

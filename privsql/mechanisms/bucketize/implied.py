@@ -54,7 +54,7 @@ class PlannedAssignment:
 
     @cached_property
     def peaks(self) -> Ints:
-        """Return the most records of each value in one bucket of each size (m, k)."""
+        """Return the most records of each value that the layout can put into one bucket of each size (m, k)."""
         if self.fakes:
             return np.ones_like(self.plan.allocation)
         if self.even:
@@ -96,10 +96,10 @@ class PlannedAssignment:
 
 
 def imply_beliefs(assignment: PlannedAssignment, columns: Mapping[str, Sequence[str]]) -> BeliefFacts:
-    """Return the facts on the beliefs that a plan can lead to.
+    """Return the highest beliefs that a release by a plan can lead to, and how many records an attacker may know.
 
     Args:
-        assignment: The plan, and how a layout deals its records.
+        assignment: The plan (buckets by size, and records of each value by size), and how a layout deals its records.
         columns: For each sensitive column, its text in each sensitive value (m,).
     """
     problem, setting = assignment.problem, assignment.plan.setting

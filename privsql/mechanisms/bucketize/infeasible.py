@@ -107,9 +107,13 @@ def _find_too_frequent(problem: BucketProblem, bounds: Sequence[GroupBound]) -> 
 
 
 def _offer_limits(problem: BucketProblem, exists: PlanTest) -> tuple[str, dict[str, object]] | None:
-    """Search for the smallest increase of bounds that makes a plan possible, to offer it in a message.
+    """Search for the smallest increase of bounds with which a plan exists, to offer it in an error message.
 
     First the bound of one set of values is raised alone, then all bounds on sets, then all thresholds as well.
+
+    Args:
+        problem: The counts and bounds for which the algorithm found no plan.
+        exists: Takes other counts and bounds, and returns whether the algorithm finds a plan for them.
 
     Returns:
         (the offer in words, its parts by name for the error); None if nothing helps.
@@ -142,7 +146,15 @@ def _offer_limits(problem: BucketProblem, exists: PlanTest) -> tuple[str, dict[s
 
 
 def _nearest_feasible(feasible: Callable[[Fraction], bool], start: Fraction) -> Fraction | None:
-    """Return the smallest feasible threshold above ``start``, as a multiple of 1/``STEP``; None if 1 is infeasible."""
+    """Return the smallest threshold above ``start`` with which a plan exists, as a multiple of 1/``STEP``.
+
+    Args:
+        feasible: Takes a threshold (or by how much thresholds are raised), and returns whether a plan exists with it.
+        start: A threshold without a plan (or 0).
+
+    Returns:
+        The threshold (or the increase); None if no plan exists with 1 either.
+    """
     low, high = int(start * STEP), STEP
     if not feasible(Fraction(1)):
         return None

@@ -55,7 +55,7 @@ class SizeClass:
     def entries(self) -> tuple[Ints, Codes, NDArray[np.int32]]:
         """Return (run, value, how often a bucket of the run lists it), one entry for each different value of each run.
 
-        Entries are sorted by run, then by value.
+        A run is a range of neighbouring buckets that list the same values. Entries are sorted by run, then by value.
         """
         runs, listed = self.codes.shape
         new = np.ones((runs, listed), dtype=bool)
@@ -119,7 +119,7 @@ class BucketRuns:
 
     @property
     def listed_pairs(self) -> tuple[Ints, Ints]:
-        """Return (bucket, value) as two arrays, with one entry for each place of each list."""
+        """Return what every bucket lists, as two arrays (bucket, value); a value listed twice has two entries."""
         bids = [np.repeat(one.numbers, one.codes.shape[1]) for one in self.classes]
         codes = [np.repeat(one.codes, one.length, axis=0).ravel() for one in self.classes]
         return np.concatenate(bids), np.concatenate(codes).astype(np.int64)
@@ -148,7 +148,10 @@ class BucketRuns:
 
     @property
     def most_meetings(self) -> int:
-        """Return an upper bound of the number of rows of ``count_meetings``, for planning the memory of publishing."""
+        """Return how many rows the table of pairs of values that share a bucket (``count_meetings``) has at most.
+
+        Publishing estimates from it how much memory is needed.
+        """
         kinds = [np.bincount(one.entries[0]) for one in self.classes]
         return sum(min(int((k * (k + 1)).sum()), self.values * (self.values + 1)) // 2 for k in kinds)
 
@@ -158,7 +161,8 @@ class BucketRuns:
         Estimators need these counts to solve for true counts, and they follow from ST alone.
 
         Args:
-            fakes: The number of fake values in each bucket; the sizes here include them, those of the table do not.
+            fakes: How much to subtract from bucket sizes: the number of fake values, if ``size`` in ``classes`` counts
+                them; else 0.
 
         Returns:
             The table (size, first, second, pairs) for pairs of values with first <= second that meet. A bucket that
@@ -175,6 +179,8 @@ class BucketRuns:
 
 def runs_from_intervals(begin: Ints, end: Ints, code: Ints, values: int, setting: Setting) -> BucketRuns:
     """Make runs from intervals: the buckets from ``begin`` up to, but not including, ``end`` list ``code`` once more.
+
+    A run is a range of neighbouring buckets that list the same values.
 
     Args:
         begin: The first bucket of each interval (I,).
@@ -198,7 +204,9 @@ def runs_from_intervals(begin: Ints, end: Ints, code: Ints, values: int, setting
 def runs_from_entries(
     bids: Bids | Ints, codes: Codes | Ints, values: int, setting: Sequence[tuple[int, int]], fakes: int = 0
 ) -> BucketRuns:
-    """Make runs from single entries (bucket, value); each bucket is a run of its own.
+    """Make runs from single entries, each of which says that a bucket lists a value.
+
+    A run is a range of neighbouring buckets that list the same values; here each bucket is a run of its own.
 
     Args:
         bids: The bucket of each entry (E,).
@@ -319,7 +327,10 @@ class Pieces:
         return bids
 
     def rank_places(self) -> Bids:
-        """Return the bucket of every record, value by value, in the order of the records' ranks within a value (n,)."""
+        """Return the bucket of every record, value by value (n,).
+
+        The records of a value are in the order of their ranks, the numbers 0, 1, .. that they have within the value.
+        """
         ends = np.cumsum(self.hi - self.lo)
         bids = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.int32)
         at = 0
@@ -338,10 +349,10 @@ class Pieces:
         return bids
 
     def make_segments(self) -> Segments:
-        """Return the same layout for engines that shuffle the records of a value themselves, and so need simpler rows.
+        """Return the same layout in simpler rows, for engines that put a value's records in random order themselves.
 
-        In a row of this form, the bucket rises by one from rank to rank. So a piece is cut where it begins again at its
-        first bucket.
+        In a simpler row, each next record of the value goes to the next bucket. So a piece is cut where it goes back to
+        its first bucket.
         """
         length, first = self.hi - self.lo, self.shift % self.width
         times = (first + length - 1) // self.width + 1
@@ -388,13 +399,16 @@ def place_singly(bids: Bids | Ints, counts: Ints) -> Pieces:
 
 
 def join_pieces(values: int, columns: Sequence[tuple[Ints, Ints, Ints, Ints, Ints]]) -> Pieces:
-    """Join tables of pieces into one layout; the ranks of a value follow the order of its pieces.
+    """Join pieces, each of which says where some records of one value go, into one layout of all records.
 
-    A piece places records of one value, one after the other, in a range of buckets, again and again from its beginning.
+    A piece deals its records in turn to ``width`` neighbouring buckets, the first of which is ``start``. The first
+    record goes to bucket ``start + shift``; after the last bucket, the first is next. The records of a value are
+    numbered in the order of its pieces.
 
     Args:
         values: The number of sensitive values.
-        columns: One tuple for each table: the arrays (code, number of records, start, width, shift).
+        columns: Tuples of arrays that have one entry for each piece: (code of the value, number of records, start,
+            width, shift).
     """
     code, records, start, width, shift = (np.concatenate(parts) for parts in zip(*columns, strict=True))
     order = np.argsort(code, kind="stable")
@@ -413,6 +427,10 @@ def lay_out_largest_first(plan: Plan, noise: Shuffler) -> Pieces | None:
     """Let each bucket take one record from each of the values with most records left, as Anatomy does, in O(n log m).
 
     Each record that is left over at the end goes to a random bucket of the smallest size that lacks its value.
+
+    Args:
+        plan: How many buckets there are of each size, and how many records of each value go to each size.
+        noise: The random numbers.
 
     Returns:
         The layout; None if a left-over record fits nowhere, as can happen in tiny tables.
@@ -461,13 +479,13 @@ BLOCKS, WIDEST = 1024, 1200  # number of blocks of one size; more if a block wou
 
 
 def lay_out_evenly(plan: Plan, classes: list[list[int]], noise: Shuffler, line: Callable[[], Ints]) -> Pieces:
-    """Lay a plan out so that each value is spread evenly over the buckets of a block.
+    """Deal records to buckets so that each value is spread evenly over the buckets of a block.
 
     A block is a range of neighbouring buckets of one size. It gets its proportional share of every value's records,
     rounded at random. Its records are dealt to its buckets in turn.
 
     Args:
-        plan: The plan.
+        plan: How many buckets there are of each size, and how many records of each value go to each size.
         classes: For each bucket size, the number of buckets in each block.
         noise: The random numbers, which decide how a value's records are rounded to whole numbers per block.
         line: Draws the order of the values in a block.
@@ -488,7 +506,9 @@ def lay_out_evenly(plan: Plan, classes: list[list[int]], noise: Shuffler, line: 
 
 
 def make_block_pieces(order: Ints, share: Ints, start: int, width: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """Deal a block's records to its buckets in turn: the s-th record goes to bucket s mod width.
+    """Deal the records of a block (range of neighbouring buckets) to its buckets in turn.
+
+    The block's s-th record goes to its bucket s mod width. The result has one row (a piece) for each value.
 
     Args:
         order: The values in the order in which their records are dealt.
@@ -506,14 +526,16 @@ def make_block_pieces(order: Ints, share: Ints, start: int, width: int) -> tuple
 
 
 def block_widths(buckets: int, least: int | None = None) -> list[int]:
-    """Divide the buckets of one size into blocks of neighbours, and return the number of buckets in each.
+    """Divide the buckets of one size into blocks of neighbours, because layouts deal records block by block.
 
-    A layout fills block by block. Widths differ by at most 1, wider blocks first. A block has at most ``WIDEST``
-    buckets, so there may be more than ``least`` blocks.
+    A block has at most ``WIDEST`` buckets, so there may be more than ``least`` blocks.
 
     Args:
         buckets: The number of buckets.
-        least: The least number of blocks; None for ``BLOCKS``.
+        least: The least number of blocks, if there are enough buckets; None for ``BLOCKS``.
+
+    Returns:
+        The number of buckets in each block. Two of them differ by at most 1; larger blocks come first.
     """
     blocks = min(buckets, max(BLOCKS if least is None else least, -(-buckets // WIDEST)))
     each, over = divmod(buckets, blocks)
@@ -547,10 +569,14 @@ FINE, MOST = 2**16, 2**40  # weights are integers: the unit, and the largest wei
 
 
 def lay_out_clustered(plan: Plan, noise: Shuffler) -> Pieces:
-    """Lay out a plan as ``lumps``: in a block of buckets some values stand as often as allowed, and others hardly ever.
+    """Deal records as layout ``lumps``: in a block of buckets some values are as frequent as allowed, others very rare.
 
     A block is a range of neighbouring buckets. Beliefs come near their thresholds in this way, so counts are more
     precise.
+
+    Args:
+        plan: How many buckets there are of each size, and how many records of each value go to each size.
+        noise: The random numbers.
 
     Raises:
         GuaranteeError: The plan does not say how often a value may stand in a bucket of each size.
@@ -676,14 +702,15 @@ def assign_across(records: Ints, buckets: int, pair: TreePair, noise: Shuffler) 
 
 
 def _split_partners(parts: Ints, values: Ints, pair: TreePair, noise: Shuffler) -> Ints:
-    """Divide the records of each part (range of buckets) into two random halves, and every bounded set with them.
+    """Draw for each record in which half of its part (range of buckets) it goes, so that every bounded set is halved.
 
-    Records are paired within the smallest sets of each tree, and the records of a pair get different halves.
+    Records of a part are paired within the smallest sets of each tree, and the two of a pair go to different halves. So
+    both halves get the same number of records of a set, or one of them gets one more.
 
     Args:
         parts: The part (range of buckets) of each record; records of different parts are not paired.
         values: The value of each record.
-        pair: The two trees of sets.
+        pair: The two trees of bounded sets; within a tree, two sets are disjoint or one holds the other.
         noise: The random numbers.
 
     Returns:
@@ -701,10 +728,16 @@ def _split_partners(parts: Ints, values: Ints, pair: TreePair, noise: Shuffler) 
 
 
 def _pair_partners(parts: Ints, values: Ints, tree: GroupTree, noise: Shuffler) -> Ints:
-    """Pair records of the same part (range of buckets) at random; the two of a pair go to different halves of it.
+    """Pair records of the same part (range of buckets) at random; the two of a pair will go to different halves of it.
 
-    Records are paired within the smallest set of the tree first, then within larger ones. In each set at most one
-    record of a part has no partner from the set.
+    Records are paired within the smallest bounded set of values first, then within larger ones. In each set at most one
+    record of a part has no partner from the set. So the halves get the same number of records of a set, or one more.
+
+    Args:
+        parts: The part of each record.
+        values: The value of each record.
+        tree: The bounded sets, of which two are disjoint or one holds the other.
+        noise: The random numbers.
 
     Returns:
         The positions of both records of each of the p pairs (2, p).
@@ -728,7 +761,13 @@ def _pair_partners(parts: Ints, values: Ints, tree: GroupTree, noise: Shuffler) 
 
 
 def lay_out_across(plan: Plan, pair: TreePair, noise: Shuffler) -> Pieces:
-    """Lay out a plan in which bounded sets of values overlap (two trees), and spread every set evenly over buckets."""
+    """Decide which bucket each record goes to, where bounded sets of values overlap; spread every set evenly.
+
+    Args:
+        plan: How many buckets there are of each size, and how many records of each value go to each size.
+        pair: The bounded sets as two trees; within a tree, two sets are disjoint or one holds the other.
+        noise: The random numbers.
+    """
     values, bids, base = [], [], 0
     for j, buckets in enumerate(plan.setting.buckets):
         dealt, places = assign_across(plan.allocation[:, j], buckets, pair, noise)
@@ -746,8 +785,8 @@ def make_layout(plan: Plan, layout: str, noise: Shuffler, trees: Sequence[GroupT
     """Lay out a plan: decide which bucket each record goes to, within the plan's limits on values per bucket.
 
     Args:
-        plan: The plan.
-        layout: The name of the layout, such as ``blocks``.
+        plan: How many buckets there are of each size, and how many records of each value go to each size.
+        layout: The name of the way in which records are dealt to buckets, such as ``blocks``.
         noise: The random numbers.
         trees: The bounded sets of values as at most two trees; within a tree, two sets are disjoint or one holds the
             other. In every bucket the number of a set's records is its mean, rounded down or up.

@@ -90,7 +90,10 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
         """Accept all columns, because values of any type can lie in buckets."""
 
     def views(self, manifest: Manifest) -> Views:
-        """Return the views over QIT and ST: ``weighted``, from which counts are estimated, and ``pairs``."""
+        """Return the views over QIT and ST by name: ``weighted``, from which counts are estimated, and ``pairs``.
+
+        In ``pairs``, each record stands beside every value of its bucket, with the value's share of the bucket.
+        """
         return tables.make_views(manifest)
 
     def functions(self, manifest: Manifest) -> IntervalFunctions | None:
@@ -145,7 +148,7 @@ class Bucketization(Mechanism[Bucketize, BucketizeFacts]):
         return BucketizedAnswers(db, manifest)
 
     def evaluate(self, context: EvaluationContext) -> Evaluated:
-        """Compare answers with the source over a workload of questions."""
+        """Measure the errors of a release's answers: put a workload of questions to the release and to its source."""
         from privsql.answers.accuracy import by_questions
 
         return by_questions(context)

@@ -60,16 +60,16 @@ class GroupTree:
         return np.asarray(self.incidence @ amounts)
 
     def rank(self, amounts: Ints, limits: Ints) -> Ints:
-        """Return the largest total that can be taken from ``amounts`` while no set exceeds its limit.
+        """Return the most records that fit together into a bucket, within limits for each value and each set of values.
 
-        This is the rank function of a laminar matroid, computed for K cases at once.
+        This is the rank function of a laminar matroid. It is computed for K cases at once, such as K bucket sizes.
 
         Args:
-            amounts: The most that can be taken of each value (m, K).
-            limits: The most that can be taken of each set (N, K).
+            amounts: The most records of each value in each case (m, K).
+            limits: The most records of each set in each case (N, K).
 
         Returns:
-            The total of each case (K,).
+            The most records in each case (K,).
         """
         total = np.zeros((len(self.bounds) + 1, amounts.shape[1]), dtype=np.int64)
         np.add.at(total, self.owner, amounts)  # values in no set have owner -1, which is the last row
@@ -138,7 +138,16 @@ def _find_crossings(bounds: Sequence[GroupBound], values: int) -> list[list[int]
 
 
 def _assign_sides(bounds: Sequence[GroupBound], crossing: list[list[int]]) -> list[int]:
-    """Assign tree 0 or 1 to each set, so that no two sets of one tree overlap.
+    """Divide bounded sets of values into tree 0 and tree 1, so that no two sets of one tree overlap.
+
+    Two sets overlap here if they share values and neither holds the other.
+
+    Args:
+        bounds: The sets with their bounds.
+        crossing: For each set, the positions of the sets that overlap it.
+
+    Returns:
+        The tree of each set, 0 or 1.
 
     Raises:
         UsageError: This is impossible; the message names an odd number of sets, each of which overlaps the next.
@@ -167,10 +176,12 @@ def _assign_sides(bounds: Sequence[GroupBound], crossing: list[list[int]]) -> li
 def _odd_cycle(before: list[int], i: int, j: int) -> list[int]:
     """Return an odd number of sets, each of which overlaps the next, and the last one the first.
 
+    Such sets can't be divided into two trees without overlaps, so an error names them.
+
     Args:
         before: For each set, an overlapping set from which a search reached it; -1 where the search started.
-        i: A set.
-        j: A set that overlaps it, and that the search reached in a number of steps of the same parity.
+        i: A set that the search put into one of the trees.
+        j: A set that overlaps it, and that the search put into the same tree.
     """
     paths = []
     for at in (i, j):
@@ -295,10 +306,10 @@ class BucketProblem:
         return self.let_through(held, self.sizes)
 
     def let_through(self, held: Ints, sizes: Ints) -> Ints:
-        """Return how many of the offered records fit into one bucket of each size, within the bounds on sets (K,).
+        """Return how many records fit into one bucket of each size, within the bounds on sets of values (K,).
 
         Args:
-            held: The number of records of each value that are offered to a bucket (m, K).
+            held: The most records of each value in a bucket of each size, before sets of values are bounded (m, K).
             sizes: The sizes (K,).
         """
         each = [tree.rank(held, self.bound_floors(tree.bounds, sizes)) for tree in self.trees] or [held.sum(axis=0)]
@@ -379,8 +390,8 @@ class Plan:
         setting: The bucket sizes and the number of buckets of each.
         allocation: The number of records of each value in all buckets of each size (m, k).
         lower_bound: A certified lower bound for the Loss of every valid setting; 0 if none is known.
-        most: The most records of each value that a clustered layout puts into one bucket of each size (m, k); None if
-            the algorithm sets no such limit.
+        most: The most records of each value that layout ``lumps`` puts into one bucket of each size (m, k); None if the
+            algorithm sets no such limit.
         seconds: The processor seconds that the search took.
     """
 
@@ -403,7 +414,10 @@ class Plan:
 
     @property
     def gap(self) -> float:
-        """Return by how much the Loss may exceed the least possible one, as a share of the lower bound."""
+        """Return by how much the Loss exceeds its certified lower bound, as a share of this bound.
+
+        The plan can't be further than that from the best one; 0 means that it is the best.
+        """
         if self.loss == self.lower_bound:
             return 0.0
         return float(Fraction(self.loss - self.lower_bound, max(1, self.lower_bound)))
@@ -414,9 +428,9 @@ class StoredPlan(BaseModel):
 
     Attributes:
         buckets: (size, number of buckets), by rising size.
-        lower_bound: The certified lower bound for the Loss.
-        allocation: The records by value and size. It is None if they can be divided among the sizes again in the same
-            way.
+        lower_bound: The certified lower bound for the Loss, the sum of (size - 1)^2 over all buckets.
+        allocation: How many records of each value go to the buckets of each size. None if no set of values is bounded;
+            then the same numbers can be computed again.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -429,8 +443,8 @@ class StoredPlan(BaseModel):
     def from_plan(plan: Plan, problem: BucketProblem) -> StoredPlan:
         """Return what the ledger stores of a plan.
 
-        The division of records among sizes is left out unless sets of values are bounded. Without such bounds,
-        repeating it gives the same numbers on every machine.
+        How many records of each value go to each size is stored only if sets of values are bounded. Without such bounds
+        these numbers can be computed again, with the same result on every machine.
         """
         allocation = tuple(map(tuple, plan.allocation.tolist())) if problem.trees else None
         return StoredPlan(buckets=plan.setting.items, lower_bound=plan.lower_bound, allocation=allocation)

@@ -44,7 +44,12 @@ def load_program(cost: Floats, rows: Floats, low: Floats, high: Floats) -> highs
 
 
 def solve_program(solver: highspy.Highs) -> tuple[Floats, Floats] | None:
-    """Return (the best solution, the dual multipliers of the conditions); None if HiGHS finds no optimum."""
+    """Solve a linear program.
+
+    Returns:
+        (the best solution, the dual multiplier of each condition); None if HiGHS finds no optimum. The dual multiplier
+        says how much the least cost rises for each unit by which the condition is tightened.
+    """
     solver.run()
     if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None
@@ -77,10 +82,10 @@ class Relaxation:
 
     It has K variables, the number of buckets of each usable size divided by the number of records. Its conditions are
     Hall cuts: for a set X of values, the buckets must have room for all records of X. Cuts are added as they turn out
-    to be needed. Its solution gives a lower bound for the Loss.
+    to be needed. Its solution gives a lower bound for the Loss, the sum of (size - 1)^2 over all buckets.
 
     Attributes:
-        problem: The counts and bounds.
+        problem: The counts and bounds; they decide which bucket sizes are usable.
         rows: For each cut, how many records of its set fit into one bucket of each usable size (K,).
         needs: For each cut, the number of records of its set.
         sets: For each cut, the codes of the values in its set.
@@ -221,7 +226,8 @@ class Relaxation:
     def certify_bound(self, multipliers: Floats, price: float, low: Ints, high: Ints) -> tuple[int, list[int]]:
         """Compute an exact lower bound for the Loss, from dual multipliers of the linear program.
 
-        The multipliers need not be exact, because any multipliers give a valid bound.
+        A condition's dual multiplier says how much the least Loss rises for each unit by which it is tightened. The
+        multipliers need not be exact, because any multipliers give a valid bound.
 
         Args:
             multipliers: The dual multiplier of each cut.
@@ -230,7 +236,8 @@ class Relaxation:
             high: The greatest number of buckets of each size (K,).
 
         Returns:
-            (the lower bound, the reduced cost of each size (K,)), both as integers times ``PRECISION``.
+            (the lower bound, the reduced cost of each size (K,)), both as integers times ``PRECISION``. The reduced
+            cost is by how much one more bucket of the size raises the bound.
         """
         weights = [round(max(0.0, v) * PRECISION) for v in multipliers]
         mu, sizes = round(price * PRECISION), self.problem.sizes.tolist()
@@ -286,7 +293,10 @@ TINY = 3000  # with fewer records, branch and bound always runs, because roundin
 
 @dataclass(frozen=True)
 class Optimum:
-    """The best setting that was found, and a certified lower bound: no valid setting has a smaller Loss."""
+    """The best setting (number of buckets of each size) that was found, and a certified lower bound for the Loss.
+
+    The Loss is the sum of (size - 1)^2 over all buckets. No valid setting has one below the bound.
+    """
 
     setting: Setting
     lower_bound: int
@@ -320,12 +330,13 @@ def search_optimum(problem: BucketProblem, start: Setting | None, *, proving: bo
 def _branch_and_bound(relaxation: Relaxation, best: Setting | None) -> Setting | None:
     """Return the best setting found by branch and bound, and raise the relaxation's lower bound to what is proved.
 
-    The search splits ranges of numbers of buckets, and continues with the range that has the least lower bound of the
-    Loss. A linear program gives this bound. It may violate conditions at a high cost, so it always has a solution. A
-    range without a valid setting therefore gets a bound above the Loss of ``best``, and is dropped.
+    A range is a least and a greatest number of buckets of each size. The search splits ranges, and continues with the
+    one that has the least lower bound for the Loss, the sum of (size - 1)^2 over all buckets. A linear program gives
+    this bound. It may violate conditions at a high cost, so it always has a solution. A range without a valid setting
+    therefore gets a bound above the Loss of ``best``, and is dropped.
 
     Args:
-        relaxation: The solved relaxation.
+        relaxation: The linear program that allows fractional numbers of buckets, solved.
         best: The best valid setting known; None if none is known.
     """
     problem, records, sizes = relaxation.problem, relaxation.problem.records, relaxation.problem.sizes
@@ -381,14 +392,14 @@ def _branch_and_bound(relaxation: Relaxation, best: Setting | None) -> Setting |
 
 
 def _split_range(buckets: Floats, low: Ints, high: Ints) -> list[tuple[Ints, Ints]]:
-    """Split a range of numbers of buckets by size in two, for branch and bound.
+    """Split a range in two, for branch and bound; a range is a least and a greatest number of buckets of each size.
 
-    It is split at the size whose number of buckets is furthest from an integer.
+    It is split at the size whose number of buckets in a fractional solution is furthest from an integer.
 
     Args:
-        buckets: A fractional solution in the range, the number of buckets of each size (K,).
-        low: The least numbers (K,).
-        high: The greatest numbers (K,).
+        buckets: The fractional solution, the number of buckets of each size (K,).
+        low: The least number of buckets of each size (K,).
+        high: The greatest number of buckets of each size (K,).
 
     Returns:
         Both parts as (low, high); empty if the range is a single point.
@@ -430,12 +441,13 @@ def round_relaxation(relaxation: Relaxation, share: Floats) -> Setting | None:
 
 
 def _lower_tails(above: Ints, gaps: Ints, records: int, rows: Ints, needs: Ints, first: int) -> Ints | None:
-    """Take buckets away from a setting that was rounded up, until all buckets together hold n records.
+    """Make buckets smaller until they hold exactly n records; numbers that were rounded up made them hold more.
 
-    A bucket of a size becomes one of the next smaller size, as long as every cut (room for a set of values) holds.
+    In each step, one bucket gets the next smaller size, or is dropped if it has the smallest one. A step must leave
+    room for all records of each known set of values (the cuts).
 
     Args:
-        above: The number of buckets of each size or larger (K,).
+        above: The number of buckets of each size or larger, rounded up (K,).
         gaps: The difference of each size to the next smaller one (K,).
         records: The number of records, n.
         rows: How many records of each cut's values fit into a bucket of each size.

@@ -164,7 +164,10 @@ PAIR = re.compile(r"([\d,]+)\s*x\s*(\d+)")
 
 
 def parse_setting(value: object) -> str:
-    """Return a bucket setting in its short form; raise ``ValueError`` for a text that is none.
+    """Return a bucket setting, written as number of buckets x size, in its short form.
+
+    Raises:
+        ValueError: The text is no bucket setting.
 
     >>> parse_setting("1,200 x 4, 1 x 14")
     '1200x4, 1x14'
@@ -185,10 +188,10 @@ Layout = Literal["blocks", "round-robin", "largest-first", "lumps"]
 class Bucketize(Parameters):
     """Bucketization: in every bucket, a sensitive value has at most its threshold's share of the records.
 
-    ``algorithm``: all but ``informative`` minimise the loss, exactly or nearly, as the papers do. ``informative`` suits
-    thresholds that vary with the frequency f. Its buckets have nearly one size, as large as possible, and list a value
-    as often as its threshold allows (layout ``lumps``). Answers are then more precise, and beliefs reach their
-    thresholds for most records.
+    ``algorithm``: all but ``informative`` minimise the loss (the sum of (size - 1)^2 over all buckets), exactly or
+    nearly, as the papers do. ``informative`` suits thresholds that vary with the frequency f. Its buckets have
+    nearly one size, as large as possible, and list a value as often as its threshold allows (layout ``lumps``). Answers
+    are then more precise, and beliefs reach their thresholds for most records.
 
     ``excess`` says what happens if a value is too frequent for a constant threshold: ``refuse`` the request, or
     ``suppress`` some of its records, drawn at random. Whoever sees that a record is missing then learns its value. So
@@ -563,8 +566,8 @@ class BucketizePlan(BucketFacts):
     Attributes:
         search_seconds: The processor seconds that the search took.
         foreseen: For every sensitive value (text, threshold, highest belief, number of records, even share). Threshold
-            and belief are exact texts. From the even share formulas predict the errors of counts (see
-            ``find_even_shares``).
+            and belief are exact texts. The even share h measures the precision of counts: they are as precise as if
+            each bucket either had the share h of the value or lacked it.
         not_allowed: The values for which publishing would be refused, because they would be certain.
         remarks: Notes for the publisher.
         learning_belief: The mean belief of an attacker who fits a model to the release, measured on a part of it; None
@@ -586,7 +589,11 @@ class BucketizePlan(BucketFacts):
         return float(max(beliefs, default=Fraction(1)))
 
     def list_bounds(self) -> list[tuple[Any, ...]]:
-        """Return the bounds of sets of values, and then those of all values, as the fields of a ``VerifiedBound``."""
+        """Return the bounds of sets of values, and then those of all values, each with what the release will reach.
+
+        A bound is (name, bound, highest belief, number of records, even share), and a further True for a set. These
+        are the first fields of ``VerifiedBound``, in the same order.
+        """
         reached = self.highest_belief.bounded if self.highest_belief else {}
         sets = [
             (one.name, one.threshold, reached[one.name], None, None, True) for one in self.bounds if one.name in reached

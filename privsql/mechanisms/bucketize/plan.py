@@ -44,6 +44,8 @@ def plan_buckets(
 ) -> tuple[Plan, BucketProblem]:
     """Return the plan of the release that parameters ask for, and the counts and bounds that it satisfies.
 
+    A plan says how many buckets there are of each size, and how many records of each value go to each size.
+
     Args:
         db: The engine that holds the source's values.
         domain: The source.
@@ -146,7 +148,8 @@ SOLVERS: dict[str, Callable[[BucketProblem], Setting | None]] = {
 def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None = None, proving: bool = True) -> Plan:
     """Search for a plan with an algorithm, and certify a lower bound for the loss of every plan.
 
-    The loss is the sum of (size - 1)^2 over all buckets.
+    A plan says how many buckets there are of each size, and how many records of each value go to each size. The loss is
+    the sum of (size - 1)^2 over all buckets.
 
     Args:
         problem: The counts and bounds.
@@ -198,6 +201,8 @@ def find_plan(problem: BucketProblem, algorithm: str, *, stated: Setting | None 
 def restore_plan(problem: BucketProblem, algorithm: str, stored: Mapping[str, object]) -> Plan:
     """Return the plan that the ledger stores for an earlier release by the same request, so that no search is needed.
 
+    A plan says how many buckets there are of each size, and how many records of each value go to each size.
+
     Raises:
         GuaranteeError: The stored plan does not fit the problem, or fails the independent check.
     """
@@ -231,7 +236,11 @@ def _divide_records(problem: BucketProblem, algorithm: str, setting: Setting) ->
 
 
 def require_valid_plan(problem: BucketProblem, plan: Plan) -> Plan:
-    """Return the plan if it passes an independent check in exact integers; else raise ``GuaranteeError``."""
+    """Return a plan (buckets by size, and records of each value by size) if it passes an independent exact check.
+
+    Raises:
+        GuaranteeError: It fails the check, which uses nothing that a search has computed.
+    """
     wrong = find_violation(problem, plan)
     if wrong:
         raise GuaranteeError(f"the {plan.algorithm} search found a plan that fails its check: {wrong}")
@@ -241,7 +250,8 @@ def require_valid_plan(problem: BucketProblem, plan: Plan) -> Plan:
 def find_violation(problem: BucketProblem, plan: Plan) -> str | None:
     """Return the first fault of a plan in words; None if it has none.
 
-    The check starts from the exact thresholds, and uses nothing that a search has computed.
+    A plan says how many buckets there are of each size, and how many records of each value go to each size. The check
+    starts from the exact thresholds, and uses nothing that a search has computed.
     """
     setting, allocation = plan.setting, plan.allocation
     if allocation.shape != (len(problem.counts), len(setting.items)) or (allocation < 0).any():
@@ -277,8 +287,8 @@ def require_valid_setting(problem: BucketProblem, setting: Setting) -> Setting:
     * PC: sum_j a_ij >= o_i for every value,
     * FC: sum_i a_ij >= S_j b_j for every size.
 
-    This suffices for two sizes. For more sizes, and for bounds on groups, Hall's condition is checked for all sets of
-    values.
+    This suffices for two sizes. For more sizes, and for bounds on groups, Hall's condition is checked: the buckets have
+    room for all records of every set of values.
 
     Raises:
         InfeasibleError: One of these conditions fails; the error names the condition, and the values that break it.
