@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 class PlottedScore(Protocol):
-    """The answers of one estimator beside the true answers, as charts need them.
+    """The answers of one estimator to several questions, with the true answers, as charts need them.
 
-    ``summary`` returns the errors; its entry ``bands`` has them by size of the true answer.
+    ``truth`` and ``estimate`` have one answer for each question. ``summary`` returns the errors; its entry ``bands``
+    has them by size of the true answer.
     """
 
     @property
@@ -166,7 +167,7 @@ def draw_comparison(releases: Mapping[str, Mapping[str, PlottedScore]]) -> Chart
 
 
 def _list_errors(name: str, score: PlottedScore) -> list[dict[str, Any]]:
-    """Return the rows that ``chart_errors`` draws for one estimator.
+    """Return the relative errors of one estimator by size of the true answer, as rows for ``chart_errors``.
 
     Sizes of answers whose error is 0 or unknown are left out, because a logarithmic axis can't show 0.
     """
@@ -263,7 +264,11 @@ def chart_adversaries(findings: Sequence[Any], width: int) -> LayerChart:
 
 
 def _draw_corruption(points: Sequence[dict[str, Any]]) -> LayerChart:
-    """Return a chart of how certain an adversary is who knows other records of a bucket, in theory and as measured."""
+    """Return a chart of how certain an adversary is who knows the values of other records in a bucket.
+
+    Args:
+        points: Dictionaries with the keys known (the number of known records), theory and measured (the certainty).
+    """
     alt = load_altair()
     base = make_chart(points, WIDE, HEIGHT // 2).properties(title="Corruption: an attacker who knows other values")
     base = base.encode(alt.X("known:Q", title="other records of the bucket that are known").axis(tickMinStep=1))
@@ -336,7 +341,13 @@ def chart_count_errors(rows: Sequence[tuple[str, float, str]]) -> LayerChart:
 
 
 def _draw_labelled_bars(bars: Sequence[dict[str, Any]], kinds: dict[str, str], longest: float) -> LayerChart:
-    """Return a chart of bars on a scale from 0 to ``longest``, each followed by its text."""
+    """Return a chart of horizontal bars, each followed by its text.
+
+    Args:
+        bars: Dictionaries with the keys name, kind, length and text.
+        kinds: The colour of each kind of bar.
+        longest: The length at the right end of the scale, which begins at 0.
+    """
     alt = load_altair()
     base = make_chart(bars, BARS, {"step": ROW})
     y = alt.Y("name:N", sort=[one["name"] for one in bars], title=None)
@@ -383,8 +394,9 @@ def chart_curve(rows: Sequence[tuple[str, Mapping[str, float | None]]]) -> Layer
     """Return a chart that compares thresholds (bounds on beliefs) by what they promise, and how precise counts are.
 
     Args:
-        rows: Pairs of a threshold and its figures: ``highest_belief``, ``learning_belief`` and ``count_error``. None
-            stands for a figure that is not known.
+        rows: Pairs of a threshold and its figures, None for an unknown one. ``highest_belief`` is how sure an attacker
+            can be at most who finds a record; ``learning_belief`` is how sure one is who trains a model on the release.
+            ``count_error`` is the relative error of a count.
     """
     alt = load_altair()
     names = {

@@ -26,9 +26,10 @@ FIGURES = ("estimate", "std_error", "low", "high")  # the last columns of every 
 
 
 def find_weakest(grounds: Iterable[RestsOn]) -> RestsOn:
-    """Return how far figures can be relied on together: as far as the weakest; ``exact`` if there are none.
+    """Return the weakest of several grades of reliability, which is that of all figures together.
 
-    From the strongest to the weakest, grounds are ``exact``, ``certain`` (bounds), ``interval`` and ``point``.
+    From the strongest to the weakest, a figure is ``exact``, has ``certain`` bounds, has an ``interval`` at some
+    confidence, or is a mere ``point`` estimate. The result is ``exact`` if there are no figures.
     """
     return max(grounds, key=WEAKEST.index, default="exact")
 

@@ -82,9 +82,9 @@ def place_hashes(values: Hashes, place: int) -> Hashes:
 
 
 def hash_texts(texts: Iterable[str], word: str) -> Hashes:
-    """Return 63 bits of the MD5 digest of a secret word and each text.
+    """Return for each text 63 bits of the MD5 digest of a secret word and the text.
 
-    ``keyed_digest`` computes the same bits in SQL.
+    Without the secret, nobody can test by its hash what a text is. ``keyed_digest`` computes the same bits in SQL.
     """
     digests = (hashlib.md5(f"{word}{BETWEEN}{text}".encode(), usedforsecurity=False).digest() for text in texts)
     return np.array([int.from_bytes(one, "little") >> 65 for one in digests], dtype=np.uint64)
@@ -92,7 +92,7 @@ def hash_texts(texts: Iterable[str], word: str) -> Hashes:
 
 @dataclass
 class RecordSum:
-    """A fingerprint of a set of records, which does not depend on their order.
+    """A fingerprint by which a set of records is recognized, in whatever order they come.
 
     Attributes:
         records: The number of records.
@@ -103,7 +103,7 @@ class RecordSum:
     sums: tuple[int, int] = (0, 0)
 
     def add_hashes(self, hashes: Hashes, times: Ints | None = None) -> None:
-        """Add the hashes of some records.
+        """Add the hashes of some records to both sums.
 
         Args:
             hashes: The hashes.
@@ -116,26 +116,27 @@ class RecordSum:
 
     @property
     def fingerprint(self) -> str:
-        """Return both sums as 32 hexadecimal digits."""
+        """Return both sums as 32 hexadecimal digits; equal sets of records have equal fingerprints."""
         return "".join(f"{one:016x}" for one in self.sums)
 
 
 def keyed_digest(db: Relations, text: exp.Expr) -> exp.Expr:
-    """Return SQL for the hash of a text as in ``hash_texts``.
+    """Return SQL for the keyed hash of a text: bits of the MD5 digest of a secret word and the text.
 
-    Relation ``word`` must hold the secret word when it runs.
+    Without the secret, nobody can test by its hash what a text is. The SQL reads it from relation ``word``, so it is
+    never part of a statement. ``hash_texts`` computes the same in Python.
     """
     word = exp.select(column("word", "k")).from_(exp.alias_(temp_table(SECRET), "k", table=True))
     return db.digest([word.subquery(copy=False), text])
 
 
 def secret_word(key: Key) -> pa.Table:
-    """Return a table with the secret word of a key, which becomes relation ``word``."""
+    """Return a table with the secret word of a key, which SQL that hashes values reads as relation ``word``."""
     return key.word(PURPOSE)
 
 
 def key_word(key: Key) -> str:
-    """Return the secret word of a key as text, for ``hash_texts``."""
+    """Return the secret word of a key as text, which is put before every value that is hashed."""
     return str(secret_word(key)["word"][0])
 
 
@@ -148,11 +149,14 @@ def hash_columns(
     *,
     exact: bool = False,
 ) -> Iterator[Hashes]:
-    """Yield the keyed hashes of the records of a relation in batches, in any order.
+    """Yield a keyed hash of 64 bits for each record of a relation, in batches and in any order.
+
+    A ledger recognizes records by these hashes without storing them, and keys that serve for some records only are
+    derived from them.
 
     Args:
         db: The engine that holds the relation.
-        values: (SQL, type) of each column to hash.
+        values: For each column to hash, the SQL expression and its type.
         source: The relation.
         keep: The condition for the records that are hashed.
         key: The key.
@@ -177,9 +181,16 @@ def _query_texts(
     keep: exp.Expr,
     write: Callable[[exp.Expr, str], exp.Expr],
 ) -> exp.Query:
-    """Return the query for the digests (h0, ..) of all values of each record.
+    """Return the query for the keyed hashes of each record's values, in columns h0, h1, ..
 
-    Relation ``word`` must hold the secret word when it runs.
+    Relation ``word`` must hold the secret word when the query runs.
+
+    Args:
+        db: The engine that holds the relation.
+        values: For each column to hash, the SQL expression and its type.
+        source: The relation.
+        keep: The condition for the records that are hashed.
+        write: Returns the SQL for the text of a value, from its expression and type.
     """
     named = [(alias_as(value.copy(), f"v{i}"), kind) for i, (value, kind) in enumerate(values)]
     texts = [write(column(f"v{i}"), kind) for i, (_, kind) in enumerate(named)]
@@ -202,9 +213,16 @@ LOW, LOWEST, HALF = 2**32 - 1, 2**16 - 1, 2**16
 
 
 def query_hashes(db: Relations, values: Sequence[tuple[exp.Expr, str]], source: exp.Table, keep: exp.Expr) -> exp.Query:
-    """Return the query that computes the hashes of ``hash_columns`` in SQL, as two halves of 32 bits (high, low).
+    """Return the query that computes a keyed hash of 64 bits for each record, as two halves of 32 bits (high, low).
 
-    Relation ``word`` must exist when it runs.
+    It is for engines with too many rows to be read into Python; ``hash_columns`` computes the same hashes there.
+    Relation ``word`` must hold the secret word when the query runs.
+
+    Args:
+        db: The engine that holds the relation.
+        values: For each column to hash, the SQL expression and its type.
+        source: The relation.
+        keep: The condition for the records that are hashed.
     """
     names, placed = [f"h{i}" for i in range(len(values))], []
     for place, name in enumerate(names):
@@ -224,7 +242,7 @@ def query_hashes(db: Relations, values: Sequence[tuple[exp.Expr, str]], source: 
 
 
 def sum_hashes(db: Relations, hashes: exp.Table) -> RecordSum:
-    """Return the fingerprint of the records whose hashes lie in a relation (high, low)."""
+    """Return the fingerprint of a set of records, whose hashes lie in a relation as two halves (high, low)."""
     named = [alias_as(column(half), f"{name}_{half}") for name in "hs" for half in ("high", "low")]
     scattered = scatter_in_sql(exp.select(*named).from_(hashes), ["s"], ["h_high", "h_low"])
     halves = [column(f"{name}_{half}", "r") for name in "hs" for half in ("high", "low")]
@@ -237,7 +255,7 @@ def sum_hashes(db: Relations, hashes: exp.Table) -> RecordSum:
 
 
 def scatter_in_sql(rows: exp.Query, names: Sequence[str], carried: Sequence[str] = ()) -> exp.Query:
-    """Return the query that applies ``scatter_bits`` to numbers in SQL.
+    """Return the query that mixes the bits of 64-bit numbers in SQL, as ``scatter_bits`` does in Python.
 
     Args:
         rows: The query for the numbers, each as two columns NAME_high and NAME_low.
@@ -258,7 +276,10 @@ def scatter_in_sql(rows: exp.Query, names: Sequence[str], carried: Sequence[str]
 
 
 def _multiply(number: Halves, factor: int) -> Halves:
-    """Return SQL for (the high half, the low half) of a number times a constant, modulo 2^64."""
+    """Return SQL for (the high half, the low half) of a 64-bit number times a constant, modulo 2^64.
+
+    SQL engines have no such multiplication, so it is made of smaller products.
+    """
     (high, low), (f_high, f_low) = number, divmod(factor, 2**32)
     first = low * (f_low & LOWEST)
     second = low * (f_low >> 16) + _shift_right(first, 16)
@@ -284,7 +305,10 @@ def _xor(one: exp.Expr, other: exp.Expr) -> exp.Expr:
 
 
 def upper_bits(low: exp.Expr) -> exp.Expr:
-    """Return SQL for the low half of a 64-bit hash, shifted right by one bit, because a ledger stores 63 bits."""
+    """Return SQL for the low half of a 64-bit hash without its last bit.
+
+    A ledger stores only the upper 63 bits of hashes, which fit into signed integers.
+    """
     return _shift_right(low, 1)
 
 
@@ -332,7 +356,7 @@ def hash_records(
 def derive_stream_key(hashed: Iterable[Hashes], key: Key) -> Key:
     """Derive a key that serves for these records only, from their number and the sums of their hashes.
 
-    It is for order ``stream`` (see ``Records.order``).
+    It is for order ``stream``, in which a mechanism places records by random numbers that the key generates.
 
     Args:
         hashed: The hashes of all records, in batches.
@@ -347,7 +371,7 @@ def derive_stream_key(hashed: Iterable[Hashes], key: Key) -> Key:
 def derive_record_key(db: Relations, records: exp.Expr, key: Key) -> Key:
     """Derive a key that serves for these records only, from their number and the sum of their hashes.
 
-    It is for order ``portable`` (see ``Records.order``).
+    It is for order ``portable``, in which a mechanism places each record by a keyed hash, the same on every engine.
 
     Args:
         db: The engine that holds the records.

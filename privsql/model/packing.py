@@ -51,15 +51,17 @@ ABSENT = np.uint64(2**64 - 1)  # marks a number that is not a value of the colum
 
 @dataclass(frozen=True)
 class PackedColumn:
-    """The k different values of a column, sorted, with NULL last; a value is packed as its rank in this order.
+    """The k different values of a column, sorted, with NULL last.
 
+    A record is stored as one integer, in which the rank of a value (its position in this order) stands for the value.
     All sensitive columns together are one column here, whose values are combinations.
 
     Attributes:
         values: The values (k,).
-        texts: The values as text, one tuple of k texts for each of the publisher's columns. Equal values of different
-            types have equal texts.
-        exact_texts: The same, but different values always have different texts.
+        texts: The values as texts, which are hashed. There is one tuple of k texts for each of the publisher's columns:
+            one for a quasi-identifier, several for several sensitive columns. A value has the same text in every type
+            that holds it.
+        exact_texts: The same, but different values of one type always have different texts.
         records: How many records have each value (k,).
         shift: The number of bits to the right of the rank in a record's integer.
     """
@@ -72,11 +74,13 @@ class PackedColumn:
 
     @property
     def bits(self) -> int:
-        """Return the number of bits that a rank needs."""
+        """Return how many bits of a record's integer hold the rank of its value in this column."""
         return _count_bits(len(self.values))
 
     def place_values(self, values: pa.Array) -> Hashes:
-        """Return the ranks of values, shifted to their position in a record's integer.
+        """Return the ranks of some values of the column, each shifted to its position in a record's integer.
+
+        The integer of a record is put together from these numbers.
 
         Raises:
             GuaranteeError: A value does not occur in the column, so the source has changed.
@@ -99,11 +103,11 @@ class PackedColumn:
 
     @cached_property
     def _placed(self) -> tuple[int, Hashes] | None:
-        """Return a table in which ``place_values`` looks up the ranks of integers quickly.
+        """Return a table in which ``place_values`` quickly looks up the rank of a value, if the values are integers.
 
         Returns:
-            The smallest value, and the shifted rank of each integer from that value on. None if the values are not
-            integers, or lie too far apart.
+            The smallest value v, and an array. Entry i is the rank of value v + i, shifted to its position in a
+            record's integer. None if the values are not integers, or lie too far apart.
         """
         if not pa.types.is_integer(self.values.type):
             return None
@@ -118,9 +122,10 @@ class PackedColumn:
 
 @dataclass(frozen=True)
 class RankedRecords:
-    """Records that do not fit into sorted integers, but whose columns have few enough different values to rank.
+    """Records whose columns have so few different values that the hash of each value is computed only once.
 
-    The hash of each value is computed once, so hashing all records is faster than from their texts.
+    They are used to hash all records quickly if the records do not fit into integers (``PackedRecords``). A value is
+    looked up by its rank: its position among the sorted different values of its column.
 
     Attributes:
         db: The engine that holds the records.
@@ -133,13 +138,17 @@ class RankedRecords:
     coded: exp.Query
 
     def hash_records(self, key: Key, places: Sequence[int] | None = None, *, exact: bool = False) -> Iterator[Hashes]:
-        """Yield the keyed hashes of the records in batches, in any order; they equal those of ``hash_columns``.
+        """Yield a keyed hash of 64 bits for each record, in batches and in any order.
+
+        A ledger recognizes records by these hashes without storing them. They equal those of ``hash_columns``, which
+        takes longer.
 
         Args:
             key: The key.
             places: The position that each column gets in the hashed record, so that the hash does not depend on the
                 order of columns; None for their own order.
-            exact: Whether different values of one type always have different texts, as for ``hash_columns``.
+            exact: How values are written as the texts that are hashed. If True, different values of one type always
+                have different texts. If False, a value has the same text in every type that holds it.
         """
         tables = list(_hash_ranks(self.columns, key_word(key), places, exact=exact))
         with self.db.stream_batches(self.coded, BATCH) as batches:
@@ -153,13 +162,15 @@ class RankedRecords:
 def _hash_ranks(
     columns: Iterable[PackedColumn], word: str, places: Sequence[int] | None, *, exact: bool
 ) -> Iterator[Hashes]:
-    """Yield for each column the hash of each of its ranks (2^bits,); it is 0 for a rank without a value.
+    """Yield for each column an array with the hash of each of its values, in the order of the values.
+
+    Its length is 2^b, where b is the number of bits for a value's rank; entries beyond the last value are 0.
 
     Args:
         columns: The columns.
         word: The secret word of the key.
         places: The position of each of the publisher's columns in the hashed record; None for their own order.
-        exact: Whether different values of one type always have different texts.
+        exact: Whether ``exact_texts`` of the columns are hashed instead of ``texts``.
     """
     following = iter(count() if places is None else places)
     for one in columns:
@@ -171,7 +182,10 @@ def _hash_ranks(
 
 @dataclass(frozen=True)
 class PackedRecords:
-    """All n records as sorted integers. The rank of the sensitive value has the highest bits, then q0, q1, ..
+    """All n records, each as one integer of 64 bits, sorted. Sorting integers is much faster than sorting rows.
+
+    The integer holds side by side the ranks of the record's values: their positions among the sorted different values
+    of the columns. The rank of the sensitive value has the highest bits, then those of q0, q1, ..
 
     Attributes:
         columns: The quasi-identifiers q0.., and last the sensitive values.
@@ -182,13 +196,17 @@ class PackedRecords:
     words: NDArray[np.uint64]
 
     def hash_records(self, key: Key, places: Sequence[int] | None = None, *, exact: bool = False) -> Iterator[Hashes]:
-        """Yield the keyed hashes of the records in batches, in any order; they equal those of ``hash_columns``.
+        """Yield a keyed hash of 64 bits for each record, in batches and in any order.
+
+        A ledger recognizes records by these hashes without storing them. They equal those of ``hash_columns``, which
+        takes longer.
 
         Args:
             key: The key.
             places: The position that each column gets in the hashed record, so that the hash does not depend on the
                 order of columns; None for their own order.
-            exact: Whether different values of one type always have different texts, as for ``hash_columns``.
+            exact: How values are written as the texts that are hashed. If True, different values of one type always
+                have different texts. If False, a value has the same text in every type that holds it.
         """
         hashed = zip(self.columns, _hash_ranks(self.columns, key_word(key), places, exact=exact), strict=True)
         by_shift = sorted(((one.shift, by_rank) for one, by_rank in hashed), key=lambda one: one[0])
@@ -201,7 +219,14 @@ class PackedRecords:
             yield scatter_bits(hashes)
 
     def has_same_people(self, db: Relations, rows: exp.Query) -> bool:
-        """Return whether the query ``rows`` (q0..) yields the quasi-identifiers of these records, equally often."""
+        """Return whether a table holds the quasi-identifiers of exactly these records, each combination equally often.
+
+        A check of a release compares its records with the source in this way.
+
+        Args:
+            db: The engine that holds the table.
+            rows: The query for the quasi-identifiers q0.. in the table.
+        """
         parts = [np.zeros(0, dtype=np.uint64)]
         with db.stream_batches(rows, BATCH) as batches:
             for batch in batches:
@@ -234,7 +259,9 @@ class PackedRecords:
     def stream_groups(
         self, groups: NDArray[np.int32], codes: NDArray[np.int32] | None = None, values: pa.Table | None = None
     ) -> pa.RecordBatchReader | None:
-        """Return a stream of the records (q0.., bid, code), sorted by group (bid), then q0.., then code.
+        """Return a stream of the records with their groups, from which the table of a release is written.
+
+        Its columns are q0.., bid (the group, such as a bucket) and code. It is sorted by bid, then q0.., then code.
 
         Records in groups below 0 are left out. The integers are sorted in place, so the object can't be used
         afterwards.
@@ -273,12 +300,13 @@ class PackedRecords:
 def _stream_words(
     words: NDArray[np.uint64], columns: Mapping[str, tuple[int, int, pa.Array | None]]
 ) -> pa.RecordBatchReader:
-    """Return a stream of columns that are read from the bits of integers.
+    """Return a stream of records as columns, decoded from integers that each hold one record.
 
     Args:
         words: The integers (n,).
-        columns: For each column, by name, (the bits to the right of its rank, the bits of its rank, the values by
-            rank). If the values are None, the ranks are the column.
+        columns: For each column, by name, a triple: how many bits lie to the right of its number in the integer, how
+            many bits the number has, and the values among which it is a position. If the values are None, the numbers
+            themselves are the column.
     """
     numbers = {name: _as_numbers(values) for name, (*_, values) in columns.items()}
     kinds = [
@@ -304,7 +332,7 @@ def _stream_words(
 
 
 def _as_numbers(values: pa.Array | None) -> NDArray[Any] | None:
-    """Return integers or doubles as an array, which is decoded faster than a dictionary; None for other types."""
+    """Return integers or doubles without NULL as a NumPy array, in which values are looked up fast; None for others."""
     if values is None or values.null_count:
         return None
     is_number = pa.types.is_integer(values.type) or pa.types.is_float64(values.type)
@@ -312,12 +340,14 @@ def _as_numbers(values: pa.Array | None) -> NDArray[Any] | None:
 
 
 def _join_tables(tables: Iterator[tuple[int, Hashes]]) -> Iterator[tuple[int, Hashes]]:
-    """Join the tables in which hashes are looked up by rank, so that one look-up serves several neighbouring columns.
+    """Join the tables of hashes of neighbouring columns, so that one look-up gives the hash of several values.
 
-    A joint table has at most ``JOINT`` entries.
+    A record's integer holds for each column the position of the value in the column's table. Neighbouring bits are
+    one position in a joint table, which has at most ``JOINT`` entries.
 
     Args:
-        tables: For each column, from the lowest bits on: (the bits to the right of its rank, the hashes by rank).
+        tables: For each column, from the lowest bits on, a pair: how many bits lie to the right of its position in the
+            integer, and its table of hashes.
 
     Yields:
         The joint tables, in the same form.
@@ -333,12 +363,12 @@ def _join_tables(tables: Iterator[tuple[int, Hashes]]) -> Iterator[tuple[int, Ha
 
 
 def extract_bits(words: NDArray[np.uint64], shift: int, numbers: int) -> NDArray[np.int64]:
-    """Return the numbers in a range of bits of integers.
+    """Return for each integer the number that some neighbouring bits of it hold.
 
     Args:
         words: The integers (n,).
-        shift: The number of bits to the right of the range.
-        numbers: 2 to the power of the number of bits in the range.
+        shift: How many bits lie to the right of these.
+        numbers: 2^b, where b is the number of these bits.
     """
     ranks = words >> np.uint64(shift)
     ranks &= np.uint64(numbers - 1)
@@ -351,7 +381,7 @@ def _count_bits(values: int) -> int:
 
 @dataclass(frozen=True)
 class CountedSource:
-    """A relation whose records are to be packed.
+    """A relation whose records are to be packed: each is stored as one integer of 64 bits.
 
     Attributes:
         db: The engine that holds the relation.
@@ -366,7 +396,13 @@ class CountedSource:
     counts: Sequence[int]
 
     def estimate_distinct(self, values: Sequence[exp.Expr]) -> list[int]:
-        """Estimate the number of different values of each column, up to a factor of 2, from some of the records."""
+        """Estimate the number of different values of each column, up to a factor of 2, from some of the records.
+
+        A column with too many values is not read as a whole.
+
+        Args:
+            values: SQL for each column, with its name.
+        """
         counts = [alias_as(exp.ApproxDistinct(this=column(one.alias)), one.alias) for one in values]
         holes: Holes = {"source": self.records, "values": values, "counts": counts, "keep": self.keep}
         holes["most"] = exp.Literal.number(4 * MOST_VALUES)
@@ -387,9 +423,13 @@ class CountedSource:
         return PackedColumn(values, texts, exact_texts, rows["records"].to_numpy())
 
     def rank_sensitive(self, roles: Roles) -> PackedColumn:
-        """Return all sensitive columns together as one column, whose values are the ranks of their combinations.
+        """Return all sensitive columns together as one column.
 
-        Its texts are those of each sensitive column.
+        Its values are numbers: the positions of the combinations of sensitive values in their sorted list. Its texts
+        are those of the combined values, separately for each sensitive column.
+
+        Args:
+            roles: The columns by role.
         """
         pairs = list(zip(roles.sa_keys, roles.sensitive, strict=True))
         labels = [write(column(key), one.type) for write in (comparable_text, injective_text) for key, one in pairs]
@@ -401,14 +441,18 @@ class CountedSource:
 
 
 def fits_word(distinct: Sequence[int]) -> bool:
-    """Return whether the ranks of columns with so many different values fit into one integer together."""
+    """Return whether one integer of 64 bits can hold a record.
+
+    Args:
+        distinct: The number of different values of each column; a value needs the bits for its position among them.
+    """
     return sum(map(_count_bits, distinct)) <= BITS
 
 
 def pack_records(
     source: CountedSource, roles: Roles, values: Sequence[exp.Expr], coded: exp.Query
 ) -> PackedRecords | RankedRecords | None:
-    """Pack records into integers, and sort these.
+    """Store each record as one integer, and sort these, because integers are sorted much faster than rows.
 
     Args:
         source: The records.
@@ -417,8 +461,8 @@ def pack_records(
         coded: The query for the records: q0.. and the rank of the sensitive value.
 
     Returns:
-        The packed records. ``RankedRecords`` if a record does not fit into an integer, or all records do not fit into
-        memory. None if a column has too many values, or a type that can't be ranked.
+        The packed records. ``RankedRecords``, which can still be hashed fast, if a record does not fit into an integer
+        or all records do not fit into memory. None if a column has too many values, or a type that can't be ranked.
     """
     kinds, records = [one.type for one in roles.quasi_identifiers], sum(source.counts)
     if len(kinds) > BITS or any(kind in UNPACKED for kind in kinds):

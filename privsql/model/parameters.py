@@ -106,9 +106,10 @@ class Facts(BaseModel):
         return []
 
     def list_bounds(self) -> list[tuple[Any, ...]]:
-        """Return the bounds that a plan predicts for values and groups of values.
+        """Return the bounds on an attacker's beliefs that a plan predicts, for values and groups of values.
 
-        Each tuple holds the first fields of a ``VerifiedBound``: value, bound, found, and so on.
+        Each tuple holds the value, the promised bound, the highest belief that the planned release leads to, and
+        possibly more fields in the order of ``VerifiedBound``. The list is empty for mechanisms that predict no bounds.
         """
         return []
 
@@ -127,9 +128,9 @@ class Facts(BaseModel):
         return []
 
     def describe_precision(self) -> str:
-        """Return in words how many values of single records the release nearly reveals.
+        """Return in words how precisely the release shows single values, such as how many values are nearly known.
 
-        The text is empty for mechanisms whose precision is told in another way.
+        The text is empty for mechanisms that do not describe this; the summary of a release then has another line.
         """
         return ""
 
@@ -138,7 +139,7 @@ class Facts(BaseModel):
         return 0
 
     def count_waiting(self) -> int:
-        """Return how many of the records that were left out wait for a later release."""
+        """Return how many new records wait for a later release, because the guarantee does not cover them yet."""
         return 0
 
     def count_search_seconds(self) -> float | None:

@@ -66,7 +66,10 @@ class History:
 
 
 class StaleSettingError(GuaranteeError):
-    """The search result that the ledger keeps for a request does not fit the request's records or thresholds."""
+    """An error: the result of an earlier search, kept in the ledger, does not fit the records or thresholds.
+
+    A repeated release reuses that result instead of searching again.
+    """
 
     def __init__(self) -> None:
         super().__init__(
@@ -153,8 +156,8 @@ def describe_persons(persons: Persons | None) -> str:
 class Records(Protocol):
     """A source that is open in an engine, with its records counted and ready to be published.
 
-    The relations in which the records lie depend on the shape of the source (``mechanisms.base``). m is the number of
-    sensitive values, or of items if records are item sets.
+    A source is a table, or its records are item sets; the relations in which the records lie depend on that
+    (``mechanisms.base``). m is the number of sensitive values, or of items if records are item sets.
     """
 
     @property
@@ -167,7 +170,7 @@ class Records(Protocol):
 
     @property
     def labels(self) -> Sequence[str]:
-        """Return every sensitive value, or every item, as text (m,), in the order of their codes."""
+        """Return every sensitive value or item as text (m,), in the order of the numbers that stand for them."""
 
     @property
     def counts(self) -> Sequence[int]:
@@ -195,10 +198,11 @@ class Records(Protocol):
 
     @property
     def known_by(self) -> Mapping[str, exp.Expr]:
-        """Return SQL over relation ``source`` for the texts by which a ledger recognizes records and persons.
+        """Return SQL for the texts by which a ledger recognizes records and persons in later releases.
 
-        The key ``id`` has that of the record, and ``person`` that of its person, if the source has such columns. The
-        texts do not depend on the types of the columns.
+        The key ``id`` holds the SQL for the id of a record, and ``person`` that for the name of its person. A key is
+        missing if the source has no such column. The SQL reads relation ``source``, and the texts do not depend on the
+        types of the columns.
         """
 
     @property
@@ -219,14 +223,18 @@ class Records(Protocol):
         """
 
     def hash_records(self, key: Key) -> Iterator[HashedRecords]:
-        """Yield batches of keyed hashes of the published values of each record, in any order.
+        """Yield a keyed hash of the published values of each record, in batches and in any order.
 
-        Each batch is (hashes, the number of records that have each hash); the numbers are None if all are 1.
+        By these hashes a ledger recognizes records without storing them. Each batch is (hashes, the number of records
+        that have each hash); the numbers are None if all are 1.
         """
 
     @property
     def published_values(self) -> list[tuple[exp.Expr, str]]:
-        """Return (SQL over relation ``source``, type) of each published column, by name; empty for item sets."""
+        """Return the published columns, sorted by name, as (SQL over relation ``source``, type).
+
+        A ledger hashes these values to recognize records. The list is empty for item sets.
+        """
 
     @property
     def order(self) -> Order:
@@ -240,23 +248,23 @@ class Records(Protocol):
         """Derive a key that serves for these records only.
 
         A publisher may use one key for several releases. With derived keys, the random choices for two tables are
-        independent. For the order ``portable`` (see ``order``), this also creates relation ``hashed``. It has the
-        quasi-identifiers q0.., the rank ``code`` of the sensitive value, a keyed hash ``h`` of the whole record and, if
-        records have ids, their position ``pos``.
+        independent. For the order ``portable`` (see ``order``), this also creates relation ``hashed``, by which
+        mechanisms place records. It has the quasi-identifiers q0.., the number ``code`` of the sensitive value, a keyed
+        hash ``h`` of the whole record and, if records have ids, their position ``pos`` in the sorted records.
         """
 
     @property
     def packed(self) -> PackedRecords | None:
-        """Return the records as sorted integers; None if they do not fit into integers."""
+        """Return the records as sorted integers, one for each; None if a record or all of them do not fit."""
 
     def sort_records(self) -> None:
         """Create the sorted relations that mechanisms read; a second call does nothing."""
 
     def coded_records(self, *, ordered: bool) -> exp.Query:
-        """Return the query for (q0.., code) of every record that can be published.
+        """Return the query for the columns (q0.., code) of every record that can be published.
 
-        q0.. are the quasi-identifiers, and ``code`` is the rank of the sensitive value. The query exists for tables
-        only, not for item sets.
+        q0.. are the quasi-identifiers. ``code`` stands for the sensitive value: it is the position of the value among
+        all sorted sensitive values, from 0. The query exists for tables only, not for item sets.
 
         Args:
             ordered: Whether records are sorted by sensitive value and then by q0..; else they come in any order.

@@ -57,9 +57,10 @@ class Universe(BaseModel):
 
     @property
     def listing(self) -> tuple[str, bool] | None:
-        """Return the query that lists the items, and whether its second column names texts that are no items.
+        """Return the query that lists the items, and whether values of its second column are not items themselves.
 
-        The query of a taxonomy names the parents of items in its second column. The result is None without a query.
+        That is so for the query of a taxonomy, whose second column has the parents of items. The result is None if no
+        query lists the items.
         """
         return None if self.query is None else (self.query, False)
 
@@ -147,7 +148,7 @@ class ListedValues:
     holds_null: bool
 
     def __len__(self) -> int:
-        """Return the number of codes."""
+        """Return the number of codes: those of listed values, that of all others, and that of NULL if it has one."""
         return len(self.values) + 1 + self.holds_null
 
     @cached_property
@@ -155,16 +156,24 @@ class ListedValues:
         return {value: code for code, value in enumerate(self.values)}
 
     def find_code(self, text: str | None) -> int:
-        """Return the code of a value, given as text; None stands for NULL."""
+        """Return the number that stands for a value, given as text; None stands for NULL.
+
+        All values that are not listed have the same number.
+        """
         return len(self) - 1 if text is None else self._codes.get(text, len(self.values))
 
     def list_texts(self, kind: str) -> list[str | None]:
-        """Return what a column of type ``kind`` publishes for each code, as text; None for NULL."""
+        """Return the texts that a column of SQL type ``kind`` publishes, in the order of their codes; None for NULL.
+
+        After the listed values comes the text for all other values, and NULL if it has a code of its own.
+        """
         return [*self.values, self.other if kind == "VARCHAR" else None, *[None] * self.holds_null]
 
 
 def create_universe(db: Relations, universe: Universe, kind: str, occurring: exp.Query) -> tuple[str, ...]:
-    """Create relation ``universe`` (code, item), and return its items as text.
+    """Create relation ``universe`` (code, item) with all items that a record may hold, and return them as text.
+
+    The codes number the items from 0.
 
     Args:
         db: The engine that holds the relation.

@@ -136,6 +136,6 @@ def _describe_clear(field: Field, kind: str, manifest: Manifest) -> str:
 
 
 def _holds_years(field: Field, bins: Bins | None) -> bool:
-    """Return whether a published column of dates shows years and nothing finer."""
+    """Return whether a column shows dates as years and nothing finer, which HIPAA's safe harbor allows."""
     dated = field.type.startswith(("DATE", "TIMESTAMP"))
     return bins is not None and bins.unit == "year" if dated else False

@@ -100,7 +100,10 @@ def _make_environment() -> Any:
 
 
 def _finalize_value(value: object) -> object:
-    """Return HTML unchanged, and any other value that a template inserts cleaned and cut."""
+    """Return HTML unchanged, and any other value as HTML: escaped, cut, and with unprintable characters marked.
+
+    Templates pass every value that they insert through this function.
+    """
     if value is None or hasattr(value, "__html__"):
         return value
     return clean_text(str(value), LONGEST)
@@ -175,7 +178,12 @@ def draw_figure(chart: Any, key: str, title: str, caption: str, more: str = "") 
 
 
 def _svg_parts(one: ET.Element, key: str) -> Iterator[str]:
-    """Yield the SVG text of an element and of everything inside it, without unknown elements."""
+    """Yield the SVG text of an element and of everything inside it, without unknown elements.
+
+    Args:
+        one: The element.
+        key: The prefix of all ids, so that those of two charts on a page differ.
+    """
     name = one.tag.removeprefix(NAMESPACE)
     hidden = one.get("display") == "none" or (name == "path" and one.get("d") in NOTHING)
     if name not in SHAPES or hidden:

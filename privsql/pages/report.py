@@ -91,7 +91,7 @@ class TruthComparison:
     """A comparison of a release's answers with the true answers of its source.
 
     Attributes:
-        scores: The scores of each estimator, as ``evaluate`` gives them.
+        scores: The errors of each estimator's answers, by its name, in the form in which ``evaluate`` prints them.
         pairs: Some single answers, as (true, estimate, low, high) of privsql's own estimator.
         confidence: The confidence of the intervals.
     """
@@ -121,7 +121,7 @@ class VerifiedFacts(JsonObject):
         verdict: One sentence on the findings.
         advice: How to lower what adversaries learn.
         lines: The (name, value) lines of the manifest.
-        foreseen: How precise answers are, by size.
+        foreseen: How precise answers are, by their size.
         certain: Whether the bounds of the estimator ``baseline``, the formula in the literature, always hold the true
             answer.
         ways: Lines to copy that query the release.
@@ -203,7 +203,7 @@ class Report(Outcome):
 
     @property
     def broken(self) -> tuple[Finding, ...]:
-        """Return the findings that break a promise of the release to resist their adversary."""
+        """Return the findings of adversaries who learn more than the release promises that they can."""
         return tuple(one for one in self.learnt.findings if one.exceeded) if self.learnt else ()
 
     @property
@@ -259,9 +259,10 @@ ATTACKERS = {  # by adversary, a few words on what it does; others are called by
 
 
 def list_reached(learnt: VerifiedFacts) -> list[tuple[Finding, float]]:
-    """Return what each adversary that attacks records found, with its certainty; the most certain comes first.
+    """Return what each adversary found, with its certainty; the most certain comes first.
 
-    The certainty is how often the adversary is right. If that is not known, it is the adversary's mean belief.
+    Adversaries that attack whole columns instead of records are left out. The certainty is how often the adversary is
+    right. If that is not known, it is the adversary's mean belief.
     """
     shares = [(one, one.mean if one.right is None else one.right) for one in learnt.findings if one.applies]
     reached = [(one, share) for one, share in shares if share is not None and one.unit != "columns"]
@@ -309,7 +310,10 @@ def state_conclusion(report: Report) -> str:
 
 
 def list_fields(manifest: Manifest) -> list[tuple[str, str]]:
-    """Return pairs (title, text) of what the publisher states for the approval; missing statements say so."""
+    """Return pairs (title, text) of the publisher's own texts, such as the purpose and the recipient of the release.
+
+    Whoever approves the release reads them. A missing text is shown as "to be filled in".
+    """
     return [(name.replace("_", " "), manifest.wording.get(name, BLANK)) for name in FIELDS]
 
 
@@ -554,7 +558,7 @@ def _adversary_row(one: Finding, *, known: bool) -> Row:
 
 
 def _draw_reached(learnt: VerifiedFacts) -> str:
-    """Return a chart of each adversary's certainty, with the promise and with what is known without the release."""
+    """Return a chart of each adversary's certainty, beside the promise and guesses made without the release."""
     promise, reached = learnt.summary.lines["promise"].figures.get("reached"), list_reached(learnt)
     known = any(one.right is not None for one, _ in reached)
     if not reached:

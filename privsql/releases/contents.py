@@ -174,7 +174,7 @@ class AttachedRelease:
         return wrong
 
     def list_groups(self, columns: Iterable[str]) -> dict[str, list[str]]:
-        """Return the different texts in each of these columns, such as names of groups of values, sorted."""
+        """Return the different texts in each of some columns, sorted; a manifest states them for grouped columns."""
         return {name: sorted(self._list_labels([name])) for name in columns}
 
     def _list_labels(self, columns: Sequence[str]) -> set[str]:
@@ -251,10 +251,10 @@ class StoredRelease:
 
 
 def name_holders(releases: Iterable[StoredRelease]) -> dict[str, Path | None]:
-    """Choose a database name for each file in which a release is a schema.
+    """Choose a name under which to attach each database file that holds a release as one of its schemas.
 
     Returns:
-        The name under which to attach each file -> the file. A file that holds several releases occurs once.
+        The name -> the file. A file that holds several releases occurs once.
     """
     files = dict.fromkeys(one.holder_file for one in releases if one.holder_file is not None)
     return {f"holder{i}": file for i, file in enumerate(files)}
@@ -605,13 +605,14 @@ def _run_contents_checks(release: AttachedRelease, wrong: Callable[[], list[str]
 
 
 def _read_manifest(db: Container, holder: str, schema: str, database: str) -> AttachedRelease:
-    """Read the manifest from a schema, and return the release.
+    """Read the manifest from a schema, and return the release that it describes.
 
     Args:
         db: The session.
-        holder: The database that holds the manifest.
-        schema: The schema that holds the manifest.
-        database: The database that will hold the tables.
+        holder: The database in which the manifest lies.
+        schema: The schema in which it lies.
+        database: The database in which the tables of the release will be read. For a folder or a schema, views of the
+            tables are created there later.
 
     Raises:
         UsageError: The schema has no manifest, or the manifest is not a plain table.

@@ -36,7 +36,7 @@ OLD = "old"  # the name to which a draft moves a folder that it replaces
 
 
 class Draft:
-    """A release in the making, in a private folder beside its target.
+    """A release in the making, in a private folder beside its target, which is the place where it will lie.
 
     It is a context manager; on exit it removes everything that was not committed.
     """
@@ -193,7 +193,7 @@ LENGTH = 16  # bytes of a table's hash
 
 
 def is_occupied(target: Target) -> bool:
-    """Return whether anything lies at the target.
+    """Return whether anything lies at a target, the place where a release is to lie.
 
     Raises:
         EngineError: The target is a schema of a file that is not a database.
@@ -228,7 +228,7 @@ def digest_tables(
 
 
 def digest_schema(db: Container, database: str, schema: str) -> str:
-    """Return the digest of all tables of a schema, as ``digest_tables`` computes it."""
+    """Return the SHA-256 of all tables of a schema together: of their names, and of their rows in stored order."""
     listed = [name for kind, place, name, _ in db.list_relations(database) if (kind, place) == ("table", schema)]
     return digest_tables(db, listed, database, schema)
 
@@ -236,7 +236,8 @@ def digest_schema(db: Container, database: str, schema: str) -> str:
 def _sum_rows(db: Relations, rows: exp.Table) -> str:
     """Return a text "rows:sum" by which a table is recognized whatever the order of its rows.
 
-    It has the number of rows and the sum of their hashes. Columns of doubles are left out.
+    It has the number of rows and the sum of their hashes. Columns of doubles are left out,
+    because engines print doubles differently.
     """
     exact = [one for one in db.list_fields(rows) if one.type not in FLOATS]
     hashed = db.hashed([injective_text(column(one.name), one.type) for one in exact])

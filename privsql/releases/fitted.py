@@ -72,8 +72,8 @@ class ModelParameters(BaseModel):
     Attributes:
         release: The name of the release.
         digest: The SHA-256 of the tables to which the model was fitted.
-        version: The version of the model's form.
-        arrays: The arrays of the model by name.
+        version: The version of the model's format; a model of another version is not used.
+        arrays: The arrays of the model by name, such as the effects of quasi-identifiers.
         facts: The other parameters by name.
     """
 
@@ -197,7 +197,7 @@ class NumberedRecords:
         return NumberedRecords(db, (tables[0], tables[1]), number)
 
     def digest(self) -> str:
-        """Return the SHA-256 of both tables, with their rows in stored order."""
+        """Return the SHA-256 of tables QIT and ST together; the cache finds the model of the release by it."""
         parts = [digest_table(self.db, one) for one in self.tables]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
@@ -320,7 +320,7 @@ def store_model(arrays: ReleaseArrays, beliefs: Beliefs, parameters: ModelParame
 def list_beliefs(arrays: ReleaseArrays, beliefs: Beliefs) -> pa.Table:
     """Return a table (record, bid, code, weight) of the model's probability of each value for each record.
 
-    ``weight`` is the probability that the record, whose bucket is ``bid``, has the value ``code``.
+    ``weight`` is the probability that the record, whose bucket is ``bid``, has the sensitive value number ``code``.
     """
     order = np.argsort(beliefs.value, kind="stable")  # a question of few values reads few blocks
     record, code = beliefs.record[order].astype(np.int32), beliefs.value[order].astype(np.int32)
@@ -332,7 +332,7 @@ def list_draws(beliefs: Beliefs) -> pa.Table:
     """Return a table (record, drawn_0, ..) of the sensitive values that a model has drawn for each record.
 
     Each column ``drawn_`` belongs to one completed table, a copy of the release in which each record has one drawn
-    value. Values are codes. The rows are in the order of the records.
+    value. Values are given by their numbers. The rows are in the order of the records.
     """
     kind = np.uint8 if beliefs.value.max(initial=0) < 2**8 else np.uint16
     records = beliefs.record[beliefs.drawn[:, 0]].astype(np.int32)

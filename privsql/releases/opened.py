@@ -239,9 +239,17 @@ def attach_release(
 def open_release(
     target: Target, attach: Sequence[Path] = (), options: Options | None = None, *, in_place: bool = False
 ) -> Iterator[tuple[LockedSession, AttachedRelease]]:
-    """Attach a release during a ``with``, as ``attach_release`` does, and require that it holds what it states.
+    """Attach a release during a ``with``, and require that it holds what its manifest states.
 
-    The arguments are those of ``attach_release``.
+    Args:
+        target: Where the release lies.
+        attach: Files of the analyst that may be read as well.
+        options: How the engine runs; None for defaults.
+        in_place: Whether the engine that holds the release, such as Spark, should also count its rows, if it can.
+            Otherwise the rows are read in the session that is yielded.
+
+    Yields:
+        The session and the release.
 
     Raises:
         GuaranteeError: The release does not hold what it states, or holds any other table, view or metadata.
@@ -403,7 +411,15 @@ class Release:
     def sql(self, sql: str, *, confidence: float = 0.95, estimator: str = BEST) -> pd.DataFrame:
         """Answer a query as a DataFrame with the groups, estimate, std_error, low and high.
 
-        Warnings are in ``attrs["notes"]``. It raises the same errors as ``query``.
+        Warnings are in ``attrs["notes"]`` of the DataFrame.
+
+        Args:
+            sql: The query.
+            confidence: The probability with which an interval is meant to hold the true answer.
+            estimator: The name of an estimator; ``best`` means the most precise one.
+
+        Raises:
+            UsageError: The query is not supported.
         """
         return self.query(sql, confidence=confidence, estimator=estimator).frame()
 

@@ -236,7 +236,7 @@ def statement_checks(release: AttachedRelease) -> list[Check]:
 def compare_with_source(manifest: Manifest, source: Records, spec: Spec) -> list[Check]:
     """Return the checks of a manifest against the source and its specification that apply to every mechanism.
 
-    They compare the numbers of records, the treatment of NULL, bins and groups, persons, and the order of labels.
+    They compare the numbers of records, the treatment of NULL, bins and groups, persons, and the order of text values.
     """
     from privsql.source.table import describe_coarsening
 
@@ -645,20 +645,22 @@ LISTED = "st"  # the table of sensitive values, by mechanisms that publish these
 
 
 def has_same_choice(manifest: Manifest, source: Records) -> bool:
-    """Return whether the release and the source, as it was read now, hold the same records of each person.
+    """Return whether the same key chose the published records of each person in a release and in its source.
 
-    A secret key may choose some records of each person for publication. The function compares the digests of that key.
-    It is true if one side states nothing about persons.
+    A secret key may choose some records of each person for publication. If it was another key when the source was read
+    now, the records of the two can't be compared one by one. The function compares the digests of both keys. It is true
+    if one side states nothing about persons.
     """
     stated, counted = manifest.persons, source.persons
     return stated is None or counted is None or stated.choice == counted.choice
 
 
 def matching_checks(release: AttachedRelease) -> list[Check]:
-    """Return the checks that each published row can be a record of a person of its own.
+    """Return checks of a release with one record of each person, if it is not known which record was chosen.
 
-    They serve where a key chose one record of each person for publication, and the key is not known. Relation
-    ``people`` must hold all records of all persons in the source.
+    The key that chose is not known, so the exact records can't be compared. The checks show at least that each
+    published row can belong to a different person of the source. Relation ``people`` must hold all records of all
+    persons in the source.
     """
     db, database, roles = release.db, release.database, release.manifest.roles
     if not roles.quasi_identifiers or not roles.sensitive:
@@ -690,14 +692,14 @@ def matching_checks(release: AttachedRelease) -> list[Check]:
 
 
 def count_unfilled(persons: Ints, rows: Ints, records: Ints) -> int:
-    """Return how many published records remain without a person, if each person can have one of them at most.
+    """Return how many published records can't be assigned to persons, with at most one record for each person.
 
-    The number is 0 for a true release. It is computed by a maximum flow from persons to rows, in which persons with the
-    same possible rows are one node.
+    The number is 0 if the release was made from the records of these persons. It is computed by a maximum flow from
+    persons to published rows, in which persons with the same possible rows are one node.
 
     Args:
-        persons: The person of each pair (person, row that one of the person's records matches), (p,).
-        rows: The row of each pair (p,); -1 for a person who matches no row.
+        persons: The person of each possible assignment (p,): one of the person's records matches the published row.
+        rows: The row of each possible assignment (p,); -1 for a person who matches no row.
         records: How many published records each row stands for (r,).
     """
     order = np.lexsort((rows, persons))

@@ -117,7 +117,11 @@ class LedgerRequest:
 
     @property
     def determining_parts(self) -> list[Any]:
-        """Return the parts of the request on which the release depends; the records and the key determine the rest."""
+        """Return the parts of the request that can change the tables of the release.
+
+        These are the columns, the mechanism with its parameters, and the order if it is not ``stream``. Requests that
+        agree in them give the same tables from the same records and key.
+        """
         order = self.spec.get("release", {}).get("order") or "stream"
         return [self.spec["columns"], self.spec["mechanism"], *([order] if order != "stream" else [])]
 
@@ -128,7 +132,7 @@ class LedgerRequest:
 
     @property
     def unit(self) -> Unit | None:
-        """Return what the budget protects: the presence of a record, or its value.
+        """Return what the budget hides: whether a record is present ("presence"), or which value it has ("value").
 
         The result is None if the release spends no budget.
         """
@@ -208,7 +212,7 @@ class LedgerEntry(LedgerRequest, Outcome):
 
     @staticmethod
     def from_event(fields: Mapping[str, Any]) -> LedgerEntry:
-        """Return the entry that the fields of an event describe."""
+        """Return the entry of a release from the fields that the ledger stores for it."""
         known = {one.name: fields[one.name] for one in dataclass_fields(LedgerEntry)}
         known |= {key: tuple(fields[key]) for key in ("population", "counters")}
         return LedgerEntry(**{**known, "rows": RecordSummary(**fields["rows"])})
@@ -281,7 +285,7 @@ class Book:
             ) from error
 
     def with_events(self, events: Sequence[Event]) -> Book:
-        """Return the book after further events.
+        """Return the contents of the ledger after further events (lines such as a release, a withdrawal or a cap).
 
         Raises:
             EngineError: An event states another format of ledgers.
@@ -348,8 +352,9 @@ class Book:
     def find_budget(self, population: Sequence[str]) -> Budget:
         """Return what the releases of a population have spent, and its caps.
 
-        Releases that protect presence and releases that protect values are added up separately; the kind that spent
-        most is returned. Withdrawn releases count, because their noise was drawn.
+        A release hides either whether a record is present or which value it has. The two kinds of releases are added
+        up separately, and the kind that spent most is returned. Withdrawn releases count, because their noise was
+        drawn.
         """
         units: dict[Unit | None, list[Spending]] = {}
         for one in self.list_of_population(population):
@@ -360,7 +365,7 @@ class Book:
 
 
 def make_cap(population: Iterable[str], epsilon: Fraction, delta: Fraction, by: str) -> Event:
-    """Return the event that sets a cap.
+    """Return the line (event) of a ledger that limits what the releases of a population may spend together.
 
     Args:
         population: The names of the population.
@@ -606,7 +611,7 @@ def read_book(db: Container, path: Path, before: int | None = None) -> Book:
 
 
 def write_events(db: EngineSession, known: Book, *events: Event) -> None:
-    """Append events to the attached ledger.
+    """Append events (lines such as a release, a withdrawal or a cap) to the attached ledger.
 
     Args:
         db: The session that has attached the ledger for writing.
@@ -641,7 +646,7 @@ def rows_of(entry: LedgerEntry, rows: exp.Table) -> exp.Select:
 def known_values(entries: Sequence[LedgerEntry], kind: str) -> exp.Query:
     """Return the query for the (id, sensitive value) of all records that some releases hold.
 
-    Releases of the same people are checked together by these values.
+    With these values, ``verify`` checks what the releases reveal together.
 
     Args:
         entries: The releases.

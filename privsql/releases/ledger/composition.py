@@ -107,7 +107,10 @@ class Refusal:
     words: str
 
     def state(self) -> Composed:
-        """Return what the new release states about this refusal, if the publisher publishes it nevertheless."""
+        """Return the statement with which a release admits this refusal, if its publisher publishes it nevertheless.
+
+        The statement becomes part of the manifest.
+        """
         last = self.beside[-1]
         named = last.digest[:DIGITS_OF_RELEASE] or None
         return Composed(reason=self.reason, releases=len(self.beside), release=named, date=str(last.day))
@@ -134,11 +137,14 @@ class RecordedPublication(Publication):
         return [entry for entry in entries if self.verdicts[entry.number].is_same]
 
     def _refuse_crossing(self) -> list[Refusal]:
-        """Return why no guarantee covers this release and earlier ones that protect something else (``crossing``).
+        """Return why no guarantee covers this release together with the earlier ones in ``crossing``.
+
+        Those are of the same people and protect something else than this one: the presence of records, single values,
+        or neither, if they have no budget.
 
         Raises:
-            GuaranteeError: One of two releases protects values and the other has no budget. Or there is any refusal,
-                and the publisher does not allow it.
+            GuaranteeError: One release has a budget that protects values, and the other has no budget. Or a reason was
+                found, and the publisher does not allow composition.
         """
         refusals = list_crossing(self.request.stated.unit, self.crossing, self.request.ledger_path)
         if refusals:
@@ -180,15 +186,19 @@ CROSSING: dict[frozenset[str | None], Reason] = {
 
 
 def list_crossing(unit: Unit | None, entries: Sequence[LedgerEntry], path: Path) -> list[Refusal]:
-    """Return why no guarantee covers a new release and others of the same people that protect something else.
+    """Return the reasons why no guarantee covers a new release together with some others of the same people.
+
+    A privacy budget hides either whether a record is present or the value that it has. Two releases that do not
+    protect the same have no guarantee together.
 
     Args:
-        unit: What the budget of the new release protects, presence or values; None if it has no budget.
-        entries: The other releases, which protect something else.
+        unit: What the budget of the new release protects: "presence" or "value"; None if it has no budget.
+        entries: The other releases, each of which protects something else than the new one.
         path: Their ledger.
 
     Raises:
-        GuaranteeError: One of two releases protects values and the other has no budget.
+        GuaranteeError: One release has a budget that protects values, and the other has no budget. The publisher can't
+            allow this.
     """
     last = next((one for one in entries if {one.unit, unit} == {"value", None}), None)
     if last is not None:
@@ -204,7 +214,9 @@ def list_crossing(unit: Unit | None, entries: Sequence[LedgerEntry], path: Path)
 
 
 def refuse_exposed(stated: LedgerRequest, entries: Sequence[LedgerEntry], path: Path) -> None:
-    """Check that no column is sensitive in one of these releases and a quasi-identifier in another.
+    """Check that no column is sensitive in the new release and a quasi-identifier in an earlier one, or the reverse.
+
+    Otherwise one of the two would publish in clear what the other one protects.
 
     Args:
         stated: The request for the new release.
@@ -250,9 +262,13 @@ class BudgetPublication(RecordedPublication):
     """A publication that spends a privacy budget.
 
     The budget is recorded as spent before any noise is drawn, so it stays spent even if the release fails.
+
+    Attributes:
+        budgets: The budgets into which the release must fit: that of what it protects and, if it also counts for the
+            values that other releases protect, that of values. Empty before the ledger was read.
     """
 
-    budgets: list[Budget] = field(default_factory=list, init=False)  # its own, and that of values if it spends of one
+    budgets: list[Budget] = field(default_factory=list, init=False)
 
     @property
     def spending(self) -> Spending:
@@ -302,16 +318,16 @@ class BudgetPublication(RecordedPublication):
     def _list_budgets(self, book: Book, sharing: Sequence[LedgerEntry]) -> list[Budget]:
         """Return the budgets into which this release must fit.
 
-        The first one adds up the releases that protect the same as this one: the presence of a record, or its value. If
-        this one protects presence and others of the same people protect values, it must also fit into the budget of
-        values.
+        A release protects either the presence of a record or one value of it. The first budget adds up all releases
+        that protect the same as this one. If this one protects presence and others of the same people protect values,
+        a second budget adds up what all of them spend on a value.
 
         Args:
             book: The contents of the ledger.
             sharing: The earlier releases that hold people of this source.
 
         Raises:
-            GuaranteeError: A budget of values has no delta, and a release that counts for it has one.
+            GuaranteeError: Releases that protect presence and values would add up, and one of them has a delta above 0.
         """
         unit, new = self.request.stated.unit, self.spending
         presence = [one.spending for one in sharing if one.unit == "presence" and one.spending is not None]
@@ -354,6 +370,11 @@ class BudgetPublication(RecordedPublication):
         """Record the release as having spent its budget, before it has a file.
 
         Its cap is recorded too, if the specification sets or lowers one.
+
+        Args:
+            book: The contents of the ledger.
+            refusals: Why no guarantee covers this release and earlier ones, if the publisher allowed that; the release
+                states these reasons.
         """
         stated, budget, spending = self.request.stated, self.budgets[0], self.spending
         composes = f"epsilon {fraction_text(spending.epsilon)}; all together {fraction_text(budget.total)}"
@@ -540,9 +561,9 @@ class GroupPublication(RecordedPublication):
 
     @property
     def repeats(self) -> bool:
-        """Return whether this release reveals nothing beyond its guarantee.
+        """Return whether this release repeats an earlier one, or a guarantee covers it together with earlier ones.
 
-        That is so if it repeats an earlier release, or if a guarantee covers it together with earlier ones.
+        Then it reveals nothing beyond that guarantee.
         """
         return self.findings.chain or self.findings.again is not None
 
@@ -589,10 +610,10 @@ class GroupPublication(RecordedPublication):
         return replace(found, composes=f"composition allowed by the publisher: {refusal.words}", refusal=refusal)
 
     def _cover_chain(self, same: Sequence[LedgerEntry]) -> str | None:
-        """Return in words what earlier releases and this one guarantee together, if they form a chain.
+        """Return in words what earlier releases and this one guarantee together; None if nothing covers all of them.
 
-        The result is None if no guarantee covers all of them, such as when their mechanisms' parameters or columns
-        differ, or when records have no ids.
+        A guarantee can only cover a chain: releases of one mechanism that agree in their columns and promised bounds
+        (such as k and e), and whose records have ids.
 
         Args:
             same: The earlier releases of this population that hold people of this source.
@@ -650,7 +671,12 @@ class GroupPublication(RecordedPublication):
     # Writing ---
 
     def read_tables(self, db: Relations, tables: Columns) -> None:
-        """Compute the digest of the release's tables, by which a repetition is recognized."""
+        """Compute the digest of the release's tables, so that the ledger can later recognize a repetition.
+
+        Args:
+            db: The engine that has the tables in its database ``release``.
+            tables: The columns of each table.
+        """
         self.content = digest_tables(db, tables, "release", ordered=db.keeps_order)
 
     def record_release(self, path: Path, facts: Facts) -> None:
@@ -768,7 +794,10 @@ def find_ledger(db: EngineSession, spec: Spec) -> Path | None:
 
 
 def prepare_ledger(db: EngineSession, spec: Spec) -> Path | None:
-    """Return the ledger that will record a release, and note its place in the user's own ledger.
+    """Return the ledger that will record a release.
+
+    If it is another file than the user's own ledger, its path is noted there. So later publications find the earlier
+    releases of the same population.
 
     Returns:
         The ledger; None if the specification switches it off.
@@ -837,8 +866,8 @@ def make_choice(
         db: A session.
         request: The publication.
         publishing: Whether to create the ledger's secret if there is none; False for a plan.
-        otherwise: The key to use if neither the publisher nor the ledger has one, as before the first release; None to
-            draw one.
+        otherwise: The key that chooses if neither the publisher nor the ledger has a key, such as in trials before the
+            first release; None to draw a new key.
     """
     spec, path = request.spec, request.path
     if not spec.source.chooses_records or request.choice is not None:
@@ -892,10 +921,11 @@ def read_key(path: Path) -> Key:
 
 
 def _fetch_earlier_records(db: EngineSession, spec: Spec, path: Path | None, release: Target | None) -> pa.Table | None:
-    """Return a table (id, trace) of the records in earlier releases of the population, which are chosen again.
+    """Return a table (id, trace) of the records that earlier releases of the population hold.
 
-    A trace is a digest of the record's published values. Withdrawn releases count, so that the same ledger later gives
-    the same choice again.
+    If one record of each person is published, it must be the same record in every release. So a record of this table
+    is chosen again as long as it is in the source unchanged. Its trace, a digest of its published values, shows that.
+    Withdrawn releases count, so that the same ledger later gives the same choice again.
 
     Args:
         db: A session.

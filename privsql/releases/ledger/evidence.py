@@ -43,8 +43,8 @@ class CommonNames:
         kind: Whether these are ids or persons.
         common: The number of names that are in both releases.
         names: The number of names in the smaller release.
-        tells: Whether different names always mean different people, such as if both releases have them in the same
-            column.
+        tells: Whether different names always mean different people. False if the names come from columns with different
+            titles, or are ids where a release has one record of each person: a person may have another name in each.
         are_counters: Whether the names could be mere numbering, such as 1, 2, 3, in both releases.
     """
 
@@ -67,6 +67,8 @@ class CommonNames:
 class TableSample:
     """Counts of a sample of a table's records: those whose hashes lie below a limit.
 
+    The counts show whether two tables share more records than by chance (``CommonRecords``).
+
     Attributes:
         records: The number of records in the sample.
         different: The number of different records among them.
@@ -82,13 +84,13 @@ class TableSample:
 class CommonRecords:
     """A comparison of the records of two tables with the same column names.
 
-    The ledger keeps a sketch of each table: the smallest hashes of its records. So only records are compared whose
-    hashes lie below a limit, which both sketches reach.
+    The ledger keeps only the smallest hashes of each table's records. So the comparison uses a sample: the records
+    whose hashes are so small that the ledger keeps them for both tables.
 
     Attributes:
-        ours: The records of the new table.
-        theirs: The records of the earlier table.
-        common: The number of different records that are in both.
+        ours: Counts of the sampled records of the new table.
+        theirs: Counts of the sampled records of the earlier table.
+        common: The number of different sampled records that are in both.
         are_equal: Whether both tables consist of the same records.
     """
 
@@ -99,17 +101,25 @@ class CommonRecords:
 
     @property
     def exceed_chance(self) -> bool:
-        """Return whether the tables share more records than two independent random samples of one population would."""
+        """Return whether the tables share more records than two independent random samples of one population would.
+
+        If so, the tables are taken to hold the same people.
+        """
         if not (self.ours.records and self.theirs.records):
             return False
         sides = (self.ours, self.theirs), (self.theirs, self.ours)
         return self.are_equal or any(self._has_few_new(*side, terms) for side in sides for terms in TERMS)
 
     def _has_few_new(self, new: TableSample, known: TableSample, terms: int) -> bool:
-        """Return whether ``new`` has fewer different records that ``known`` lacks than chance would give.
+        """Return whether fewer records of ``new`` are missing from ``known`` than chance would give.
 
         If so, the tables hold the same people rather than two independent samples of one population. The number of
-        such records is compared with what the first ``terms`` terms of a series predict.
+        missing records is compared with its expectation u, which is estimated from ``known``.
+
+        Args:
+            new: Counts of one of the two tables.
+            known: Counts of the other table.
+            terms: How many terms of the series below are used; an even number.
 
         Let a sample of n records have N1, N2, .. different records that occur once, twice, .. A second sample of t n
         records from the same population is expected to have u different records that the first sample lacks:
@@ -118,9 +128,9 @@ class CommonRecords:
 
         With an even number of terms the sum is at most u, since x - x^2/2 + .. - x^2k/(2k)! <= 1 - e^-x. Let d be the
         number of different records of ``new``. The number of its records that ``known`` lacks has variance u (1 - u /
-        d), and the estimate of u has at most t^2 N1 + t^4 N2 + .. By Bernstein's inequality, the number lies x or more
-        below its expectation with a probability of at most exp(-x^2 / 2 (variance + x / 3)). The caller tests both
-        directions, because records that somebody has doubled look frequent in one of the two tables only.
+        d), and the estimate of u has a variance of at most t^2 N1 + t^4 N2 + .. By Bernstein's inequality, the number
+        lies x or more below its expectation with a probability of at most exp(-x^2 / 2 (variance + x / 3)). The caller
+        tests both directions, because records that somebody has doubled look frequent in one of the two tables only.
         """
         ratio = Fraction(new.records, known.records)
         powers = [(ratio**times, number) for times, number in enumerate(known.often[:terms], 1)]
@@ -170,7 +180,7 @@ class Verdict:
 
     @property
     def is_same(self) -> bool:
-        """Return whether both hold the same people."""
+        """Return whether the two releases hold the same people."""
         return bool(self.why)
 
 
@@ -206,7 +216,7 @@ class RecordSummary:
     Attributes:
         records: The number of records.
         fingerprint: A digest of all records, which does not depend on their order.
-        limit: The limit of the sketch of these records (``RecordSketch``): it holds all of their hashes that lie below.
+        limit: The ledger keeps only the smallest hashes of the records (``RecordSketch``): those below this number.
     """
 
     records: int
@@ -231,7 +241,11 @@ class RecordSketch:
 
     @staticmethod
     def collect(hashed: Iterable[HashedRecords]) -> RecordSketch:
-        """Make the sketch of hashes of 63 bits in any order; the ``MOST`` smallest different ones are kept."""
+        """Make the sketch of a table: keep the ``MOST`` smallest different hashes of its records.
+
+        Args:
+            hashed: The hashes of all records in batches, in any order; 63 of their 64 bits are kept.
+        """
         kept: list[HashedRecords] = [_NO_HASHES]
         held, limit, total = 0, WHOLE, RecordSum()
         for found, times in hashed:
@@ -277,11 +291,14 @@ class RecordSketch:
         return RecordSketch(hashes, divided, RecordSummary(total.records, total.fingerprint, limit))
 
     def as_table(self) -> pa.Table:
-        """Return the sketch as an Arrow table with the columns (hash, records)."""
+        """Return the smallest hashes of the records as an Arrow table (hash, number of records that have it)."""
         return pa.table({"hash": self.hashes, "records": self.records})
 
     def sample_below(self, limit: int) -> TableSample:
-        """Return counts of those records in the sketch whose hashes lie below a limit."""
+        """Return counts of the records whose hashes lie below a limit.
+
+        Two tables are compared by these counts, with a limit below which both sketches are complete.
+        """
         counts = self.records[: np.searchsorted(self.hashes, min(limit, WHOLE - 1))]
         often = (int((counts == times).sum()) for times in range(1, 5))
         return TableSample(int(counts.sum()), len(counts), tuple(often))
@@ -291,7 +308,7 @@ _NO_HASHES: HashedRecords = np.zeros(0, np.uint64), None
 
 
 def _keep_smallest(parts: Sequence[HashedRecords], limit: int) -> tuple[Hashes, Ints, int]:
-    """Keep the ``MOST`` smallest different hashes.
+    """Return the ``MOST`` smallest different hashes, which a ledger keeps to recognize the records of a table.
 
     Args:
         parts: Arrays of hashes, each with the number of records per hash; None stands for one record each.

@@ -63,9 +63,9 @@ def _settle_entry(book: Book, entry: LedgerEntry) -> list[Event]:
 
 
 def make_arrival_events(entry: LedgerEntry) -> list[Event]:
-    """Return the events to record that a release now lies at its target.
+    """Return the lines (events) of a ledger which record that a release has been moved to its place.
 
-    They also withdraw the release that it replaced, if that one no longer counts.
+    They also withdraw the release that it replaced, if nobody has that one or it has the same contents.
     """
     events: list[Event] = [] if entry.out else [("out", {"number": entry.number})]
     if entry.replaces is not None and entry.frees:
@@ -128,10 +128,10 @@ class PublicationRequest:
         return LedgerRequest.from_spec(self.spec)
 
     def digest_target(self, path: Path) -> str:
-        """Return the digest that the release will have at its target.
+        """Return the digest (SHA-256) of the finished release, by which the ledger recognizes it later.
 
         Args:
-            path: The draft of the release.
+            path: The file or folder in which the release was made, before it is moved to its place.
         """
         if self.digest is None and self.spec.target.catalog is not None:
             with open_locked({HOLDER: path}, home=HOLDER) as db:
@@ -154,7 +154,9 @@ class PublicationRequest:
 
 @dataclass
 class Publication(ABC):
-    """One publication, in a session that has its source.
+    """The making of one release, as far as the ledger is concerned, in a session that has opened the source.
+
+    It compares the source with earlier releases, chooses the key, and records the new release.
 
     Attributes:
         db: The session.
@@ -185,15 +187,19 @@ class Publication(ABC):
 
     @property
     def frees_replaced(self) -> bool:
-        """Return whether the release that this one replaces no longer counts as an earlier release.
+        """Return whether the release that this one replaces can be forgotten, because nobody has received it.
 
-        Call ``require_covered`` before.
+        Otherwise it still counts as an earlier release of the same people. Call ``require_covered`` before.
         """
         return self.request.nobody_has_it
 
     @property
     def beside(self) -> list[OtherRelease]:
-        """Return the other releases that the new one must mention. Call ``require_covered`` before."""
+        """Return the other releases that the manifest of the new one must mention.
+
+        These are the release that it replaces, unless nobody has received that one, and releases of other populations
+        that share a few ids or persons with the source. Call ``require_covered`` before.
+        """
         named = {OtherRelease(made=entry.day, relation=names.kind) for entry, names in self.few}
         if self.request.replaces is not None and not self.frees_replaced:
             made = None if self.replaced is None else self.replaced.day
@@ -212,17 +218,21 @@ class Publication(ABC):
 
     @property
     def must_bind_key(self) -> bool:
-        """Return whether the key must first be combined with a digest of the records, so that it serves only these.
+        """Return whether the key must be combined with a digest of the records before it is used.
 
-        A fresh key, or one derived from the ledger's secret, serves these records only, and differentially private
-        noise is drawn afresh. In these cases the result is False.
+        A publisher may use one key for several tables, and their random choices must be independent. The result is
+        False if the mechanism draws differentially private noise, which is always drawn anew. It is also False for
+        order ``stream`` (see ``Records.order``) if the publisher gives no key.
         """
         is_repeatable = self.request.key is not None or self.source.order != "stream"
         return is_repeatable and not isinstance(self.request.spec.implementation.composition, BudgetComposition)
 
     @property
     def repeats(self) -> bool:
-        """Return whether the release reveals nothing new, according to earlier releases in the ledger."""
+        """Return whether the release repeats an earlier one, or a guarantee covers it together with earlier ones.
+
+        Option ``repeat`` of ``publish`` requires this. It is False by default.
+        """
         return False
 
     @abstractmethod
@@ -239,7 +249,14 @@ class Publication(ABC):
         """
 
     def read_tables(self, db: Relations, tables: Columns) -> None:  # noqa: B027 (only what can be made again)
-        """Compute the digest of the release's tables, which lie in database ``release``."""
+        """Compute the digest of the release's tables, so that the ledger can later recognize a repetition.
+
+        By default nothing is computed.
+
+        Args:
+            db: The engine that has the tables in its database ``release``.
+            tables: The columns of each table.
+        """
 
     @abstractmethod
     def record_release(self, path: Path, facts: Facts) -> None:
@@ -256,7 +273,7 @@ class Publication(ABC):
             self._append_events([make_withdrawal(self.entry.number, "refused; what was drawn is spent")])
 
     def as_facts(self) -> dict[str, Any]:
-        """Return what the outcome of ``publish`` or ``plan`` shows about the ledger."""
+        """Return by name what ``publish`` and ``plan`` report about the ledger: its file, population and releases."""
         stated = self.request.stated
         facts: dict[str, Any] = {"database": str(self.request.ledger_path), "population": list(stated.population)}
         if self.entry is not None:
@@ -319,5 +336,5 @@ class UnrecordedPublication(Publication):
         """Do nothing, because there is no ledger."""
 
     def as_facts(self) -> dict[str, Any]:
-        """Return for the outcome that there is no ledger."""
+        """Return what ``publish`` and ``plan`` report about the ledger: that it is switched off."""
         return {"off": True}

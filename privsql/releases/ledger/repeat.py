@@ -59,10 +59,10 @@ class Proof:
     """A check that publishes a release again and compares the tables, or the reason why this is impossible.
 
     Attributes:
-        check: The check to run. If the release can't be made again, it only compares the source's records with those in
-            the ledger, or is None.
+        check: The check to run; None if there is nothing to check. If the release can't be made again but the ledger
+            knows its records, the check only compares them with those of the source.
         unproved: Why the release can't be made again; empty if it can. It is also empty for a differentially private
-            release, whose noise nobody can draw again.
+            release, whose noise nobody can draw again; then ``check`` is None.
     """
 
     check: Check | None
@@ -70,12 +70,14 @@ class Proof:
 
     @property
     def proves(self) -> bool:
-        """Return whether the release can be made again, so that ``check`` proves it if it holds."""
+        """Return whether ``check``, if it holds, proves that the release comes from its source."""
         return self.check is not None and not self.unproved
 
 
 def find_record(spec: Spec, target: Target, database: Path | None = None) -> LedgerRecord | None:
     """Return what a ledger knows of a release; None if there is no ledger, or it has no entry for the release.
+
+    The result is also None if the release spends a privacy budget, because its noise can't be drawn again.
 
     Args:
         spec: The specification of the source.
@@ -181,10 +183,10 @@ def _names_same(spec: Spec, entry: LedgerEntry) -> bool:
 
 
 def _list_differing(source: Records, record: LedgerRecord, secret: Key) -> list[str]:
-    """Return a line for each entry of the ledger that shows that the release does not come from this source.
+    """Return a line for each entry of the ledger which shows that the release was not made from this source.
 
-    Such an entry is of the same records, columns and mechanism, and its key follows from the ledger's secret.
-    Publishing these records again would therefore give the tables of the entry, which the release does not have.
+    Such an entry records another release of exactly these records by the same request. Its key follows from the
+    ledger's secret, so publishing the source again gives its tables. The release at hand has other tables.
 
     Args:
         source: The records of the release's source.
