@@ -57,7 +57,10 @@ def is_users_file(status: os.stat_result) -> bool:
 
 
 def for_others(mode: int) -> int:
-    """Return those bits of a file's mode that let other users read or write it; 0 on a system without such rights."""
+    """Return those bits of a file's mode that give other users rights to the file; 0 if only its owner has any.
+
+    Files with secrets must have none. A system without such rights always gives 0.
+    """
     return mode & OTHERS if hasattr(os, "geteuid") else 0
 
 

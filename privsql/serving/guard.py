@@ -222,7 +222,7 @@ class ReleasePool:
         return Release(self.target, self._attach, self._options)
 
     def ask(self, sql: str, confidence: float, limits: QuestionLimits, estimator: str) -> Answer:
-        """Answer a query as ``privsql query`` does.
+        """Answer a query in an idle session of the release; a new one is opened if all are busy.
 
         Args:
             sql: The query.

@@ -104,7 +104,7 @@ class Column:
 
     @cached_property
     def texts(self) -> list[str]:
-        """Return the different values as texts, in the order of their codes."""
+        """Return the different values as texts, in the order in which they first occur in the sample."""
         return [str(text) for text in self.values.cast(pa.string()).to_pylist()]
 
     @property
@@ -119,8 +119,8 @@ class Column:
     def classes(self) -> Ints:
         """Return the class of each record (n,), to measure how well this column tells the values of another one.
 
-        The class is the code of the value. A column of many numbers has 24 classes instead: ranges with about equally
-        many records.
+        Each value is a class of its own: the class is the number that ``codes`` gives the value. A column of many
+        numbers has 24 classes instead: ranges with about equally many records.
         """
         if not self.is_number or self.different <= PARTS:
             return self.codes
@@ -155,7 +155,11 @@ def _encode(field: Field, column: pa.ChunkedArray) -> Column:
 
 
 def count_pairs(first: Ints, second: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return the pairs of values that occur in two columns (n,), and how often; values are whole numbers (``codes``).
+    """Count how often each value of one column occurs together with each value of another.
+
+    Args:
+        first: A whole number for the value that each record has in one column (n,), such as ``Column.codes``.
+        second: The same for the other column (n,).
 
     Returns:
         The first value of each pair, the second value, and the number of records that have both.
@@ -185,13 +189,15 @@ def follows_from(column: Column, other: Column) -> bool:
 
 
 def guess_share(column: Ints, given: Ints) -> tuple[float, float]:
-    """Return how often a value is guessed right as the most common one, with and without knowing the record's class.
+    """Return how often one column's value is guessed right, with and without knowing another column.
 
-    Each record's value is guessed from the other records, so a class of a single record tells nothing.
+    This tells how much the other column would reveal. The guess is the most common value, among the records of the same
+    class or among all. Each record's value is guessed from the other records, so a class of a single record tells
+    nothing.
 
     Args:
-        column: The codes that are guessed (n,).
-        given: The class of each record (n,).
+        column: A whole number for the value of each record that is guessed (n,).
+        given: The class of each record (n,): a whole number for its value in the known column.
 
     Returns:
         Two shares of the records: guessed right with the class, and without it.
@@ -217,8 +223,8 @@ def agree_within(group: Ints, column: Column) -> float:
 
     A column that agrees within the records of each presumed person probably describes persons, such as sex.
 
-    The result is (a - e) / (1 - e). Here a is the share of equal values among neighbouring records of one group, and e
-    is that among any two records.
+    The result is (a - e) / (1 - e). Here a is the share of pairs with equal values, among pairs of records of one group
+    that follow each other in the sample. e is that share among all pairs of records.
 
     Args:
         group: The group of each record (n,); 0 stands for no group.

@@ -121,8 +121,8 @@ class Frame:
         remarks: Warnings as (column, text); the column is None if the warning is about the whole table.
         index: The names of the index of a pandas DataFrame. They are not columns of the table.
         given: Columns that have no single type, such as "object" in pandas, as the caller gave them.
-        texts: The names, in one case, of columns that are held as texts although their values may have other types. The
-            specification says which types these are.
+        texts: The names, in lower case, of columns that are held as texts although their values may have other
+            types. The specification says which types these are.
     """
 
     table: Any = field(repr=False)
@@ -681,7 +681,7 @@ class Source(SpecPart):
 
     @property
     def origin(self) -> Origin:
-        """Return where the records lie, in the form in which an engine reads them."""
+        """Return all that an engine needs to read the records, such as the file, the table or query, or an address."""
         there = self.external_relation
         if there is not None:
             address = there.uri.get_secret_value() if isinstance(there, ServerRelation) else there.remote

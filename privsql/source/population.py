@@ -52,7 +52,9 @@ def name_population(source: Source) -> tuple[str, ...]:
 
 
 def require_population(source: Source) -> tuple[str, ...]:
-    """Return the names of a source's population, as ``name_population`` does.
+    """Return the names of a source's population: the people whom its records are about.
+
+    The publisher states the name in ``source.population``; otherwise the names of files or tables are taken.
 
     Raises:
         UsageError: Nothing says who is in the table.

@@ -151,11 +151,17 @@ def prepare_table(
 def _resolve_roles(
     db: Warehouse, columns: Columns, mounted: exp.Table, listed: ListedValues | None
 ) -> tuple[Roles, dict[str, exp.Expr], list[Coarse]]:
-    """Find the columns of a specification in the mounted source (readable in the session), and how each is read.
+    """Find the columns that a specification names in its source, and how each is read.
+
+    Args:
+        db: The session.
+        columns: The section ``[columns]``.
+        mounted: The table with the records of the source in the session.
+        listed: The public list of sensitive values; None if there is none.
 
     Returns:
         The columns by role, spelled as in the source; the SQL expression that reads each column, by name; and the
-        columns that are put into bins or groups.
+        columns that are put into bins or groups, or have a public list of values.
     """
     available = index_names(db.list_fields(mounted))
     reading: dict[str, exp.Expr] = {}
@@ -252,11 +258,21 @@ class SetRecords:
     (basket, items, records) lists the different sets in sorted order, and how many records have each.
     ``sort_records`` creates ``contents`` (basket, code) with a row for each item of each set. How many records there
     are may not be published.
+
+    Attributes:
+        db: The session.
+        roles: The columns by role; the item column is the only one.
+        labels: The texts of the items, in the order of the table ``universe``.
+        source_records: The number of records in the source.
+        suppressed: The number of records that are left out because of NULL.
+        persons: What the release states about persons with several records; None if no column names persons.
+        known_by: SQL expressions of a record's "id" and "person", for a ledger.
+        history: What the ledger knows about earlier releases of the same people.
     """
 
     db: Warehouse
     roles: Roles
-    labels: tuple[str, ...]  # the texts of the items, in the order of the universe
+    labels: tuple[str, ...]
     source_records: int
     suppressed: int
     persons: Persons | None = None
@@ -279,7 +295,11 @@ class SetRecords:
         return self.source_records - self.suppressed
 
     def bind_key(self, key: Key) -> Key:
-        """Return the key unchanged: noise is fresh whatever the records are, so the key need not depend on them."""
+        """Return the publisher's key unchanged.
+
+        For other records, this method mixes hashes of the records into the key, so that one key makes independent
+        random choices for several tables. Releases of item sets get fresh noise instead, so the key need not do that.
+        """
         return key
 
     def sort_records(self) -> None:
@@ -324,7 +344,10 @@ class SetRecords:
         return []
 
     def drop_relations(self) -> None:
-        """Drop the tables of the sets once they are counted, but not the table ``universe``."""
+        """Free memory: drop the session's tables of the sets, once the mechanism has read them.
+
+        The table ``universe`` of the items stays.
+        """
         self.db.drop("contents", "apart", "baskets")
         self._built_relations.discard("contents")
 
@@ -484,9 +507,10 @@ def determine_types(spec: Spec) -> FindTypes | None:
 
 
 def _determine_type(db: Relations, domain: Universe) -> str | None:
-    """Return the type of a column for which the specification lists the values that may be published.
+    """Return the type of a column as the specification alone determines it, by the list of values to publish.
 
-    The result is None if it lists none, because the values are those of the records.
+    So no record of a release that spends a privacy budget can change the type. The result is None if the specification
+    has no such list, because the values are those of the records.
 
     Args:
         db: The session.

@@ -223,7 +223,8 @@ def _name_records(columns: Iterable[Column], roles: Roles, persons: Mapping[str,
     Args:
         columns: The columns to look at.
         roles: Receives the id and the reasons for columns that are left out.
-        persons: Second samples for columns that may identify persons, as in ``propose_roles``.
+        persons: For each column that may identify persons, a second sample: all records of some values of this column.
+            These columns always remain.
 
     Returns:
         The remaining columns.
@@ -282,8 +283,9 @@ def _find_person(
     Args:
         open_columns: The columns without a role.
         roles: Receives the column, and questions about columns that may also be it.
-        columns: All columns of the first sample.
-        persons: Second samples for columns that may identify persons, as in ``propose_roles``.
+        columns: All columns of the sample of records.
+        persons: For each column that may identify persons, all columns of a second sample. It has all records of some
+            values of this column, so that the records of one person can be compared.
 
     Returns:
         The columns that still have no role.
@@ -376,9 +378,14 @@ def _give_away(one: Column, secret: Column) -> str:
 
 
 def _leave_out_repeated(columns: Sequence[Column], roles: Roles) -> list[Column]:
-    """Leave out columns that repeat another column or follow from one, and return the remaining columns.
+    """Leave out columns that add nothing to another column, and return the remaining columns.
 
-    Of several equal columns, one that outsiders probably know is kept. ``roles`` receives the reasons.
+    A column is left out if another column determines its values. Of columns whose values correspond one to one, the
+    first is kept.
+
+    Args:
+        columns: The columns that could be published, with those that outsiders probably know first.
+        roles: ``roles.left_out`` receives the reason for each column that is left out.
     """
     kept: list[Column] = []
     seen: dict[bytes, str] = {}
@@ -427,14 +434,15 @@ def _is_measure(one: Column) -> bool:
 
 
 def _judge(one: Column, *, first_date: bool) -> tuple[str, Any]:
-    """Return the proposed role of one column, or the question to ask about it, and its bins.
+    """Return the role that ``init`` proposes for one column, or the question that it asks the publisher about it.
 
     Args:
         one: The column.
         first_date: Whether this is the first column of dates; only that one is published.
 
     Returns:
-        The role ("published", "weight") or the kind of question, and the bins; None for no bins.
+        The role ("published", "weight") or the kind of question, such as "dates" or "sensitive"; and the bins by which
+        the column is coarsened if it is published, None to publish its values as they are.
     """
     words = split_name(one.name)
     harmful = bool(HARMFUL.search(words))

@@ -760,6 +760,11 @@ def _change(data: dict[str, Any], changes: Changes, base: Path) -> dict[str, Any
 
     If the mechanism changes, its former parameters are dropped. If the ledger is switched off, its other keys are
     dropped. If the format changes, the file of the release gets the ending of the new format.
+
+    Args:
+        data: The sections.
+        changes: New values by path. Relative file names in them are taken from the working directory.
+        base: The folder from which relative file names in ``data`` are taken.
     """
     data = join_paths(data, base)
     kind, stated, to = changes.get(("mechanism", "kind")), data.get("mechanism"), _get(data, "release", "to")
@@ -790,7 +795,11 @@ def assign(data: Any, path: tuple[str, ...], value: Any) -> dict[str, Any]:
 
 
 def _dump_stated(part: BaseModel) -> dict[str, Any]:
-    """Return the keys that a publisher wrote in a section, with their values; objects such as tables are kept."""
+    """Return a validated section as a dictionary of the keys that the publisher wrote, so that keys can be changed.
+
+    Values are plain data, as in TOML. Only a table in Python, an address with its password, and the place of a release
+    stay the objects that they are.
+    """
     stated = part.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
     kept = {key: getattr(part, key, None) for key in ("uri", "frame", "to")}
     return stated | {key: value for key, value in kept.items() if value is not None}
@@ -822,8 +831,8 @@ def _join_path(base: Path, place: Any) -> Any:
 def find_kinds(mechanism: object) -> list[str]:
     """Return the kinds of mechanism, such as "bucketize", that a section ``[mechanism]`` can mean.
 
-    If the section names a kind, it is the only one. Otherwise the result is all kinds that have the stated algorithm;
-    but only the default kind if this one has it, or if none does.
+    If the section names a kind, it is the only one. Otherwise the stated algorithm decides: the default kind is the
+    only one if it has that algorithm, or if no kind has it. Else the result is all kinds that have it.
     """
     if isinstance(mechanism, Parameters):
         return [mechanism.kind]

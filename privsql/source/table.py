@@ -264,10 +264,15 @@ def _group_values(field: Field, value: exp.Expr, levels: dict[str, str], other: 
 
 
 def read_listed(field: Field, value: exp.Expr, listed: ListedValues) -> exp.Expr:
-    """Return an SQL expression for a column whose values are publicly listed; it yields listed values only.
+    """Return an SQL expression that replaces all values of a column that are not in a public list by a single value.
 
-    One more value of the column's type stands for all values that are not listed. If the type has no value left, NULL
-    does so.
+    So the values that a release can show do not depend on the records. The replacement is a value of the column's type
+    that is not in the list, or NULL if the type has no such value. NULL itself stays if the list holds it.
+
+    Args:
+        field: The column.
+        value: The SQL expression of the column's value.
+        listed: The public list of values.
     """
     other = find_unlisted(field.type, listed.values)
     stands = exp.null() if other is None else exp.Literal.string(other)
@@ -292,7 +297,7 @@ AS_TEXT = ("ENUM", "JSON")  # an ENUM type would name values that are not publis
 
 
 def index_names(columns: Iterable[Field]) -> dict[str, Field]:
-    """Return columns by their names in one case (``fold_name``), since SQL ignores the case of names."""
+    """Return columns by their names in lower case (``fold_name``), since SQL ignores the case of names."""
     return {fold_name(one.name): one for one in columns}
 
 
@@ -302,7 +307,7 @@ def find_column(columns: Mapping[str, Field], name: str, where: str = "") -> Fie
     If there is only one column, the message asks whether it is several columns of a CSV file that were not separated.
 
     Args:
-        columns: The columns by their names in one case, as ``index_names`` returns them.
+        columns: The columns by their names in lower case (``index_names``).
         name: The name that is looked for.
         where: The beginning of the error message.
 
@@ -367,7 +372,8 @@ class TableRecords:
         known_by: SQL expressions of a record's "id" and "person", for a ledger.
         has_ids: Whether the records have ids.
         persons: The figures about persons that the release states; None if no column names persons.
-        order: The order in which records are assigned to buckets: "stream" or "portable".
+        order: How records are assigned to buckets: by random numbers from the key, for the sorted records in turn
+            ("stream"); or by a keyed hash of each record, which any engine can compute ("portable").
         history: What the ledger knows about earlier releases of the same people.
     """
 
@@ -421,10 +427,10 @@ class TableRecords:
     def coded_records(self, *, ordered: bool) -> exp.Query:
         """Return the query for the quasi-identifiers of each record, and its sensitive value as a whole number.
 
-        This number is the rank of the value in canonical order, from 0.
+        This number is the position of the value, from 0, among all sensitive values in ascending order, with NULL last.
 
         Args:
-            ordered: Whether the query sorts the records, by rank and then by quasi-identifiers.
+            ordered: Whether the query sorts the records, by sensitive value and then by quasi-identifiers.
         """
         coded = self._coded_query(self.roles.qi_columns("r"))
         if not ordered:
@@ -433,9 +439,10 @@ class TableRecords:
         return exp.select("*").from_(coded.subquery("coded")).order_by(*order)
 
     def _coded_query(self, columns: list[exp.Expr]) -> exp.Query:
-        """Return the query for some columns of every record, and the rank of its sensitive value in canonical order.
+        """Return the query for some columns of every record, and for its sensitive value as a whole number, ``code``.
 
-        It reads the temporary table ``records`` if that exists, and the source otherwise.
+        The number is the position of the value, from 0, among all sensitive values in ascending order, with NULL last.
+        The query reads the temporary table ``records`` if that exists, and the source otherwise.
         """
         roles, sorted_ = self.roles, "records" in self._built_relations
         position = [alias_as(require_ordered(self.db).row_number(temp_table("records").name), "pos")] if sorted_ else []
@@ -513,16 +520,18 @@ class TableRecords:
     def packed(self) -> PackedRecords | None:
         """Return the records as sorted integers; None if they do not fit into integers of 64 bits, or into memory.
 
-        An integer holds the ranks of all values of a record, so sorting and grouping are fast.
+        One integer stands for one record: it joins a number for each value of the record. This number is the position
+        of the value among the sorted values of its column. So sorting and grouping records are fast.
         """
         return self._ranked if isinstance(self._ranked, PackedRecords) else None
 
     @cached_property
     def _ranked(self) -> PackedRecords | RankedRecords | None:
-        """Return the records with a whole number, its rank among the values of its column, in place of each value.
+        """Return the records with a whole number in place of each value, so that hashing and sorting them are fast.
 
-        The result is None if a column has too many values, if the engine keeps no order of rows, or if records are
-        assigned to buckets in the order "portable".
+        The number is the position of the value among the sorted values of its column. The result is None if a column
+        has too many values, if the engine keeps no order of rows, or if ``order`` is "portable". In that order the
+        engine itself assigns records to buckets, by keyed hashes, and needs no such numbers.
         """
         if self.order != "stream" or not self.db.keeps_order:
             return None
@@ -531,7 +540,10 @@ class TableRecords:
 
     @property
     def published_values(self) -> list[tuple[exp.Expr, str]]:
-        """Return the published columns, sorted by name, as (SQL expression over the source, type)."""
+        """Return the published columns, sorted by name, as (SQL expression over the source, type).
+
+        The ledger's hashes of records are made from them.
+        """
         return [self._values[name] for name in sorted(self._values, key=fold_name)]
 
     @cached_property
@@ -541,7 +553,10 @@ class TableRecords:
         return {name: (canonical_value(column(name), kind), kind) for name, kind in kinds.items()}
 
     def drop_relations(self) -> None:
-        """Drop the sorted records and the integers of ``packed``, which can be made again."""
+        """Free memory: drop the sorted copies of the records, in the session and in ``packed``.
+
+        They are made again when they are needed.
+        """
         vars(self).pop("_ranked", None)
         self.db.drop("records")
         self._built_relations.discard("records")
@@ -600,14 +615,23 @@ class PersonChoice:
 
     @classmethod
     def from_key(cls, key: Key, called: str, earlier: pa.Table | None = None) -> PersonChoice:
-        """Return the choice that a publisher's key makes for a release with the name ``called``."""
+        """Return how a publisher's key chooses the published records of each person.
+
+        Args:
+            key: The publisher's key. The key of the choice is derived from it, so both publishing and verifying can
+                make the same choice.
+            called: The name of the release.
+            earlier: The records of earlier releases, as (id, digest of the published values), to be chosen again if
+                possible; None if there are none.
+        """
         return cls(key.derive_key(CHOICE_PURPOSE), called, earlier)
 
     @property
     def reference(self) -> str:
-        """Return a one-way digest of the choice's key, by which a release states its choice.
+        """Return a one-way digest of the key that chooses records, which the manifest of the release states.
 
-        Releases of different names have different digests.
+        Who has the publisher's key can tell by it whether that key chose the records. Releases of different names have
+        different digests.
         """
         return self.key.derive_key("reference", self.called).reference
 
@@ -666,7 +690,10 @@ def name_records(db: Relations, source: Source, records: exp.Table) -> dict[str,
 def count_persons(
     db: Warehouse, source: Source, records: exp.Table, keep: exp.Expr, choice: PersonChoice | None = None
 ) -> Persons | None:
-    """Return the figures about persons that a release states; None if no column names persons.
+    """Return what a release states about persons with several records; None if no column names persons.
+
+    That is the rule by which their records are published. If only some are, a digest of the key that chooses them is
+    added. If all are, the number of such persons and the most records of one person are added.
 
     Args:
         db: The session that holds the records.
@@ -708,17 +735,17 @@ def reduce_persons(
 ) -> None:
     """Make the table ``source`` from the records that are chosen of each person.
 
-    The records of a person are chosen in this order: records that an earlier release holds; then those with the
-    smallest hashes under the key of the choice. Records that are left out because of NULL come after all others. If
-    ``source.order`` is given, the smallest value in that column decides in place of the hash. ``published`` and
-    ``keep`` then concern quasi-identifiers alone, so that no sensitive value is looked at. The key is stored in a
-    table, never in the text of a statement.
+    Records that an earlier release holds are preferred, then those with the smallest hashes under the key of the
+    choice. If ``source.order`` names a column, its smallest values are preferred instead, and the hash decides between
+    equal ones. A record that does not meet ``keep`` is chosen only if the person has too few others; it is not
+    published. The key is stored in a table, never in the text of a statement.
 
     Args:
         db: The session that holds the records.
         source: The section ``[source]``.
         records: The table of all records.
-        published: The published columns as (SQL expression, type).
+        published: The columns on which the choice may depend, as (SQL expression, type). With ``source.order`` the
+            caller gives only quasi-identifiers here and in ``keep``, so that no sensitive value decides.
         keep: The SQL condition for records that are not left out because of NULL.
         choice: How records are chosen.
 
@@ -761,9 +788,9 @@ def reduce_persons(
 
 
 def name_people(db: Warehouse, source: Source, reading: Reading, relations: Mapping[str, exp.Table]) -> None:
-    """Make views of tables of records, each with the person of every record and its published columns.
+    """Make a view of each table of records that shows each record's person beside its published columns.
 
-    Checks and attacks read them to know which records belong to one person (``sql/core/people.sql``).
+    Checks and attacks read these views to know which records belong to one person (``sql/core/people.sql``).
 
     Args:
         db: The session that holds the records.
@@ -785,8 +812,14 @@ def _rank_earlier(db: Warehouse, name: exp.Expr, published: Sequence[Published])
     """Return an SQL expression that ranks a record by whether an earlier release holds it; low ranks are chosen first.
 
     The rank is 0 for a record that an earlier release holds unchanged, 1 for another record with the same id, and 2 for
-    all others. Where ids identify persons, all records of a person share the id, and only the published values tell
-    them apart.
+    all others. If the ids are those of persons, all records of a person share one id. Only the published values then
+    show which of these records the earlier release holds.
+
+    Args:
+        db: The session. Its temporary table ``chosen`` holds the records of earlier releases, as (id, digest of the
+            published values).
+        name: The SQL expression of a record's id.
+        published: The published columns as (SQL expression, type).
     """
     trace = db.digest([comparable_text(value.copy(), kind) for value, kind in published])
     chosen = exp.alias_(temp_table("chosen"), "e", table=True)

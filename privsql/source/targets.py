@@ -131,7 +131,7 @@ class Target:
 
     @property
     def path(self) -> Path:
-        """Return the place as a path that ``parse`` reads."""
+        """Return the place as one path, such as out.duckdb or, for a schema of a file, out.duckdb::released."""
         if not self.is_schema:
             return self.file
         return self.file.with_name(f"{self.file.name}{MARK}{self.schema}")
@@ -147,7 +147,7 @@ class Target:
 
     @property
     def sink(self) -> Sink:
-        """Return the database to write to, if the place is a schema of a database."""
+        """Return the database to which the schema is written: the one that the caller has open, or the file."""
         from privsql.engine.open import FileSink
 
         return self.opened or FileSink(self.file)
@@ -159,7 +159,10 @@ class Target:
 
     @property
     def catalog(self) -> CountingDatabase | None:
-        """Return the database of the schema, if its engine can query releases without copying them; None otherwise."""
+        """Return the open database that holds the release, if its engine can query the release without a copy of it.
+
+        It is None for any other release, such as one in files.
+        """
         return cast("CountingDatabase", self.opened) if self.opened is not None and self.opened.counts else None
 
     def __str__(self) -> str:
@@ -215,12 +218,14 @@ def _text_of(place: object) -> str:
 def as_targets(
     releases: Iterable[PathLike] | PathLike | None, what: str, connection: object | None = None
 ) -> list[Target]:
-    """Return the places of several releases, as ``as_target`` does; None means no release.
+    """Return the places of the releases that a caller names.
 
     Args:
-        releases: The releases, or a single one.
+        releases: The releases, or a single one; None for no release. Each is a path, an open release, or
+            ``ADDRESS::SCHEMA`` for a schema of a server.
         what: The name of the argument, for messages.
-        connection: An open connection, as for ``as_target``.
+        connection: An open connection, or a session of Spark. The releases are then schemas of its database or catalog.
+            None for no connection.
     """
     as_paths(releases, what)
     several = (releases,) if isinstance(releases, str | os.PathLike) else releases or ()
@@ -303,7 +308,12 @@ def _is_within(place: str, folder: str) -> bool:
 
 
 def _list_places(names: Sequence[str]) -> set[str]:
-    """Return the absolute paths of a source's files, but of a folder its own path only; addresses are ignored."""
+    """Return the absolute paths of a source's files on this machine, to see whether a release would replace one.
+
+    Args:
+        names: Names, patterns, folders or addresses. Addresses are ignored. A folder stands for all files in it, so its
+            own path is the only one that is returned.
+    """
     places: set[str] = set()
     for name in names:
         if not files.url_scheme(name):

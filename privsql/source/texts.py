@@ -264,7 +264,10 @@ def _find_numbers(db: Warehouse, file: exp.Table, fields: Iterable[Field], optio
 def _read_numbers(
     db: Warehouse, file: exp.Table, one: Field, anyhow: str, options: dict[str, Any], others: Iterable[Field]
 ) -> list[Misreading]:
-    """Return the options with which a column of texts is read as numbers; empty if it holds other texts, or codes.
+    """Return the options with which a column of texts is read as numbers; empty if it is no column of numbers.
+
+    That is so if it holds other texts than marks for missing values. It is also so if a number has a plus sign or a
+    leading zero, since such numbers are probably codes.
 
     Args:
         db: The session.
@@ -333,7 +336,8 @@ def _cast_in_query(name: str, *, filled: bool = False) -> str:
 def _read_strange_line(db: Warehouse, file: exp.Table, one: Field, text: str) -> list[Misreading]:
     """Return the advice to leave out the only line whose value is no number, such as a total at the end.
 
-    It is empty if the text occurs in several lines, if the column has codes, or if the file has few lines.
+    It is empty if the text occurs in several lines, or if the file has fewer than 20 lines (``FEWEST``). It is also
+    empty if a number begins with a plus sign or a zero, since such numbers are probably codes.
 
     Args:
         db: The session.

@@ -19,8 +19,9 @@ def algorithms(spec: SpecLike, **how: Unpack[Planning]) -> Alternatives:
     For each algorithm, the result predicts the loss of information and what attackers could learn.
 
     Args:
-        spec: The specification or source, as for ``publish``.
-        **how: The keywords of ``publish`` for the specification and the run.
+        spec: The path of a TOML file, plain data or a ``Spec``; or a source: a table in Python or the path of one.
+        **how: Keywords for keys of the specification, such as ``sensitive``, ``qi`` and ``threshold``. They complete a
+            source, or change a specification. Others say how the engine runs (``RunKeywords``).
 
     Raises:
         UsageError: The algorithms of this mechanism can't be compared.
@@ -38,8 +39,9 @@ def curve(spec: SpecLike, **how: Unpack[Planning]) -> Curve:
     a model on the release, and the error of counts.
 
     Args:
-        spec: The specification or source, as for ``publish``.
-        **how: The keywords of ``publish`` for the specification and the run.
+        spec: The path of a TOML file, plain data or a ``Spec``; or a source: a table in Python or the path of one.
+        **how: Keywords for keys of the specification, such as ``sensitive``, ``qi`` and ``threshold``. They complete a
+            source, or change a specification. Others say how the engine runs (``RunKeywords``).
 
     Raises:
         UsageError: The mechanism is not bucketization.

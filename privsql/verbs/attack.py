@@ -101,7 +101,10 @@ class Attacked(Outcome):
         return 0 if self.ok else 1 if self.measured else 3
 
     def plot(self) -> Any:
-        """Return an altair chart of how sure each adversary is of its best guess, and how known records add to it."""
+        """Return an altair chart of how sure each adversary is of its best guess about a record.
+
+        If this was measured, it also shows how that grows with the number of records an adversary knows beforehand.
+        """
         return plot.draw_picture(plot.draw_attacks, self)
 
     @property
@@ -199,13 +202,15 @@ def attack(
 
     Args:
         release: The release; None with ``differential``.
-        source: The source, as for ``verify``. With it, the beliefs of adversaries are compared with the truth.
+        source: The specification of the source; or the source itself, as a table or its file. With it, the beliefs of
+            adversaries are compared with the truth.
         against: Other releases of the same people.
         seed: Repeats the random choice of records that some adversaries know beforehand; by default 1. With
             ``differential``, a seed makes the simulation repeatable, with Laplace noise in doubles. Without a seed the
             noise is OpenDP's and drawn afresh.
         within: How close a guess of a number or date must be to count as right.
-        key_file: The file with the key of the release, as for ``verify``.
+        key_file: The file with the key of the release; by default the ledger's key is used. If only some records of
+            each person were published, the key finds these in the source.
         differential: A pair of SQL conditions, the first on quasi-identifiers and the second on the sensitive column.
             Two counts of records in ``source`` are attacked: of those that meet the first condition, and of those that
             meet both. The counts have differentially private noise, and ``source`` must be a specification.
@@ -356,7 +361,8 @@ def _list_few_valued(release: Release, names: Sequence[str]) -> list[str]:
 def _list_set_questions(release: Release) -> Iterator[exp.Select]:
     """Yield typical queries to a release of item sets: each counts the records that hold a certain set.
 
-    The sets are chosen from the most frequent ones, by their rank in growing steps: 1, 2, .. up to 800.
+    The most frequent sets are sorted by frequency. From this list some are taken, in growing steps down to the 800th,
+    so that both frequent and rare sets occur.
     """
     field = release.manifest.roles.sensitive[0]
     frequent = release.answers.list_frequent(RANKED, release.answers.estimators[0])
@@ -450,7 +456,8 @@ def _answer_groups(release: Release, query: Any) -> list[TypicalAnswer]:
 def _reach(estimate: float, _: None, low: float, high: float) -> float:
     """Return the distance from an estimate to the farther of its two certain bounds.
 
-    The arguments are the last four columns of an answer; the second is a missing standard error.
+    That is the largest possible error of an answer without a standard error. The arguments are the last four columns of
+    an answer; the second is the missing standard error.
     """
     return max(estimate - low, high - estimate)
 
@@ -515,11 +522,14 @@ def find_learning(findings: Sequence[Finding]) -> Finding | None:
 
 
 def list_errors(expected: Sequence[ExpectedAccuracy]) -> list[tuple[float, float, bool]]:
-    """Return a typical error for each size of answers, for the summary of a release.
+    """Return how far typical counts of a release may be off, for its summary.
+
+    Args:
+        expected: How precise the answers of typical queries are, for each range of counts.
 
     Returns:
-        A list of (estimate, error, is_bound). ``is_bound`` says that the error is the largest possible one; otherwise
-        it is the expected one.
+        For each range (estimate, error, is_bound): the median answer in the range, and its error. ``is_bound`` says
+        that this is the largest possible error; otherwise it is the expected one.
     """
     return [
         (one.estimate, one.half_width, True) if one.error is None else (one.estimate, one.error, False)
@@ -600,7 +610,9 @@ def _attack_counts(
     seed: int | None,
     how: RunKeywords,
 ) -> CountInference:
-    """Attack two differentially private counts of the source by their ratio.
+    """Simulate an attacker who divides one noisy count of the source by another to learn about sensitive values.
+
+    The ratio estimates which share of the records with known quasi-identifiers has the sensitive value.
 
     Args:
         source: The specification of the source.
@@ -670,7 +682,11 @@ def _list_groups(spec: Spec, name: str) -> list[str]:
 
 
 def _count_query(name: str, conditions: list[str]) -> str:
-    """Return the SQL text that counts the records which meet all conditions."""
+    """Return the SQL text that counts the records of table ``name`` which meet all conditions.
+
+    Raises:
+        UsageError: A condition is not SQL.
+    """
     parts = []
     for text in conditions:
         try:

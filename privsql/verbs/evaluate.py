@@ -111,7 +111,8 @@ def evaluate(
     Args:
         release: A release; or several specifications: a mapping by name, pairs (name, specification), or a list. Each
             specification is published into a temporary folder and measured. They may differ only in their mechanisms.
-        source: The source of the release, as for ``verify``. Specifications name their own source.
+        source: The specification of the release's source; or the source itself, as a table or its file. None with
+            several specifications, which name their own source.
         workload: The questions: the form of their conditions, which is "equality" (the default), "random" or "ranges";
             a file of SQL; or a whole ``Workload``. The other keywords are the fields of a ``Workload``. Its field
             ``true_answers``, the least and greatest true answer of questions that count, is "100:5000" or a pair.
@@ -119,8 +120,9 @@ def evaluate(
             "threshold=1/4,1/8". Every specification is combined with every combination of the values for keys that its
             mechanism has. Combinations that can't be published are in ``rows`` and ``refused`` of the result.
         confidence: The confidence of the intervals.
-        key_file: The file with the key of the release, as for ``verify``. For specifications it chooses one record of
-            each person, as for ``publish``. Without a key file and a ledger, ``seed`` chooses.
+        key_file: The file with the key of the release. If only some records of each person are published, the key
+            determines which, both for a release and for specifications. By default the ledger's key does so. For
+            specifications without either, ``seed`` does.
         **how: ``seed`` makes the questions repeatable; by default it is 1. For specifications it makes the releases
             repeatable, too; with None they get a fresh key.
 
@@ -283,6 +285,10 @@ def _combine_values(name: str, spec: Spec, wanted: Mapping[str, Sequence[Any]]) 
 def _with_values(spec: Spec, chosen: Mapping[str, Any]) -> Spec:
     """Return a specification with other values for keys of its mechanism.
 
+    Args:
+        spec: The specification.
+        chosen: The new values by key, such as {"threshold": "1/4"}; a key in an inner table is written with dots.
+
     Raises:
         UsageError: The mechanism can't have these values.
     """
@@ -395,7 +401,7 @@ class RefusedCombination(JsonObject):
 class Comparison(Outcome, list[Candidate]):
     """The outcome of comparing several specifications, as a list of those that were published, in order.
 
-    ``rows`` also has the combinations of a grid that can't be published.
+    The attribute ``rows`` lists all: also the combinations of a grid's values that can't be published.
     """
 
     def __init__(self, rows: Iterable[Candidate | RefusedCombination] = ()) -> None:
@@ -460,14 +466,22 @@ class Comparison(Outcome, list[Candidate]):
             yield "mean relative error by size of the true answer; covered: true answers within the bounds"
 
     def _list_bands(self) -> list[str]:
-        """Return labels for the sizes of true answers at which an error is known, smallest first, and last "all"."""
+        """Return the column heads of the table of errors: ranges of true answers, such as "100-1,000", and last "all".
+
+        Only ranges in which some release has a known error are listed, the smallest answers first.
+        """
         summaries = [score.summary() for one in self for score in one.evaluated.scores.values()]
         bands = [band for one in summaries for band in one["bands"] if band["mean_relative_error"] is not None]
         return [*dict.fromkeys(plot.band_label(band) for band in sorted(bands, key=lambda band: band["low"])), "all"]
 
 
 def _format_error(summary: dict[str, Any], label: str) -> str:
-    """Return the mean relative error of the answers whose size has this label; "all" stands for all answers."""
+    """Return the mean relative error of one release's answers as text; "-" if it is not known.
+
+    Args:
+        summary: The errors of the release, also for each range of true answers.
+        label: The range whose answers count, such as "100-1,000"; "all" for all answers.
+    """
     bands = {plot.band_label(band): band for band in summary["bands"]} | {"all": summary}
     error = bands.get(label, {}).get("mean_relative_error")
     return "-" if error is None else f"{error:.3f}"
@@ -481,7 +495,16 @@ def _evaluate_specs(
     key_file: PathLike | None,
     how: EvaluationKeywords,
 ) -> Comparison:
-    """Publish every specification into a temporary folder, and compare each release's answers with its source."""
+    """Publish every specification into a temporary folder, and compare each release's answers with its source.
+
+    Args:
+        specs: The specifications: a mapping by name, pairs (name, specification), or a list.
+        workload: The questions, or the form of their conditions, or a file of SQL.
+        grid: Values for keys of ``[mechanism]``, with which every specification is combined; None for no grid.
+        confidence: The confidence of the intervals.
+        key_file: The file with the key that chooses records of each person; None for the ledger's key.
+        how: The fields of the workload, the seed, and how the engine runs.
+    """
     seed = how.get("seed", 1)
     drawn = {} if seed is None or isinstance(workload, Workload) else {"seed": seed}
     asked = {name: value for name, value in how.items() if name != "seed"}
@@ -540,9 +563,9 @@ class _Trial:
         return spec.model_copy(update={"release": release, "ledger": Ledger(off=True)})
 
     def choose_records(self, spec: Spec, key: Key) -> PersonChoice | None:
-        """Return how records of each person are chosen, as publishing would do; None if all are published.
+        """Return which records of each person a trial publishes and compares; None if it publishes all of them.
 
-        The choice follows from the key file, else from the ledger, else from ``key``.
+        These are the records that ``publish`` would choose: by the key file, else by the ledger's key, else by ``key``.
         """
         own = None if self.key_path is None else read_key(self.key_path)
         with open_scratch() as db:

@@ -210,7 +210,8 @@ class Wishes:
         sensitive: The sensitive column; None to recognize it.
         categorical: Whether numbers in the sensitive column are codes of categories.
         protect: Values of the sensitive column to protect; the others need no protection.
-        promise: The promise to propose, "tables" or "bucketize", as for ``init``; None to choose it.
+        promise: The promise to propose: "tables" (a privacy budget hides each record's value) or "bucketize" (a bound
+            on an attacker's belief); None to choose it.
         accept: Whether to answer all questions to the publisher cautiously: leave out the columns that they are about,
             and confirm the list of sensitive values.
         explain: Whether to name each column with the reason for its role.
@@ -233,9 +234,10 @@ class Place:
 
     Attributes:
         called: The name of the source in messages.
-        fields: The keys of ``[source]`` by which this call finds the records.
+        fields: The keys of ``[source]`` by which ``init`` itself finds the records; one may be a table in Python.
         how_read: The keys of ``[source]`` that say how the records are read.
-        written: The keys by which a specification finds the records; None if it can't, as for a table in Python.
+        written: The keys that the proposed specification has in place of ``fields``, with paths as they are seen from
+            its folder. None if it can't say where the records are, as for a table in Python.
     """
 
     called: str
@@ -558,6 +560,11 @@ def _ask(roles: Roles, chosen: Proposal, wishes: Wishes) -> Table | None:
     """Return the section ``[decide]`` of a specification, with the questions to the publisher.
 
     It is None if nothing is asked, or if the caller accepts the cautious answers.
+
+    Args:
+        roles: The proposed roles, with the columns that the publisher has to decide about.
+        chosen: The proposed parameters; those that were read from the records have to be confirmed.
+        wishes: What the caller asks for.
     """
     if wishes.accept or not (roles.asked or chosen.decide):
         return None
@@ -576,6 +583,11 @@ def _write_columns(columns: dict[str, Any], roles: Roles, wishes: Wishes) -> Tab
     """Return the section ``[columns]`` of a specification.
 
     Bins for columns that the publisher has to decide about are offered as comments.
+
+    Args:
+        columns: The keys of the section. The key "bins" is removed from this dictionary.
+        roles: The proposed roles, with the columns that the publisher has to decide about.
+        wishes: What the caller asks for.
     """
     bins = columns.pop("bins", {})
     section = tomlkit.table()
@@ -665,7 +677,16 @@ def _find_sensitive(columns: Sequence[Column], wanted: str | None) -> str:
 
 
 def _find_named(columns: Sequence[Column], name: str, where: str = "") -> str:
-    """Return a column's name as the source spells it; ``name`` may differ in case."""
+    """Return a column's name as the source spells it, for a name that may differ in case.
+
+    Args:
+        columns: The columns of the source.
+        name: The name as the caller spells it.
+        where: The beginning of the error message.
+
+    Raises:
+        UsageError: There is no such column.
+    """
     return find_column(index_names([Field(one.name, one.type) for one in columns]), name, where).name
 
 
@@ -673,7 +694,18 @@ def _find_named(columns: Sequence[Column], name: str, where: str = "") -> str:
 
 
 def _propose_noisy(place: Place, source: Source, wishes: Wishes, texts: list[str], options: Options) -> str:
-    """Return the specification for item sets or for a table of categories, neither of which has a sensitive column."""
+    """Return the specification for item sets or for a table of categories, neither of which has a sensitive column.
+
+    Args:
+        place: Where the records are.
+        source: The source.
+        wishes: What the caller asks for.
+        texts: Lines about how the source is read, which become comments.
+        options: How the engine runs.
+
+    Returns:
+        The specification as TOML.
+    """
     kind = wishes.kind or DEFAULT
     with open_session(options) as db:
         mount_persons(db, source)
@@ -714,8 +746,15 @@ def _propose_changing(
 ) -> str:
     """Return the specification for a sensitive column whose value changes between the records of a person.
 
-    It publishes each person as one record of item sets: the set of the person's values. It begins with comments:
-    ``texts``, and ``why`` this was proposed.
+    It publishes the records of each person, or of each other group, as one item set: the set of their sensitive values.
+
+    Args:
+        place: Where the records are.
+        source: The source.
+        roles: The proposed roles: the sensitive column, and the column of persons or other groups, such as baskets.
+        texts: Lines about how the source is read, which become comments.
+        options: How the engine runs.
+        why: Lines that say why item sets are proposed, which become comments, too.
     """
     kind = find_kind_of_sets()
     columns = {"record": roles.person, "item": roles.sensitive}
@@ -841,7 +880,13 @@ def _make_document(source: dict[str, Any], chosen: ChosenRoles, proposed: Propos
 
 
 def _describe_source(source: dict[str, Any], chosen: ChosenRoles, comment: str | None = None) -> Table:
-    """Return the section ``[source]`` with a comment; if records name persons, one record of each is published."""
+    """Return the section ``[source]`` of a specification. If records name persons, it asks for one record of each.
+
+    Args:
+        source: The keys that say where the records are and how they are read.
+        chosen: The proposed roles; the columns of ids and persons belong into this section.
+        comment: A comment for the section; None for none.
+    """
     section = tomlkit.table()
     read_as = source.pop("options", None)
     section.update({**source, **({"id": chosen.id} if chosen.id else {})})

@@ -149,7 +149,7 @@ def withdraw(release: PathLike | int, *, ledger: PathLike | None = None) -> Ledg
 
     Args:
         release: The file of the release, or its number.
-        ledger: The file of the ledger, as for ``ledger``.
+        ledger: The file of the ledger; by default the user's own.
 
     Raises:
         UsageError: The ledger does not hold the release, or has it as withdrawn already.
@@ -204,8 +204,9 @@ def cap(
     Args:
         spec: A specification, or the name of a population.
         epsilon: The new cap.
-        delta: The delta at which budgets are converted. By default that of the existing cap, else of the releases, else
-            of the specification.
+        delta: The delta of the cap. What the releases spend is added up as an epsilon at this delta, and that epsilon
+            may not exceed the cap. By default it is that of the existing cap, else of the releases, else of the
+            specification.
         ledger: The file of the ledger; by default that of the specification, or the user's own. If the latter holds no
             release of the named population, but knows another ledger that does, the cap is set in that other one.
 
@@ -249,7 +250,7 @@ def _describe_nobody(book: Book, path: Path, name: str) -> str:
 
 
 def _choose_cap_delta(spec: Spec | None, budget: Budget, delta: Fraction | Decimal | str | float | None) -> Fraction:
-    """Return the delta at which a new cap limits epsilon.
+    """Return the delta of a new cap. What releases spend is added up as an epsilon at this delta, which is capped.
 
     Args:
         spec: The specification; None if the caller named a population.

@@ -78,8 +78,9 @@ class Published(Outcome):
 
     Attributes:
         release: Where the release was written; None for a plan.
-        facts: The facts of the release, by name.
-        stated: The facts that its mechanism states in the manifest.
+        facts: Facts by name, as plain data: the mechanism, its algorithm, the numbers of records, and all of
+            ``stated``.
+        stated: The facts that the mechanism states in the manifest, such as the number of buckets.
         spec: The complete specification. ``verify``, ``evaluate`` and ``attack`` accept it as ``source``, also if the
             source is a table in Python.
         ledger: What the publisher's ledger says about the release.
@@ -112,7 +113,7 @@ class Published(Outcome):
         """Return the place where the release was written.
 
         Raises:
-            UsageError: This is a plan, which has no release.
+            UsageError: This is the outcome of ``plan``, which writes no release.
         """
         if self.release is None:
             raise UsageError("this is a plan; publish it first")
@@ -122,7 +123,7 @@ class Published(Outcome):
         """Return the path of the release.
 
         Raises:
-            UsageError: This is a plan, which has no release.
+            UsageError: This is the outcome of ``plan``, which writes no release.
         """
         return str(self.target)
 
@@ -135,8 +136,8 @@ class Published(Outcome):
         """Return the facts of the release as (name, value) lines for people.
 
         Args:
-            verbose: Whether to return all facts. Otherwise a release shows its summary instead, and a plan leaves out
-                details.
+            verbose: Whether to return all facts. Otherwise the outcome of ``plan`` leaves out details. That of
+                ``publish`` leaves out the facts that its mechanism states, since the summary is shown in place of them.
         """
         facts = self.facts
         rows: list[tuple[str, object]] = [("mechanism", f"{facts['mechanism']}, {facts['algorithm']}")]
@@ -591,8 +592,9 @@ def plan(spec: SpecLike | None = None, **how: Unpack[Planning]) -> Published:
     The outcome states the release's parameters, the loss of information and the bounds on an attacker's belief.
 
     Args:
-        spec: The specification or source, as for ``publish``.
-        **how: The keywords of ``publish`` for the specification and the run.
+        spec: The path of a TOML file, plain data or a ``Spec``; or a source: a table in Python or the path of one.
+        **how: Keywords for keys of the specification, such as ``sensitive``, ``qi`` and ``threshold``. They complete a
+            source, or change a specification. Others say how the engine runs (``RunKeywords``).
 
     Raises:
         InfeasibleError: The records can't be published under these parameters.
@@ -687,7 +689,10 @@ def _make_manifest(publication: Publication, facts: Facts) -> Manifest:
 
 
 def _release_facts(spec: Spec, source: Records, facts: Facts) -> dict[str, Any]:
-    """Return the facts, by name, that ``publish`` and ``plan`` show."""
+    """Return what ``publish`` and ``plan`` tell about a release, by name, as the first part of their outcome.
+
+    These are the mechanism, its algorithm, the numbers of records, and the facts that the mechanism states.
+    """
     return {
         "mechanism": spec.mechanism.kind,
         "algorithm": spec.mechanism.algorithm,

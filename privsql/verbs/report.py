@@ -176,9 +176,10 @@ def report(
 
     Args:
         release: The release.
-        source: The source, as for ``verify``.
+        source: The specification of the source; or the source itself, as a table or its file.
         to: The path of the page, which ends in .html.
-        key_file: The file with the key, as for ``verify``.
+        key_file: The file with the key of the release. With it and the source, the checks also make the
+            release again, to see whether its tables are the same. None for the ledger's key.
         **how: How the engine runs (``RunKeywords``).
 
     Raises:
@@ -209,7 +210,7 @@ def _gather_facts(
 
     Args:
         target: The place of the release.
-        source: The source, as for ``verify``; None for none.
+        source: The specification of the source, or the source itself, as a table or its file; None for none.
         key_file: The file with the key of the release; None for none.
         verified: The outcome of the checks.
         options: How the engine runs.
@@ -254,10 +255,10 @@ def _read_source(
     """Return figures about the source, for the report.
 
     Returns:
-        The columns of the source that have no role; the share of sensitive values that can be guessed from all other
-        records; and the number of records in small cells. A cell is all records with equal quasi-identifiers and
-        sensitive value, and is small below 11 records (``FEW``). The last two are None if the sensitive values are not
-        categories.
+        The columns of the source that have no role; the share of records whose sensitive value is guessed right by who
+        knows all other records; and the number of records in small cells. A cell is all records with equal
+        quasi-identifiers and sensitive value, and is small below 11 records (``FEW``). The last two are None if the
+        sensitive values are not categories.
     """
     spec, path = spec_from_manifest(source, manifest, None), as_optional_path(key_file, "key_file")
     with open_release_with_source(target, spec, manifest, options, key_file=path) as (beside, records):
@@ -276,7 +277,10 @@ def _read_source(
 
 
 def _predict_curve(source: SpecLike, options: Options) -> Curve | None:
-    """Return what other thresholds would give, as ``curve`` predicts it; None if the mechanism has no threshold."""
+    """Predict what smaller and larger thresholds would give: an attacker's belief, and the error of counts.
+
+    The result is None if the mechanism has no threshold, or if nothing can be predicted.
+    """
     try:
         return curve(source, options=options)
     except (InfeasibleError, UsageError):
@@ -286,7 +290,18 @@ def _predict_curve(source: SpecLike, options: Options) -> Curve | None:
 def _compare_answers(
     target: Target, source: SpecLike, key_file: PathLike | None, shape: Shape, options: Options
 ) -> TruthComparison:
-    """Compare the release's answers with the true answers of its source; for numbers the questions are about ranges."""
+    """Compare the release's answers to typical questions with the true answers of its source.
+
+    If the sensitive column holds numbers, the conditions of the questions name a range of it. Otherwise they name
+    values that columns equal, or items.
+
+    Args:
+        target: The place of the release.
+        source: The specification of the source, or the source itself, as a table or its file.
+        key_file: The file with the key of the release; None for the ledger's key.
+        shape: The shape of the records, such as a table with a sensitive column, or item sets.
+        options: How the engine runs.
+    """
     numeric = isinstance(shape, TableShape) and shape.numeric
     number = RANGES if numeric else QUERIES if isinstance(shape, TableShape) else OF_EACH
     workload = Workload("ranges" if numeric else "equality", number, ways=1)

@@ -61,7 +61,12 @@ class QueryRecord:
         return f"{self.file}:{self.line}"
 
     def find_share(self, key: str) -> float | None:
-        """Return the percentage that the header has under ``key``, as a share from 0 to 1; None if it has none."""
+        """Return a percentage of the test's header as a share from 0 to 1; None if the header does not state it.
+
+        Args:
+            key: The word before the percentage: "within" (how far the answer may differ from the expected one) or
+                "covers" (the confidence of the interval).
+        """
         matched = HEADER.fullmatch(self.header)
         share = matched[key] if matched else None
         return None if share is None else float(share) / 100

@@ -189,7 +189,8 @@ def _check_release(
 
     Args:
         target: The place of the release.
-        source_input: The source, as for ``verify``; None checks the release alone.
+        source_input: The specification of the source, or the source itself, as a table or its file. None checks the
+            release alone.
         key_file: The file with the key of the release; None for the ledger's key.
         ledger: The file of the ledger; None for that of the specification.
         options: How the engine runs.
@@ -258,7 +259,10 @@ def _can_check_in_place(target: Target) -> bool:
 
 
 def _check_place(target: Target, manifest: Manifest) -> list[CheckResult]:
-    """Check that a release is what its manifest states: a whole file, a folder or a schema."""
+    """Check that a release is stored as its manifest states: as a file of its own, a folder, or a schema of a database.
+
+    The result is empty if it is.
+    """
     stated = "a schema" if manifest.place is not None else "a folder" if manifest.files else "a whole file"
     is_ = "a schema" if target.is_schema else "a folder" if target.path.is_dir() else "a whole file"
     if stated == is_:
