@@ -267,7 +267,7 @@ class Workload:
 
     @property
     def per_class(self) -> int:
-        """Return the largest number of queries in each class, for private tables and item sets (see ``Workload``)."""
+        """Return the largest number of queries in each class (form of condition), for private tables and item sets."""
         return OF_EACH if self.queries is None else self.queries
 
     @property
@@ -320,8 +320,8 @@ def draw_equality(
     """Yield queries that group by sensitive columns, with equalities on 1 to 3 quasi-identifiers as condition.
 
     A condition takes its values from a random record. It is drawn again if it selects no more than 0.2 % of the records
-    (``LEAST_SHARE``). Four random groups of each query are compared with the source. The workload is that of Small
-    Domain, 10.9.
+    (``LEAST_SHARE``). Four random groups of each query are compared with the source. The workload is that of the paper
+    on small domain randomization (Chaytor and Wang 2010, appendix 10.9).
 
     Args:
         db: The engine, which has the source as ``records``, and its sensitive values with their numbers of records as
@@ -394,10 +394,11 @@ def _draw_conditions(db: OrderedRelations, roles: Roles, number: int, noise: np.
 
 
 def draw_random(db: OrderedRelations, roles: Roles, name: str, workload: Workload) -> Iterator[Question]:
-    """Yield counts whose conditions are expected to select a given share of the records (Anatomy, section 6).
+    """Yield counts whose conditions are expected to select a given share of the records.
 
-    A condition names q random quasi-identifiers and all c sensitive columns. To select the share s of the records, each
-    of these columns must be among ceil(|A| s^(1/(q+c))) random values out of its domain A.
+    The workload is that of the paper on Anatomy (Xiao and Tao 2006, section 6). A condition names q random
+    quasi-identifiers and all c sensitive columns. To select the share s of the records, each of these columns must be
+    among ceil(|A| s^(1/(q+c))) random values out of its domain A.
 
     Args:
         db: The engine, which has the source as ``records``.

@@ -523,7 +523,7 @@ class Answers(ABC):
         return [row[0] for row in self._db.rows(fill("query/shown", holes))]
 
     def list_known(self, name: str) -> list[str | None]:
-        """Return the values of a column as ``list_values`` does, and keep them for the next call.
+        """Return the texts of a column's values in the release, None for NULL, and keep them for the next call.
 
         At most ``MOST`` + 1 values are returned. More than ``MOST`` tell the caller that the list is not complete.
         """
@@ -572,7 +572,7 @@ class Answers(ABC):
         """
 
     def explain_query(self, query: CountQuery, estimator: str) -> Explained:
-        """Return the SQL that ``answer_query`` runs, and in words how the answer is computed."""
+        """Return the SQL that reads the release to answer a question, and in words how the answer is computed."""
         if self.holds_exactly(query):
             return exact_statement(query, table(self.records)), EXACT
         if self.adds_values(query):
@@ -607,10 +607,10 @@ class Answers(ABC):
         return query.is_exact and bool(self._roles.quasi_identifiers)
 
     def comparison_columns(self, conditions: Sequence[exp.Expr]) -> tuple[str, ...]:
-        """Return the columns from which two counts must be estimated for their errors to be correlated.
+        """Return the columns of the table from which two counts must be estimated to know their errors' correlation.
 
-        Noisy tables have a different error for each set of columns. Both counts are then estimated from the table of
-        all these columns, so that their variances can be compared. With other mechanisms the result is empty.
+        The error of arithmetic on the counts, such as a quotient, depends on this correlation. It can be computed only
+        if both are estimated from the same noisy table. Mechanisms without noisy tables return no columns.
 
         Args:
             conditions: The conditions of both counts.

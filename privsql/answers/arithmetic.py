@@ -229,8 +229,8 @@ Term = tuple[int, float, float, float]  # of an aggregate: its number, the slope
 def combine_spread(terms: Iterable[Term], correlation: Callable[[int, int], float | None]) -> float:
     """Return how far an expression deviates to one side, up or down, by the errors of its aggregate functions.
 
-    It is the root of the sum of r_jk s_j s_k t_j t_k over all pairs. The head of this module has the case of two
-    functions whose errors cancel.
+    It is the root of the sum of r_jk s_j s_k t_j t_k over all pairs. If the errors of two functions cancel, another
+    formula is used; the docstring of this module has it.
 
     Args:
         terms: A tuple for each aggregate function: its number j, the sign s_j of the expression's derivative by it, how
@@ -321,7 +321,8 @@ def _bound_linear(
 def share_range(expression: exp.Expr, among: tuple[int, int]) -> Range | None:
     """Return the range of an expression of two counts, of which one is a part of the other; None if it is not known.
 
-    It is known if the expression names each count once, as a quotient: then it rises or falls with their share.
+    It is known if the expression depends on the share alone (the part divided by the whole), and rises or falls with
+    it. The share lies between 0 and 1, so the ends of the range are the values at 0 and 1.
 
     Args:
         expression: The expression.
@@ -347,8 +348,8 @@ def _delta_method(
 ) -> tuple[float | None, float | None, float | None]:
     """Return standard error, low and high of an expression by the delta method.
 
-    The bounds include all records that the release leaves out. Each may count in one aggregate function and not in
-    another, so they widen the bounds by each function separately.
+    The method takes the expression for linear near the estimates. The bounds also allow for records that the release
+    leaves out: each of these may count in one aggregate function and not in another.
 
     Args:
         expression: The expression.

@@ -37,8 +37,14 @@ CALIBRATED = (0.5, 4.0)
 class ListInformation:
     """How much the buckets' lists of values tell about the effects theta (J, K), as an information matrix H.
 
-    The comment above has H. It is computed where each of the K values has a given probability for each combination of
-    quasi-identifiers: an array (rows, K).
+    theta has the effects of J features of the quasi-identifiers on the log-odds of K sensitive values. The search for
+    theta scales its steps by H, and draws from the posterior by it. H itself is not stored, only its products are
+    computed. The comment under "Information" in this module has its formula.
+
+    Args:
+        prepared: The release, with its features.
+        probabilities: The probability of each value for each combination of quasi-identifiers (rows, K), near which H
+            holds.
     """
 
     def __init__(self, prepared: PreparedRelease, probabilities: Floats) -> None:
@@ -60,7 +66,7 @@ class ListInformation:
         self._values = values
 
     def multiply(self, theta: Floats) -> Floats:
-        """Return H theta (J, K), where H says how much the buckets' lists tell about the effects theta."""
+        """Return the product of the information matrix H with ``theta`` (J, K), to solve linear systems with H."""
         effects, moved = (self._design.features @ theta).astype(np.float32), np.empty_like(self._p)
         for rows, cells in self._parts:
             moved[rows] = cells @ effects
@@ -69,10 +75,12 @@ class ListInformation:
         return self.draw_score(((self._members @ moved) * self._scale) @ self._root)
 
     def draw_score(self, noise: Floats) -> Floats:
-        """Return a random derivative of the log-likelihood by the effects (J, K), whose covariance is H.
+        """Return a random array (J, K) whose covariance is the information matrix H, for draws of the effects.
+
+        It is distributed about as the derivative of the log-likelihood by the effects.
 
         Args:
-            noise: Independent standard normal numbers (buckets, K), the attribute ``shape``.
+            noise: Independent standard normal numbers (buckets, K).
         """
         residuals = (noise.astype(np.float32, copy=False) @ self._root.T) * self._scale
         each = self._p * (self._buckets @ residuals)
@@ -85,14 +93,14 @@ class ListInformation:
     def calibrate(self, theta: Floats, offset: Floats, likelihood: BucketLikelihood, way: Floats) -> None:
         """Multiply the information matrix H by a number, so that it agrees with the log-likelihood in one direction.
 
-        There it then has the curvature of the log-likelihood as a function of the effects. H is too small by about the
-        same factor in all directions.
+        The formula of H is an approximation, too small by about the same factor in all directions. The number is the
+        curvature of the log-likelihood in the direction ``way``, divided by what H says of it, within limits.
 
         Args:
             theta: The effects at which to compare (J, K).
             offset: The log-odds of the values for a record without features (K,).
             likelihood: The likelihood of the lists.
-            way: The direction of change of theta (J, K).
+            way: A direction in which theta may change (J, K).
         """
         slopes = [
             self._design.sum_features(likelihood.evaluate(self._design.probabilities(theta + step * way, offset))[1])

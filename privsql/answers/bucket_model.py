@@ -261,8 +261,8 @@ def fit_bucket_model(
 ) -> BucketModel:
     """Fit a model that predicts each record's sensitive value to a release in buckets.
 
-    The release must have none of the obstacles of ``find_obstacle`` and ``find_twins``. The result is the
-    same for the same arrays, ``digest`` and ``MODEL_VERSION``.
+    The release must suit a model: it has enough records and not too many values (``find_obstacle``), and these can be
+    told apart (``find_twins``). The result is the same for the same arrays, ``digest`` and ``MODEL_VERSION``.
 
     Args:
         arrays: The release.

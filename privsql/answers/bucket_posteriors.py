@@ -62,7 +62,7 @@ class Shape:
     exact: bool
 
     def select_buckets(self, chosen: NDArray[np.bool_] | slice) -> Shape:
-        """Return the shape with only the ``chosen`` buckets."""
+        """Return only the ``chosen`` ones of these buckets, all of one size."""
         return Shape(self.records[chosen], self.values[chosen], self.counts[chosen], self.exact)
 
     def split(self) -> Iterator[slice]:
@@ -80,8 +80,8 @@ class Batch:
 
     Attributes:
         of: The buckets.
-        places: For each record and list entry (b, z, d), the index of the value's probability for the record in the
-            flattened array ``probabilities`` (rows, K) of ``find_posteriors``.
+        places: For each record and list entry (b, z, d), where the probability that was given before the list was known
+            lies: the index in the flattened array of probabilities (rows, K).
         beliefs: The probability that a record has the value of a list entry (b, z, d).
         logs: The log-likelihood of each bucket's list (b,).
     """
@@ -120,7 +120,7 @@ def list_shapes(arrays: ReleaseArrays) -> list[Shape]:
 
 
 def exact_posterior(weights: Floats) -> tuple[Floats, Floats]:
-    """Compute which record has which value in b buckets of z records, by summing over all assignments.
+    """Compute how likely each record of b buckets has each listed value, by summing over all z! assignments.
 
     Args:
         weights: The probability that each record has each listed value (b, z, z), before the list is known.
@@ -148,7 +148,7 @@ def exact_posterior(weights: Floats) -> tuple[Floats, Floats]:
 
 
 def approximate_posterior(weights: Floats, counts: Floats, scale: Floats, rounds: int) -> tuple[Floats, Floats, Floats]:
-    """Compute approximately which record has which value in large buckets.
+    """Compute approximately how likely each record of large buckets has each listed value.
 
     Each of b buckets has a matrix of beliefs, with a row for each of z records and a column for each of d values. Rows
     and columns are scaled in turn, until rows sum to 1 and columns to the counts of the values.
@@ -252,8 +252,8 @@ class BucketLikelihood:
 
         Args:
             probabilities: The probability of each value for each row (rows, K).
-            settled: True to compute large buckets by many rounds, from the beginning, so that sums are exact. False to
-                begin with the results of the last call, which needs fewer rounds.
+            settled: Large buckets are computed approximately, in repeated rounds. True begins anew, takes many rounds
+                and makes the sums exact. False begins with the results of the last call, which needs fewer rounds.
         """
         flat, values = probabilities.ravel(), probabilities.shape[1]
         for shape, scales in zip(self.shapes, self._scales, strict=True):

@@ -77,7 +77,7 @@ class Channel:
 
     @cached_property
     def squared_mean(self) -> Matrix:
-        """Return the matrix ``mean`` with every entry squared (m, k)."""
+        """Return the matrix ``mean`` with every entry squared (m, k), to compute variances of published values."""
         return self.mean * self.mean  # entry by entry, of sparse arrays too
 
     @cached_property
@@ -144,7 +144,7 @@ class CovarianceForm:
     of all records. ``scale`` grows with the set (see ``Observation``).
 
     Attributes:
-        channel: The channel that has these values.
+        channel: How the release turns counts of these values into published values.
         covariance: K (m, m); or its diagonal (m,) if all other entries are 0.
     """
 
@@ -159,7 +159,7 @@ class CovarianceForm:
 
     @property
     def diagonal(self) -> Floats:
-        """Return the prior variances of the m values, up to the factor of the set (m,)."""
+        """Return the prior variances of the counts of m values, up to a factor for each set of records (m,)."""
         return np.diag(self.covariance) if self.covariance.ndim > 1 else self.covariance
 
     @cached_property
@@ -170,7 +170,8 @@ class CovarianceForm:
     def eigen_basis(self, level: float) -> tuple[Floats, Floats]:
         """Find a basis of the published values in which both the prior covariance C and the noise B are diagonal.
 
-        C is ``observed_covariance``, B is ``Channel.noise_covariance``. The basis solves C v = lambda B v.
+        Estimates then treat its directions one by one. C is ``observed_covariance``, B is ``Channel.noise_covariance``.
+        The basis solves C v = lambda B v.
 
         Args:
             level: The strength of the publisher's noise, as for ``Channel.noise_covariance``.
@@ -262,8 +263,9 @@ def measure_quality(channel: Channel) -> dict[str, float]:
     """Return figures that say how much a release reveals of counts, to compare ways of publishing the same source.
 
     Returns:
-        ``second``, ``median`` and ``smallest``, as ``singular_values`` returns them, and ``left``, the result of
-        ``remaining_variance``.
+        ``second``, ``median`` and ``smallest``: how well the release shows differences between sets of records, from 0
+        (not at all) to 1 (fully), as singular values of the channel. ``left``: the share of the prior variance of
+        counts that remains after an answer, 0 for an exact one.
     """
     return {**singular_values(channel), "left": remaining_variance(channel)}
 
@@ -274,7 +276,7 @@ def remaining_variance(channel: Channel, share: float = 0.01, strength: float = 
     It is the sum of the posterior variances of all values' counts, divided by the sum of their prior variances.
 
     Args:
-        channel: The channel of the release.
+        channel: How the release turns true counts of values into published values: their means and noise.
         share: The share of all records that the question selects.
         strength: How far the shares of values among the selected records are expected to deviate from those of all
             records; 0 for not at all.
@@ -287,7 +289,7 @@ def _split_variance(channel: Channel, share: float, strength: float) -> tuple[Fl
     """Return the prior variance of each value's count (m,), and the part of it that an answer explains (m,).
 
     Args:
-        channel: The channel of the release.
+        channel: How the release turns true counts of values into published values: their means and noise.
         share: The share of all records that the question selects.
         strength: How far the shares of values among the selected records are expected to deviate from those of all
             records; 0 for not at all.
@@ -312,7 +314,7 @@ def relative_error(channel: Channel, share: float, count: float, strength: float
     records.
 
     Args:
-        channel: The channel of the release.
+        channel: How the release turns true counts of values into published values: their means and noise.
         share: The share of all records that the question selects.
         count: n, above 0.
         strength: How far the shares of values among the selected records are expected to deviate from those of all
@@ -337,11 +339,11 @@ def relative_error(channel: Channel, share: float, count: float, strength: float
 def expect_errors(channel: Channel, count: float, strength: float = 0.6) -> Floats:
     """Return for each sensitive value the relative standard error of an answer that finds ``count`` records of it (m,).
 
-    For a value with the share f of all records, the question selects ``count`` / f records, which are taken for a small
-    part of the table.
+    It predicts how precise answers will be. For a value with the share f of all records, the question selects
+    ``count`` / f records, which are taken for a small part of the table.
 
     Args:
-        channel: The channel of the release.
+        channel: How the release turns true counts of values into published values: their means and noise.
         count: The number of records.
         strength: How far the shares of values among the selected records are expected to deviate from those of all
             records; 0 for not at all.
@@ -418,8 +420,8 @@ def reconstruct(
     shares of values deviate from those of all records. If there are more than ``LARGE`` values, one strength is chosen.
 
     Args:
-        channel: The channel of the release.
-        observation: What the release shows of G sets.
+        channel: How the release turns true counts of values into published values: their means and noise.
+        observation: The published values of G sets of records, and their known totals.
         functionals: Weights of values in the f sums whose standard errors are wanted, (m, f) or by set (G, m, f).
         prior: The prior; None for the default covariance with all ``STRENGTHS`` equally likely.
 
@@ -442,9 +444,10 @@ def reconstruct(
 
 
 def _noise_levels(channel: Channel, observation: Observation) -> Floats:
-    """Return the strength of the publisher's noise for each set (G,), as ``Channel.noise_covariance`` takes it.
+    """Return for each set how strong the publisher's noise is (G,), so that sets of one strength are solved together.
 
-    If there are many strengths, they are rounded up to a few.
+    It is N times ``weight`` / ``second`` of ``Observation``, where N is the number of all records. Many different
+    strengths are rounded up to a few.
     """
     levels = observation.weight * channel.records.sum() / np.maximum(observation.second, TINY)
     level = np.round(levels, 9)  # equal ones stay equal
@@ -458,8 +461,8 @@ def _split_batches(channel: Channel, observation: Observation, functionals: int)
     """Yield the indices of sets that are solved together: they have one noise level and fit into memory.
 
     Args:
-        channel: The channel of the release.
-        observation: What the release shows of all sets.
+        channel: How the release turns true counts of values into published values: their means and noise.
+        observation: The published values of all sets, and their known totals.
         functionals: The number of sums whose errors are wanted.
     """
     m = len(channel.records)
@@ -479,7 +482,7 @@ def strength_likelihoods(form: CovarianceForm, observation: Observation, strengt
 
     Args:
         form: The prior covariance.
-        observation: What the release shows of the sets.
+        observation: The published values of the sets, and their known totals.
         strengths: The strengths.
     """
     logs = np.zeros((len(strengths), len(observation.total)))
@@ -493,16 +496,16 @@ def strength_likelihoods(form: CovarianceForm, observation: Observation, strengt
 class _RotatedSets:
     """Sets of records with the same level of noise, in a basis in which published values are independent.
 
-    The basis is that of ``CovarianceForm.eigen_basis``: neither noise nor prior makes its directions depend on each
-    other.
+    Directions of the basis (``CovarianceForm.eigen_basis``) can be treated one by one: neither noise nor prior makes
+    them depend on each other. So counts and log-likelihoods of a set are sums over directions.
 
     Attributes:
         form: The prior covariance.
-        eigenvalues: The eigenvalues of the basis (k,).
+        eigenvalues: How much association adds to the variance of each direction, relative to chance (k,).
         vectors: The basis (k, k).
         data: The published values of each set minus their prior mean, in this basis (G, k).
-        scale: As of ``Observation`` (G,).
-        second: As of ``Observation`` (G,).
+        scale: How far the prior lets a set's counts deviate because its shares differ from those of all records (G,).
+        second: How far the prior lets a set's counts deviate as those of a random sample do (G,).
     """
 
     form: CovarianceForm
@@ -522,14 +525,21 @@ class _RotatedSets:
         return _RotatedSets(form, eigenvalues, vectors, data, observation.scale, second)
 
     def squared_drive(self, strength: float) -> Floats:
-        """Return by what the prior covariance K is multiplied for each set, (strength * scale)^2 (G, 1)."""
+        """Return the factor of the counts' prior covariance for each set, (strength * scale)^2 (G, 1).
+
+        Args:
+            strength: The strength of association: how far a set's shares of values deviate from those of all records.
+        """
         return np.asarray(((strength * self.scale) ** 2)[:, None])
 
     def damping_factors(self, strength: float) -> Floats:
-        """Return the share of the variance that is noise, for each set and direction of the basis (G, k).
+        """Return the share of the published values' variance that chance causes, by set and direction (G, k).
+
+        Chance is sampling and the publisher's noise; an association of the given strength causes the rest. The larger
+        the share, the less an estimate follows the published values.
 
         Args:
-            strength: The strength of association that causes the other part of the variance.
+            strength: The strength of association: how far a set's shares of values deviate from those of all records.
         """
         return np.asarray(1 / (1 + self.squared_drive(strength) / self.second[:, None] * self.eigenvalues))
 
@@ -538,6 +548,10 @@ def _log_likelihoods(rotated: _RotatedSets, strengths: Floats) -> Floats:
     """Return the log-likelihood of each strength of association for each set of records (strengths, G).
 
     The sum of the published values is left out: it is known, and tells nothing about the strength.
+
+    Args:
+        rotated: The published values of the sets, in a basis in which they are independent.
+        strengths: The strengths: how far a set's shares of values deviate from those of all records.
     """
     logs, variance = [], float(rotated.form.covariance.sum())  # of the sum over all values
     for strength in strengths:
@@ -551,13 +565,13 @@ def _log_likelihoods(rotated: _RotatedSets, strengths: Floats) -> Floats:
 def _reconstruct_small(prior: Prior, observation: Observation, functionals: Floats) -> tuple[Floats, Floats]:
     """Return the counts (G, m) and standard errors (G, f) of sets with the same noise level.
 
-    They are averages over the prior's strengths (how far shares of values deviate from those of all records). Means and
-    variances are polynomials in the square of the strength. Their coefficients are sums over the directions of
-    ``eigen_basis``, so everything but the sums over strengths is computed once.
+    They are averages over the prior's strengths (how far shares of values deviate from those of all records). For each
+    strength they are sums over the directions of a basis in which published values are independent. What does not
+    depend on the strength is computed once.
 
     Args:
         prior: The prior.
-        observation: What the release shows of the sets.
+        observation: The published values of the sets, and their known totals.
         functionals: Weights of values in the f sums whose standard errors are wanted, (m, f) or by set (G, m, f).
     """
     form, channel = prior.form, prior.form.channel
@@ -588,15 +602,17 @@ def _reconstruct_small(prior: Prior, observation: Observation, functionals: Floa
 
 
 def _sum_directions(sets: Floats, directions: Floats) -> Floats:
-    """Multiply the row of each of G sets (G, k) by a matrix (k, f), or by the set's own in (G, k, f).
+    """Return f weighted sums over the k directions of a basis, for each of G sets (G, f).
 
-    The result is (G, f).
+    Args:
+        sets: A number for each set and direction (G, k).
+        directions: The weights of the directions in each sum, (k, f) or by set (G, k, f).
     """
     return np.asarray(np.matmul(sets[:, None], directions)[:, 0] if directions.ndim > 2 else sets @ directions)
 
 
 def _quadratic_form(form: CovarianceForm, functionals: Floats) -> Floats:
-    """Return the prior variance x^T K x of a weighted sum of counts, up to the factor of a set of records.
+    """Return the prior variance x^T K x of weighted sums of counts, up to a factor for each set of records.
 
     Args:
         form: The prior covariance K.
@@ -627,8 +643,8 @@ def _reconstruct_large(
     about it is used.
 
     Args:
-        channel: The channel of the release.
-        observation: What the release shows of the set.
+        channel: How the release turns true counts of values into published values: their means and noise.
+        observation: The published values of the set, and its known total.
         functionals: The weights of values in the f sums (m, f).
         single: Whether the functionals are the identity, so that no product with them is needed.
     """
@@ -700,8 +716,8 @@ class LinearEstimator:
         """Return the estimated counts of each set, and the standard errors of weighted sums of them.
 
         Args:
-            channel: The channel of the release.
-            observation: What the release shows of G sets.
+            channel: How the release turns true counts of values into published values: their means and noise.
+            observation: The published values of G sets of records, and their known totals.
             functionals: Weights of values in the sums, (m, f), or (G, m, f) if they differ by set.
         """
         turned = self.weights @ functionals  # (k, f), or (G, k, f)
@@ -715,12 +731,12 @@ class LinearEstimator:
 
 
 def _spread_deviations(channel: Channel, variances: Floats) -> Floats:
-    """Return the variances of the k published values (k,) if the m counts of a set deviate at random.
+    """Return the variances of the k published values (k,) that given variances of a set's m counts cause.
 
-    They show how large a deviation of the published values is still chance.
+    Observed deviations of published values are compared with them.
 
     Args:
-        channel: The channel of the release.
+        channel: How the release turns true counts of values into published values: their means and noise.
         variances: The variances of the deviations of the counts (m,). The deviations sum to 0, and are otherwise
             independent.
     """

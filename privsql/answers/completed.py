@@ -113,7 +113,10 @@ class AnySelect:
 
 
 class StatementReader:
-    """A reader that turns an analyst's SELECT over a release into an ``AnySelect``."""
+    """A reader of an analyst's SELECT that is to run over completed tables; it refuses what is not permitted.
+
+    In a completed table, each record of the release has one drawn sensitive value.
+    """
 
     def __init__(self, db: LockedSession, manifest: Manifest, find_table: Callable[[tuple[str, ...]], object]) -> None:
         self._db, self._manifest, self._find_table = db, manifest, find_table
@@ -226,7 +229,7 @@ def _drop_schemas(tree: Tree, own: Sequence[Tree]) -> None:
 
 
 def _name_columns(found: Sequence[Column | Source], fields: Sequence[Field]) -> list[Column]:
-    """Return the columns of a SELECT under the engine's names, with each ``*`` replaced by its columns.
+    """Return the columns of a SELECT under the engine's names, with a ``*`` replaced by its columns.
 
     Args:
         found: The columns in order; a ``Source`` stands for a ``*`` and has the columns of its table.

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EffectPrior:
-    """A normal prior of the effects theta (J, K): the features of a term have independent effects with one covariance.
+    """A normal prior of the effects theta (J, K) of J features on the log-odds of K values.
 
-    A term is a group of features, such as the indicators of one column. Its covariance is Sigma / lambda (K, K), where
-    lambda is its penalty. "Standard effects" are the effects, transformed to be independent with variance 1 in the
-    prior.
+    A term is a group of features, such as the indicators of one column. Their effects are independent of each other,
+    and each feature's K effects have the covariance Sigma / lambda (K, K). The penalty lambda of the term holds them
+    close to 0. "Standard effects" are the effects, transformed to be independent with variance 1 in the prior.
 
     Attributes:
-        parts: The features of each term.
+        parts: The range of the features' indices of each term, as a slice.
         roots: For each term the triangular R with R R' = Sigma / lambda (terms, K, K).
     """
 
@@ -61,25 +61,26 @@ class EffectPrior:
         return EffectPrior(self.parts, self.roots / np.sqrt(factors)[:, :, None])
 
     def color(self, white: Floats) -> Floats:
-        """Turn independent standard normal numbers into effects with the prior's covariance, both (J, K)."""
+        """Turn standard effects, which are independent with variance 1 in the prior, into effects, both (J, K)."""
         return self._multiply(white, np.swapaxes(self.roots, 1, 2))
 
     def pull(self, slope: Floats) -> Floats:
         """Turn a function's derivatives by the effects into its derivatives by the standard effects, both (J, K).
 
-        Standard effects are the effects, transformed to be independent with variance 1 in the prior.
+        Standard effects are the effects, transformed to be independent with variance 1 in the prior. Searches and draws
+        compute in them.
         """
         return self._multiply(slope, self.roots)
 
     def whiten(self, theta: Floats) -> Floats:
-        """Turn effects into numbers that are independent with variance 1 in the prior, both (J, K).
+        """Turn effects into standard effects, which are independent with variance 1 in the prior, both (J, K).
 
-        It undoes ``color``.
+        Searches and draws compute in standard effects.
         """
         return self._multiply(theta, np.swapaxes(np.linalg.inv(self.roots), 1, 2))
 
     def sum_squares(self, white: Floats) -> Floats:
-        """Return for each term the sum of the squared standard effects of its features (terms,).
+        """Return for each term the sum of the squared standard effects of its features (terms,), to draw penalties.
 
         Args:
             white: The standard effects (J, K), which are independent with variance 1 in the prior, from ``whiten``.
@@ -147,8 +148,8 @@ class Likelihood(Protocol):
 class Information(Protocol):
     """How much the data tell about the effects theta (J, K), as an information matrix H.
 
-    H = S'S is never stored: it is known by its products, and by random scores S'z for standard normal numbers z. A
-    score is a derivative of the log-likelihood by theta.
+    theta has the effects of J features on the log-odds of K values. To find and draw effects, two things about
+    H = S'S suffice: its products with arrays, and random arrays S'z of covariance H, for standard normal numbers z.
 
     Attributes:
         shape: The shape of z.
@@ -157,21 +158,24 @@ class Information(Protocol):
     shape: tuple[int, ...]
 
     def multiply(self, theta: Floats) -> Floats:
-        """Return H theta (J, K), where H says how much the data tell about the effects theta."""
+        """Return the product of the information matrix H with ``theta`` (J, K), to solve linear systems with H."""
 
     def draw_score(self, noise: Floats) -> Floats:
-        """Return a random derivative of the log-likelihood by the effects (J, K), whose covariance is H.
+        """Return a random array S'z (J, K) whose covariance is the information matrix H, for draws of the effects.
+
+        It is distributed about as the derivative of the log-likelihood by the effects.
 
         Args:
-            noise: Independent standard normal numbers z of the attribute ``shape``; the result is S'z.
+            noise: Independent standard normal numbers z, in the shape that the attribute ``shape`` states.
         """
 
 
 class EffectSearch(ABC):
-    """A search for the effects of a softmax regression; a subclass provides the information matrix of its data.
+    """A search for the effects of a softmax regression of the sensitive value on features of other columns.
 
-    The prior has a penalty for each term (the features of a column or of a pair of columns). The larger it is, the
-    closer to 0 the effects of these features are held.
+    A subclass says how much its data, such as the buckets' lists, tell about the effects. The prior has a penalty for
+    each term (the features of a column or of a pair of columns). The larger it is, the closer to 0 the effects of these
+    features are held.
 
     Attributes:
         start: The penalty of the features of single columns at the start of the search.
@@ -197,7 +201,12 @@ class EffectSearch(ABC):
 
     @abstractmethod
     def _inform(self, theta: Floats, prior: EffectPrior) -> Information:
-        """Return how much the data tell about the effects near theta (J, K), as an information matrix."""
+        """Return how much the data tell about the effects near theta, as an information matrix.
+
+        Args:
+            theta: The effects of J features on K values (J, K).
+            prior: The prior of the effects.
+        """
 
     def find_effects(self, report: Callable[[], None] = lambda: None, rounds: int = ROUNDS) -> EffectFit:
         """Search the mode, the likeliest effects given the data and the prior; learn the prior from draws around it.
@@ -226,17 +235,22 @@ class EffectSearch(ABC):
 
         Args:
             theta: The mode, the likeliest effects of J features on K values (J, K).
-            prior: The prior.
+            prior: The prior, which holds effects close to 0.
             number: The number of draws.
         """
         yield from (drawn for drawn, _ in self._draw(theta, prior, number, self.closer))
 
     def _measure(self, theta: Floats, prior: EffectPrior) -> tuple[Information, Floats]:
-        """Return how much the data tell about the effects near theta (J, K).
+        """Return how much the data tell about the effects near theta, to scale the steps of search and draws.
 
-        The result is an information matrix H, and roughly its diagonal for standard effects (J, K), which
-        ``EffectPrior`` defines. The diagonal is the mean square of some random scores (derivatives of
-        the log-likelihood). From each, the part that the intercept explains is subtracted first.
+        Args:
+            theta: The effects of J features on K values (J, K).
+            prior: The prior, which turns effects into standard effects (independent, with variance 1).
+
+        Returns:
+            The information matrix H, and roughly its diagonal for standard effects (J, K). The diagonal is estimated by
+            the mean square of some random arrays with covariance H. From each, what the intercept explains is
+            subtracted first.
         """
         information, squares = self._inform(theta, prior), np.zeros_like(theta)
         for _ in range(PROBES):
@@ -253,7 +267,7 @@ class EffectSearch(ABC):
 
         Args:
             theta: The effects of J features on K values to begin with (J, K).
-            prior: The prior.
+            prior: The prior, which holds effects close to 0.
             steps: The number of steps.
             report: Called after every step.
 
@@ -293,7 +307,7 @@ class EffectSearch(ABC):
 
         Args:
             theta: The mode of the posterior, around which it is taken for normal.
-            prior: The prior.
+            prior: The prior, which holds effects close to 0.
             number: The number of draws.
             close: The relative residual at which a linear system counts as solved.
             report: Called after every draw.
@@ -313,7 +327,11 @@ class EffectSearch(ABC):
             report()
 
     def _draw_factors(self, theta: Floats, prior: EffectPrior) -> Floats:
-        """Draw the penalties of the prior, which hold effects close to 0, given the effects theta.
+        """Draw new penalties, which hold the effects of each term close to 0, given drawn effects.
+
+        Args:
+            theta: The drawn effects of J features on K values (J, K).
+            prior: The prior, with the penalties to be multiplied.
 
         Returns:
             For each term and value the factor by which the prior's penalty is multiplied (terms, K).
@@ -348,7 +366,8 @@ class EffectSearch(ABC):
         The first third of the draws is left out, because it depends on the start.
 
         Args:
-            draws: Pairs of theta and the factors of the penalties, as ``_draw`` yields them.
+            draws: Pairs of drawn effects theta (J, K), and the factors (terms, K) by which penalties were multiplied
+                for this draw.
             covariances: The current Sigma of each term (terms, K, K).
             penalties: The current lambda of each term (terms,).
 

@@ -65,7 +65,14 @@ def project_within(values: Floats, total: Floats, caps: Floats, give: Floats) ->
 
 
 def count_interval(mean: float, std_error: float, confidence: float, degrees: float = np.inf) -> tuple[float, float]:
-    """Return the lower and upper bound of one count; see ``count_intervals``."""
+    """Return the lower and upper bound of one count, which can't be negative, at a confidence.
+
+    Args:
+        mean: The estimate.
+        std_error: Its standard error; if it is 0, both bounds are the estimate.
+        confidence: The probability that the interval holds the truth.
+        degrees: The degrees of freedom of the standard error; infinite for the normal quantile.
+    """
     low, high = count_intervals(np.array([mean], dtype=np.float64), np.array([std_error]), confidence, degrees)
     return float(low[0]), float(high[0])
 
@@ -204,7 +211,7 @@ class ReleaseQuestion:
         The linear estimator does it if there is one, otherwise the prior that was learnt, otherwise the default prior.
 
         Args:
-            observation: What the release shows of the sets.
+            observation: The published values of the sets, and their known totals.
             functionals: The weights of the values in each of F sums of counts whose standard errors are wanted, (m, F),
                 or (G, m, F) if they differ by set.
         """
@@ -262,7 +269,9 @@ def read_sets(question: ReleaseQuestion, rows: pa.Table, scale: Floats) -> Recor
 
 
 def read_keys(question: ReleaseQuestion, rows: pa.Table, ranks: NDArray[Any]) -> list[tuple[Any, ...]]:
-    """Return the keys of every set: the values of GROUP BY and of conditions by which its records agree.
+    """Return the values that the records of each set have in common, by which a question tells the sets apart.
+
+    They are the values of GROUP BY, then those of the pieces of conditions that also name sensitive columns.
 
     Args:
         question: The question.
@@ -373,7 +382,7 @@ def estimate_counts(question: ReleaseQuestion, record_sets: RecordSets, function
     Args:
         question: The question.
         record_sets: The G sets of records.
-        functionals: 1 where a value counts towards a group, else 0: (m, F) or (G, m, F).
+        functionals: 1 where one of m values counts towards one of F groups, else 0: (m, F), or by set (G, m, F).
     """
     counts, posterior = _reconstruct_sets(question, record_sets.observed, functionals)
     parts = _bound_counts(question, posterior, functionals, counts.total)
@@ -391,7 +400,7 @@ def _reconstruct_sets(
     Args:
         question: The question.
         observed: The published values added up over each set (G, k).
-        functionals: 1 where a value counts towards a group, else 0: (m, F) or (G, m, F).
+        functionals: 1 where one of m values counts towards one of F groups, else 0: (m, F), or by set (G, m, F).
     """
     totals, channel = observed.sum(axis=1), question.channel
     weight = question.noise_weight(totals / channel.records.sum())
@@ -412,7 +421,7 @@ def _fit_totals(
     Args:
         question: The question.
         record_sets: The G sets of records.
-        functionals: 1 where a value counts towards a group, else 0: (m, F) or (G, m, F).
+        functionals: 1 where one of m values counts towards one of F groups, else 0: (m, F), or by set (G, m, F).
         parts: The counts to be moved.
     """
     if len(record_sets.keys) < 2 or functionals.ndim > 2 or question.query.measure.amount is not None:
@@ -468,7 +477,7 @@ def _bound_counts(question: ReleaseQuestion, posterior: Posterior, functionals: 
     Args:
         question: The question.
         posterior: The estimated counts of the sets.
-        functionals: 1 where a value counts towards a group, else 0: (m, F) or (G, m, F).
+        functionals: 1 where one of m values counts towards one of F groups, else 0: (m, F), or by set (G, m, F).
         totals: The number of records in each set (G,).
     """
     held, others = _split_sums(question.most_records, posterior.values.shape, functionals)
@@ -488,7 +497,7 @@ def _split_sums(values: Floats, shape: tuple[int, ...], functionals: Floats) -> 
     Args:
         values: The number to add up for each sensitive value (m,).
         shape: The shape (G, m).
-        functionals: 1 where a value counts towards a group, else 0: (m, F) or (G, m, F).
+        functionals: 1 where one of m values counts towards one of F groups, else 0: (m, F), or by set (G, m, F).
     """
     spread = np.broadcast_to(values, shape)
     return apply_functionals(spread, functionals), apply_functionals(spread, 1 - functionals)
@@ -574,7 +583,8 @@ class AmountMoments:
 class Amounts:
     """The estimated sums of the amounts that SUM or AVG adds up, for G sets of records and F groups of values.
 
-    Each is the sum of amount - centre over the records of a set whose sensitive value counts towards a group.
+    Each is the sum of amount - centre over the records of a set whose sensitive value counts towards a group. The
+    centre is the mean amount over all sets of the same group of the answer.
 
     Attributes:
         moments: What is known exactly of the amounts, among it ``centre``.
@@ -588,7 +598,9 @@ class Amounts:
 
 
 def measure_amounts(question: ReleaseQuestion, record_sets: RecordSets) -> AmountMoments | None:
-    """Return what is known exactly of the amounts of each set; None if the question adds up no amount.
+    """Return what is known exactly of the amounts that SUM or AVG adds up in each set of records.
+
+    The result is None for a question without amounts, such as a count.
 
     Raises:
         UsageError: An amount is not finite, or the amounts are too large to be added up.
@@ -617,7 +629,8 @@ def measure_amounts(question: ReleaseQuestion, record_sets: RecordSets) -> Amoun
 def _reconstruct_amounts(question: ReleaseQuestion, record_sets: RecordSets, functionals: Floats) -> Amounts | None:
     """Estimate the sums that SUM or AVG asks for, over the records whose sensitive values count towards each group.
 
-    They are sums of amounts minus their mean. The result is None if the question adds up no amount.
+    From each amount, the mean amount of the group of the answer is subtracted first. The result is None if the question
+    adds up no amount.
     """
     moments = measure_amounts(question, record_sets)
     if moments is None:
@@ -871,7 +884,7 @@ class WeightedSums:
     def bound_amounts(
         self, query: CountQuery, mean: Floats, variance: Floats, counts: CountBounds, level: ConfidenceLevel
     ) -> list[Figures]:
-        """Return the figures of the sum or mean of each group, as ``bound_amount`` does for one.
+        """Return estimate, standard error, low and high of each group's sum or mean, and its least number of records.
 
         Args:
             query: The question.

@@ -117,7 +117,7 @@ class SelectEvaluation:
 
     @cached_property
     def typed_scope(self) -> Scope:
-        """Return the records and groups of the SELECT, with the SQL types that the engine gives the groups."""
+        """Return the conditions and groups of the SELECT, with the SQL types that the engine gives the groups."""
         scope = self.statement.scope
         types: dict[int, str] = {}
         for side, place in (("qi", self.answers.records), ("sa", self.answers.values)):
@@ -162,7 +162,7 @@ class GroupedBy:
 
     Attributes:
         asking: The SELECT.
-        scope: The records, with the groups of this grouping set alone.
+        scope: The conditions on records, and the groups of this grouping set alone.
     """
 
     asking: SelectEvaluation
@@ -186,10 +186,10 @@ class GroupedBy:
 
     @cached_property
     def _records_column(self) -> AggregateColumn:
-        """Return the number of records in each group.
+        """Return the number of records in each group, to list the groups and find those that may be empty.
 
-        If the query asks only for other aggregate functions, the result of one of them is returned, which has the same
-        groups.
+        If the query calls an aggregate function without FILTER, a count if possible, that result is returned in place
+        of the number: it has the same groups.
         """
         plain = [
             (one.measure.kind != "count", i) for i, one in enumerate(self.asking.statement.calls) if one.among is None
@@ -215,9 +215,10 @@ class GroupedBy:
 
     @property
     def existence_rests_on(self) -> RestsOn:
-        """Return how reliable it is that each group of the answer has a record, unless it is marked as possibly empty.
+        """Return how reliable it is that the groups of the answer exist, that is, have a record.
 
-        It is ``exact`` if the release holds the groups exactly, or if all of them are so marked.
+        Groups that the answer marks as possibly empty do not count. It is ``exact`` if the release holds the groups
+        exactly, or if all of them are so marked.
         """
         column = self._records_column
         sure = not self.scope.groups or column.kind or all(map(self.may_be_empty, self.group_keys))
@@ -275,7 +276,7 @@ class GroupedBy:
     def least_records(self, one: AggregateCall) -> dict[Key, Number]:
         """Return for each group how many records an aggregate function certainly aggregates.
 
-        A group is left out if that is not known.
+        If it is at least one, the function's value is not NULL. A group is left out if the number is not known.
         """
         known = [] if one.measure.operand is None else [exp.not_(is_null(exp.paren(one.measure.operand)))]
         among = all_of([part for part in (one.among, *known) if part is not None])
@@ -423,7 +424,7 @@ class GroupedBy:
         return known or Estimate(key, *self.asking.calls[number].measure.empty_figures)
 
     def aggregate_estimate(self, number: int, key: Key) -> AggregateEstimate:
-        """Return an aggregate function's value and errors for a group, as ``answers.arithmetic`` needs them."""
+        """Return an aggregate function's value and errors for a group, to compute errors of arithmetic with it."""
         one, column = self.find_estimate(number, key), self.columns[number]
         counted = self.asking.calls[number].measure.kind in COUNTS
         certain = column.if_any in CERTAIN and one.is_of_some

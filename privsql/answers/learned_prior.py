@@ -59,9 +59,9 @@ def estimate_covariance(channel: Channel, observation: Observation) -> Floats:
     """Estimate by EM how the shares of m values vary together between sets of records: the covariance K (m, m).
 
     Args:
-        channel: The channel of the release.
-        observation: What the release shows of some sets. Without any set, the result is the default covariance, in
-            which different values deviate independently.
+        channel: How the release turns true counts of values into published values: their means and noise.
+        observation: The published values of some sets, and their known totals. Without any set, the result is the
+            default covariance, in which different values deviate independently.
     """
     default, number = np.diag(channel.prior_shape), len(observation.total)
     if not number:
@@ -92,7 +92,7 @@ MOST_RECORDS = 500_000  # records of a sample
 
 @dataclass(frozen=True)
 class Sample:
-    """Some records of a release, from which it is learnt how shares of sensitive values vary.
+    """Some records of a release, to learn how shares of sensitive values vary between sets of records.
 
     Attributes:
         places: The bucket, group or cell of each of n records (n,): a row of ``contributions``.
@@ -121,7 +121,15 @@ class Sample:
         return np.asarray(placed @ self.contributions), placed.sum(axis=1)
 
     def by_value(self, column: str, values: NDArray[np.intp]) -> tuple[Floats, Floats]:
-        """Return the same as ``observe_sets`` for the sets of records that have each of some ``values`` of a column."""
+        """Return what is published of the sets of records that have each of R values of a column.
+
+        Args:
+            column: The name of the column.
+            values: The codes of the values (R,).
+
+        Returns:
+            The published values of each set, added up (R, k), and the sizes of the sets (R,).
+        """
         codes = self.columns[column]
         sets = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
         return self.observe_sets([sets[value] for value in values])
@@ -196,7 +204,8 @@ def list_values(sample: Sample, channel: Channel, column: str, noise: np.random.
 def _draw_sets(sample: Sample, noise: np.random.Generator) -> list[NDArray[np.intp]]:
     """Draw random conditions, and return the indices of the records that meet each; equal sets are returned once.
 
-    With few columns and values, the same condition is drawn often. Its repetitions are no further evidence.
+    From these sets it is learnt how shares of values vary. With few columns and values, the same condition is drawn
+    often; its repetitions are no further evidence.
     """
     drawn: list[NDArray[np.intp]] = []
     columns = list(sample.columns.values())
@@ -220,7 +229,7 @@ def _make_observation(channel: Channel, observed: Floats, total: Floats) -> Obse
     """Return the observation of sets whose records were published independently of each other.
 
     Args:
-        channel: The channel of the release.
+        channel: How the release turns true counts of values into published values: their means and noise.
         observed: The published values added up over each set (R, k).
         total: The size of each set (R,).
     """
@@ -307,7 +316,7 @@ class LearnedPrior:
 
 @dataclass(frozen=True)
 class TaughtPrior:
-    """An estimator of counts that has learnt from the release how shares of sensitive values vary: its prior.
+    """An estimator of counts with a prior learnt from the release: how sets of records differ in shares of values.
 
     Attributes:
         channel: How the release turns true counts into published values.
@@ -326,7 +335,7 @@ class TaughtPrior:
         """Estimate how many records of each of G sets have each of m sensitive values.
 
         Args:
-            observation: What the release shows of the sets.
+            observation: The published values of the sets, and their known totals.
             functionals: Weights of values in the f sums whose standard errors are wanted, (m, f) or by set (G, m, f).
             columns: The columns by which the question selects records; the prior depends on them.
         """
@@ -360,7 +369,7 @@ def _mean_square(weights: Floats) -> float:
 
 
 def can_teach(channel: Channel, records: int) -> bool:
-    """Return whether it can be learnt from a release how the shares of its sensitive values vary.
+    """Return whether a release can teach how the shares of sensitive values vary between sets of its records.
 
     That takes enough records, and not too many values.
     """
@@ -368,9 +377,10 @@ def can_teach(channel: Channel, records: int) -> bool:
 
 
 def learn_from_release(channel: Channel, sample: Sample) -> TaughtPrior | None:
-    """Learn from a sample how the shares of sensitive values vary; the same sample always gives the same prior.
+    """Learn a prior for estimates of counts: how shares of sensitive values vary between sets of records of a sample.
 
-    The result is None if there are too few records, too many values or no columns.
+    The same sample always gives the same prior. The result is None if there are too few records, too many values or no
+    columns.
     """
     if not (can_teach(channel, sample.record_count) and sample.columns):
         return None
@@ -391,10 +401,12 @@ def blur_channel(channel: Channel) -> Channel:
 
 
 def learn_prior(channel: Channel, sample: Sample, noise: np.random.Generator) -> LearnedPrior:
-    """Learn from records how far the shares of sensitive values deviate between conditions, and how they vary together.
+    """Learn from records how far, and how together, the shares of sensitive values vary between sets of records.
+
+    The sets are those that meet random conditions, or have one value of a column. Estimates of counts use the result.
 
     Args:
-        channel: The channel of the release.
+        channel: How the release turns true counts of values into published values: their means and noise.
         sample: The records to learn from.
         noise: The random generator.
 

@@ -31,9 +31,14 @@ def count_touching(query: CountQuery, manifest: Manifest) -> int:
 
 
 def _lets_no_null_through(query: CountQuery, name: str) -> bool:
-    """Return whether records that have NULL in the column ``name`` add nothing to any row of the answer.
+    """Return whether records of the source that have NULL in a column add nothing to any row of the answer.
 
-    The release has no such records, so no group has NULL there, and no comparison with NULL is true.
+    It is so if the question compares the column, joins by it or aggregates it, since NULL never matches and is not
+    aggregated. It is also so if the question groups by the column, since no row of the answer is the group of NULL.
+
+    Args:
+        query: The question.
+        name: The column; the release leaves out all records that have NULL in it.
     """
     if query.measure.column == name or any(group.column == name for group in query.groups):
         return True

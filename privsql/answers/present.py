@@ -299,7 +299,10 @@ class AnswerBuilder:
 
     @contextmanager
     def _store_rows(self) -> Iterator[exp.Subquery]:
-        """Give the engine the rows before HAVING, within a ``with``: groups, aggregate functions and their bounds."""
+        """Give the engine a table of the rows before HAVING, within a ``with``, to compute outputs from.
+
+        Its columns are the groups, the aggregate functions and their bounds.
+        """
         data: dict[str, Any] = {"rank": pa.array(range(len(self._listed)), pa.int64())}
         data |= {name: _as_array(values) for name, values in self._list_columns().items()}
         self._asking.db.register_arrow("found", pa.table(data))
@@ -371,9 +374,10 @@ class AnswerBuilder:
         return types
 
     def _list_columns(self) -> dict[str, list[Any]]:
-        """Return the values of groups and aggregate functions by name.
+        """Return the columns from which the engine computes outputs, HAVING and ORDER BY, by name.
 
-        A group outside of the row's grouping set is NULL.
+        They are the values of groups (``g_0``, ..) and aggregate functions (``a_0``, ..), and the latter's bounds and
+        standard errors. A group outside of the row's grouping set is NULL.
         """
         statement, columns = self._asking.statement, dict[str, list[Any]]()
         chosen = {id(one): groups for one, groups in zip(self._sets, statement.sets, strict=True)}

@@ -92,7 +92,8 @@ class ColumnCoder:
     def encode(self, column: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
         """Return three numbers for each row of a column: its indicator, its bin, and its coarse code (rows,).
 
-        The first two are -1 for a row that has no indicator or no bin. Coarse codes serve features of pairs of columns.
+        The first two are -1 for a row that has no indicator or no bin. The coarse code, for features of pairs of
+        columns, is the bin or one of the most frequent values.
         """
         at = np.searchsorted(self.values, column).clip(max=len(self.values) - 1)
         known = (self.values[at] == column) | ((self.values[at] != self.values[at]) & (column != column))
@@ -181,7 +182,9 @@ class Term:
 
 
 class FeatureMap:
-    """The features of a regression, chosen by how many records have each value or pair of values.
+    """The features of a softmax regression of the sensitive value on some columns, such as quasi-identifiers.
+
+    A value of a column, or a pair of values of two columns, has a feature if enough records have it.
 
     Args:
         columns: The columns, by name: one value for each row.
@@ -344,11 +347,13 @@ class Design:
 
     @cached_property
     def parts(self) -> list[tuple[slice, Any]]:
-        """Return the matrix ``cells`` in parts of few rows, each with the slice of its rows, to compute in a cache."""
+        """Return the matrix ``cells`` in parts, each with the slice of its rows, that fit the processor's cache."""
         return split_rows(self.cells)
 
     def sum_features(self, residuals: Floats) -> Floats:
         """Return for each feature and sensitive value the sum of feature times residual over all rows (J, K).
+
+        If residuals are derivatives by the log-odds of values, the sums are derivatives by the effects.
 
         Args:
             residuals: A number for each row and value, such as observed minus expected records (rows, K).
@@ -362,7 +367,7 @@ def split_range(rows: int) -> list[slice]:
 
 
 def split_rows(matrix: Any) -> list[tuple[slice, Any]]:
-    """Split a sparse matrix into parts of few rows, each with the slice of its rows."""
+    """Split a sparse matrix into parts, each with the slice of its rows, that fit the processor's cache."""
     return [(rows, matrix[rows]) for rows in split_range(matrix.shape[0])]
 
 
@@ -370,7 +375,7 @@ def sum_parts(parts: Sequence[tuple[slice, Any]], each: Floats) -> Floats:
     """Multiply the transpose of a matrix (rows, C) by an array (rows, K), part by part; the sums (C, K) are doubles.
 
     Args:
-        parts: The matrix, as ``split_rows`` returns it.
+        parts: Parts of the matrix that fit the processor's cache, each with the slice of its rows.
         each: The array.
     """
     sums = np.zeros((parts[0][1].shape[1], each.shape[1]))
@@ -385,9 +390,9 @@ def join_blocks(
     """Return the features of all rows, stored once for each combination of values in a block of columns (``Design``).
 
     Args:
-        blocks: For each block its terms, and the columns of codes (rows,) that these use.
+        blocks: For each block (a group of columns), its terms, and the columns of codes (rows,) that these use.
         sizes: The number of records that each row stands for (rows,).
-        precision: The type of the numbers for rows.
+        precision: The type of the probabilities that the result computes for rows.
     """
     terms = [term for own, _ in blocks for term in own]
     starts = np.cumsum([0, *(term.levels for term in terms)])

@@ -144,6 +144,8 @@ def walk(tree: Any) -> Iterator[Tree]:
 def count_tables(node: Any, around: Mapping[str, int]) -> int:
     """Return how many tables a query reads if every WITH query is written out, as the engine may do.
 
+    A short query can so read very many tables; it is refused before it runs.
+
     Args:
         node: The query.
         around: For each WITH name of an outer query, by name in lower case, the number of tables that it reads.
@@ -370,9 +372,11 @@ class Column:
 class Source:
     """A table in FROM.
 
+    Marks say whether an aggregate or window function computes a column ("figure"), and of what kind, such as "count".
+
     Attributes:
         alias: The name by which the query calls it.
-        columns: The marks (see ``Column``) of each column that is known by name, in lower case.
+        columns: The marks of each column that is known by name, in lower case; none for values of single records.
         others: The marks of all columns whose names are not known, such as those behind a ``*``.
     """
 
@@ -382,7 +386,11 @@ class Source:
 
 
 class Lineage:
-    """An analysis of what the columns of a SELECT are computed from."""
+    """An analysis of what the columns of a SELECT over completed tables are computed from.
+
+    In a completed table, each record of the release has one drawn sensitive value. Rows of different tables are matched
+    by columns that are values of records. Columns that aggregate or window functions compute are combined to estimates.
+    """
 
     def __init__(self, functions: EngineFunctions) -> None:
         self._functions = functions
@@ -510,7 +518,7 @@ class Lineage:
         return [Source(node.get("alias", ""))]  # VALUES, or nothing
 
     def _computes(self, node: Tree) -> bool:
-        """Return whether a node is an aggregate function, a window function or a subquery."""
+        """Return whether a node is an aggregate function, a window function or a subquery, so no value of a record."""
         kind: str = node["class"]
         if kind == "FUNCTION":
             return self._functions.is_aggregate(fold_name(node["function_name"]))
@@ -585,9 +593,14 @@ def walk_own(node: Tree) -> Iterator[Tree]:
 
 
 def _find_column(path: Sequence[str], scope: Sequence[Source]) -> Marks:
-    """Return what a column is computed from, according to the first table that has it.
+    """Return the marks of a column: whether an aggregate or window function computes it, and of what kind.
 
-    If no table is known to have it, it is taken for a plain value of a record.
+    They are those of the first table that is known to have the column. Otherwise they are those of the columns whose
+    names are not known.
+
+    Args:
+        path: The parts of the column's name, such as the table and the column.
+        scope: The tables that may have it.
     """
     name = fold_name(path[-1])
     owners = [one for one in scope if len(path) < 2 or fold_name(one.alias) == fold_name(path[-2])]

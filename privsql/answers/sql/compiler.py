@@ -111,7 +111,7 @@ def count_persons(sql: str, roles: Roles) -> str:
 def parse_query(
     sql: str, roles: Roles, release: str, lookups: Lookups | None = None, measures: Collection[str] = ()
 ) -> Statement:
-    """Take a query apart into questions and expressions over their answers.
+    """Take a query apart into questions (one for each aggregate function) and expressions over their answers.
 
     >>> from privsql.engine.sqlfiles import Field, Roles
     >>> roles = Roles((Field("age", "INTEGER"),), (Field("wage", "INTEGER"),))
@@ -119,7 +119,7 @@ def parse_query(
     >>> [part.sql() for part in query.filters["qi"]], [part.sql() for part in query.filters["sa"]]
     (['"age" > 30'], ['"wage" < 9'])
 
-    The conditions are split by side: "qi" for quasi-identifiers, "sa" for sensitive columns.
+    The conditions are split: "qi" has those on quasi-identifiers, "sa" those on sensitive columns.
 
     Args:
         sql: The text of one SELECT.
@@ -138,7 +138,7 @@ def parse_query(
 
 
 class _StatementReader:
-    """A reader of a query with resolved names.
+    """A reader of a query whose columns already have unique names.
 
     In the statement that it returns, groups are called g_0, g_1, .., aggregate functions a_0, a_1, .. and window
     functions a_1000, .. Outputs, HAVING and ORDER BY become expressions over these names. The parameter ``check`` is a
@@ -160,7 +160,7 @@ class _StatementReader:
         self._windows: list[exp.Window] = []
 
     def read_statement(self) -> Statement:
-        """Return the query as questions and expressions over their answers."""
+        """Return the query as questions (one for each aggregate function) and expressions over their answers."""
         tree, where = self._tree, read_clause(self._tree, "where")
         if not tree.args.get("group") and not has_aggregates(tree):
             return self._read_preview(where)
@@ -391,7 +391,7 @@ class _CountedCase:
 
 
 class _AggregateReader:
-    """A reader of the aggregate functions in a query with resolved names; equal functions are asked for only once.
+    """A reader of the aggregate functions in a query; equal functions are asked for only once.
 
     Attributes:
         asked: The functions that must be asked for; number k is column ``a_k`` of the answer.
@@ -598,7 +598,8 @@ def _weigh(node: exp.Expr, case: _CountedCase, ask: Callable[..., exp.Expr]) -> 
     Args:
         node: The SUM or AVG.
         case: The condition and k.
-        ask: A function that returns the column of a measure over the records that meet further conditions.
+        ask: A function that asks for an aggregate function of the records that meet further conditions. It returns the
+            column ``a_k`` that stands for the answer.
 
     Returns:
         The expression, which is NULL if there are no records.
@@ -630,7 +631,7 @@ NAMED = {"list_has_all", "array_has_all"}  # functions for which sqlglot has no 
 
 
 def parse_set_query(sql: str, roles: Roles, release: str) -> Statement:
-    """Take a query over item sets apart into questions and expressions over their answers.
+    """Take a query over item sets apart into questions (one for each count) and expressions over their answers.
 
     The column of items is called ``items`` in the result.
 
@@ -932,8 +933,8 @@ def _is_item(node: exp.Expr, name: str, items: str) -> bool:
 def as_described(sql: str, release: str) -> str:
     """Rewrite a query so that the engine can describe the columns of its result.
 
-    Schema names that tools write before the release's name, and privsql's functions for bounds, are unknown to the
-    engine.
+    Two things that the engine does not know are removed: the schema names that tools write before the release's name,
+    and privsql's functions for bounds, such as ``low(..)``. Their arguments remain, cast to DOUBLE.
     """
     if not any(word in fold_name(sql) for word in (*MAIN_SCHEMAS, *BOUNDS)):
         return sql

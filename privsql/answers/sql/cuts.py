@@ -78,9 +78,10 @@ def refuse_cuts(
     terms = {f"g_{i}": group.term for i, group in enumerate(statement.scope.groups) if i not in groups_of_ends}
 
     def write_out(root: exp.Expr) -> exp.Expr:
-        """Replace the names of groups (``g_0``, ..) in an expression over the answer by the expressions of GROUP BY.
+        """Replace the names of groups (``g_0``, ..) in an expression by the expressions of GROUP BY, to check these.
 
-        Groups that ``find_coded_ends`` returns are permitted as they are, and keep their names.
+        Groups by a column that is only cut at its ends keep their names if they are answered with a warning
+        (``find_coded_ends``).
         """
         return root.copy().transform(
             lambda node: terms[node.name].copy() if isinstance(node, exp.Column) and node.name in terms else node
@@ -111,7 +112,7 @@ def refuse_cuts(
 
 
 def find_coded_ends(statement: Statement, bins: Mapping[str, Bins]) -> dict[int, str]:
-    """Return the GROUP BY expressions over a column that is cut at its ends, for which a warning suffices.
+    """Return the GROUP BY expressions over a column cut at its ends that are not refused, but answered with a warning.
 
     In a cut column, numbers beyond an end are published as that end, and all others as they are. Such an expression has
     only this column and never falls as it grows (``age // 10``). So the groups are as in the source, but the group of
@@ -240,7 +241,7 @@ def _keeps_prefixes_whole(item: exp.Column, node: exp.Expr, length: int) -> bool
 
 
 def _begins_bin(bins: Bins, value: Decimal | date | None, kind: str, *, last: bool) -> bool:
-    """Return whether a bin begins at a value.
+    """Return whether a bin begins at a value, so that a comparison with the value splits no bin.
 
     Args:
         bins: The bins of the column.

@@ -29,7 +29,9 @@ WORKS = (
 
 @dataclass(frozen=True)
 class ItemRows:
-    """The names of two columns in a source that has one row for each item of a record.
+    """A translator of queries about rows, one for each item of a record, into queries about the record's set of items.
+
+    The source has such rows, while the release has item sets.
 
     Attributes:
         record: The column that identifies the record.
@@ -71,9 +73,10 @@ class ItemRows:
         return tree.sql(DIALECT)
 
     def _is_row_of(self, node: exp.Column) -> bool:
-        """Return whether a column only makes sense in a query about rows, so that a translated query can't have it.
+        """Return whether a column exists in the rows of the source alone, so that a translated query can't name it.
 
-        This is the column that identifies the record, or that of the item outside of functions of lists.
+        This is the column that identifies the record. It is also the column of the item, except inside functions of
+        lists, where it stands for the set of items.
         """
         is_list = node.find_ancestor(*LISTS, exp.Unnest) is not None
         return fold_name(node.name) == fold_name(self.record) or (self._is_item(node) and not is_list)

@@ -95,7 +95,7 @@ class Measure:
     Attributes:
         kind: Which function it is.
         operand: Its argument, or for a ``statistic`` the whole function; None for a count.
-        side: The side of the columns in the argument.
+        side: Whether the argument is over quasi-identifiers ("qi") or over sensitive columns ("sa").
         share: Which quantile a ``median`` of the sensitive column is; 1/2 for the median itself.
     """
 
@@ -175,6 +175,9 @@ class Lookup:
 class CountQuery:
     """A question for one aggregate function of the records that meet conditions, by group.
 
+    Conditions are split by two sides, quasi-identifiers ("qi") and sensitive columns ("sa"). Many releases hold each
+    side in a table of its own.
+
     Attributes:
         groups: The expressions of GROUP BY.
         filters: For each side, the conditions over columns of that side alone; all of them must hold.
@@ -247,11 +250,11 @@ def split_parts(root: exp.Expr | None, connective: type[exp.Connector] = exp.And
 
 
 def sides_of(root: exp.Expr, sides: Mapping[str, Side]) -> set[Side]:
-    """Return the sides of the columns in an expression; empty if it has no column.
+    """Return whether an expression is over quasi-identifiers ("qi"), sensitive columns ("sa"), both or none.
 
     Args:
         root: The expression.
-        sides: The side of each column, by its name.
+        sides: Whether each column is a quasi-identifier ("qi") or sensitive ("sa"), by its name.
     """
     return {sides[item.name] for item in root.find_all(exp.Column)}
 
@@ -259,12 +262,13 @@ def sides_of(root: exp.Expr, sides: Mapping[str, Side]) -> set[Side]:
 def split_condition(root: exp.Expr | None, sides: Mapping[str, Side]) -> tuple[Filters, Terms, exp.Expr | None]:
     """Split a condition so that quasi-identifiers and sensitive columns can be evaluated in separate tables.
 
-    Its parts become the ``filters``, ``terms`` and ``predicate`` of a ``CountQuery``: conditions on one side alone, the
-    one-sided pieces of all other conditions, and what joins these pieces.
+    Its parts become the ``filters``, ``terms`` and ``predicate`` of a ``CountQuery``. Filters are conditions on one of
+    the two kinds of columns alone. All other conditions are cut into terms, pieces on one kind of columns; the
+    predicate joins the terms.
 
     Args:
         root: The condition, whose tree may change; None if there is none.
-        sides: The side of each column, by its name.
+        sides: Whether each column is a quasi-identifier ("qi") or sensitive ("sa"), by its name.
 
     Raises:
         UsageError: An expression compares a quasi-identifier with a sensitive column.
@@ -277,9 +281,9 @@ def split_condition(root: exp.Expr | None, sides: Mapping[str, Side]) -> tuple[F
         about[id(node)] = own.union(*(about[id(child)] for child in node.iter_expressions()))
 
     def name_terms(part: exp.Expr) -> exp.Expr:
-        """Replace each largest part that is over one side alone by a name, in place.
+        """Replace the largest pieces of a condition that are over one kind of columns alone by names, in place.
 
-        The part is added to ``terms`` under that name, to be evaluated by itself.
+        Each piece is added to ``terms`` under its name, to be evaluated in the table that has its columns.
         """
         if len(about[id(part)]) < 2:
             side: Side = next(iter(about[id(part)]), "qi")
@@ -320,7 +324,7 @@ class Scope:
         groups: The expressions of GROUP BY.
         where: The condition on records; None if there is none.
         lookups: The analyst's tables that are joined.
-        sides: The side of every column, by its name.
+        sides: Whether each column is a quasi-identifier ("qi") or sensitive ("sa"), by its name.
     """
 
     groups: tuple[Group, ...] = ()
@@ -342,7 +346,7 @@ class Scope:
         return query if query.is_exact else query.separate_null_amounts()
 
     def select_groups(self, chosen: Sequence[int]) -> Scope:
-        """Return the same scope, grouped only by the expressions at the indices ``chosen``."""
+        """Return the same conditions on records, grouped only by the GROUP BY expressions at the indices ``chosen``."""
         return replace(self, groups=tuple(self.groups[i] for i in chosen))
 
 
@@ -361,7 +365,11 @@ class AggregateCall:
     written: str
 
     def as_question(self, scope: Scope) -> CountQuery:
-        """Return the question that asks for this function of the records of ``scope``."""
+        """Return the question for this function of the records that a SELECT is about.
+
+        Args:
+            scope: The conditions on records and the groups of the SELECT.
+        """
         return scope.make_question(self.measure, self.among)
 
     @property
@@ -409,7 +417,7 @@ def list_aggregate_numbers(expression: exp.Expr) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Statement:
-    """A SELECT taken apart into questions and expressions over their answers.
+    """A SELECT taken apart into questions, one for each aggregate function, and expressions over their answers.
 
     Attributes:
         scope: The records and their groups.
@@ -462,7 +470,7 @@ class Lookups(Protocol):
         """Return the rows of a SELECT over these tables alone, at most 10,001."""
 
     def answer_query(self, query: exp.Select) -> tuple[list[tuple[Any, ...]], bool]:
-        """Answer a SELECT over the release that stands in a subquery.
+        """Answer a SELECT over the release that stands in a subquery, so that its rows can replace it as constants.
 
         Returns:
             The rows, without standard errors and bounds, and whether every row is exact.
@@ -473,23 +481,38 @@ class Lookups(Protocol):
 
 
 def group_terms(query: CountQuery, side: Side) -> list[tuple[str, exp.Expr]]:
-    """Return the GROUP BY expressions and terms of one side, each as (name, expression).
+    """Return the GROUP BY expressions and terms over one kind of columns, each as (name, expression).
 
-    Expression i of GROUP BY is named ``g_i``. Terms are parts of conditions (``CountQuery.terms``).
+    Expression i of GROUP BY is named ``g_i``. Terms are pieces of conditions that name both quasi-identifiers and
+    sensitive columns; each piece names one kind alone (``CountQuery.terms``).
+
+    Args:
+        query: The question.
+        side: "qi" for quasi-identifiers, "sa" for sensitive columns.
     """
     groups = [(f"g_{i}", g.expression) for i, g in enumerate(query.groups) if g.side == side]
     return [*groups, *query.terms[side]]
 
 
 def select_terms(query: CountQuery, side: Side) -> list[exp.Expr]:
-    """Return the GROUP BY expressions and terms of one side as items of a SELECT list, with their names as aliases."""
+    """Return the GROUP BY expressions and terms over one kind of columns as items of a SELECT list.
+
+    Terms are pieces of conditions (``CountQuery.terms``). The aliases are the names by which the question calls these
+    expressions.
+
+    Args:
+        query: The question.
+        side: "qi" for quasi-identifiers, "sa" for sensitive columns.
+    """
     return [alias_as(expression.copy(), name) for name, expression in group_terms(query, side)]
 
 
 def side_holes(query: CountQuery) -> Holes:
-    """Return the parts of a question that fill an SQL template over both sides, by the names of its placeholders.
+    """Return the parts of a question that fill a file of ``sql/`` about quasi-identifiers and sensitive values.
 
-    They are the terms and filters of each side, the predicate over the terms, and the groups.
+    Keys are the names of the file's placeholders. ``qi_filter`` and ``sa_filter`` are the conditions on one kind of
+    columns alone. ``qi_terms`` and ``sa_terms`` are the GROUP BY expressions, and pieces of all other conditions, under
+    names. ``predicate`` joins the pieces by their names, and ``groups`` are the names of the GROUP BY expressions.
     """
     holes: Holes = {"predicate": query.predicate or exp.true()}
     holes["groups"] = [column(f"g_{i}") for i in range(len(query.groups))]
@@ -499,19 +522,22 @@ def side_holes(query: CountQuery) -> Holes:
 
 
 def condition_holes(query: CountQuery) -> Holes:
-    """Return the parts of a question that fill an SQL template over quasi-identifiers, by its placeholders' names.
+    """Return the parts of a question that fill a file of ``sql/`` which selects and groups by quasi-identifiers.
 
-    They are the conditions on quasi-identifiers alone (filter), the terms of other conditions, and the keys to group
-    by.
+    Keys are the names of the file's placeholders. ``filter`` has the conditions on quasi-identifiers alone. ``keys``
+    has the expressions to group by: those of GROUP BY, pieces of conditions that also name sensitive columns, and
+    whether the amount of SUM or AVG is NULL. ``terms`` has the same expressions under names.
     """
     keys = [expression for _, expression in group_terms(query, "qi")]
     return {"terms": select_terms(query, "qi"), "keys": keys, "filter": all_of(query.filters["qi"])}
 
 
 def observation_holes(query: CountQuery) -> Holes:
-    """Return the parts of a question that fill an SQL template which counts records by published value.
+    """Return the parts of a question that fill a file of ``sql/`` which counts records by published value.
 
-    They are given by the names of its placeholders. The template also adds up the amounts of SUM and AVG.
+    Keys are the names of the file's placeholders: those of ``condition_holes`` (the condition, and the expressions to
+    group by), and ``groups`` (the names of these expressions). ``totals`` and ``amounts`` have the sum for SUM or AVG;
+    they are empty for a count.
     """
     groups, amount = [column(name) for name, _ in group_terms(query, "qi")], query.measure.amount
     totals = [alias_as(exp.Sum(this=amount), "amounts")] if amount else []
