@@ -41,7 +41,7 @@ def as_path(path: PathLike, what: str = "path") -> Path:
 
 
 def as_optional_path(path: PathLike | None, what: str) -> Path | None:
-    """Return a path as ``as_path`` does, or None if None is given."""
+    """Return a path that is given as a text or as a path object, with ``~`` as the home folder; None for None."""
     return None if path is None else as_path(path, what)
 
 
@@ -70,7 +70,7 @@ def as_paths(paths: Iterable[PathLike] | PathLike | None, what: str = "path") ->
 
 
 def as_printed(value: Any) -> Any:
-    """Return a float as the decimal that it prints, and a whole number of numpy as an int.
+    """Return a float as the decimal that it prints, so that 0.1 means 1/10, and a whole number of numpy as an int.
 
     Any other value is returned as it is.
 

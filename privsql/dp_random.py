@@ -110,15 +110,18 @@ SMOOTH = 4  # from this sigma on, sums over whole numbers equal integrals to the
 
 @dataclass(frozen=True)
 class NoiseLaw:
-    """The distribution of the noise in tables of counts or sums, and in private choices of the best of some candidates.
+    """The kind of noise in tables of counts or sums and in private choices, and its scale for a privacy budget.
 
-    Each table spends its own budget. One record changes the score of each candidate by at most 1.
+    The budget is an epsilon, spent by Laplace noise, or a rho of zero-concentrated differential privacy, spent by
+    Gaussian noise. Each table spends its own budget. In a choice, one record changes the score of each candidate by at
+    most 1.
 
     Attributes:
         concentrated: Whether noise is Gaussian and budgets are rhos; otherwise it is Laplace noise and they are
             epsilons.
-        moved: The most by which all cells of a table together can differ between neighbouring data sets. For counts it
-            is 1 if a record is added or removed, and 2 if one value is replaced. For sums it is the largest amount.
+        moved: The most that one record can change all cells of a table together. For counts it is 1 if data sets differ
+            by a record that is added or removed, and 2 if they differ by a replaced value. For sums it is the largest
+            amount.
     """
 
     concentrated: bool
@@ -133,7 +136,7 @@ class NoiseLaw:
         return _sigma_of(part) if self.concentrated else noise_scale(part)
 
     def variance(self, budget: Fraction) -> float:
-        """Return the variance of the noise in one count.
+        """Return the variance of the noise in one count of a table that spends ``budget``.
 
         For Gaussian noise it is sigma^2, or slightly less if sigma is small, because the noise is discrete.
         """
@@ -147,25 +150,26 @@ class NoiseLaw:
         return float(2 * (steps**2 * weights).sum() / (1 + 2 * weights.sum()))
 
     def unit_budget(self, budget: Fraction) -> Fraction:
-        """Return the epsilon or rho from which the scale of noise follows as 1/epsilon or 1/sqrt(2 rho).
+        """Return the budget of a table, divided by what one record can change: the budget for a change by 1.
 
-        It is epsilon / moved or rho / moved^2 for the given budget, because one record can change the cells of a table
-        by ``moved`` together.
+        Noise of scale 1/epsilon (Laplace) or 1/sqrt(2 rho) (Gaussian) spends epsilon or rho if a record changes the
+        cells by 1 together. If it changes them by ``moved``, the budget is divided by ``moved`` (epsilon) or
+        ``moved``^2 (rho).
         """
         return budget / (self.moved**2 if self.concentrated else self.moved)
 
     def mean_noise(self, budget: Fraction) -> Fraction:
-        """Return the approximate mean absolute noise of a count.
+        """Return the approximate mean absolute noise of a count in a table that spends ``budget``.
 
         It is the scale of Laplace noise, or sqrt(2/pi) times the standard deviation of Gaussian noise.
         """
         return Fraction(self.scale(budget) * math.sqrt(2 / math.pi)) if self.concentrated else self.moved / budget
 
     def choice_epsilon(self, budget: Fraction) -> Fraction:
-        """Return the epsilon of a private choice that spends the budget.
+        """Return the epsilon with which a private choice among candidates spends the budget.
 
-        Under zero-concentrated privacy it is sqrt(8 rho), because the exponential mechanism with epsilon spends
-        rho = epsilon^2/8.
+        If the budget is a rho (zero-concentrated privacy), it is sqrt(8 rho), because the exponential mechanism with
+        epsilon spends rho = epsilon^2/8.
         """
         return Fraction(math.sqrt(8 * budget)) if self.concentrated else budget
 
@@ -176,7 +180,9 @@ SUBSTITUTION = NoiseLaw(concentrated=False, moved=2)
 
 @cache
 def concentrated_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Return the largest rho, rounded down, such that rho-concentrated privacy implies (epsilon, delta)-privacy.
+    """Return the rho that a release may spend for a promised (epsilon, delta), rounded down.
+
+    It is the largest rho such that rho-zero-concentrated privacy implies (epsilon, delta)-differential privacy.
 
     >>> float(concentrated_rho(Fraction(1), Fraction(1, 10**9)))
     0.0149730576
@@ -190,7 +196,10 @@ def concentrated_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 @cache
 def concentrated_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
-    """Return the smallest epsilon, rounded up, such that rho-concentrated privacy implies (epsilon, delta)-privacy."""
+    """Return the epsilon that can be promised for a spent rho and a given delta, rounded up.
+
+    It is the smallest epsilon such that rho-zero-concentrated privacy implies (epsilon, delta)-differential privacy.
+    """
     with localcontext() as context:
         context.prec = PRECISION
         least = -_best_alpha(lambda alpha: _log_terms(alpha, delta) - alpha * as_decimal(rho))
@@ -198,10 +207,10 @@ def concentrated_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
 
 
 def _log_terms(alpha: Decimal, delta: Fraction) -> Decimal:
-    """Return (ln delta + ln(alpha - 1) - alpha ln(1 - 1/alpha)) / (alpha - 1).
+    """Return (ln delta + ln(alpha - 1) - alpha ln(1 - 1/alpha)) / (alpha - 1), to convert rho and epsilon.
 
-    The formula that links rho, epsilon and delta holds for every alpha > 1 (see "Budgets" in this module). It says
-    that this value is alpha rho - epsilon, so that rho follows from epsilon and delta, or epsilon from rho and delta.
+    This equals alpha rho - epsilon for every number alpha > 1 (the formula is under "Budgets" in this module). So rho
+    follows from epsilon and delta, or epsilon from rho and delta.
     """
     return (as_decimal(delta).ln() + (alpha - 1).ln() - alpha * (1 - 1 / alpha).ln()) / (alpha - 1)
 
@@ -209,8 +218,8 @@ def _log_terms(alpha: Decimal, delta: Fraction) -> Decimal:
 def _best_alpha(value: Callable[[Decimal], Decimal]) -> Decimal:
     """Return the largest value of a function of a number alpha > 1, found by ternary search.
 
-    Conversions between budgets hold for every alpha > 1, and the largest value gives the best one. So an inexact search
-    only costs precision. It is over t in alpha = 1 + e^t.
+    A conversion between budgets holds for every alpha > 1, and the alpha with the largest value gives the best one. So
+    an inexact search costs precision, but not privacy. With alpha = 1 + e^t, the search runs over t from -20 to 40.
     """
     low, high = Decimal(-20), Decimal(40)
     for _ in range(SEARCH):
@@ -260,19 +269,19 @@ def deviation_of(scales: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class OpenDPNoise:
-    """Noise by OpenDP: the discrete Laplace or Gaussian mechanism on vectors of 64-bit integers, and its noisy maximum.
+    """Private noise, drawn by OpenDP: discrete Laplace or Gaussian noise on integers, and private choices.
 
     ``add_noise`` and ``choose_best`` are OpenDP's own mechanisms. Their samplers are exact for the rational value of
-    the scale, which is rounded so that no more than the budget is spent. They draw from the operating system and can't
-    be seeded: a release with this noise is never repeated, not even with the same key. A choice that spends rho is the
-    exponential mechanism with epsilon = sqrt(8 rho), by Gumbel noise (Cesar, Rogers, AISTATS 2021).
+    the scale, which is rounded so that no more than the budget is spent. They use the operating system's random numbers
+    and can't be seeded. So a release with this noise is never repeated, not even with the same key. A choice that
+    spends rho is the exponential mechanism with epsilon = sqrt(8 rho), by Gumbel noise (Cesar, Rogers, AISTATS 2021).
 
     ``draw_above`` is exact. Discrete Laplace noise that is >= 0 is geometric, and a geometric variable that is >= t is
     distributed as t plus a geometric variable.
 
-    ``count_passing`` is exact, too. It inverts the binomial distribution function at 64 uniform bits of the operating
-    system. If these come within 1e-9 of a step of the function, which is a million times the error of doubles here, the
-    draw is decided in decimals with as many digits and bits as it needs.
+    ``count_passing`` is exact, too. It looks up a uniform random number of 64 bits in the binomial distribution
+    function. If the number lies within 1e-9 of a value of that function, doubles can't decide. (Their error here is a
+    million times smaller.) More random bits and decimals of enough digits then decide.
     """
 
     origin: Literal["opendp", "seed"] = "opendp"
@@ -354,17 +363,19 @@ class SeededGaussian:
 
 
 def _flip_scale(epsilon: Fraction, *, monotonic: bool) -> float:
-    """Return the scale of noise for a private choice by permute-and-flip that spends epsilon.
+    """Return the scale of noise with which a private choice among candidates spends epsilon.
 
-    It is 1/epsilon, or 2/epsilon if one record may raise some scores and lower others (not monotonic).
+    It is for the algorithm permute-and-flip (see ``choose_best``). The scale is 1/epsilon, or 2/epsilon if one record
+    may raise some scores and lower others (not monotonic).
     """
     return noise_scale(epsilon if monotonic else epsilon / 2)
 
 
 def _choice_scale(rho: Fraction, *, monotonic: bool) -> float:
-    """Return the scale of Gumbel noise for a private choice that spends rho, with epsilon = sqrt(8 rho).
+    """Return the scale of Gumbel noise for a private choice that spends rho (zero-concentrated privacy).
 
-    It is 1/epsilon, or 2/epsilon if one record may raise some scores and lower others (not monotonic).
+    With epsilon = sqrt(8 rho) it is 1/epsilon, or 2/epsilon if one record may raise some scores and lower others (not
+    monotonic).
     """
     return _sigma_of(4 * rho if monotonic else rho)
 
@@ -374,7 +385,7 @@ def table_noise_for(key: Key, law: NoiseLaw) -> TableNoise:
 
     Args:
         key: The key of the release.
-        law: The law of the noise.
+        law: Whether the noise is Laplace or Gaussian.
 
     Raises:
         UsageError: The key is from a key file, which promises that a release can be repeated; a private one can't.
@@ -500,7 +511,10 @@ def draw_binomial(trials: Counts, least: int, width: Fraction, bits: Callable[[i
 
 
 def _decide_exactly(trials: int, least: int, width: Fraction, drawn: int, bits: Callable[[int], Bits]) -> int:
-    """Return the draw of ``draw_binomial`` for one uniform number, adding random bits until the draw is certain.
+    """Return a binomial draw exactly: how many of ``trials`` draws of Laplace noise reach a threshold.
+
+    ``draw_binomial`` calls it if doubles do not decide which draw belongs to a uniform random number. Random bits are
+    added to that number until the draw is certain.
 
     Args:
         trials: The number of draws of noise.

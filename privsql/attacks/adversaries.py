@@ -43,9 +43,13 @@ ABSENCE_KNOWS = "the quasi-identifiers of all records, and so which ones are mis
 def list_absence(view: ReleaseView, belief: float | None) -> list[Finding]:
     """Return a finding for each reason why records of the source are missing from a release.
 
+    Records may be missing because of their sensitive value, for example because it is NULL or too frequent. Whoever
+    notices that somebody is missing then learns about the value.
+
     Args:
         view: The release.
-        belief: The belief in the value of a record that is missing because its value is too frequent; None if unknown.
+        belief: The probability with which the attacker guesses the value of a missing record, unless the reason makes
+            it certain. None if it is not known.
     """
     findings = []
     for one in list_missing(view.manifest):
@@ -55,7 +59,10 @@ def list_absence(view: ReleaseView, belief: float | None) -> list[Finding]:
 
 
 def attack_by_absence(learnt: AttackContext[AttackView]) -> list[Finding]:
-    """Find which records are missing, for releases in which the values of missing records are not known."""
+    """Report what somebody learns who notices that a record is missing from the release.
+
+    How sure the attacker is of the record's value is stated only if it is certain, such as NULL.
+    """
     return list_absence(learnt.view, None)
 
 
@@ -102,9 +109,9 @@ def _unique_share(level: Ints) -> float:
 def attack_by_determination(learnt: AttackContext[AttackView]) -> list[Finding]:
     """Guess each record's sensitive value from one quasi-identifier, and find columns that nearly determine it.
 
-    The guess is the most frequent sensitive value among the records with the same value of the column. Beliefs come
-    from counts that are reconstructed from the release. If the source is known, true counts tell how many guesses are
-    right. Columns that identify records are left to ``attack_by_identifiers``.
+    The guess is the most frequent sensitive value among the records with the same value of the column. How sure the
+    attacker is follows from counts that are estimated from the release. If the source is known, its counts tell how
+    many guesses are right. Columns that identify records are left to ``attack_by_identifiers``.
     """
     scene, fields, truth = learnt.scene, learnt.scene.roles.quasi_identifiers, learnt.scene.truth
     columns = zip(fields, learnt.associations, strict=True)
@@ -183,8 +190,8 @@ INTERSECTION_KNOWS = (
 def attack_by_intersection(releases: ReleaseSeries) -> list[Finding]:
     """Find how sure an adversary becomes by combining two releases about persons who are unique in both.
 
-    A person is unique if nobody else has the same quasi-identifiers. The values that the person's groups list in the
-    two releases are combined; both releases list them in table ``st``.
+    A person is unique if nobody else has the same quasi-identifiers. In each release the person is in a bucket or
+    group, whose values are listed in table ``st``. The adversary combines the two lists.
 
     Raises:
         UsageError: The releases have different columns.
@@ -273,10 +280,13 @@ LINKAGE_ADVERSARY: Adversary[AttackView] = Adversary(
 
 
 def mark_excluded(one: Association, shares: Floats) -> NDArray[np.bool_]:
-    """Return which sensitive values hardly ever occur with which values of a quasi-identifier (V, m).
+    """Return which sensitive values the attacker rules out for each of V values of a quasi-identifier (V, m).
+
+    They occur with it far less often than if both were independent: the estimated count plus two standard errors is
+    below a tenth of the count to expect then.
 
     Args:
-        one: The counts of m sensitive values for each of V values of the quasi-identifier.
+        one: The estimated counts of m sensitive values for each of V values of the quasi-identifier.
         shares: The overall shares of the sensitive values (m,).
     """
     return np.asarray(one.counts + SURE * one.errors < RARE * one.totals[:, None] * shares)
@@ -285,9 +295,9 @@ def mark_excluded(one: Association, shares: Floats) -> NDArray[np.bool_]:
 def attack_by_negative(learnt: AttackContext[AttackView]) -> list[Finding]:
     """Find the beliefs of an adversary who strikes off a record's unlikely sensitive values.
 
-    These are the values that hardly ever occur with one of the record's quasi-identifiers, by counts from the release.
-
-    A record for which no value would be left keeps all of them.
+    A belief is the probability that the adversary gives to a value. Unlikely values hardly ever occur with one of the
+    record's quasi-identifiers, by counts estimated from the release. A record for which no value would be left keeps
+    all of them.
     """
     scene, columns = learnt.scene, learnt.associations
     rules = [mark_excluded(one, scene.shares) for one in columns]
@@ -327,7 +337,10 @@ SIGNIFICANCE = 1e-6  # probability of a false alarm for a release without fault,
 
 
 def attack_by_order(learnt: AttackContext[AttackView]) -> list[Finding]:
-    """Find rows that are not sorted as published tables must be, and columns whose values follow the bucket numbers."""
+    """Find rows that are not sorted as published tables must be, and columns whose values follow the bucket numbers.
+
+    Either could reveal the order of the source's records.
+    """
     scene, out = learnt.scene, {}
     for name, (rows, order) in scene.canonical_orders().items():
         offending = in_order(rows, order, strict=False).subquery("offending")
@@ -341,9 +354,10 @@ def attack_by_order(learnt: AttackContext[AttackView]) -> list[Finding]:
 def _find_running(scene: AttackView) -> list[str]:
     """Return a sentence on each quasi-identifier whose values rise or fall with the numbers of the buckets.
 
-    It is found by a permutation test. T_g is the sum of the column's ranks in bucket g. If the b buckets of one size
-    are numbered at random, Var[sum_g g T_g] = sum_g (g - mean)^2 sum_g (T_g - mean)^2/(b - 1). The sums of all sizes
-    give one normal deviate.
+    Such a column reveals the order in which buckets were filled. It is found by a permutation test. Let T_g be the sum
+    of the column's ranks in bucket g, for the b buckets of one size. If these are numbered at random, the variance of
+    sum_g g T_g is sum_g (g - mean)^2 sum_g (T_g - mean)^2/(b - 1). The sums and variances of all sizes are added up,
+    and give the number of standard errors by which the column deviates from chance.
     """
     sentences = []
     for level, field in zip(scene.levels, scene.roles.quasi_identifiers, strict=True):
@@ -429,9 +443,10 @@ def attack_by_choice(learnt: AttackContext[AttackView]) -> list[Finding]:
 
 
 def weigh_by_hash(pos: Ints, prior: Floats, hashes: Floats, times: Ints) -> Floats:
-    """Return the posterior of every possible value of each person, given that the smallest hash was published.
+    """Return the posterior of every possible value of each person, given how the person's record was chosen.
 
-    It is proportional to prior (1 - hash)^(times - 1), because the hashes of the person's other records are larger.
+    The record with the smallest keyed hash was published. So the hashes of the person's other records are larger, and
+    the posterior is proportional to prior (1 - hash)^(times - 1).
 
     Args:
         pos: The person to whom each of n possible values belongs (n,).
@@ -445,7 +460,9 @@ def weigh_by_hash(pos: Ints, prior: Floats, hashes: Floats, times: Ints) -> Floa
 
 
 def make_choice_finding(pos: Ints, prior: Floats, posterior: Floats, true: np.ndarray) -> Finding:
-    """Return how often the likeliest value of a person is right, beside the same figure before anything was learnt.
+    """Return how often guesses of persons' values are right, compared with chance; a clear excess is a leak.
+
+    The guess is a person's likeliest value after the attack. Chance is its probability before the attack.
 
     Args:
         pos: The person to whom each of n possible values belongs (n,).
@@ -474,7 +491,8 @@ def make_choice_finding(pos: Ints, prior: Floats, posterior: Floats, true: np.nd
 def _list_pairs(scene: AttackView) -> pa.Table:
     """Return the possible values of the records with which no other record shares its quasi-identifiers.
 
-    A row has the position of the record (pos), the code of the value, and its probability before the attack (prior).
+    ``attack_by_choice`` guesses which of these values a record has. A row has the position of the record (pos), the
+    code of the value, and its probability before the attack (prior). At most about ``MOST`` records are taken.
     """
     alone = np.bincount(scene.record_keys)[scene.record_keys] == 1
     attacked = np.flatnonzero(alone)
@@ -513,7 +531,8 @@ def run_attacks(
 ) -> list[Finding]:
     """Run the adversaries of a mechanism against one release, and return what they found.
 
-    If one record of each person was chosen for publication, the attacker who knows how is run as well.
+    If the publisher chose one record of each person and the source is known, one more adversary is run. It knows the
+    procedure of that choice, except for the key (``attack_by_choice``).
 
     Args:
         view: The release.

@@ -62,15 +62,16 @@ class Inference(JsonObject):
     x is the number of records that a query counts, y that of those which also meet a sensitive condition.
 
     Attributes:
-        x: The size of the query.
-        y: How many of its records meet the sensitive condition.
-        mean: The approximate mean of Y/X, as ``expected_ratio`` gives it.
-        deviation: The approximate standard deviation of Y/X, by ``ratio_variance``.
+        x: The number of records that the query counts.
+        y: How many of these records meet the sensitive condition.
+        mean: The mean of Y/X by a formula that approximates it.
+        deviation: The standard deviation of Y/X by a formula that approximates it.
         simulated_mean: The mean of Y/X over simulated noise.
         simulated_deviation: The standard deviation of Y/X over simulated noise.
-        near: The share of simulations that come close to y/x (within ``NEAR``).
-        dropped: The share of simulations that are left out because X is too small (below ``LEAST``).
-        asked: Whether this is the query that was asked; others have the same ratio y/x and another size.
+        near: The share of simulations in which Y/X differs from y/x by at most 0.05 (``NEAR``).
+        dropped: The share of simulations that are left out because X is below 1 (``LEAST``), too small to divide by.
+        asked: Whether this is the query that was asked. Others have the same ratio y/x, and count another number of
+            records.
     """
 
     x: float
@@ -91,14 +92,15 @@ class Inference(JsonObject):
 
     @property
     def discloses(self) -> bool:
-        """Return True if an adversary still learns the ratio y/x well from the noisy counts."""
+        """Return True if the noisy counts reveal y/x: Y/X is within 0.05 of it in at least 90 % of simulations."""
         return self.near >= SURE_SHARE
 
 
 def infer_counts(x: int, y: int, scale: float, noise_of_x: Floats, noise_of_y: Floats) -> list[Inference]:
-    """Return what noisy counts reveal of the ratio y/x, for the query that was asked and for others with that ratio.
+    """Return how well noisy counts reveal the ratio y/x, for the given query and for smaller and larger ones.
 
-    The other queries count other numbers of records. Results are sorted by that number.
+    Queries that count other numbers of records (``SIZES``) with the same ratio show that noise hides it only if few
+    records are counted. Results are sorted by the number of records.
 
     Args:
         x: The true number of records that the query counts.

@@ -28,8 +28,9 @@ LARGEST = 2**23  # most numbers of an array; a column that would need more ident
 def guess_from_others(db: Relations, roles: Roles) -> float | None:
     """Return the share of records whose sensitive value can be guessed right from all other records of the source.
 
-    The guess is naive Bayes from the true counts without the record itself (see ``multiply_ratios``). If the most
-    frequent value is right more often, it is guessed instead.
+    The guess is naive Bayes from the true counts without the record itself. It multiplies the frequency of a value by
+    p(x | v)/f_x for each quasi-identifier: the share of value x among the records with the same v, over its share among
+    all. If the most frequent value is right more often, it is guessed instead.
 
     Args:
         db: Holds relation ``records`` of the source, with sensitive columns s0.. and quasi-identifiers q0..

@@ -48,7 +48,8 @@ class Block:
     Attributes:
         rows: The positions of the records (b, r).
         codes: The codes of the values in the slots (b, t).
-        prior: The probability that a record has the value of a slot, before anything is learnt (b, r or 1, t).
+        prior: The probability that a record has the value of a slot, before anything is learnt (b, r or 1, t). The
+            second axis has length 1 if it is the same for all records of a group.
         exclusive: Whether each slot belongs to at most one record, as in a bucket.
         spare: How many slots of each group belong to no record (fake values), if slots are exclusive.
     """
@@ -61,15 +62,16 @@ class Block:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Return (b, r, t): the numbers of groups, of records in each, and of slots in each."""
+        """Return (b, r, t): the numbers of groups, of records in each, and of slots (places for values) in each."""
         return (*self.rows.shape, self.codes.shape[1])
 
     @cached_property
     def value_counts(self) -> Ints:
-        """Return for each of t slots in b groups how many slots of its group have the same value (b, t).
+        """Return how many slots of a group have the same value as each slot (b, t); slots are places for values.
 
-        A slot is a place for a value, such as one value that a bucket lists. If several records may share a slot (slots
-        are not exclusive), the result is 1.
+        There are b groups with t slots each. A bucket that lists a value twice has two slots for it, and the belief in
+        the value is the sum over both. If several records may share a slot (``exclusive`` is false), a value has one
+        slot, and the result is 1.
         """
         if not self.exclusive:
             return np.ones(self.codes.shape, dtype=np.int64)
@@ -79,9 +81,8 @@ class Block:
         """Return the probability of each slot for each record after an attack (b, r, t).
 
         A slot is a place for a value, such as one value that a bucket lists. There are b groups of r records and t
-        slots each. If slots are exclusive, all assignments of records to slots
-        are summed up, each with the product of its likelihoods. Fake values count as further records that fit all slots
-        equally well.
+        slots each. If slots are exclusive, all assignments of records to slots are summed up, each with the product of
+        its likelihoods. Fake values count as further records that fit all slots equally well.
 
         Args:
             likelihood: The likelihood of each slot's value for each record (b, r, t), up to a factor for each record.
@@ -124,19 +125,21 @@ class Finding(JsonObject):
         mean: The mean belief in the best guess.
         highest: The highest belief in a best guess.
         above: The share of the attacked for which the belief in some value exceeds that value's promised bound.
-        twice: The share for which it exceeds twice the bound. (If buckets use up a bound entirely, anything that is
-            learnt exceeds the bound itself.)
+        twice: The share for which it exceeds twice the bound. (Buckets may allow a belief exactly as high as its bound.
+            Anything more that is learnt then exceeds the bound, so ``above`` says little.)
         baseline: The probability that a guess from the overall frequencies alone is right: the largest frequency.
         right: The share of best guesses that are right.
         true_mean: The mean belief in the true value.
         true_above: The share of records for which the belief in the true value exceeds its bound.
-        leaks: Whether the release has a fault that is not a matter of probabilities.
+        leaks: Whether the release has a fault that is not a matter of probabilities, such as a column that identifies
+            records.
         applies: False if the adversary has nothing to attack in a release of this kind.
-        calibrated: Whether ``mean`` is how often the best guess is right. The release alone tells that.
+        calibrated: Whether about 30 % of the guesses with a belief of 30 % are right, and so on. Then ``mean``
+            estimates, without the source, how often the best guess is right.
         notes: Further remarks, in sentences.
-        curve: For an adversary who knows other records of a bucket, the belief by the number of these (``known``): the
-            worst case in ``theory``, and as ``measured``.
-        values: The certainty by sensitive value, if it depends on that.
+        curve: For an adversary who knows the values of other records of a bucket, the mean highest belief by the number
+            of these records (``known``): the worst case in ``theory``, and as ``measured``.
+        values: For each sensitive value of a release with fake values, the probability that a listed one is real.
     """
 
     json_keys = ("*", "gain", "exceeded", "standing")
@@ -201,17 +204,18 @@ ROUNDING = 1e-9  # relative rounding error: a belief so close to its bound does 
 
 @dataclass(frozen=True)
 class Truth:
-    """For each combination of quasi-identifiers in the source, how many records have which of m sensitive values.
+    """How many records of the source have each of m sensitive values, for each combination of quasi-identifiers.
 
-    A released record can be matched with the source only by its quasi-identifiers. If several records of the source
-    share them, it may be any of these, with the probability of the publisher's random choice. Every figure on the truth
-    is the expectation over that. A fake value may be taken for a real one if one of these records has it; the effect is
-    small.
+    The figures on how often an adversary is right are computed from it. A released record is matched with the source's
+    records of equal quasi-identifiers. If there are several, it may be any of them, depending on the publisher's random
+    choice. So these figures are expectations over that choice. A fake value may be taken for a real one if one of these
+    records has it; the effect is small.
 
     Attributes:
         keys: The number of the combination of quasi-identifiers of each of n released records (n,).
-        cells: key * ``value_count`` + code, for each combination (key) and sensitive value (code) that occurs, sorted.
-        records: How often each of these cells occurs in the source.
+        cells: The pairs of a combination (key) and a sensitive value (code) that occur, each as the number key *
+            ``value_count`` + code, sorted.
+        records: How many records of the source each of these pairs has.
         totals: How often each sensitive value occurs (m,).
     """
 
@@ -246,7 +250,8 @@ class Tally:
         """Start with no records.
 
         Args:
-            bounds: The promised bound of the belief in each of m sensitive values (m,); 1 if there is none.
+            bounds: The promised bound of the belief (an attacker's probability) in each of m sensitive values (m,); 1
+                if there is none.
             truth: The sensitive values of the source; None without the source.
         """
         self._bounds, self._truth = bounds * (1 + ROUNDING), truth
@@ -280,7 +285,11 @@ class Tally:
         self._sums["true_above"] += float(true[over].sum())
 
     def finding_fields(self) -> dict[str, Any]:
-        """Return means and shares over all added records, by the names of the fields of ``Finding``."""
+        """Return mean beliefs and shares over all added records, by the names of the fields of ``Finding``.
+
+        A belief is the probability that the adversary gives to a value of a record. One share is that of records for
+        which a belief exceeds its bound.
+        """
         found: dict[str, Any] = {"attacked": self.records, "highest": self._highest}
         found |= {name: self._sums[name] / max(1, self.records) for name in ("mean", "above", "twice")}
         names = ("right", "true_mean", "true_above") if self._truth is not None else ()
@@ -294,12 +303,14 @@ RANKED = 50  # columns that are ranked by one query
 
 
 def count_levels(level: Ints, cells: Ints, number: int) -> Floats:
-    """Count records by their value in a column and by a second number (levels, ``number``).
+    """Count records by their value in a column and by the part of the release in which they are (levels, ``number``).
+
+    Parts are, for example, the groups of a release, or its pairs of a sub-table and a published value.
 
     Args:
         level: The rank of each of n records' values among those of the column (n,).
-        cells: The second number of each record, from 0, such as that of its sub-table (n,).
-        number: How many second numbers there are.
+        cells: The number of each record's part, from 0 (n,).
+        number: How many parts there are.
     """
     levels = int(level.max()) + 1
     return np.bincount(level * number + cells, minlength=levels * number).reshape(levels, number).astype(np.float64)
@@ -310,7 +321,7 @@ class ReleaseView:
     """An open release, and what adversaries are given in addition.
 
     Attributes:
-        db: Where the release is open.
+        db: The session in which the release is open.
         manifest: Its manifest.
         noise: The generator of an adversary's random numbers.
         database: The database with its tables; None for the current one.
@@ -360,9 +371,13 @@ class AttackView(ABC):
     def __init__(self, view: ReleaseView) -> None:
         """Make temporary tables and views in the engine, from which the arrays are read.
 
-        ``a_records`` has the records in stored order: their part (bucket or sub-table), quasi-identifiers (q0..) and
-        further columns. The table ``rows`` has them with row numbers. ``a_values`` has the sensitive values: their
-        code, columns (s0..) and what the release states of them.
+        View ``a_records`` has the records in stored order: their part (bucket or sub-table), quasi-identifiers (q0..)
+        and further columns. Table ``rows`` has the same records with their row numbers. View ``a_values`` has the
+        sensitive values: their code, columns (s0..), and what the release publishes of each, such as its number of
+        records.
+
+        Args:
+            view: The open release, and what the adversaries know in addition.
         """
         self.given = view
         self.db, self.roles = view.db, view.roles
@@ -384,7 +399,10 @@ class AttackView(ABC):
     # What each mechanism defines ---
 
     def _more_columns(self) -> list[str]:
-        """Return what attacks need of the published table of records besides quasi-identifiers; by default nothing."""
+        """Return the keys of columns that attacks read besides quasi-identifiers, such as s0; by default none.
+
+        They are columns of the published table of records. A perturbed table has sensitive columns, too.
+        """
         return []
 
     def _attacked_filter(self) -> exp.Expr:
@@ -399,32 +417,45 @@ class AttackView(ABC):
     @property
     @abstractmethod
     def bounds(self) -> Floats:
-        """Return the promised bound of the belief in each of m sensitive values (m,); 1 if there is none."""
+        """Return the promised bound of the belief in each of m sensitive values (m,); 1 if there is none.
+
+        A belief is the probability that an attacker gives to a value of a record.
+        """
 
     @abstractmethod
     def blocks(self) -> Iterator[Block]:
-        """Yield all attacked records, block by block."""
+        """Yield all attacked records in blocks, each of which is attacked in one step.
+
+        A block holds several groups of records, such as buckets of one size, and the values that these records may
+        have.
+        """
 
     @property
     @abstractmethod
     def channel(self) -> Channel:
-        """Return the channel that turns counts of sensitive values into expected counts of published values."""
+        """Return the matrix by which counts of sensitive values give expected counts of what a release publishes.
+
+        Attackers invert it: they estimate how many of some records have each sensitive value. What is published are the
+        values that buckets list, perturbed values, or groups, depending on the mechanism.
+        """
 
     @abstractmethod
     def observe_levels(self, level: Ints) -> Floats:
-        """Return how many records with each level of a quasi-identifier have each of k published values (levels, k).
+        """Count what a release publishes of the records with each value of a quasi-identifier (levels, k).
 
-        A level is the rank of a value among those of its column.
+        The k counted items are the values that buckets list, perturbed values, or groups, depending on the mechanism.
+        Attackers estimate from the counts how sensitive values depend on the quasi-identifier.
 
         Args:
-            level: The level of each of the n records (n,).
+            level: The level of each of n records (n,): the rank of its value among those of the quasi-identifier.
         """
 
     @abstractmethod
     def excess_share(self) -> float:
-        """Return the share of records for which the belief in some value exceeds its bound.
+        """Return the share of records for which a belief of the attacker exceeds its promised bound.
 
-        It is decided without rounding.
+        A belief is the probability of a sensitive value of the record. It is compared in exact numbers, so that
+        rounding breaks no promise.
         """
 
     def canonical_orders(self) -> dict[str, tuple[exp.Table, list[str]]]:
@@ -439,15 +470,20 @@ class AttackView(ABC):
 
     @property
     def numbered_groups(self) -> list[Ints]:
-        """Return which records are in which bucket, for releases that promise random bucket numbers; otherwise nothing.
+        """Return the records of each bucket, in the order of the buckets' numbers, to test if these reveal anything.
 
-        There is one array (buckets, size) of records for each size of buckets, in the order of the buckets' numbers.
+        There is one array (buckets, size) of records' positions for each size of buckets. The list is empty if the
+        mechanism does not promise that the buckets of one size are numbered at random.
         """
         return []
 
     @property
     def is_paired(self) -> bool:
-        """Return whether a block keeps the published order: its i-th record stands beside its i-th listed value."""
+        """Return whether the i-th row of a bucket can be compared with the bucket's i-th listed value.
+
+        That needs one listed value for each record. An attacker then tests whether they belong together more often than
+        by chance, which shows that the published order reveals values.
+        """
         return False
 
     # What follows for all mechanisms ---
@@ -473,7 +509,10 @@ class AttackView(ABC):
 
     @property
     def record_keys(self) -> Ints:
-        """Return for each of n records a number (n,) that is equal for records with equal quasi-identifiers."""
+        """Return for each of n records a number (n,) that is equal for records with equal quasi-identifiers.
+
+        It tells which records are unique, and links released records with those of the source.
+        """
         return np.asarray(self._record_rows["key"].to_numpy().astype(np.int64))
 
     @cached_property
@@ -492,7 +531,10 @@ class AttackView(ABC):
 
     @property
     def protected_values(self) -> Ints:
-        """Return the codes of the sensitive values whose bound is below 1; all codes if there is none."""
+        """Return the codes of the sensitive values that the release protects; all codes if it protects none.
+
+        A value is protected if the release promises a bound below 1 for an attacker's belief in it.
+        """
         protected = np.flatnonzero(self.bounds < 1)
         return protected if len(protected) else np.arange(len(self.bounds))
 
@@ -503,7 +545,7 @@ class AttackView(ABC):
 
     @cached_property
     def truth(self) -> Truth | None:
-        """Return the sensitive values of the source's records; None without the source."""
+        """Return the source's true sensitive values, by which right guesses are counted; None without the source."""
         if not self.given.source:
             return None
         holes: Holes = {
@@ -525,7 +567,10 @@ class AttackView(ABC):
         self.db.drop(*map(self.name_relation, self.relations))
 
     def make_tally(self) -> Tally:
-        """Return an empty tally with the bounds and the truth of this release."""
+        """Return an empty sum of an adversary's beliefs, to which the attack on this release adds block by block.
+
+        It has the release's bounds of beliefs and, if the source is known, its true values.
+        """
         return Tally(self.bounds, self.truth)
 
     def read_values(self, columns: list[str]) -> Any:

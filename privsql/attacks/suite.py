@@ -51,17 +51,17 @@ class Association:
 
 
 def learn_association(scene: AttackView, *, errors: bool = True) -> list[Association]:
-    """Learn from a release how often sensitive values occur with the values of each quasi-identifier.
+    """Estimate from a release how often sensitive values occur with the values of each quasi-identifier.
 
-    The counts are estimated as for an analyst's query. If there are more than ``SEPARATE`` columns, the counts of
-    ``SEPARATE`` columns are estimated in one step; otherwise each step estimates those of one column.
+    The counts are estimated by the linear estimator that also answers analysts' queries. If there are more than 64
+    columns (``SEPARATE``), 64 are estimated in one step, otherwise one.
 
     Args:
         scene: The release as arrays.
         errors: Whether standard errors are wanted.
 
     Returns:
-        One association for each quasi-identifier, in order.
+        The counts for each quasi-identifier, in order.
     """
     observed = [scene.observe_levels(level) for level in scene.levels]
     step = 1 if len(observed) <= SEPARATE else SEPARATE
@@ -99,8 +99,8 @@ def log_ratios(columns: list[Association], shares: Floats) -> list[Floats]:
     """Return for every column how much each of its V values speaks for each of m sensitive values (V, m).
 
     For values v and x it is log p(x | v)/f_x: p(x | v) is the share of sensitive value x among the records with value
-    v, and f_x its overall share. ``PSEUDO`` records with the overall shares are added to every v, so that no logarithm
-    is infinite.
+    v, and f_x its overall share. Five records (``PSEUDO``) with the overall shares are added to every v, so that no
+    logarithm is infinite.
 
     Args:
         columns: How often sensitive values occur with the values of each column.
@@ -142,7 +142,8 @@ class AttackContext(Generic[Seen]):
 
     Attributes:
         view: The release.
-        set_up: The class that reads the release's tables as arrays; None if no adversary needs these.
+        set_up: The class that reads the release's tables as arrays (a subclass of ``AttackView``); None if no adversary
+            needs arrays.
     """
 
     view: ReleaseView
@@ -190,7 +191,7 @@ class ReleaseSeries:
     """Several releases of the same people, which are attacked together.
 
     Attributes:
-        db: Where the releases are attached.
+        db: The session in which the databases with the releases are attached.
         manifests: Their manifests.
         databases: The names of their databases in ``db``.
         names: The names of their files, for messages.
@@ -241,17 +242,21 @@ def attack_by_learning(learnt: AttackContext[AttackView]) -> list[Finding]:
 def learn_beliefs(
     scene: AttackView, columns: list[Association], strength: float = 1.0, tally: Tally | None = None
 ) -> list[Association]:
-    """Compute how strongly an adversary believes in each value of every record, given the associations of columns.
+    """Compute by naive Bayes how strongly an adversary believes in each sensitive value of every record.
+
+    A belief is the probability that the adversary gives to the value. It follows from the likelihoods of the record's
+    quasi-identifiers. A power below 1 makes the likelihoods weaker, because columns that say the same would count
+    twice.
 
     Args:
         scene: The release as arrays.
         columns: How often sensitive values occur with the values of each quasi-identifier.
         strength: The power to which likelihoods are raised.
-        tally: Collects the beliefs for a finding; None to get their sums instead.
+        tally: Sums up the beliefs for a finding; None to get them summed up by quasi-identifier instead.
 
     Returns:
-        Without a tally, associations whose counts are the sums of the beliefs, to be compared with those of
-        ``columns``. With a tally, ``columns`` unchanged.
+        Without a tally, a copy of ``columns`` whose counts are sums of the beliefs; a consistent adversary has about
+        the counts of ``columns`` again. With a tally, ``columns`` unchanged.
     """
     logs = [strength * ratio for ratio in log_ratios(columns, scene.shares)]
     counts = [np.zeros(one.counts.size) for one in columns]
@@ -270,13 +275,14 @@ def learn_beliefs(
 
 
 def _moved_share(before: list[Association], after: list[Association]) -> float:
-    """Return how far an adversary's beliefs are from adding up to the counts that the release lets one estimate.
+    """Return by what share of the records the sums of an adversary's beliefs differ from the estimated counts.
 
-    The result is the share of records by which they differ, on average over the quasi-identifiers.
+    Beliefs about single records are consistent if they add up to the counts that the release lets one estimate. The
+    result is the mean over the quasi-identifiers.
 
     Args:
-        before: The associations with the estimated counts.
-        after: The associations whose counts are sums of beliefs.
+        before: The estimated counts by quasi-identifier.
+        after: The sums of beliefs by quasi-identifier.
     """
     changes = [np.abs(a.counts - b.counts).sum() / 2 / b.counts.sum() for a, b in zip(after, before, strict=True)]
     return float(np.mean(changes))

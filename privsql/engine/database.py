@@ -150,15 +150,18 @@ class ViewDefinition:
 
 @dataclass(frozen=True)
 class IntervalFunctions:
-    """The SQL functions n, low and high of a release, with which its readers count rows.
+    """The SQL functions n, low and high of a release, with which its readers estimate counts.
 
-    ``n`` estimates how many source records satisfy a condition; ``low`` and ``high`` bound the count. They aggregate
-    rows of the release's view NAME_weighted. privsql defines them for readers and never calls them itself.
+    ``n`` estimates how many source records satisfy a condition; ``low`` and ``high`` are the ends of a 95 % interval.
+    They aggregate the rows of the release's view NAME_weighted that meet the condition. Each row has a weight and a
+    variance. privsql defines the functions for readers and never calls them itself.
 
     Attributes:
-        records: The number of records in the release, if the counted records are drawn from them without replacement.
-            None if the errors of records are independent of each other.
-        skew: How much the variance of a count grows with each record that it counts (sql/clients/interval.sql).
+        records: The number of records N of a release in buckets. The errors of all N records add up to a
+            constant. So a count of n rows with one value has only the share 1 - n/N of their summed variances. None if
+            the errors of records are independent.
+        skew: By how much the variance of a count grows with each record that it counts (sql/clients/interval.sql). It
+            is 0 for buckets.
     """
 
     records: int | None = None
@@ -213,7 +216,10 @@ class Relations(Protocol):
         """
 
     def open_sibling(self) -> AbstractContextManager[Relations]:
-        """Open another session with the same attached databases and its own temporary tables and views."""
+        """Open another session with the same attached databases and its own temporary tables and views.
+
+        It can run queries while this session is reading a stream.
+        """
 
     def list_fields(self, source: exp.Expr) -> list[Field]:
         """Return the columns of a table or query."""
@@ -298,7 +304,7 @@ class Warehouse(Relations, Protocol):
 
 
 class TextWarehouse(Warehouse, Protocol):
-    """A warehouse that reads CSV files."""
+    """A warehouse (a session that reads the publisher's source) that can read CSV files with all columns as text."""
 
     def mount_texts(self, name: str, origin: Origin) -> None:
         """Make the publisher's CSV files readable as the table ``name``, with every column as text.
@@ -308,16 +314,23 @@ class TextWarehouse(Warehouse, Protocol):
 
 
 class DetachedWarehouse(Warehouse, Protocol):
-    """A warehouse whose engine can't attach a DuckDB file, so it writes the tables of a release in another place.
+    """A warehouse whose engine, such as Spark, can't attach the DuckDB file in which a release is made.
 
-    That is a folder of Parquet files or a private schema (``Stage``); one of two methods chooses it.
+    It writes the tables of the release elsewhere: ``set_release_folder`` chooses a folder of Parquet files,
+    ``set_release_stage`` a private schema of the engine.
     """
 
     def set_release_folder(self, folder: Path) -> None:
-        """Write later tables of database ``release`` into ``folder``, each as a folder of Parquet files."""
+        """Choose a folder for the release: each table of it that is made later becomes a subfolder of Parquet files.
+
+        These are the tables that ``create_table`` makes in database ``release``.
+        """
 
     def set_release_stage(self, stage: Stage) -> None:
-        """Write later tables of database ``release`` into ``stage``, a private schema of the same engine."""
+        """Choose a private schema of the same engine for the tables of the release that are made later.
+
+        These are the tables that ``create_table`` makes in database ``release``.
+        """
 
     def require_unchanged(self) -> None:
         """Check that the source's files are as they were when they were mounted.
@@ -628,17 +641,19 @@ class LockedSession(Container, Protocol):
     def parse_select(self, sql: str) -> dict[str, Any]:
         """Return the engine's own syntax tree of an analyst's SELECT, as a JSON object.
 
+        privsql examines and changes the tree before the query may run.
+
         Raises:
             UsageError: The text is not exactly one SELECT.
         """
 
     def write_select(self, tree: dict[str, Any]) -> str:
-        """Return the SQL text of a syntax tree that ``parse_select`` returned."""
+        """Return the SQL text of a syntax tree that ``parse_select`` returned, with any changes made to it."""
 
     def list_functions(self) -> Sequence[tuple[str, str, str, str, str]]:
         """Return the engine's functions, including those that the attached files define.
 
-        They tell which functions an analyst's SELECT calls, and whether these may be answered.
+        privsql looks up the functions that an analyst's SELECT calls, to decide whether it may run the SELECT.
 
         Returns:
             A list of (name, kind, stability, returned type, syntax tree of a macro's body).
@@ -778,7 +793,7 @@ def options_from(keywords: Mapping[str, Any], verb: str | Callable[..., Any]) ->
     """Yield the options that a caller gave to a public function as keywords.
 
     Args:
-        keywords: The keywords, as in ``RunKeywords``.
+        keywords: The keywords: ``options``, or single settings such as ``threads`` (``RunKeywords``).
         verb: The public function, or its name, for error messages.
 
     Raises:

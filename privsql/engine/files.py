@@ -298,7 +298,10 @@ class _Mask:
                 os.umask(self._before)
 
     def spare_rights(self, rights: int) -> int:
-        """Return the permissions for a finished file: ``rights`` without those that the usual umask takes away."""
+        """Return the permissions to give a finished file: those of ``rights`` that the user's own umask allows.
+
+        New files are private, so a finished file that others may read needs its permissions set.
+        """
         with self._lock:
             if self._inside:
                 return rights & ~self._before

@@ -356,10 +356,11 @@ _NUMBERS = itertools.count()  # numbers the objects of this class, which may sha
 class SparkRelations:
     """Tables and views in a session of Spark, which are made from queries or Arrow data.
 
-    ``spill`` is a folder that the session's workers share; None if there is none.
+    Tables are stored in the folder ``spill``, which the session's workers share. If it is None, they are kept in
+    Spark's memory.
 
     Attributes:
-        tables: The names of the tables of a release, to which queries need not add the database ``release``.
+        tables: The names of a release's tables. A query may call them without the database name ``release``.
     """
 
     keeps_order = False

@@ -133,7 +133,8 @@ class SparkSchemas(RemoteSchemas):
 
         Args:
             session: The session.
-            rows: Whether copies hold the rows of all tables; otherwise only the rows of the manifest.
+            rows: Whether a local copy of a release has the rows of all its tables; otherwise only those of its
+                manifest.
         """
         super().__init__()
         self.session, self._rows = session, rows
@@ -298,7 +299,8 @@ class SparkFolders(SparkSchemas):
         Args:
             session: The session of Spark.
             place: The address of the folder.
-            rows: Whether copies hold the rows of all tables; otherwise only the rows of the manifest.
+            rows: Whether a local copy of a release has the rows of all its tables; otherwise only those of its
+                manifest.
 
         Raises:
             EngineError: The session has no file system that reaches ``place``.
@@ -417,7 +419,7 @@ class SparkStage(SparkRelease):
     """
 
     def __init__(self, schemas: SparkSchemas, target: str, last: str, owner: Path) -> None:
-        """Describe a stage; its schema is created at the beginning of a ``with`` block.
+        """Describe a stage (the schema in which a release is made); a ``with`` block creates it at its beginning.
 
         Args:
             schemas: The schemas of the catalog.
@@ -531,7 +533,7 @@ class SparkStage(SparkRelease):
 
 
 class SparkCatalog(CopiedSchemas):
-    """The schemas of Spark's catalog, or one release in a folder, as a database for releases."""
+    """Spark's catalog as a database whose schemas hold releases, or a folder that holds one release."""
 
     file: Path | None = None
     label, counts = SPARK, True
@@ -542,7 +544,8 @@ class SparkCatalog(CopiedSchemas):
         Args:
             session: The session; None starts one on this machine when it is first needed.
             folder: The address of a folder that holds one release; None for the catalog.
-            rows: Whether copies hold the rows of all tables; otherwise only the rows of the manifest.
+            rows: Whether a local copy of a release has the rows of all its tables; otherwise only those of its
+                manifest.
         """
         super().__init__()
         self._given, self._folder, self._rows = session, folder, rows

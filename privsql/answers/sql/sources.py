@@ -62,7 +62,8 @@ class QueryTable:
 
     Attributes:
         alias: The name by which the query calls it.
-        columns: The expression that each of its columns stands for, by name.
+        columns: For each column, by name, the expression over columns of the release or of the analyst's tables that
+            gives its value.
         label: The name of the table in messages.
     """
 
@@ -86,9 +87,11 @@ class JoinedTables:
     """All tables that a query and its derived tables join; each column gets a name that is unique among them.
 
     Attributes:
-        sides: Whether each column is a quasi-identifier ("qi") or sensitive ("sa"), by its name.
+        sides: Whether each column is sensitive ("sa") or can be a condition on quasi-identifiers ("qi"), by its name.
+            Columns of the analyst's tables are "qi".
         lookups: The analyst's own tables.
-        conditions: The conditions of joins and derived tables, which all records meet.
+        conditions: The conditions of joins, and those in WHERE of derived tables. They are later joined by AND with the
+            query's WHERE.
         reads_release: Whether the release is among the tables.
     """
 
@@ -98,7 +101,7 @@ class JoinedTables:
     reads_release: bool = False
 
     def add_lookup(self, lookup: Lookup) -> QueryTable:
-        """Add a table of the analyst, and return it under the names that the query uses.
+        """Add a table of the analyst to the query, and return it with the unique name of each of its columns.
 
         Raises:
             UsageError: One of its columns would have the same unique name as another column.
@@ -130,12 +133,16 @@ class JoinedTables:
         return None
 
     def take_keys(self, where: exp.Expr | None) -> exp.Expr | None:
-        """Make join keys of the conditions that say that an analyst's column equals a quasi-identifier.
+        """Find the conditions by which the analyst's tables are joined to the release, and return all other ones.
 
-        The remaining condition is returned.
+        Such a condition says that a column of the analyst's table equals a quasi-identifier. It is stored in
+        ``lookups`` as a key of the join.
 
         Args:
-            where: The condition of WHERE; None if there is none.
+            where: The condition of WHERE, which is examined together with ``conditions``; None if there is none.
+
+        Returns:
+            The conditions that are not keys, joined by AND; None if there is none.
         """
         if not self.lookups and not self.conditions:
             return where
@@ -180,7 +187,12 @@ class NameResolver:
         self._shared: dict[str, QueryTable] = {}  # for columns of USING, the first table that has them
 
     def add_table(self, table: QueryTable, join: exp.Expr) -> list[exp.Expr]:
-        """Add a table that is joined, and return the conditions of the join."""
+        """Add a table that is joined, and return the conditions of ON and USING, with their names resolved.
+
+        Args:
+            table: The table.
+            join: The join in the query.
+        """
         parts: list[exp.Expr] = []
         for key in join.args.get("using") or ():
             owner, name = self._find_table(exp.column(key.name)), fold_name(key.name)
@@ -206,7 +218,10 @@ class NameResolver:
         select.set("expressions", expanded)
 
     def resolve_names(self, tree: exp.Select) -> None:
-        """Replace names, aliases and positions by the unique names of their columns, in place."""
+        """Replace names, aliases and positions by the unique names of their columns, in place.
+
+        A position is a number in GROUP BY or ORDER BY that means a column of the result.
+        """
         for clause in ("expressions", "group", "having", "order"):  # messages quote the items of these clauses
             items = list_items(tree.args.get(clause))
             quoted = [item.unalias() for item in items]
@@ -380,7 +395,10 @@ class QueryReader:
         return NameResolver(JoinedTables(sides))
 
     def _read_rows(self, select: exp.Select, names: NameResolver) -> None:
-        """Resolve the names of a query that has no groups or limits, and add its tables to ``names``."""
+        """Resolve the names of a query whose FROM and JOIN give single records, and add its tables to ``names``.
+
+        Joined queries that count by group are answered first. DISTINCT over columns becomes GROUP BY.
+        """
         refuse_others(select, CLAUSES)
         for join in list(select.args.get("joins") or ()):
             if isinstance(join.this, exp.Subquery) and not _passes_rows(join.this.this):
@@ -525,7 +543,7 @@ class QueryReader:
     # Subqueries in expressions ---
 
     def _answer_subqueries(self, select: exp.Select) -> None:
-        """Replace subqueries in expressions by constants, or by aggregate functions with FILTER."""
+        """Replace subqueries in expressions by their answers as constants, or by aggregate functions with FILTER."""
         self._fold_scalars(select)
         for clause in PARTS:
             for node in _find_subqueries(select.args.get(clause)):
@@ -576,7 +594,7 @@ class QueryReader:
             select.set("from_", exp.From(this=exp.Table(this=exp.to_identifier(self.release, quoted=True))))
 
     def _fold_scalar(self, node: exp.Subquery) -> exp.Expr | None:
-        """Return the aggregate function with FILTER that gives the same value as a scalar subquery; None without one.
+        """Return an aggregate function with FILTER that gives the same value as a scalar subquery; None if none does.
 
         For ``(SELECT COUNT(*) FROM t WHERE age > 60)`` it is ``COUNT(*) FILTER (WHERE age > 60)``.
         """
@@ -686,7 +704,7 @@ def _replace_tables(root: exp.Expr, queries: Mapping[str, exp.Select]) -> None:
 
 
 def _list_sources(select: exp.Expr) -> list[exp.Expr]:
-    """Return the nodes of FROM and of the joins; each has its table under ``this``."""
+    """Return the FROM and JOIN nodes of a query's syntax tree; in each, ``this`` is the table that it names."""
     clause = select.args.get("from_")
     return [*([clause] if clause is not None else []), *(select.args.get("joins") or [])]
 
@@ -704,9 +722,9 @@ def _explain_join(select: exp.Expr | None, alias: str) -> UsageError:
 
 
 def _find_counts(select: exp.Select) -> exp.Select | None:
-    """Return the derived table in FROM that counts by group.
+    """Return the derived table in FROM if it counts by group; the query around it then reads counts, not records.
 
-    None if FROM has a table or derived table of single records.
+    None if FROM has a table, or a derived table of single records.
     """
     source = read_clause(select, "from_")
     inner = source.this if isinstance(source, exp.Subquery) else None
@@ -714,7 +732,10 @@ def _find_counts(select: exp.Select) -> exp.Select | None:
 
 
 def _passes_rows(select: exp.Expr) -> bool:
-    """Return whether a query keeps single records: it has no groups, aggregate functions or limits."""
+    """Return whether a query keeps single records: it has no groups, aggregate functions or limits.
+
+    If so, it can be merged with the query around it.
+    """
     sources = _list_sources(select)
     if not sources or any(select.args.get(clause) for clause in BEYOND_ROWS):
         return False
@@ -761,7 +782,10 @@ def list_grouped(select: exp.Select) -> list[exp.Expr]:
 
 
 def expand_group_all(select: exp.Select) -> None:
-    """Replace GROUP BY ALL by its expressions in place, so that they remain when an outer query drops columns."""
+    """Replace GROUP BY ALL by a list of the expressions by which it groups, in place.
+
+    An outer query that drops columns would otherwise change what ALL means.
+    """
     group = select.args.get("group")
     if group is not None and group.args.get("all"):
         items = [item.copy() for item in list_grouped(select)]
@@ -838,10 +862,10 @@ def merge_outer(outer: exp.Select, inner: exp.Select) -> exp.Select:
 def _sum_results(
     outer: exp.Select, inner: exp.Select, results: Mapping[str, exp.Expr], calls: Sequence[exp.Expr]
 ) -> bool:
-    """Rewrite sums over the groups of an inner query as counts and sums by fewer groups, in place.
+    """Rewrite sums over the groups of an inner query as counts and sums by the outer query's groups, in place.
 
-    With ``n`` for COUNT(*) in the inner query, the outer ``SUM(n)`` becomes ``n``: COUNT(*) by the outer groups. The
-    caller later replaces ``n`` by COUNT(*).
+    For example, the inner query has COUNT(*) AS n by age and sex, and the outer query has SUM(n) by sex. This is
+    COUNT(*) by sex. So SUM(n) becomes ``n``, which the caller then replaces by COUNT(*).
 
     Args:
         outer: The outer query.

@@ -88,11 +88,11 @@ def find_remedy(text: str) -> str:
 
 
 def _csv_facts(text: str) -> dict[str, str]:
-    """Return what privsql's advice says about a CSV file, given DuckDB's error message.
+    """Return the parts of privsql's error message about a CSV file, from DuckDB's message and the file's beginning.
 
     Returns:
-        "line" (its number, and the file's name), "encoded" (what to do about the file's encoding) and "reason" (what
-        is wrong with the line). The advice has placeholders of these names.
+        "line" (its number, and the file's name), "encoded" (what to do about the file's encoding) and "reason" (what is
+        wrong with the line). The message has placeholders of these names.
     """
     found, file = re.search(r"CSV Error on Line: (\d+)", text), re.search(r"(?m)^ *file = (.*)$", text)
     lines = text[found.end() :].strip().split("\n") if found else []

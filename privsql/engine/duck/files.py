@@ -629,7 +629,10 @@ def _reads_values(connection: Connection, call: str, columns: Sequence[tuple[str
 
 
 def _write_fitting(file: Path, written: Path) -> None:
-    """Write a copy of a Parquet file, with values that an engine can't read replaced (see ``fit_rows``)."""
+    """Write a copy of a Parquet file without values that an engine can't read, such as times too far in the future.
+
+    They become NULL, or U+FFFD inside a text.
+    """
     import pyarrow.parquet as pq
 
     try:

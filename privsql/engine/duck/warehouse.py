@@ -211,8 +211,9 @@ class DuckSession(DuckContainer):
     def list_collations(self, source: exp.Table, columns: Sequence[str]) -> dict[str, str]:
         """Return the collations of those ``columns`` that have one, by the column's name.
 
-        They are read from the definition of a table made for this purpose, because DuckDB's type names do not show
-        them. The collations of a server are left out: they keep different texts different.
+        A collation is a rule by which different texts may be equal. The collations are read from the definition of a
+        table made for this purpose, because DuckDB's type names do not show them. The result is empty for a server,
+        because by its collations different texts stay different.
         """
         if self._server is not None:
             return {}
@@ -238,7 +239,7 @@ class DuckSession(DuckContainer):
     # source was mounted. Digests and keyed hashes are computed here, so that no key leaves this machine.
 
     def create_view(self, name: str, query: exp.Expr, *, into: str | None = None, schema: str | None = None) -> None:
-        """Create a view; if the query reads a server's table, create a table in its place."""
+        """Create a view; if the query reads a server's table, create a local table with its result instead."""
         if into is None and self._reads_server(query):
             self.create_table(name, query)
         else:
@@ -356,9 +357,19 @@ class DuckBorrowed(DuckContainer):
         return self.in_transaction()
 
     def copy_release(self, database: str, schema: str, having: str, read: ReadContents, into: str) -> Objects:
-        """Copy the release in a schema of the caller's database, and return all objects of the schema.
+        """Copy all tables of a schema of the caller's database into another database.
 
-        The arguments are those of ``RemoteSchemas.copy_release``.
+        All its tables are copied, whatever the manifest states. Other objects are listed, but not copied.
+
+        Args:
+            database: The caller's database.
+            schema: The schema, in both databases.
+            having: The table with the manifest; not used.
+            read: Would tell what the manifest states; not used.
+            into: The attached database to copy to.
+
+        Returns:
+            All objects of the schema as (kind, name, definition).
         """
         objects = self.list_objects(database, schema)
         for name in [name for kind, name, _ in objects if kind == "table"]:
