@@ -73,8 +73,8 @@ def foresee_value(value: str, frequency: float, share: float, bound: float) -> P
     Args:
         value: The value as text.
         frequency: Its share of all records.
-        share: The share h of the formula: what the value would have in simple buckets that are as precise as the actual
-            ones (see ``find_even_shares``).
+        share: Its even share h, which describes how well buckets tell the value apart. Counts are as precise as if
+            each bucket had the value with the share h or not at all.
         bound: Its threshold.
     """
     needed = ceil(100 * find_useful_threshold(Fraction(frequency))) / 100
@@ -104,8 +104,8 @@ def foresee_precision(params: Bucketize, bounds: Sequence[VerifiedBound]) -> Pre
 
     Args:
         params: The parameters.
-        bounds: The bounds of values, each with its highest belief, its number of records and its even share (see
-            ``find_even_shares``).
+        bounds: The bounds of values, each with its highest belief, its number of records and its even share. Counts
+            are as precise as if each bucket had the value with the even share or not at all.
 
     Returns:
         The errors; None if no value is protected, or with fake values, for which there is no formula.

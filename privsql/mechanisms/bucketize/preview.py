@@ -98,7 +98,8 @@ def preview_release(
         source: The source.
         params: The parameters.
         stored: The stored plan of an earlier release by the same request, which saves the search; None to search.
-        proving: If False, the search is shorter, and proves less about the loss (see ``find_plan``).
+        proving: Whether the search also proves a lower bound of the loss, the sum of (size - 1)^2 over all buckets. If
+            not, it is shorter.
 
     Raises:
         InfeasibleError: There is no plan.
@@ -184,7 +185,13 @@ class ReleasePreviews:
 
 
 def _draw_runs(plan: Plan, problem: BucketProblem, params: Bucketize) -> BucketRuns | None:
-    """Deal a plan's records to buckets for trial, and return what the buckets list; None if that takes too long."""
+    """Deal records to planned buckets for trial, and return what the buckets list; None if that takes too long.
+
+    Args:
+        plan: The bucket sizes, and how many records of each value go to each size.
+        problem: The counts and bounds that the plan satisfies.
+        params: The parameters, which name the layout (the way to deal records) and the number of fake values.
+    """
     if problem.records > MOST and (params.effective_layout == "largest-first" or len(problem.trees) > 1):
         return None
     laid = plan_lists(plan, problem.counts, params.fake_values) if params.fake_values else plan
@@ -193,7 +200,10 @@ def _draw_runs(plan: Plan, problem: BucketProblem, params: Bucketize) -> BucketR
 
 
 def _list_remarks(preview: ReleasePreview, params: Bucketize, previews: ReleasePreviews) -> list[str]:
-    """Return a remark on what the algorithm ``informative`` gains over ``two-size``; empty for other algorithms."""
+    """Return a remark that compares the mean belief by the algorithm ``informative`` with that by ``two-size``.
+
+    A higher mean belief in true values makes answers more precise. The list is empty for other algorithms.
+    """
     if params.algorithm != "informative":
         return []
     if len(set(preview.problem.thresholds)) == 1:
@@ -381,9 +391,9 @@ MEASURES = (
 def compare_algorithms(db: Relations, source: Records, params: Bucketize) -> Alternatives:
     """Predict the releases that all algorithms would make of one specification, to compare them.
 
-    The layout and the setting in ``params`` are used for the algorithm in ``params`` only. The measure ``information``
-    is the sum of the mean beliefs in values over the sum of thresholds, so at most 1. Errors are predicted for
-    questions that select a share of the records.
+    ``params`` may fix a layout (how records are dealt to buckets) and a setting (how many buckets of each size). Both
+    are used for the algorithm in ``params`` only. The measure ``information`` is the sum of the mean beliefs in values
+    over the sum of thresholds, so at most 1. Errors are predicted for questions that select a share of the records.
     """
     names = (*ALGORITHMS, *(["setting"] if params.setting is not None else []))
     previews = ReleasePreviews(db, source)

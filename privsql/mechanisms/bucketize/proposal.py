@@ -130,7 +130,14 @@ def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
 
 
 def _as_parameters(labels: Sequence[str], chosen: Protection) -> dict[str, Any]:
-    """Return thresholds as the table ``[mechanism]`` of a specification; the most common threshold is the default."""
+    """Return proposed thresholds as the table ``[mechanism]`` of a specification.
+
+    The most common threshold becomes the default.
+
+    Args:
+        labels: The values as text.
+        chosen: The proposed threshold of each value, and the bound on all protected values together.
+    """
     limits = chosen.thresholds
     bound = [limits[label] for label in labels if limits[label] < 1]
     default = max(set(bound), key=bound.count)
@@ -153,7 +160,15 @@ def _can_be_met(db: Relations, records: Records, parameters: dict[str, Any]) -> 
 
 
 def _describe(db: Relations, records: Records, parameters: dict[str, Any], chosen: Protection, of_a: str) -> Proposal:
-    """Return the proposal: parameters, their promise in sentences for a privacy officer, and the predicted errors."""
+    """Return the proposal: parameters, their promise in sentences for a privacy officer, and the predicted errors.
+
+    Args:
+        db: The engine that holds the source's values.
+        records: The records of the source.
+        parameters: The proposed table ``[mechanism]`` of a specification.
+        chosen: The thresholds that the parameters imply.
+        of_a: What the promise speaks of: "a person" or "a record".
+    """
     total = sum(records.counts)
     shares = {label: count / total for label, count in zip(records.labels, records.counts, strict=True)}
     protected = [label for label, limit in chosen.thresholds.items() if limit < 1]

@@ -89,8 +89,9 @@ def write_records(db: Relations, source: Records, bids: Bids, *, ordered: bool) 
 def write_ranked(db: Relations, source: Records, layout: Pieces, key: Key) -> None:
     """Write QIT by SQL alone, so that every engine puts the same records into the same buckets.
 
-    The records of each value are ranked by keyed hashes, and the layout gives the bucket of each rank. An engine whose
-    rows have no order keeps relation ``assigned`` (q0.., code, bid), from which ``write_counted`` makes ST.
+    The records of each value are ranked by keyed hashes. ``layout``, the planned buckets of each value's records, gives
+    the bucket of each rank. An engine whose rows have no order keeps relation ``assigned`` (q0.., code, bid), from
+    which ``write_counted`` makes ST.
     """
     roles = source.roles
     assignment = RankAssignment(db, source, key, RecordParts(np.array(source.counts, dtype=np.int64)))
@@ -111,7 +112,7 @@ def write_counted(db: Relations, roles: Roles, fake_bids: Ints, fake_codes: Ints
     """Write ST by counting, in SQL, the records and the fakes of each value in each bucket.
 
     It is used for engines whose rows have no order. Relation ``assigned`` (q0.., code, bid) has the bucket of each
-    record.
+    record. Fakes are values that a bucket lists but that belong to none of its records.
 
     Args:
         db: The engine that holds ``assigned``.
@@ -155,9 +156,10 @@ def write_values(db: Relations, roles: Roles, runs: BucketRuns, values: pa.Table
 
 
 class AssignedRecords:
-    """A stream of records (q0.., code) in which the code of each record's sensitive value is replaced by its bucket.
+    """A stream of the source's records, in which the code of each sensitive value is replaced by the record's bucket.
 
-    It becomes QIT. The j-th record of a value takes the j-th bucket that the layout gives for this value.
+    The stream is written as QIT: columns (q0.., code) become (q0.., bid). The buckets of each value's records were
+    drawn beforehand, and the j-th record of a value takes the j-th of them.
     """
 
     def __init__(self, coded: pa.RecordBatchReader, bids: Bids, counts: Ints) -> None:
@@ -175,12 +177,15 @@ class AssignedRecords:
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def require_all_placed(self) -> None:
-        """Raise ``GuaranteeError`` if the stream had fewer records of a value than were counted."""
+        """Raise ``GuaranteeError`` if the stream, at its end, had fewer records of a value than were counted before."""
         if (self._next != self._ends).any():
             raise source_changed_error()
 
     def _take_places(self, codes: NDArray[np.int32]) -> Bids:
-        """Return the buckets of the next records of the stream, given their values by code.
+        """Return the buckets of the next records of the stream: each takes the next free place of its value.
+
+        Args:
+            codes: The codes of the records' sensitive values.
 
         Raises:
             GuaranteeError: There are more records of a value than were counted.
@@ -299,10 +304,12 @@ def reserve_memory(db: Relations, runs: BucketRuns) -> None:
 def _write_channel(
     db: Relations, roles: Roles, runs: BucketRuns, meetings: pa.Table, problem: BucketProblem, facts: BucketFacts
 ) -> BeliefFacts:
-    """Write the tables that estimators read: the values, how often two values share a bucket, and linear weights.
+    """Write the three tables from which answers are estimated, and return the facts that follow from them.
 
-    The table of weights is empty if the view weighs values by their shares of buckets. The result are the facts that
-    follow from the channel: the mean belief and the singular values.
+    They hold the values, how often two values share a bucket, and linear weights. A weight says how much a value in a
+    record's bucket adds to the estimated count of a value. The table of weights is empty if the view ``weighted`` uses
+    the values' shares of buckets instead. The facts are the mean belief in true values, and the singular values of the
+    channel (the matrix from true to listed values).
     """
     channel, given, thresholds = make_channel(meetings, facts).channel, temp_table("given"), problem.thresholds
     estimator = find_linear_estimator(channel, facts)
@@ -332,10 +339,20 @@ def _admit_fakes(
     meetings: pa.Table,
     noise: Shuffler,
 ) -> tuple[Ints, FakeFacts]:
-    """Return the values of the fakes, and the facts on them.
+    """Return the codes of the fakes (listed values that belong to no record of their bucket), and the facts on them.
 
     If the parameters ask for it, buckets first exchange fakes that an attacker can exclude for some record of the
-    bucket.
+    bucket. The attacker sees that such a value is rare among similar records.
+
+    Args:
+        db: The engine that holds table ``qit`` of the release.
+        roles: The columns by role.
+        params: The parameters.
+        facts: The facts of the plan.
+        hidden: The fakes as they were drawn.
+        runs: The real values that each bucket lists.
+        meetings: How often two real values share a bucket.
+        noise: The random numbers.
     """
     from privsql.mechanisms.bucketize import fakes
 

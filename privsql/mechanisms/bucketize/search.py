@@ -82,9 +82,10 @@ def make_gammas(problem: BucketProblem) -> Gammas:
 
 
 def find_frontier(problem: BucketProblem) -> tuple[Ints, Ints]:
-    """Select the values whose privacy constraints (room for all their records) imply those of all other values.
+    """Select the values that suffice to test whether given numbers of buckets have room for every value's records.
 
-    A value with a lower threshold and more records implies one with a higher threshold and fewer.
+    Where a value with a low threshold has room, so has each value with a higher threshold and fewer records. So the
+    latter need no test.
 
     Returns:
         (the number of records of each of these values, their most records in one bucket of each usable size (values,
@@ -100,9 +101,9 @@ def find_frontier(problem: BucketProblem) -> tuple[Ints, Ints]:
 def fill_caps(problem: BucketProblem) -> Ints:
     """Return for each usable size the largest number of buckets that can be filled within the thresholds (sizes,).
 
-    Let F_iS be the most records of value i in a bucket of size S, and o_i its records. The result for S is the largest
-    b with sum_i min(F_iS b, o_i) >= S b. Newton's method from the right finds it exactly in few steps, as the
-    difference is concave in b.
+    A search for numbers of buckets needs to try no larger ones. Let F_iS be the most records of value i in a bucket of
+    size S, and o_i its records. The result for S is the largest b with sum_i min(F_iS b, o_i) >= S b. Newton's method
+    from the right finds it exactly in few steps, as the difference is concave in b.
     """
     caps, counts = np.zeros_like(problem.sizes), problem.counts
     for j, size in enumerate(problem.sizes.tolist()):
@@ -118,7 +119,9 @@ def fill_caps(problem: BucketProblem) -> Ints:
 
 
 def best_one_size(problem: BucketProblem) -> Setting | None:
-    """Return the setting in which all buckets have one size, the smallest that is valid; None if there is none.
+    """Return the bucket setting (sizes, and numbers of buckets) with one size only, the smallest that is valid.
+
+    The result is None if no size is valid.
 
     Let n be the number of records, and F_iS the most records of value i in a bucket of size S. S is valid if it divides
     n, and no value has more than F_iS n/S records (Lemma 4.13). Bounded sets of values have the same condition.
@@ -129,7 +132,7 @@ def best_one_size(problem: BucketProblem) -> Setting | None:
 
 
 def best_two_size(problem: BucketProblem) -> Setting | None:
-    """Return the valid setting of at most two sizes with the least Loss; None if there is none.
+    """Return the valid bucket setting (one or two sizes, and numbers of buckets) with the least Loss, or None.
 
     The Loss is the sum of (size - 1)^2 over all buckets. If sets of values are bounded, the search adds conditions as
     it goes. It takes the cheapest setting under the conditions found so far. If that is invalid, it breaks a further
@@ -172,7 +175,7 @@ def _bound_positions(first: Ints, second: Ints, needs: Ints, lists: Gammas) -> I
     """Translate conditions on numbers of buckets into bounds on the position t in each list of ``lists``.
 
     A list has all ways to put the records into b1 buckets of size S1 and b2 of size S2, and b1 falls with t. A
-    condition is first[S1] b1 + second[S2] b2 >= need; the privacy constraint of a value has this form.
+    condition is first[S1] b1 + second[S2] b2 >= need. That a value has room for all its records has this form.
 
     Args:
         first: The coefficients of b1, by condition and size (r, K).
@@ -207,10 +210,10 @@ def smallest_diversity(problem: BucketProblem) -> int:
 
 
 def anatomy_setting(problem: BucketProblem) -> Setting | None:
-    """Return the setting of Anatomy (Xiao & Tao, VLDB 2006): floor(n/l) buckets of l or l + 1 of the n records.
+    """Return the bucket sizes of Anatomy (Xiao & Tao, VLDB 2006): n records in floor(n/l) buckets of nearly equal size.
 
-    Here l is the smallest diversity that keeps all thresholds. The result is None if some value has more than n/l
-    records, or a bucket would exceed the largest size.
+    Here l is the smallest diversity that keeps all thresholds: a value has at most 1/l of a bucket. The result is None
+    if some value has more than n/l records, or a bucket would exceed the largest size.
     """
     l_diversity, n = smallest_diversity(problem), problem.records
     buckets = n // l_diversity
@@ -223,11 +226,15 @@ def anatomy_setting(problem: BucketProblem) -> Setting | None:
 
 
 def partition_records(problem: BucketProblem, setting: Setting) -> Ints:
-    """Divide the records of each value between the two sizes of a setting (paper, section 4.3).
+    """Decide how many records of each value go to the buckets of each of two sizes (paper, section 4.3).
 
     The smaller size first gets as many records of each value as fit. The excess moves to the larger size, values with
     the lowest thresholds first; the paper leaves this order open. If sets of values are bounded, the result is any
     division that keeps the bounds.
+
+    Args:
+        problem: The records and the threshold of each of m values.
+        setting: The two bucket sizes, with the number of buckets of each.
 
     Returns:
         The records by value and size (m, 2).
@@ -246,11 +253,11 @@ def partition_records(problem: BucketProblem, setting: Setting) -> Ints:
 
 
 def multi_size(problem: BucketProblem) -> Setting | None:
-    """Split records by the best two-size setting, and split each part again while the Loss falls (Algorithm 2).
+    """Return a bucket setting of several sizes, found by splitting the records again and again (paper, Algorithm 2).
 
-    The Loss is the sum of (size - 1)^2 over all buckets. A part without a better split keeps its buckets. Parts with
-    equal sizes are merged. Thresholds stay those of the whole table. The result is None if there is no two-size
-    setting.
+    The records are first split between the two sizes that ``best_two_size`` finds. Each part is split again in this way
+    while that lowers the Loss, the sum of (size - 1)^2 over all buckets. Thresholds stay those of the whole table. The
+    result is None if the first split fails.
     """
     first_split = best_two_size(problem)
     if first_split is None:
@@ -298,10 +305,10 @@ NEARLY = 50  # sizes within a fiftieth of the best count as equally good
 
 
 def find_informative(problem: BucketProblem) -> Setting | None:
-    """Return a valid setting for layout ``lumps``, with buckets as large as possible; None if none is valid.
+    """Return the valid bucket sizes for layout ``lumps``, as large as possible; None if none are valid.
 
-    In that layout, a bucket lists a value as often as its threshold allows. This setting lets beliefs come nearest to
-    the thresholds, so answers are most precise.
+    In that layout, a bucket lists a value as often as its threshold allows, or hardly ever. With large buckets beliefs
+    come nearest to the thresholds, so answers are most precise.
     """
     for wanted in (_restrain_thresholds(problem), problem):
         valid = next((one for one in _list_candidates(wanted) if _first_size_ranges(wanted, one) is not None), None)
@@ -311,17 +318,22 @@ def find_informative(problem: BucketProblem) -> Setting | None:
 
 
 def count_unplaced(problem: BucketProblem) -> int | None:
-    """Return how many records find no place in the best setting with sizes S, or S and S + 1; None if there is none.
+    """Return how many records at least find no bucket within the thresholds, for messages on infeasible thresholds.
 
-    Messages on infeasible thresholds state it.
+    Only buckets of one size, or of two sizes that differ by 1, are tried (``_list_candidates``). The result is None if
+    the allowed sizes permit no such buckets.
     """
     return min((allocate_values(problem, one).unplaced for one in _list_candidates(problem)), default=None)
 
 
 def divide_informative(problem: BucketProblem, setting: Setting) -> tuple[Ints, Ints]:
-    """Divide the records of each value between the one or two bucket sizes of a valid setting for layout ``lumps``.
+    """Decide how many records of each value go to the buckets of each size, for algorithm ``informative``.
 
     The smaller size gets about the same share of every value's records, within what thresholds allow.
+
+    Args:
+        problem: The records and the threshold of each of m values.
+        setting: The k bucket sizes, one or two, with the number of buckets of each. It is valid.
 
     Returns:
         (the records by value and size, the most records of each value in one bucket of each size), both (m, k).
@@ -349,10 +361,11 @@ def divide_informative(problem: BucketProblem, setting: Setting) -> tuple[Ints, 
 
 
 def _restrain_thresholds(problem: BucketProblem) -> BucketProblem:
-    """Lower very high thresholds, so that layout ``lumps`` does not fill whole buckets with one value.
+    """Lower very high thresholds, so that algorithm ``informative`` does not fill whole buckets with one value.
 
-    Analysts hardly learn more from such buckets than from half full ones. A threshold becomes at most max(``ENOUGH``,
-    (1 + f)/2), where f is the frequency of the value.
+    It lets buckets list values as often as thresholds allow. Analysts hardly learn more if a value fills a whole bucket
+    than if it fills half of one. A threshold becomes at most max(``ENOUGH``, (1 + f)/2), where f is the frequency of
+    the value.
     """
     frequencies = (Fraction(int(records), max(1, problem.records)) for records in problem.counts)
     enough = (max(ENOUGH, (1 + share) / 2) for share in frequencies)
@@ -360,9 +373,12 @@ def _restrain_thresholds(problem: BucketProblem) -> BucketProblem:
 
 
 def _list_candidates(problem: BucketProblem) -> list[Setting]:
-    """Return the settings with sizes S, or S and S + 1, if both are usable; the most informative ones come first.
+    """Return settings whose buckets have one size, or two sizes that differ by 1; the most informative ones come first.
 
-    In the most informative setting, the sum of the highest beliefs that thresholds allow is largest.
+    A setting says how many buckets there are of each size. For each usable size S, it has as few buckets as can hold
+    all records with at most S in each. Its information is the sum, over buckets and values, of the most records of a
+    value that thresholds allow in a bucket. Sums are compared in steps of a fiftieth of the best one (``NEARLY``). If
+    they are equal, larger buckets come first.
     """
     n, usable = problem.records, problem.sizes
     held = dict(zip(usable.tolist(), problem.capacity.sum(axis=0).tolist(), strict=True))
@@ -377,9 +393,14 @@ def _list_candidates(problem: BucketProblem) -> list[Setting]:
 
 
 def _first_size_ranges(problem: BucketProblem, setting: Setting) -> tuple[Ints, Ints] | None:
-    """Return (the least, the most) records of each value that the buckets of the smaller size can get (m,).
+    """Return (the least, the most) records of each of m values that the buckets of the smaller size can get (m,).
 
-    The rest of a value must fit into the buckets of the larger size. The result is None if no division is valid.
+    The rest of a value must fit into the buckets of the larger size. The result is None if no division of the records
+    keeps the thresholds and fills all buckets.
+
+    Args:
+        problem: The records and the threshold of each value.
+        setting: The one or two bucket sizes, with the number of buckets of each.
     """
     room = problem.capacity_for(setting.sizes) * np.array(setting.buckets, dtype=np.int64)
     low = (problem.counts - room[:, 1:].sum(axis=1)).clip(0)

@@ -32,10 +32,11 @@ TABLES = {
 
 
 def make_views(manifest: Manifest) -> Views:
-    """Return the views ``weighted`` and ``pairs`` over QIT and ST.
+    """Return the views ``weighted`` and ``pairs`` over QIT and ST, in which sums of weights estimate counts.
 
-    In ``pairs``, a record stands beside every value of its bucket, weighted by the value's share of the bucket. In
-    ``weighted``, weights are those of the linear estimator; without one it is the same as ``pairs``.
+    In ``pairs``, a record stands beside every value of its bucket, weighted by the value's share of the bucket. Such
+    estimates are biased. So ``weighted`` has the published weights of the linear estimator in place of the shares. In a
+    release without these weights, both views are the same.
     """
     roles, facts = manifest.roles, BucketizeFacts.model_validate(manifest.facts)
     by_st = roles.by_sa
@@ -68,9 +69,9 @@ def make_views(manifest: Manifest) -> Views:
 
 
 def make_functions(manifest: Manifest) -> IntervalFunctions | None:
-    """Return the SQL functions that give counts with intervals over the weighted view.
+    """Return the SQL functions with which analysts get counts with intervals from the view ``weighted``.
 
-    The result is None if the view's weights are shares of buckets, because counts by shares are biased.
+    The result is None if that view weighs a value by its share of the record's bucket, because such counts are biased.
     """
     is_linear = BucketizeFacts.model_validate(manifest.facts).weighting == "linear"
     return IntervalFunctions(manifest.published_records) if is_linear else None

@@ -180,7 +180,15 @@ class ItemSetTreeAnswers(ItemAnswers, TreeAnswers):
         return repeat_sets(rows["items"], rows["count"])
 
     def top_sets(self, number: int, estimator: str) -> list[tuple[tuple[int, ...], float]]:
-        """Return the ``number`` item sets that most published records contain: ascending codes, and these records."""
+        """Return the item sets that the most published records contain, each with the number of these records.
+
+        Args:
+            number: How many item sets to return.
+            estimator: The estimator.
+
+        Returns:
+            Pairs (the ascending codes of the set's items, the estimated number of records that contain all of them).
+        """
         self.require_estimator(estimator)
         return self._published_parts[1].top_sets(number)
 

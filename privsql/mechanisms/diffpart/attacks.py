@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def attack_leaves(view: ReleaseView, unit: str) -> list[Finding]:
     """Find how sure an attacker who knows all other records becomes that a record is in the source, for each leaf.
 
-    A leaf is a published part of the partition tree. The belief is that for the most revealing noise in the counts from
-    the root of the tree to the leaf.
+    A leaf is a published part of the partition tree. The noise in the counts from the root of the tree to the leaf is
+    taken to be the most revealing one, by which the attacker becomes surest.
 
     Args:
         view: The release.

@@ -186,9 +186,13 @@ def find_violations(tree: PartitionTree, taxonomy: Taxonomy, rule: TreeRule) -> 
 
     @cache
     def due(used: Fraction, cut: frozenset[int]) -> tuple[Fraction, Fraction, Fraction]:
-        """Return the budgets that one division of a partition must spend.
+        """Return the three budgets that one division of a partition must spend.
 
         They are for choosing the taxonomy node, for counting a part that is divided further, and for counting a leaf.
+
+        Args:
+            used: The budget that was spent on the way from the root to the partition.
+            cut: The taxonomy nodes at which the partition can still be divided.
         """
         alpha = (rule.epsilon / 2 - used) / sum(int(expansions[node]) for node in cut)
         choice = alpha * rule.choice if len(cut) > 1 else Fraction(0)

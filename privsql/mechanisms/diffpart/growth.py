@@ -214,7 +214,11 @@ class _Growth:
     # The node of each expansion, and what it spends ---
 
     def plan_expansions(self, front: Front) -> FrontPlan:
-        """Choose the taxonomy node at which each partition of a round is divided, and the budgets of the counts."""
+        """Choose the taxonomy node at which each partition is divided next, and the budgets of counting its parts.
+
+        Args:
+            front: The partitions that are divided in this round.
+        """
         row, place = np.nonzero(front.pending)
         possible = np.full((len(front.pending), len(self.taxonomy.roots)), -1, dtype=np.int64)
         nodes = self.inner_nodes[place]  # the last node of each column, if there is any (F, d)
@@ -319,7 +323,12 @@ class _Growth:
         return result
 
     def count_budgets(self, keys: Ints, plan: FrontPlan) -> tuple[Flags, Ints]:
-        """Return which sub-partitions are leaves (not divided any more), and the budget of counting each, as a code."""
+        """Return which sub-partitions are leaves (not divided any more), and the budget of counting each, as a code.
+
+        Args:
+            keys: The sub-partitions, each as one integer: the number of its partition, and its branch there.
+            plan: At which node each partition is divided, and with which budgets.
+        """
         of, expansions = keys >> BRANCH_BITS, self.taxonomy.expansions
         which, child = self.taxonomy.branch_children(plan.node[of], keys & BRANCH)
         gained = np.bincount(which, weights=expansions[child], minlength=len(keys))

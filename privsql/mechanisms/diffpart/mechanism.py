@@ -38,7 +38,7 @@ class DiffPart(PresenceMechanism[P, F]):
     """A word for the leaves of the tree, in the plural."""
 
     def attack_membership(self, learnt: AttackContext[AttackView]) -> list[Finding]:
-        """Return how sure the attacker who knows all other records becomes of a record in each published leaf."""
+        """Return by leaf how sure an attacker who knows all other records becomes that a record is in the source."""
         from privsql.mechanisms.diffpart.attacks import attack_leaves
 
         return attack_leaves(learnt.view, self.leaves)

@@ -54,12 +54,14 @@ class Shares:
 
 
 def expansion_shares(rule: TreeRule, rest: Fraction, expansions: int, *, several: bool) -> Shares:
-    """Return what dividing (expanding) a partition spends of the budget that is left for the way down to a leaf.
+    """Return the budgets that dividing (expanding) a partition spends, on choosing a node and on counting the parts.
+
+    The budget that is left is shared equally among this and all later divisions that may follow below it.
 
     Args:
         rule: The public rule of budgets and thresholds.
         rest: The budget that is left for this and later divisions.
-        expansions: The most divisions that are left on the way, this one included.
+        expansions: The most divisions that are left on a way down from the partition to a leaf, this one included.
         several: Whether the taxonomy node at which it is divided is chosen among several, which costs a share.
     """
     alpha = rest / expansions
@@ -68,7 +70,7 @@ def expansion_shares(rule: TreeRule, rest: Fraction, expansions: int, *, several
 
 
 def first_expansion(rule: TreeRule, taxonomy: Taxonomy) -> Shares:
-    """Return the budgets of the first division, which makes the first parts of all records."""
+    """Return the budgets of the first division, that of all records: to choose a column, and to count the parts."""
     roots = taxonomy.roots
     return expansion_shares(rule, rule.epsilon / 2, int(taxonomy.expansions[roots].sum()), several=len(roots) > 1)
 

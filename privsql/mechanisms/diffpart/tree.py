@@ -96,14 +96,14 @@ class Taxonomy:
         return 2 ** np.minimum(self.degree, BRANCH_BITS) - 1 if self.holds_sets else self.degree
 
     def branch_children(self, node: Ints, branch: Ints) -> tuple[Ints, Ints]:
-        """Return the children of taxonomy nodes for which given branches (numbers of sub-partitions) stand.
+        """Return which children of a taxonomy node the records of a sub-partition belong to, for n sub-partitions.
 
-        For a table a branch stands for one child. For item sets it stands for a set of children: those that hold items
-        of the record.
+        Dividing a partition at a node makes sub-partitions, which are numbered by a branch. In a table, each has the
+        records below one child. For item sets, each has the records whose items lie below the same children.
 
         Args:
-            node: The n nodes at which partitions of the records are divided (n,).
-            branch: The branch at each of them (n,).
+            node: The node at which each sub-partition was divided from its parent (n,).
+            branch: The number (branch) of each sub-partition (n,).
 
         Returns:
             Pairs, as two arrays: an index into ``node``, and a child.
@@ -192,8 +192,9 @@ class TreeRule:
         passing_leaves: The same for leaves, which are not divided further.
         choice: The share of a division's budget that is spent on choosing its column.
         score: The score by which a column is chosen (see ``score_divisions``).
-        c1: The paper's factor of thresholds of leaves; None if thresholds follow from the expected numbers.
-        c2: The paper's factor of other thresholds; None as for ``c1``.
+        c1: A factor of the thresholds of leaves (Chen et al. 2011, see ``least_size``); None if thresholds follow from
+            ``passing`` and ``passing_leaves``.
+        c2: The same for the thresholds of other parts; None as for ``c1``.
     """
 
     epsilon: Fraction
@@ -294,7 +295,7 @@ class PartitionTree:
 
     @property
     def facts(self) -> dict[str, int]:
-        """Return the facts of the manifest that follow from any tree, by name."""
+        """Return the facts that are stated for every tree, by name: the numbers of partitions and of records."""
         counted, published = self.counted_records, self.published_records
         return {"partitions": len(self) - 1, "estimated_records": counted, "kept_records": published}
 

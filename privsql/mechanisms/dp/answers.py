@@ -71,7 +71,7 @@ class PrivateAnswers(answer.Answers):
 
     @property
     def channel(self) -> None:
-        """Return None: a private release is no linear channel from true to published values of records.
+        """Return None: no matrix (channel) tells how often each true value of a record becomes each published value.
 
-        It publishes noisy counts, and no sensitive value record by record.
+        A private release publishes noisy counts, and no sensitive value record by record.
         """

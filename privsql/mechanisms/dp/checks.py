@@ -118,7 +118,12 @@ def differ_from_due(
 
 
 def differ_from_specification(stated: pa.Table, due: pa.Table) -> list[str]:
-    """Return a fault if a published table, such as that of listed values, does not follow from a specification."""
+    """Return a fault if a published table, such as that of listed values, does not follow from a specification.
+
+    Args:
+        stated: The published table.
+        due: The table that the specification requires.
+    """
     if stated.to_pylist() == due.to_pylist():
         return []
     return [f"stated {len(stated)} rows, the specification has {len(due)}"]

@@ -141,8 +141,8 @@ class JointModel:
     def _find_core(self, columns: Clique) -> set[int]:
         """Return the columns that are needed to compute the model's table over some columns, these included.
 
-        The pairs of the model make a graph of columns. Columns that hang on it as leaves sum up to 1, so they are not
-        needed.
+        The pairs of the model make a graph of columns. If a column that is not asked for has a single neighbour, its
+        probabilities sum up to 1 whatever the neighbour's value is. So it is left out, and then perhaps its neighbour.
         """
         near: dict[int, set[int]] = {i: set() for edge in self.edges for i in edge}
         for one, other in self.edges:
@@ -539,7 +539,7 @@ class Model:
         room = MOST_CELLS
 
         def signal(one: NoisyTable) -> float:
-            """Return how strongly a table's columns depend on each other.
+            """Return how strongly a table's columns depend on each other, which decides whether it is used for the fit.
 
             It is the sum of squared deviations from independence, less what noise adds to it.
             """
@@ -586,10 +586,10 @@ class Model:
 
     @cached_property
     def known_tables(self) -> dict[Clique, Reals]:
-        """Return the estimated tables over two and more columns that are known better than the model alone tells.
+        """Return the estimated tables over two and more columns about which more is known than of single columns.
 
-        They have noisy counts, or are pairs in which one column determines the other (``nested``). Tables with few
-        columns come first.
+        They have noisy counts, or are pairs of columns of which one determines the other, as cities determine states.
+        Tables with few columns come first.
         """
         others = [pair for pair in self._pairs if pair not in self.joint.edges and self.squares.is_measured(pair)]
         result = self._pairs | self._believe_pairs({pair: self.joint.marginal_table(pair) for pair in others})
@@ -600,9 +600,10 @@ class Model:
 
     @property
     def believed_tables(self) -> dict[Clique, Reals]:
-        """Return all estimated tables that do not rest on the graphical model alone, by their columns.
+        """Return all estimated tables that rest on noisy counts of their own, or on public knowledge, by their columns.
 
-        These are the tables of ``known_tables``, and then those of all single columns.
+        Tables over several columns come first (``known_tables``), then those of all single columns. All other tables
+        follow from the fitted model.
         """
         return self.known_tables | {(i,): single for i, single in enumerate(self.singles)}
 
@@ -644,8 +645,14 @@ class Model:
     def _expect_table(self, columns: Clique, known: Mapping[Clique, Reals], classes: Classes = NO_CLASSES) -> Reals:
         """Return the expected table over columns that have no noisy counts together.
 
-        It is a weighted mean of the tables of graphical model and mixture, scaled to the tables ``known`` over fewer of
-        these columns.
+        Two fitted models predict it: the graphical model and the mixture. Their weighted mean is scaled until its sums
+        agree with estimated tables over fewer of these columns.
+
+        Args:
+            columns: The positions of the columns.
+            known: The estimated tables over two and more columns.
+            classes: By column whose values are merged into classes, a matrix (values, classes) that is 1 where a value
+                is in a class.
         """
         table = self.joint.marginal_table(columns, classes) + POSSIBLE
         if self.mixture is not None:
@@ -655,11 +662,14 @@ class Model:
     def _margins_within(
         self, columns: Clique, known: Mapping[Clique, Reals], classes: Classes = NO_CLASSES
     ) -> list[Margin]:
-        """Return the estimated tables over fewer of some columns, as targets for the sums of a table over all of them.
+        """Return the sums to which a table over some columns is to be scaled, so that it agrees with smaller tables.
+
+        The sums are the estimated tables over single columns, and those in ``known`` over several, but not all, of the
+        columns.
 
         Args:
             columns: The positions of the columns.
-            known: The estimated tables over two and more columns; those over other columns are left out.
+            known: The estimated tables over two and more columns.
             classes: By column whose values are merged into classes, a matrix (values, classes) that is 1 where a value
                 is in a class.
         """
@@ -699,9 +709,14 @@ class Model:
         return {pair: self._possible_table(pair, {}) for pair in expected}
 
     def _possible_table(self, clique: Clique, known: Mapping[Clique, Reals]) -> Reals:
-        """Turn a shrunk table into one that a population can have: without negative cells, and with agreeing sums.
+        """Return the estimate of a measured table, made possible: without negative cells, and with agreeing sums.
 
-        The mixture's table is averaged in, and the result is scaled to known tables over fewer columns.
+        The posterior mean of the table in ``self.beliefs`` is averaged with the table of the mixture, a model of
+        independent columns in each of a few groups. The result is scaled to estimated tables over fewer of its columns.
+
+        Args:
+            clique: The positions of the table's columns.
+            known: The estimated tables over two and more columns.
         """
         possible = self._blend_table(nearest_nonnegative(self.beliefs[clique].mean, self.total) + POSSIBLE, clique)
         return rake_table(possible, self._margins_within(clique, known), AGAIN)

@@ -86,18 +86,18 @@ class PrivateMechanism(Mechanism[P, F]):
     composition: ClassVar[Composition] = RecordBudget()
 
     def attack_view(self) -> None:
-        """Return None, because no adversary learns values from quasi-identifiers."""
+        """Return None: no attack reads the release as arrays of records, as no record is published with a value."""
 
     def compare_algorithms(self, db: Relations, source: Records, params: P) -> Alternatives:
-        """Raise ``UsageError``, because a plan does not tell the noise of a release."""
+        """Raise ``UsageError``: algorithms can't be compared before publishing, when no noise has been drawn yet."""
         raise UsageError(NOT_PLANNED)
 
     def predict_curve(self, db: Relations, source: Records, params: P) -> Curve:
-        """Raise ``UsageError``, because private mechanisms have no threshold for an attacker's beliefs."""
+        """Raise ``UsageError``: beliefs and errors can't be predicted by threshold, as there are no thresholds."""
         raise UsageError(NO_CURVE)
 
     def measured(self, release: CheckedRelease[P, F]) -> Facts:
-        """Return no facts, because the checks of a private release compare all of them."""
+        """Return no further facts to compare with stated ones, because ``checks`` recomputes every stated fact."""
         return Facts()
 
     def bounds(self, release: CheckedRelease[P, F]) -> list[VerifiedBound]:
@@ -113,7 +113,10 @@ class PrivateMechanism(Mechanism[P, F]):
         ]
 
     def joint_attacks(self) -> Sequence[JointAttack]:
-        """Return no attacks on two releases, because their noise is independent and their epsilons add up."""
+        """Return no attacks that combine two releases of the same people.
+
+        Their noise is independent, so together they keep the promise for the sum of their epsilons.
+        """
         return ()
 
     def measure_learning(self, view: ReleaseView) -> Finding | None:
@@ -162,5 +165,9 @@ class PresenceMechanism(PrivateMechanism[P, F]):
     def attack_membership(self, learnt: AttackContext[AttackView]) -> list[Finding]:
         """Return how sure an attacker who knows all other records becomes that a record is in the source.
 
-        The belief is that for the most revealing noise.
+        The noise is taken to be the most revealing one, by which the attacker becomes surest. Under Gaussian noise it
+        is so revealing that only one of 1,000 releases reveals more.
+
+        Args:
+            learnt: The release that is attacked.
         """

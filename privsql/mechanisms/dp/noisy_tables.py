@@ -100,10 +100,10 @@ class Nested:
         return table if self.parent < self.child else table.T
 
     def spread_variance(self, above: Reals, below: float, size: int) -> Reals:
-        """Return the extra variances of those cells of ``spread_child`` whose child value is unlisted or NULL.
+        """Return the variances of those cells, in the table over parent and child, whose child value is not listed.
 
-        The count of unlisted child values is the parent's count less those of its listed child values. So the variances
-        of all these counts add up. For other cells the result is 0.
+        Not listed are unlisted values and NULL. ``spread_child`` counts their records as the parent's count less those
+        of its listed child values. So the variances of all these counts add up. For other cells the result is 0.
 
         Args:
             above: The variance of each count of the parent.
@@ -395,10 +395,11 @@ def believe_table(table: Reals, expected: Reals, noise: float) -> BelievedTable:
 
 
 def find_centre(table: Reals, expected: Reals, noise: float) -> Reals:
-    """Return the centre towards which ``believe_table`` shrinks a noisy table.
+    """Return the table towards which a noisy table is shrunk to reduce its noise.
 
-    For a pair of columns it is mu + D, where D is g - mu with shrunk singular values (Gavish & Donoho 2017). For other
-    tables, and for pairs of two columns with very many values, it is mu.
+    For a pair of columns it is mu + D, where D is g - mu with shrunk singular values (Gavish & Donoho 2017): D keeps
+    the strong dependence of the columns, and drops what noise explains. For other tables, and for pairs of two columns
+    with very many values, it is mu.
 
     Args:
         table: g, the least-squares estimate of the table.
@@ -607,9 +608,9 @@ class LeastSquares:
         return np.divide(sums, precision, out=np.zeros(shape), where=precision > 0), precision
 
     def _project_table(self, at: int, columns: Clique) -> tuple[Reals, float]:
-        """Sum one noisy table to fewer columns, and return its coefficients (``transform_table``) and their precision.
+        """Sum one noisy table to fewer columns, and return its discrete cosine transform and the precision of that.
 
-        All coefficients have the same precision, which is 1/variance.
+        All coefficients of the transform have the same precision, which is 1/variance.
 
         Args:
             at: The number of the noisy table.
@@ -633,16 +634,16 @@ def transform_table(table: Reals) -> Reals:
 
 
 def restore_table(coefficients: Reals) -> Reals:
-    """Return the table that has these coefficients: the inverse of ``transform_table``."""
+    """Return the table whose discrete cosine transform has these coefficients; it inverts ``transform_table``."""
     from scipy.fft import idctn
 
     return np.asarray(idctn(coefficients, norm="ortho")) if coefficients.ndim else coefficients
 
 
 def question_coefficients(weights: Reals) -> Reals:
-    """Return the coefficients (``transform_table``) of the weights of a sum over a table's cells.
+    """Return the discrete cosine transform of the weights with which a sum takes the cells of a table.
 
-    The variance of the sum follows from them. Those that are 0 but for rounding errors are set to 0.
+    The variance of the sum follows from it. Coefficients that are 0 but for rounding errors are set to 0.
     """
     result = transform_table(weights)
     return np.where(np.abs(result) <= ZERO * np.abs(result).max(), 0.0, result)

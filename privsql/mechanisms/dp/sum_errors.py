@@ -159,6 +159,8 @@ class SumEstimator:
 def _share_left_out(sums: CellSums, shares: Reals, codes: Ints) -> Reals:
     """Return for each of G sums the share of records whose value of one column occurs in none of its cells (G,).
 
+    A sum over nearly all values of a column has a small error. So errors are predicted from these shares.
+
     Args:
         sums: The sums, stored as n terms: each term is a cell with a weight.
         shares: The share of the records that has each value of the column.
@@ -307,8 +309,8 @@ def rehearse_sums(model: Model) -> dict[str, ErrorScale]:
 def differ_in_scale(model: Model, stated: Mapping[str, ErrorScale]) -> list[str]:
     """Check the corrections of error variances that a release states, by simulating them again on this machine.
 
-    Another machine's arithmetic may draw other tables. So the ratios of standard errors, each taken as at least 1, may
-    have a geometric mean of up to 2 (``SAME_SCALE``).
+    Another machine's arithmetic may draw other tables. So standard errors may differ by a factor of up to 2
+    (``SAME_SCALE``), as a geometric mean over the simulated answers.
 
     Args:
         model: The model that is fitted to the noisy tables.
@@ -403,7 +405,9 @@ def _draw_weights(model: Model, codes: Ints, subsets: Sequence[Clique], draw: np
 
 
 def _bin_values(single: Reals) -> Ints:
-    """Put the values of a column into at most ``BINS`` bins of about equally many records, which get random effects.
+    """Put the values of a column into at most ``BINS`` bins of about equally many records.
+
+    A simulated source deviates from the model by random factors: one for each combination of bins of some columns.
 
     Args:
         single: The estimated number of records with each value (values,).
@@ -444,6 +448,13 @@ def unmeasured_strength(model: Model) -> float:
 
 def _deviation(model: Model, pair: Clique, expected: Reals) -> tuple[float, float, float]:
     """Measure how far the noisy table y of a pair of columns lies from the table mu that a model expects.
+
+    The distances say how strongly simulated sources should deviate from a model.
+
+    Args:
+        model: The model that is fitted to the noisy tables.
+        pair: The positions of both columns.
+        expected: mu, the expected counts.
 
     Returns:
         Three sums over the cells, weighted by the precision of y: of (y - mu)^2 less its expected noise; of mu^2; and

@@ -122,7 +122,9 @@ class UnlistedColumn:
         return False
 
     def _hands_on(self, node: exp.Expr, around: exp.Expr) -> bool:
-        """Return whether a SQL expression passes on the value of one of its parts, or ignores it, as COALESCE does.
+        """Return whether a SQL expression, such as COALESCE, only passes on (or ignores) the value of one of its parts.
+
+        If so, what the surrounding SQL does with the expression decides how the part is used.
 
         Args:
             node: The part.

@@ -144,7 +144,10 @@ FORMULA = (
 
 
 def _selects_listed(condition: exp.Expr, values: Sequence[str]) -> bool:
-    """Return whether a condition restricts its column to some of ``values``, such as ``column IN ('a', 'b')``."""
+    """Return whether a condition restricts its column to some of ``values``, such as ``column IN ('a', 'b')``.
+
+    If so, a sum over the column includes no unlisted values, whose numbers are unknown.
+    """
     part = condition.unnest()
     wanted = part.expressions if isinstance(part, exp.In) else [part.args.get("expression")]
     plain = isinstance(part, exp.In | exp.EQ) and isinstance(part.this, exp.Column)
@@ -245,7 +248,10 @@ class TablesAnswers(ListedAnswers):
         return exp.select(column(code), alias_as(held, one.field.name)).from_(table(VALUES)).subquery("listed")
 
     def answer_reading(self, query: CountQuery, estimator: str, confidence: float) -> list[Estimate]:
-        """Estimate each group of an answer by sums of weights, as if all unlisted values were one stand-in value."""
+        """Estimate each group of an answer, as if all unlisted values were one stand-in value.
+
+        A count is a sum of weights, which are the fitted probabilities that records have the values asked for.
+        """
         rows = self._db.arrow(self._sums_query(query, temp_table("drawn"), self._draws))
         names = [f"g_{i}" for i in range(len(query.groups))]
         keys = rows.select(names).to_pylist() if names else [{}] * len(rows)
@@ -299,7 +305,7 @@ class TablesAnswers(ListedAnswers):
 
         Args:
             sums: The sums of weights for each group of an answer, with the variances that they have by chance.
-            rows: The result of ``_sums_query``, which also has the sums by each draw.
+            rows: For each group, a row with the sums of weights under every draw (columns n_DRAW and a_DRAW).
         """
         share = (1 + 1 / len(self._draws)) / (len(self._draws) - 1)
         drawn = [np.stack([as_sums(rows[f"{part}_{name}"]) for name in self._draws]) for part in ("n", "a")]
@@ -317,9 +323,10 @@ class TablesAnswers(ListedAnswers):
             return read_published(self._db, self._manifest, self._database)
 
     def _measured_counts(self, query: CountQuery) -> dict[tuple[Any, ...], MeasuredCount]:
-        """Return for each group of an answer the least noisy sum of published noisy counts that estimates its count.
+        """Return for each group of an answer an estimate of its count that is a sum of noisy counts of one table.
 
-        Groups whose count is no sum of whole cells of one table are missing.
+        If several tables have such a sum, the one with the least noise is taken. Groups that consist of whole cells of
+        no table are missing.
         """
         if query.predicate is not None or query.lookups:
             return {}
@@ -348,11 +355,11 @@ class TablesAnswers(ListedAnswers):
     def _read_side(
         self, query: CountQuery, side: Side, relation: exp.Expr, code: exp.Expr
     ) -> tuple[list[tuple[Any, ...]], Ints, Ints]:
-        """Read what a question selects on one side: combinations of quasi-identifiers, or sensitive values.
+        """Read which combinations of quasi-identifiers, or which sensitive values, a question selects.
 
         Args:
             query: The question.
-            side: The side: ``qi`` for quasi-identifiers, ``sa`` for the sensitive column.
+            side: ``qi`` to read what conditions and groups by quasi-identifiers select, ``sa`` for sensitive values.
             relation: The relation with the records or the list of values.
             code: SQL for the number of a row's combination or value.
 

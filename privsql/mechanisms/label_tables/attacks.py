@@ -153,7 +153,11 @@ def read_truth(view: ReleaseView) -> tuple[Any, Any]:
 
 
 def attack_together(series: ReleaseSeries) -> list[Finding]:
-    """Compute the belief that an attacker who knows all other values can reach from several releases."""
+    """Compute the belief in a record's value that an attacker can reach from several releases of the same people.
+
+    The attacker knows the sensitive values of all other records, and gives the value even odds before. The changes of
+    log-odds by the single releases add up.
+    """
     pairs = zip(series.manifests, series.databases, strict=True)
     reached = reach_of(0.5, sum(spent_exponent(series.db, manifest, place) for manifest, place in pairs))
     records = min(one.published_records for one in series.manifests)

@@ -97,7 +97,15 @@ class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
         return plan.plan_tables(db, source, params)
 
     def foresee_precision(self, params: Randomize, bounds: Sequence[VerifiedBound], columns: int) -> Precision | None:
-        """Predict the errors of counts by one column; None if there are no quasi-identifiers."""
+        """Predict the errors of counts of records with a given sensitive value and a condition on one quasi-identifier.
+
+        The prediction follows from epsilon and the number of quasi-identifiers. It is None if there are none.
+
+        Args:
+            params: The parameters.
+            bounds: Not used, because the prediction reads public figures only.
+            columns: The number of quasi-identifiers.
+        """
         from privsql.mechanisms.label_tables import rule
 
         return rule.foresee_precision(params.spent_epsilon, columns)
@@ -134,7 +142,7 @@ class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
         )
 
     def bounds(self, release: TablesRelease) -> list[VerifiedBound]:
-        """Return epsilon as bound and as reached value, because a release spends all of it."""
+        """Return the verified bound: the epsilon that is promised, of which a release spends all."""
         epsilon = fraction_text(release.params.spent_epsilon)
         return [VerifiedBound("one value, substituted: epsilon", epsilon, epsilon, belief=False)]
 
@@ -157,7 +165,7 @@ class LabelTables(PrivateMechanism[Randomize, TablesFacts]):
         return attacks.ADVERSARIES
 
     def joint_attacks(self) -> tuple[JointAttack, ...]:
-        """Return the attack of someone who knows all values but one, and has two releases."""
+        """Return the attack on two releases of the same people by someone who knows all sensitive values but one."""
         from privsql.mechanisms.label_tables import attacks
 
         return (attacks.attack_together,)

@@ -126,7 +126,11 @@ class TablesInformation:
         return np.asarray(self._features.T @ self._move_counts(pull))
 
     def _move_counts(self, effects: Floats) -> Floats:
-        """Return by how much expected counts change if log-odds in cells change by small ``effects`` (C, K)."""
+        """Return by how much expected counts change if log-odds of values change a little (C, K).
+
+        Args:
+            effects: The change of the log-odds of each of K values in each of C cells of the tables (C, K).
+        """
         effects, moved = effects.astype(np.float32), np.zeros(self.shape)
         for rows, cells in self._parts:
             each = cells @ effects
@@ -224,9 +228,14 @@ class MeasuredDesign:
 
     @staticmethod
     def from_tables(tables: Sequence[NoisyTable], rule: TablesRule) -> MeasuredDesign:
-        """Make the features and cells of a model for the tables that were measured.
+        """Make the design of the model for the tables that were measured.
 
-        The log-odds of values over all records come from the noisy totals of these tables.
+        It says for each combination of quasi-identifiers by which features values are predicted, and in which cells of
+        the tables it is counted. The log-odds of values over all records come from the noisy totals of the tables.
+
+        Args:
+            tables: The noisy tables.
+            rule: The public rule, which says which tables the release has.
         """
         combined = combine_tables(tables, rule.values)
         design, places = make_design(rule.codes, [k for k in combined if k >= rule.columns])
@@ -340,6 +349,9 @@ def fit_tables(tables: Sequence[NoisyTable], rule: TablesRule, rounds: int = ROU
 
 def make_design(codes: PublicCodes, pairs: Sequence[int]) -> tuple[Design, dict[int, int]]:
     """Make the features and cells of a model for the tables over all single columns and over some pairs.
+
+    In the model, the features of a combination of quasi-identifiers, such as its value of a column, decide how probable
+    the sensitive values are. A cell of a table has the combinations that are counted together.
 
     Args:
         codes: The combinations of quasi-identifiers.

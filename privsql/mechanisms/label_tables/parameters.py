@@ -71,7 +71,10 @@ class TablesPlan(Facts):
         return [self.explain_weakness()] if self.threshold and Fraction(self.epsilon) < WEAK else []
 
     def explain_weakness(self) -> str:
-        """Return a sentence that says why epsilon is useless, and which other mechanism can keep the threshold."""
+        """Return a sentence that says why epsilon is too small for useful counts.
+
+        The threshold lies too near to a value's frequency. The sentence names another mechanism that can keep it.
+        """
         name, (prior, most) = max(self.reached.items(), key=lambda one: one[1][0])
         return (
             f"epsilon {self.epsilon} is too small to be of use: threshold {self.threshold} lets belief in {name!r} "

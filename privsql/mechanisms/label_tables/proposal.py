@@ -30,8 +30,8 @@ def propose_tables(db: Relations, source: ProfiledSource) -> Proposal:
     The values are left for the publisher to decide, because a public list would reveal that a rare value occurs.
 
     Raises:
-        InfeasibleError: There are too many values; or it depends on values which record of a person is taken; or
-            records have survey weights, which would multiply the noise.
+        InfeasibleError: There are too many values, or records have survey weights, which would multiply the noise. Or
+            one record of each person is taken, and no column orders them; then values would decide which one it is.
     """
     if source.weights:
         raise InfeasibleError("noisy tables know no survey weights")

@@ -249,6 +249,9 @@ class TablesRule:
     def due_tables(self, tables: Sequence[NoisyTable]) -> list[Due]:
         """Return the tables and budgets that a release must have, given the pairs that it has chosen.
 
+        Args:
+            tables: The published tables; those with a budget for the choice are the chosen pairs.
+
         Raises:
             ValueError: A pair is unknown, was chosen twice, or too many were chosen.
         """
@@ -279,7 +282,9 @@ def make_rule(params: Randomize, codes: PublicCodes) -> TablesRule:
 
 
 def foresee_precision(epsilon: Fraction, columns: int) -> Precision | None:
-    """Predict the errors of counts by one column from the budget alone; None if there are no quasi-identifiers.
+    """Predict the errors of counts of records with a given sensitive value and a condition on one quasi-identifier.
+
+    No record is read: the budget determines the noise. The result is None if there are no quasi-identifiers.
 
     Args:
         epsilon: The budget of the release.

@@ -73,7 +73,7 @@ class MarginalAnswers(ListedAnswers):
 
     @property
     def in_bins(self) -> frozenset[str]:
-        """Return the names of the columns that are published in bins or as first characters."""
+        """Return the names of the columns published in bins or as first characters, without all their single values."""
         coarse = (self.known_columns.fields[place].name for place in self.known_columns.edges)
         return frozenset((*coarse, *self._prefixes))
 
@@ -102,7 +102,7 @@ class MarginalAnswers(ListedAnswers):
         return tuple(one.name for one in self._manifest.sensitive if self._params.is_measured(one.name))
 
     def rests_on(self, query: CountQuery, estimator: str) -> RestsOn:
-        """Return how reliable the bounds of answers are: always ``interval``, which holds with a stated confidence."""
+        """Return ``interval``: every answer's bounds hold with a stated confidence, and are never certain or exact."""
         return "interval"
 
     @cached_property
@@ -238,9 +238,12 @@ class MarginalAnswers(ListedAnswers):
         return result
 
     def comparison_columns(self, conditions: Sequence[exp.Expr]) -> tuple[str, ...]:
-        """Return the columns that two questions must share so that the errors of their answers can be compared.
+        """Return the columns from whose common table two counts must be estimated to find how their errors correlate.
 
-        These are all columns of the conditions, because errors of different tables follow different laws.
+        These are all columns of both conditions. Counts from different noisy tables have different errors.
+
+        Args:
+            conditions: The conditions of both counts.
         """
         places = frozenset().union(*map(self.known_columns.column_places, conditions))
         return tuple(sorted(self.known_columns.fields[place].name for place in places))
@@ -267,9 +270,14 @@ class MarginalAnswers(ListedAnswers):
         return values, variances
 
     def _estimate_part(self, sums: CellSums, estimator: str) -> tuple[Reals, Reals]:
-        """Return the estimated counts and variances for a table without columns that another one determines.
+        """Return the estimated counts of one part of a question, and the variances of their errors.
 
-        ``_estimate_sums`` splits a question into such parts.
+        ``_estimate_sums`` splits a question into parts, so that a part has no column that another of its columns
+        determines, where that is possible.
+
+        Args:
+            sums: For each group, the cells of a table over which its count is a sum.
+            estimator: The estimator, ``baseline`` (least squares) or ``reconstructed`` (the model).
 
         Raises:
             UsageError: The table has too many cells for the baseline estimator.
@@ -318,10 +326,18 @@ def estimate_sum(
 def estimate_mean(
     group: tuple[Any, ...], excess: Uncertain, number: Uncertain, low: float, high: float, confidence: float
 ) -> Estimate:
-    """Estimate the mean of values that lie between ``low`` and ``high``, by the delta method.
+    """Estimate the mean of values that lie between ``low`` and ``high``, with an interval by the delta method.
 
-    The arguments are those of ``estimate_sum``. If the group may hold no value, the estimate is the middle of ``low``
-    and ``high``, and the interval reaches from one to the other.
+    If the group may hold no value, the estimate is the middle of ``low`` and ``high``, and the interval reaches from
+    one to the other.
+
+    Args:
+        group: The group of the answer.
+        excess: The sum of what the values exceed ``low`` by.
+        number: The number of values.
+        low: The lowest possible value.
+        high: The highest possible value.
+        confidence: The confidence of the interval.
     """
     quantile = float(student_quantile((1 - confidence) / 2, np.inf))
     if number.mean - quantile * math.sqrt(number.variance) < 1:

@@ -357,9 +357,10 @@ class Contingency(Parameters):
         return [name for name, values in stated.items() if values is None or values.data]
 
     def is_coarse(self, name: str, kind: str) -> bool:
-        """Return whether a column has a bin that holds more values than are published of a bin.
+        """Return whether a column has a bin with so many values that only some of them are published.
 
-        That holds for bins of numbers with decimals, and for bins with more than ``WITHIN`` whole numbers.
+        If so, which bins meet a condition is found from the edges of bins, not from published values. Such bins hold
+        numbers with decimals, or more than ``WITHIN`` whole numbers.
 
         Args:
             name: The column.
