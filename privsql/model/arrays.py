@@ -41,9 +41,9 @@ def as_doubles(numbers: pa.Array | pa.ChunkedArray, null: float = np.nan) -> Rea
 
 
 def round_copies(weights: Reals) -> Ints:
-    """Round weights to whole numbers of records so that no running total is off by more than 1/2.
+    """Round weights to whole numbers, so that each row of a weighted table can be repeated so often.
 
-    Negative weights, which noise can cause, count as 0.
+    No sum of the first weights is off by more than 1/2. Negative weights, which noise can cause, count as 0.
     """
     totals = np.floor(np.cumsum(np.maximum(weights, 0)) + 0.5).astype(np.int64)
     return np.diff(totals, prepend=0)
@@ -116,7 +116,7 @@ class ReleaseArrays:
 
     @property
     def log_shares(self) -> Reals:
-        """Return the logarithm of each value's share of all listed values (K,).
+        """Return the logarithm of each value's share of all listed values (K,), to which a regression adds effects.
 
         A value that is not listed counts as half a record.
         """

@@ -116,7 +116,7 @@ class Bins(BaseModel):
         return Fraction(self.round or 0) / 2
 
     def cut(self, value: Fraction) -> Fraction:
-        """Return the number itself, or the end of the range if it lies beyond."""
+        """Return the number itself, or ``top`` if it is larger, or ``bottom`` if it is smaller."""
         value = value if self.top is None else min(value, Fraction(self.top))
         return value if self.bottom is None else max(value, Fraction(self.bottom))
 
@@ -144,7 +144,7 @@ class Bins(BaseModel):
         return self.begins_at(value)
 
     def begins_at(self, value: Fraction | Decimal | date | datetime) -> bool:
-        """Return whether some bin begins at this value."""
+        """Return whether some bin begins at this value, so that a comparison with it cuts no bin in two."""
         if not isinstance(value, Fraction | Decimal):
             midnight = getattr(value, "hour", 0) == getattr(value, "minute", 0) == getattr(value, "second", 0) == 0
             first = value.day == 1 and midnight and getattr(value, "microsecond", 0) == 0

@@ -101,8 +101,8 @@ class VerifiedBound(JsonObject):
         bound: The bound that is promised.
         found: The highest belief, or other bounded figure, that the tables of the release lead to.
         records: How many published records have the value; None if the release does not state it.
-        even: A measure of the precision of counts of the value. Suppose that each bucket either had this share of the
-            value or lacked the value; then counts would be as precise as from the release's buckets. None if not known.
+        even: A share of the value in buckets, from which the error of its counts is predicted. Counts are as precise as
+            if each bucket had either this share of the value or none of it. None if it is not known.
         group: Whether several values are bounded together.
         belief: Whether ``bound`` and ``found`` are probabilities.
     """

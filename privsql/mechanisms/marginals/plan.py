@@ -150,7 +150,7 @@ class Rule:
 
     @property
     def counts_budget(self) -> Fraction:
-        """Return the budget of all counts and choices: the release's budget without the share of noisy sums."""
+        """Return the budget of noisy counts and of private choices of tables: all but the share of noisy sums."""
         return total_budget(self.params) * (1 - SUMMED if self.params.measures else 1)
 
     def due_sums(self) -> list[tuple[int, Clique, Fraction]]:
@@ -171,7 +171,7 @@ class Rule:
 
     @property
     def single_columns(self) -> list[Clique]:
-        """Return a set for each single column, which holds the column's position: (0,), (1,), .."""
+        """Return the single columns as sets of one position each, (0,), (1,), .., by which their tables are named."""
         return [(i,) for i in range(len(self.sizes))]
 
     @cached_property
@@ -184,7 +184,8 @@ class Rule:
     def candidate_pairs(self) -> list[Clique]:
         """Return the pairs of columns whose tables may be counted.
 
-        Pairs that the workload names are left out, and pairs in which one column determines the other.
+        Pairs that the workload names are left out, because their tables are counted anyway. So are pairs in which one
+        column determines the other.
         """
         known = {*self.workload_cliques, *(one.pair for one in self.nested)}
         return [one for one in combinations(range(len(self.sizes)), 2) if one not in known]
@@ -216,10 +217,13 @@ class Rule:
         return [((), TOTAL * self.counts_budget, None)] if len(self.sizes) > 1 else []
 
     def fixed_tables(self, records: Fraction) -> list[Due]:
-        """Return the tables that every release has beside the number of all records: single columns, and the workload.
+        """Return the tables that every release has, whatever its data: each single column, and the workload's.
+
+        The number of all records, which is counted before them, is not among them (see ``first_table``).
 
         Args:
-            records: The noisy number of records; 1 if it is not known.
+            records: The noisy number of records, on which the share of the budget for single columns depends; 1 if it
+                is not known.
 
         Returns:
             The columns of each table, with its budget.
@@ -286,8 +290,9 @@ class Rule:
     def column_noise(self) -> Fraction:
         """Return the sum of absolute noise in a single column's table, in records, on average over the columns.
 
-        Before any record is read, it tells whether the source has enough records for the budget. It assumes the budget
-        that single columns get in a source of one record. If there are more records, they get less, and more noise.
+        Before any record is read, it tells whether the source has enough records for the budget. The more records there
+        are, the smaller is the share of the budget for single columns, and the larger their noise. As the number is not
+        known here, the share for one record is assumed, so the result is the least noise.
         """
         return self.mean_noise((clique, spent) for clique, spent, _ in self.fixed_tables(Fraction(1)))
 

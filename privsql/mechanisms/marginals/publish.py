@@ -145,9 +145,10 @@ def synthesize_rows(model: Model, draw: np.random.Generator) -> tuple[Ints, Real
 
 
 def show_codes(columns: Sequence[ContingencyColumn], codes: Ints, weights: Reals) -> tuple[Ints, Reals]:
-    """Replace codes that are published as NULL by the code of NULL, and join rows that become equal.
+    """Join rows that are published with equal values, because columns that are no text show unlisted values as NULL.
 
-    Columns that are no text have no text for unlisted values; these are published as NULL.
+    Unlisted values are those outside of a column's domain, which have one code together. A column of text has a text
+    for them. In any other column, their code is replaced by that of NULL.
 
     Args:
         columns: The d columns.

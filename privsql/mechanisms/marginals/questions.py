@@ -107,7 +107,13 @@ def _comparison_cuts(node: exp.Expr, kind: str) -> set[Cut] | None:
 
 
 def _enclosing_monotone(node: exp.Expr) -> exp.Expr:
-    """Return the largest expression around a column that is monotone in it, such as ``age // 10``."""
+    """Return the largest expression around a column that only rises or only falls with it, such as ``age // 10``.
+
+    If such an expression is equal at both ends of a bin, all records of the bin have that result.
+
+    Args:
+        node: The column, as a node of the SQL expression.
+    """
     while (around := node.parent) is not None:
         if any(child.find(exp.Column) for child in around.iter_expressions() if child is not node):
             break
@@ -159,9 +165,14 @@ def cut_bins(kind: str, edges: Sequence[Fraction], cuts: Iterable[Cut]) -> list[
 
 
 def ends_of(kind: str, edges: Sequence[Fraction]) -> list[Point]:
-    """Return the first and the last value of every bin, each as a point with next to no share (``LITTLE``) of the bin.
+    """Return the first and the last value of every bin, to test whether an expression is constant within it.
 
-    If a monotone expression is equal at both, it is constant within the bin.
+    A monotone expression is constant if it is equal at both. Each value is a point (a value that stands for a share of
+    its bin's records). The share is next to 0 (``LITTLE``), as a single number is a small part of a bin.
+
+    Args:
+        kind: The type of the column.
+        edges: The edges of the column's bins.
     """
     step, result = type_step(kind), list[Point]()
     for code, (low, high) in enumerate(pairwise(edges)):
@@ -248,7 +259,12 @@ class MarginalQuestion:
         return self._match_points(self.together, self.conditions, self.groups)
 
     def read_sums(self, db: Relations) -> tuple[list[tuple[Any, ...]], CellSums]:
-        """Return the groups of the answer, and for each group the sum over cells of one table that counts its records.
+        """Return the groups of the answer, and which cells of a table add up to the number of records of each group.
+
+        One table of counts over several columns answers the whole question.
+
+        Args:
+            db: The engine in which the release is open.
 
         Raises:
             UsageError: The table has too many cells, or records of one bin may belong to several groups.
@@ -372,7 +388,9 @@ class MarginalQuestion:
         return cut_bins(field.type, self.known.edges[place], read_cuts(field, expressions)[0])
 
     def _list_values(self, place: int, parts: Sequence[Point]) -> exp.Query:
-        """Return the SQL that lists the published values of a column.
+        """Return the SQL that lists the published values of a column, on which conditions are evaluated.
+
+        Each value comes with its code and the share of the code's records that it stands for.
 
         Args:
             place: The position of the column.
@@ -399,7 +417,10 @@ class MarginalQuestion:
 
 
 def _round_shares(shares: Reals) -> Reals:
-    """Replace shares that differ from 1 only by rounding errors by 1, so that whole bins are recognized as whole."""
+    """Set shares of records that a question selects to 1 if they differ from it by rounding errors only.
+
+    So bins that are selected as a whole are recognized as whole.
+    """
     return np.where(np.abs(shares - 1) < TINY, 1.0, shares)
 
 

@@ -78,7 +78,10 @@ def weigh_rows(manifest: Manifest, rows: str, count: str) -> exp.Query:
 
 
 def list_points(columns: Sequence[ContingencyColumn]) -> pa.Table:
-    """Return the rows of table ``privsql_domains``: the published values of every column, with codes and shares."""
+    """Return the rows of table ``privsql_domains``: the published values of every column, with their codes.
+
+    A bin has one code and several values. Each value has the share of the code's records that it stands for.
+    """
     points = [(place, one) for place, own in enumerate(columns) for one in own.points]
     return pa.table(
         {
@@ -122,11 +125,12 @@ def read_domains(rows: pa.Table, number: int) -> tuple[int, ...]:
     """Return the number of values or bins of every column, from the rows of ``privsql_domains``.
 
     Args:
-        rows: The rows of the table.
+        rows: The rows of the table: the published values of every column, of which a bin has several.
         number: The number of columns.
 
     Raises:
-        ValueError: The values of a column are not numbered 0, 1, .., or the shares of a bin do not add up to 1.
+        ValueError: The values of a column are not numbered 0, 1, .., or the shares of a bin's records that its values
+            stand for do not add up to 1.
     """
     place, code = (rows[name].to_numpy() for name in ("place", "code"))
     if rows["share"].null_count or not len(rows):
@@ -171,9 +175,9 @@ def read_nested(rows: pa.Table, params: Contingency, names: Sequence[str], sizes
 class SummedTable:
     """Noisy sums of one measured column, in the cells of a table over other columns.
 
-    Each value is clamped to the column's bins. What it exceeds the lowest edge by is counted in small units, of which
-    ``UNITS`` make the whole range. So one record changes one cell by at most ``UNITS``, and the noise is scaled to
-    that.
+    Each value is clamped to the range of the column's bins. Sums are of the distance of values from the lowest edge, in
+    small units, of which ``UNITS`` make the whole range. So one record changes one cell by at most ``UNITS``, and the
+    noise is scaled to that.
 
     Attributes:
         measure: The position of the measured column.
@@ -311,9 +315,10 @@ def read_codes(db: Relations, manifest: Manifest, rows: exp.Table, domains: exp.
 
 
 def mean_total_variation(model: Model, codes: Ints, weights: Reals) -> float:
-    """Return how far weighted rows lie from a model, as the mean total variation distance of their tables.
+    """Return how far weighted synthetic rows lie from the model that they are made from, from 0 to about 1.
 
-    The mean is taken over all measured tables with two or more columns; if there are none, over the single columns.
+    It is the mean total variation distance of their tables. The mean is taken over all measured tables with two or more
+    columns; if there are none, over the single columns.
 
     Args:
         model: The model.
@@ -340,7 +345,7 @@ def list_facts(rule: Rule, tables: Sequence[NoisyTable], model: Model) -> dict[s
 
 
 def describe_tables(db: Relations, manifest: Manifest) -> list[Structure]:
-    """Describe the noisy tables of counts for people, and the noisy sums if there are any."""
+    """Return tables for the report that list the noisy tables of counts, and the noisy sums if there are any."""
     params = Contingency.model_validate(manifest.parameters)
     concentrated = find_law(params).concentrated
     result = describe_noisy_tables(db, concentrated=concentrated)

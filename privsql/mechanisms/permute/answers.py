@@ -82,7 +82,7 @@ class ChosenValues:
 
     @cached_property
     def row_keys(self) -> Ints:
-        """Return a number for every row that rises with group and rank, by which a row is found (R,)."""
+        """Return a key for every row, which rises with its group and rank, so that a binary search finds a row (R,)."""
         return np.asarray(self.group * (len(self.values) + 1) + self.rank)
 
     @cached_property
@@ -183,11 +183,11 @@ class MatchingRecords:
         return np.bincount(self.set, parts, minlength=self.sets).astype(np.float64)
 
     def least_of_groups(self, parts: Floats, where: Flags) -> Floats:
-        """Return for each set of records the smallest of the given numbers over groups in which it has records (S,).
+        """Return for each set of records the smallest number of its groups, such as the least value it may have (S,).
 
         Args:
-            parts: A number for each pair of a set and a group.
-            where: Whether each pair counts. A set without such a pair has an infinite minimum.
+            parts: A number for each pair of a set and a group in which it has records.
+            where: Whether the number of each pair is taken into account. A set without such a pair gets infinity.
         """
         result = np.full(self.sets, np.inf)
         np.minimum.at(result, self.set[where], parts[where])
@@ -228,11 +228,11 @@ def are_settled(held: ChosenValues, met: MatchingRecords) -> Flags:
 
 
 def estimate_sum(held: ChosenValues, met: MatchingRecords) -> Figures:
-    """Estimate the SUM of each set of records; return (estimate, low, high), where the bounds are certain.
+    """Estimate the SUM for each row of the answer; return (estimate, low, high), where the bounds are certain.
 
     Args:
         held: The values of each group that meet the condition on the sensitive column.
-        met: How many records of each group meet the conditions on quasi-identifiers, for S sets of records.
+        met: How many records of each group meet the conditions on quasi-identifiers, for each row of the answer.
     """
     share = met.n / held.sizes[met.group]
     sums = np.diff(held.running_sums[held.first_rows])
@@ -245,10 +245,14 @@ def estimate_sum(held: ChosenValues, met: MatchingRecords) -> Figures:
 
 
 def rounding_slack(held: ChosenValues) -> float:
-    """Return by how much rounding can change a sum of doubles; 0 if all values are whole numbers and small enough.
+    """Return by how much rounding of doubles can change a sum of chosen values; certain bounds are widened by it.
 
-    Each value is rounded once. Each addition is rounded by at most the relative error of doubles times the sum of all
-    magnitudes (Higham 2002, section 4.2).
+    The result is 0 if all values are whole numbers and their sum is small enough to be exact. Else each value is
+    rounded once. Each addition is rounded by at most the relative error of doubles times the sum of all magnitudes
+    (Higham 2002, section 4.2).
+
+    Args:
+        held: The values of each group that meet the condition on the sensitive column (chosen values).
     """
     whole = float(np.abs(held.values[held.rank]) @ held.records)
     if whole < EXACT and bool((held.values == np.rint(held.values)).all()):
@@ -257,19 +261,19 @@ def rounding_slack(held: ChosenValues) -> float:
 
 
 def _least_sum(held: ChosenValues, met: MatchingRecords, rank: Ints) -> tuple[Floats, Floats]:
-    """Find the least sum of (v - x) over the chosen values v of matching records, over all choices of matching records.
+    """Find the least possible sum of (v - x) over the chosen values v of matching records, for each set of records.
 
-    Here x is 0 for a SUM, and a trial value for an AVG. It is known how many records of each group match, but not which
-    values they have. A negative term lowers the sum. So the best choice takes chosen values below x first, then values
-    that are not chosen and add nothing, and other chosen values last.
+    Here x is 0 for a SUM, and a trial value for an AVG. The release tells how many records of each group match, but not
+    which of the group's values they have. A negative term lowers the sum. So in the worst case matching records have
+    chosen values below x first, then values that are not chosen and add nothing, and other chosen values last.
 
     Args:
-        held: The chosen values of each group.
-        met: How many records of each group match, for S sets of records.
+        held: The values of each group that meet the condition on the sensitive column (chosen values).
+        met: How many records of each group match (meet the conditions on quasi-identifiers), for S sets of records.
         rank: For each set, the rank of the smallest value that is not below x (S,).
 
     Returns:
-        (the sum of the chosen values v in this choice, their number) for each set (S,).
+        (the sum of the chosen values v in this worst case, their number) for each set (S,).
     """
     below = held.count_below(met.group, rank[met.set])
     unchosen = held.sizes[met.group] - held.chosen_counts[met.group]
@@ -278,13 +282,13 @@ def _least_sum(held: ChosenValues, met: MatchingRecords, rank: Ints) -> tuple[Fl
 
 
 def estimate_mean(held: ChosenValues, met: MatchingRecords) -> Figures:
-    """Estimate the AVG of each set of records; return (estimate, low, high), where the bounds are certain.
+    """Estimate the AVG for each row of the answer; return (estimate, low, high), where the bounds are certain.
 
-    The figures are NaN for a set whose groups have no value that the question asks for.
+    The figures are NaN for a row if its groups have no value that the question asks for.
 
     Args:
         held: The values of each group that meet the condition on the sensitive column.
-        met: How many records of each group meet the conditions on quasi-identifiers, for S sets of records.
+        met: How many records of each group meet the conditions on quasi-identifiers, for each row of the answer.
     """
     share = met.n / held.sizes[met.group]
     sums = np.diff(held.running_sums[held.first_rows])
@@ -295,12 +299,15 @@ def estimate_mean(held: ChosenValues, met: MatchingRecords) -> Figures:
 
 
 def _least_mean(held: ChosenValues, met: MatchingRecords, start: Floats) -> Floats:
-    """Return the least average of chosen values that any choice of matching records can have (S,).
+    """Return the least possible average of the chosen values of matching records, for each of S sets of records (S,).
+
+    The release tells how many records of each group match, but not which of the group's values they have. Dinkelbach's
+    iteration finds the least average over all ways to assign values to them.
 
     Args:
-        held: The chosen values of each group.
-        met: How many records of each group match, for S sets of records.
-        start: An average that some choice has, from which Dinkelbach's iteration starts (S,).
+        held: The values of each group that meet the condition on the sensitive column (chosen values).
+        met: How many records of each group match: they meet the conditions on quasi-identifiers.
+        start: A possible average, from which the iteration starts (S,).
     """
     least = start.copy()
     for _ in range(STEPS):
@@ -314,9 +321,13 @@ def _least_mean(held: ChosenValues, met: MatchingRecords, start: Floats) -> Floa
 
 
 def estimate_minimum(held: ChosenValues, met: MatchingRecords) -> Figures:
-    """Estimate the MIN of each set of records; return (estimate, low, high), where the bounds are certain.
+    """Estimate the MIN for each row of the answer; return (estimate, low, high), where the bounds are certain.
 
     The true minimum lies above the estimate with a probability of about 1/2.
+
+    Args:
+        held: The values of each group that meet the condition on the sensitive column.
+        met: How many records of each group meet the conditions on quasi-identifiers, for each row of the answer.
     """
     chosen = held.chosen_counts[met.group]
     any_chosen = chosen > 0
@@ -332,16 +343,26 @@ def estimate_minimum(held: ChosenValues, met: MatchingRecords) -> Figures:
 
 
 def estimate_maximum(held: ChosenValues, met: MatchingRecords) -> Figures:
-    """Estimate the MAX of each set of records; return (estimate, low, high), where the bounds are certain."""
+    """Estimate the MAX for each row of the answer; return (estimate, low, high), where the bounds are certain.
+
+    Args:
+        held: The values of each group that meet the condition on the sensitive column.
+        met: How many records of each group meet the conditions on quasi-identifiers, for each row of the answer.
+    """
     estimate, low, high = estimate_minimum(held.negated_values, met)
     return -estimate, -high, -low
 
 
 def estimate_quantile(held: ChosenValues, met: MatchingRecords, share: Fraction) -> Figures:
-    """Estimate a quantile of each set of records; return (estimate, low, high), where the bounds are certain.
+    """Estimate a quantile for each row of the answer; return (estimate, low, high), where the bounds are certain.
 
     As in SQL, the q-quantile of N values lies between those of ranks floor((N - 1) q) and ceil((N - 1) q), counted from
     0. The estimate is the quantile of all values, each weighted by the probability that a matching record has it.
+
+    Args:
+        held: The values of each group that meet the condition on the sensitive column.
+        met: How many records of each group match: they meet the conditions on quasi-identifiers of a row of the answer.
+        share: q, such as 1/2 for the median.
     """
     low = _least_quantile(held, met, share)
     high = -_least_quantile(held.negated_values, met, 1 - share)
@@ -351,12 +372,17 @@ def estimate_quantile(held: ChosenValues, met: MatchingRecords, share: Fraction)
 
 
 def _least_quantile(held: ChosenValues, met: MatchingRecords, share: Fraction) -> Floats:
-    """Return the least possible q-quantile of each of S sets of records, where q is ``share`` (S,).
+    """Return the least possible q-quantile of the chosen values of each of S sets of records (S,).
 
-    It is known how many records of each group match, but not which values they have; a choice assigns them values. If a
-    choice has N chosen values, its q-quantile is here the value of rank floor((N - 1) q). With b chosen values up to x
-    and a above x, the quantile is at most x if b > (a + b - 1) q. The choice that is best for x takes values up to x
-    first, then values that are not chosen, and then the others. All is computed in integers.
+    The release tells how many records of each group match, but not which of the group's values they have. If matching
+    records have N chosen values, the q-quantile is here the value of rank floor((N - 1) q). With b of these values up
+    to x and a above x, the quantile is at most x if b > (a + b - 1) q. The best case for x gives matching records the
+    values up to x first, then values that are not chosen, and then the others. All is computed in integers.
+
+    Args:
+        held: The values of each group that meet the condition on the sensitive column (chosen values).
+        met: How many records of each group match: they meet the conditions on quasi-identifiers.
+        share: q, exact.
     """
     part, whole = share.numerator, share.denominator
     unchosen = held.sizes[met.group] - held.chosen_counts[met.group]
@@ -371,9 +397,17 @@ def _least_quantile(held: ChosenValues, met: MatchingRecords, share: Fraction) -
 
 
 def _least_rank(held: ChosenValues, met: MatchingRecords, is_enough: Callable[[Ints], Flags]) -> Ints:
-    """Return for each set the least rank for which ``is_enough`` holds; the last rank if it holds for none (S,).
+    """Find for each of S sets of records the smallest value that passes a test, such as to be a possible quantile.
 
-    The search is binary: if ``is_enough`` holds for a rank, it must hold for all higher ones.
+    Values are given by their ranks. The search is binary, so if a value passes, all larger values must pass.
+
+    Args:
+        held: The chosen values, which have ranks.
+        met: The matching records, which say how many sets there are.
+        is_enough: The test: given one rank for each set, it says for each whether it passes.
+
+    Returns:
+        The rank of that value for each set; the last rank if no value passes (S,).
     """
     low, high = np.zeros(met.sets, dtype=np.int64), np.full(met.sets, len(held.values) - 1)
     while (low < high).any():
@@ -399,11 +433,11 @@ def _mean_quantile(held: ChosenValues, met: MatchingRecords, share: float) -> Fl
 
 
 def _none_up_to(held: ChosenValues, met: MatchingRecords, rank: Ints) -> Floats:
-    """Return for each set the probability that none of its records has a chosen value below a given rank (S,).
+    """Return for each set of records the probability that none of them has a chosen value below a given rank (S,).
 
     Args:
-        held: The chosen values of each group.
-        met: How many records of each group match, for S sets of records.
+        held: The values of each group that meet the condition on the sensitive column (chosen values).
+        met: How many records of each group match (meet the conditions on quasi-identifiers), for S sets of records.
         rank: The given rank for each set (S,).
     """
     sizes, below = held.sizes[met.group], held.count_below(met.group, rank[met.set])
@@ -430,7 +464,7 @@ AMOUNTS = {"sum": estimate_sum, "avg": estimate_mean, "min": estimate_minimum, "
 
 
 def count_chosen(held: Contents, functionals: Floats) -> Iterator[Floats]:
-    """Yield for each set of records how many values of each of B groups meet conditions of a question (B, F).
+    """Yield for each set of records how many records of each of B groups have a value that a question asks for (B, F).
 
     A question may ask for F counts with different conditions on the sensitive column at once.
 
@@ -444,12 +478,14 @@ def count_chosen(held: Contents, functionals: Floats) -> Iterator[Floats]:
 
 
 def bound_counts(held: Contents, met: Floats, functionals: Floats) -> CountBounds:
-    """Estimate F counts that a question asks for, with certain bounds, for each of G sets of records (G, F).
+    """Estimate the F counts that a question asks for in each of G sets of records, with bounds that are certain (G, F).
+
+    A set has the records with the same values in GROUP BY. They match if they meet the conditions on quasi-identifiers.
 
     Args:
         held: The contents of all groups.
         met: The number of matching records by set and group (G, B).
-        functionals: For each of F counts, the weight of each value, (m, F) or one such array for each set.
+        functionals: For each of F counts, 1 for each value that it counts and else 0, (m, F) or one such array per set.
     """
     sizes = held.group_sizes.astype(np.float64)
     mean, least, most = (np.zeros((len(met), functionals.shape[-1])) for _ in range(3))
@@ -463,7 +499,7 @@ def bound_counts(held: Contents, met: Floats, functionals: Floats) -> CountBound
 
 
 class PermuteAnswers(answer.Answers):
-    """An open release of permuted groups that answers counts and statistics of amounts."""
+    """An open release of permuted groups that answers questions: counts, and statistics such as the SUM of a column."""
 
     certain = frozenset({BASELINE})
     estimators = (BASELINE,)
@@ -529,7 +565,13 @@ class PermuteAnswers(answer.Answers):
     def _choose_values(
         self, sets: RecordSets, cells: AnswerCells, functionals: Floats
     ) -> tuple[ChosenValues, MatchingRecords]:
-        """Return (the sensitive values that the question asks for, the matching records of each group)."""
+        """Prepare a statistic of the sensitive column: return (the values that it is about, the matching records).
+
+        Args:
+            sets: The number of records of each group that match: they meet the conditions on quasi-identifiers.
+            cells: The rows of the answer, each with its values of GROUP BY.
+            functionals: 1 for each value that meets the condition on the sensitive column, else 0, in the first column.
+        """
         held = self.group_contents
         chosen = functionals[held.code, 0] > 0
         entries = (held.group[chosen], held.code[chosen], held.records[chosen])
@@ -586,9 +628,15 @@ class PermuteAnswers(answer.Answers):
 def _estimate_amounts(
     query: CountQuery, cells: AnswerCells, wanted: ChosenValues, met: MatchingRecords
 ) -> list[Estimate]:
-    """Return SUM, AVG, MIN, MAX or a quantile for each row of the answer.
+    """Estimate SUM, AVG, MIN, MAX or a quantile of a column for each row of the answer, with bounds that are certain.
 
     If no record can match, the figures are those that SQL gives for no records.
+
+    Args:
+        query: The question, which says which statistic is asked for.
+        cells: The rows of the answer, each with its values of GROUP BY.
+        wanted: The values of each group that the statistic is computed from, if matching records have them.
+        met: How many records of each group match, for each row of the answer.
     """
     if query.measure.kind == "median":
         figures = estimate_quantile(wanted, met, query.measure.share)

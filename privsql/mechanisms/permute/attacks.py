@@ -34,17 +34,18 @@ MOST_GROUPS = 2000  # the most groups with which computations of groups^3 steps 
 class GroupChannel(Channel):
     """The linear channel of a permuted release: how many records with each value are expected in each group.
 
-    Attackers invert it, to infer counts of values from counts of groups. Its prior suits groups of near values: the
-    shares of whole groups vary, and values within a group vary together, in proportion to their records.
+    Attackers invert it, to infer counts of values from counts of groups. The prior says what they expect before: a set
+    of records may have more of some groups, and then it has more of all values in these groups, in proportion to their
+    records. That suits groups of near values.
     """
 
     @cached_property
     def prior_shape(self) -> Floats:
-        """Return the prior variance of each value's count among some records, up to a factor (m,).
+        """Return how uncertain the count of each value in a set of records is before anything is observed (m,).
 
-        It says how far an attacker expects the count to lie from its mean before anything is observed. It is f_i sum_g
-        M_ig s_g^0.5 F with F = sum s^2 / sum s^1.5. Here f_i is the frequency of value i, M_ig the share of its records
-        in group g, and s_g the share of all records in group g.
+        Estimates of these counts start from it. It is their prior variance, up to a common factor: f_i F sum_g M_ig
+        sqrt(s_g). Here f_i is the share of value i in all records, and M_ig the share of its records that are in group
+        g. s_g is the share of all records in group g, and F = sum_g s_g^2 / sum_g s_g^1.5.
         """
         groups = self.shares @ self.mean
         shape = self.shares * (self.mean @ groups ** (POWER - 1))
@@ -83,7 +84,10 @@ class PermutedView(AttackView):
 
     @property
     def is_small(self) -> bool:
-        """Return whether groups and values are few enough for a ``channel``, which attackers who learn need."""
+        """Return whether groups and values are few enough for a ``channel``, a matrix over groups and values.
+
+        Attackers who learn values from the counts of groups need it.
+        """
         held = self.group_contents
         return held.groups * held.values <= LARGE and held.groups <= MOST_GROUPS
 
@@ -230,7 +234,7 @@ def farthest_within(units: list[int], width: int) -> list[int]:
 
 
 def fullest_windows(held: Contents, reach: list[int]) -> Ints:
-    """Return for each group the most records that have values within one window (B,).
+    """Return for each group the most records that have values within one window, a range of fixed width (B,).
 
     A guess in the middle of the fullest window is right, within half its width, for most records.
 
@@ -278,9 +282,9 @@ DIFFERENCES_KNOW = "another release of the same people; subtracts and intersects
 
 
 def attack_together(releases: ReleaseSeries) -> list[Finding]:
-    """Look for groups of two releases whose difference or intersection breaks (k,e)-anonymity (thesis, Definition 5).
+    """Look in pairs of releases of a growing table for groups whose difference or intersection breaks (k,e)-anonymity.
 
-    It uses the published files only.
+    An attacker can compute both (thesis on incremental (k,e)-anonymity, Definition 5). The published files suffice.
     """
     checks = run_checks(releases.db, check_pairs(releases.db, releases.names, releases.manifests))
     failed = [check for check in checks if not check.ok]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def release_checks(release: PermutedRelease) -> list[Check]:
-    """Return the checks that need the release alone."""
+    """Return the checks that need no source: (k,e) in every group, agreement of tables, order of rows, and facts."""
     roles, query = release.roles, release.fill_query
     st, qit, values, sizes = map(release.view, ("st", "qit", "values", "sizes"))
     release.db.create_table("v_sizes", query("verify/bucket_sizes", fakes=exp.Literal.number(0)))
@@ -127,9 +127,14 @@ def measured_bounds(release: PermutedRelease) -> list[VerifiedBound]:
 
 
 def source_checks(release: PermutedRelease, source: Records) -> list[Check]:
-    """Return the checks against the source, whose records lie in relation ``records``.
+    """Return the checks that values, quasi-identifiers and the groups of values are those of the source.
 
-    If some records are held back, the release may lack records of the source.
+    If some records are held back for a later release, values and quasi-identifiers may be missing, and groups are not
+    compared.
+
+    Args:
+        release: The release.
+        source: The records, which lie in relation ``records``.
     """
     roles, held = release.roles, release.facts.held_back
     source.sort_records()
@@ -170,7 +175,9 @@ def require_comparable(names: Sequence[str], manifests: Sequence[Manifest]) -> N
 
 
 def check_pairs(db: Relations, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
-    """Return the checks of what an adversary sees in every pair of releases.
+    """Return the checks that an adversary can't combine groups of two releases to break (k,e), for every pair.
+
+    The adversary reads the published files. A combination is a difference or an intersection of groups.
 
     Args:
         db: The engine, in which release i is attached as database ``r<i>``.
@@ -211,9 +218,10 @@ def check_pairs(db: Relations, names: Sequence[str], manifests: Sequence[Manifes
 def check_records(
     db: Relations, releases: Sequence[LedgerRelease], known: exp.Query, manifest: Manifest
 ) -> list[Check]:
-    """Return the checks of every pair of releases, and of all together.
+    """Return the checks that groups of several releases can't be combined to break (k,e), record by record.
 
-    The ledger says in which group of each release a record was.
+    Differences and intersections are checked for every pair of releases, and then every combination of all releases.
+    The publisher's ledger says in which group of each release a record was.
 
     Args:
         db: The engine.

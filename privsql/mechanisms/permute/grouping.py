@@ -44,7 +44,9 @@ class Axis:
         return len(np.unique(ranks)) >= self.k and int(self.reach[ranks.max()]) >= int(ranks.min())
 
     def left_ends(self, ranks: Ints) -> Ints:
-        """Return for every record t the last record s such that the records from s to t are fine; -1 if there is none.
+        """Return for every record t the last record s such that the records s to t satisfy (k,e); -1 if there is none.
+
+        They satisfy it if they have at least k different values over a range of at least e.
 
         Args:
             ranks: The rank of every record's value, rising (n,).
@@ -132,7 +134,10 @@ def cheapest_segments(
 
 
 def trace_left_ends(back: Sequence[int]) -> list[int] | None:
-    """Read off where the segments of the best division of T elements start, rising; None if no division is feasible.
+    """Return where the segments of the best division of T elements start, rising; None if no division is feasible.
+
+    Elements are sorted values or records, and each segment of neighbours becomes a group. The division is read from its
+    end.
 
     Args:
         back: For each element, the start of the last segment in the best division up to it; -1 if there is none (T,).
@@ -148,11 +153,17 @@ def trace_left_ends(back: Sequence[int]) -> list[int] | None:
 
 
 def static_optimum(axis: Axis) -> list[int] | None:
-    """Return the ranks of values at which the best groups of a first release begin; None if there are no groups.
+    """Return the ranks of values at which the best groups of a first release begin.
 
-    They have the least sum of (max - min) of all partitions of the records into (k,e)-anonymous sets, also of those
-    whose groups overlap. Overlapping groups cost at least as much as their union, and splitting records with equal
-    values saves nothing.
+    They have the least sum of (max - min) of all ways to divide the records into (k,e)-anonymous groups. Groups whose
+    ranges overlap cost at least as much as their union, and splitting records with equal values saves nothing. So only
+    groups that lie side by side are compared.
+
+    Args:
+        axis: The sensitive values, with k and e.
+
+    Returns:
+        The ranks; None if the records can't be divided, as all together are not (k,e)-anonymous.
     """
     ranks = np.arange(len(axis.units), dtype=np.int64)
     return cheapest_segments(axis.units, axis.units, axis.left_ends(ranks).tolist())

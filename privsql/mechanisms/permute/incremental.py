@@ -172,9 +172,10 @@ def group_nested(axis: Axis, old: Spans, new: Arrivals, *, restrained: bool = Tr
 
 
 def _disjoint_groups(old: Spans) -> Ints:
-    """Return old groups whose ranges do not overlap, so that new values can be added to them, in rising order.
+    """Return old groups (of the last release) whose ranges of values do not overlap, in rising order.
 
-    These are the groups with the most records together. They are all groups, unless an earlier release undid a union.
+    New values can be added to them. Groups overlap only if an earlier release kept new values apart from old groups
+    whose ranges they meet. Then the disjoint groups that have the most records together are returned; else all groups.
     """
     order = np.lexsort((old.low, old.high))
     low, high = old.low[order], old.high[order]
@@ -206,10 +207,14 @@ MOST = 400  # with more records it would take minutes
 
 
 def reapply(history: GroupingHistory) -> list[int] | None:
-    """Divide sorted records into the groups of the next release, by the slow algorithm of the thesis.
+    """Divide sorted records into the groups of the next release of a growing table, by a slow but simple algorithm.
 
-    They have the least sum of (max - min). No group, combined with a group of an earlier release in ``history``, may
-    break (k,e)-anonymity (``is_safe``). Of several best divisions, one with the most groups is taken.
+    It is that of the thesis on incremental (k,e)-anonymity. The groups have the least sum of (max - min). No group,
+    combined with a group of an earlier release in ``history``, may break (k,e)-anonymity (``is_safe``). Of several best
+    divisions, one with the most groups is taken.
+
+    Args:
+        history: The records, with their groups in earlier releases.
 
     Returns:
         The positions at which groups start; None if there is no such division.
@@ -233,10 +238,10 @@ def reapply(history: GroupingHistory) -> list[int] | None:
 
 
 def is_safe(history: GroupingHistory, first: int, last: int) -> bool:
-    """Return whether records ``first`` to ``last`` may form a group of the next release (thesis, Definition 5).
+    """Return whether records ``first`` to ``last`` may form a group of the next release of a growing table.
 
     The group must be (k,e)-anonymous. Its intersection with each group of an earlier release, and both differences,
-    must be empty or (k,e)-anonymous.
+    must be empty or (k,e)-anonymous (thesis on incremental (k,e)-anonymity, Definition 5).
     """
     axis, ranks = history.axis, history.ranks
     inside = np.zeros(len(ranks), dtype=bool)
@@ -267,9 +272,11 @@ def is_safe(history: GroupingHistory, first: int, last: int) -> bool:
 
 @dataclass(frozen=True)
 class LeftEndBounds:
-    """At which record a group that ends at record i may start, so that it is safe together with one earlier release.
+    """Where a group of the next release may start, for each record where it ends, to be safe with an earlier release.
 
-    It may start at record j if j <= cap[i], but not if avoid[i] < j <= until[i]. All arrays have shape (n,).
+    Safe means that the two releases, combined, do not break (k,e)-anonymity. Records are sorted by value. A group that
+    ends at record i may start at record j if j <= cap[i], but not if avoid[i] < j <= until[i]. If dead[j], it must also
+    have j > last[i]. All arrays have shape (n,).
 
     Attributes:
         cap: The last possible start.
@@ -331,12 +338,14 @@ def left_end_bounds(axis: Axis, ranks: Ints, groups: Ints) -> LeftEndBounds:
 
 
 def _place_among_all(at: Ints, number: Ints, indices: Ints) -> Ints:
-    """Turn positions among some records into positions among all records: ``at[number[indices]]``, but -1 for -1.
+    """Turn positions among some records, such as those of an earlier release, into positions among all records.
+
+    The result is ``at[number[indices]]``, but -1 (none) stays -1.
 
     Args:
         at: The position among all records of each record of the subset.
-        number: Positions in the subset; -1 for none.
-        indices: Positions in ``number``; -1 for none.
+        number: For each record of the subset, a position in the subset; -1 for none.
+        indices: For each result, the record of the subset that is looked up in ``number``; -1 for none.
     """
     if not len(at):
         return np.full(len(indices), -1)
@@ -348,10 +357,10 @@ def _place_among_all(at: Ints, number: Ints, indices: Ints) -> Ints:
 class Windows:
     """At which records a group of the next release may start, for every record at which it may end.
 
-    The n records are divided into levels by a condition on groups that start with them. From a record of level r + 1, a
-    group must not contain any record of earlier release r. Level 0 has no such condition. In each level, records are
-    numbered from 0. The allowed starts are given as w intervals of these numbers. Those with the positions at[i] to
-    at[i + 1] - 1 belong to groups that end at record i.
+    Each of the n records has a level, which says what must hold for groups that start with it. At level 0 nothing must
+    hold. At level r + 1 such a group must not contain any record of earlier release r. The records of each level are
+    numbered from 0, and w intervals of these numbers say where groups may start. The intervals from at[i] to at[i + 1]
+    - 1 are for groups that end at record i.
 
     Attributes:
         level: The level of every record (n,).
@@ -405,11 +414,12 @@ def allowed_windows(history: GroupingHistory) -> Windows:
 
 
 def _allowed_pieces(cap: Ints, release_bounds: list[LeftEndBounds]) -> tuple[Ints, Ints, Ints]:
-    """Return at which records a new group may start, as intervals that no earlier release forbids.
+    """List where a new group may start, for each record where it ends, as intervals of records that nothing forbids.
 
     Args:
         cap: The last record at which a group may start, for each record where it ends (n,).
-        release_bounds: What each earlier release forbids.
+        release_bounds: The starts that each earlier release forbids, as groups of both could be combined to break
+            (k,e).
 
     Returns:
         (the record where a group ends, the first record where it may start, the last one), an entry for each interval.
@@ -474,16 +484,19 @@ class RangeMinimum:
 
 
 def group_exactly(history: GroupingHistory) -> list[int] | None:
-    """Divide sorted records into the groups of the next release, with the least sum of (max - min).
+    """Divide sorted records into the groups of the next release of a growing table, with the least sum of (max - min).
 
-    No group, combined with a group of any earlier release, may break (k,e)-anonymity (``is_safe``). The result is that
-    of ``reapply``, much faster. Records with equal values keep their order.
+    No group, combined with a group of any earlier release, may break (k,e)-anonymity (``is_safe``). Records with equal
+    values keep their order. The algorithm is fast; ``reapply`` finds the same division slowly.
+
+    Args:
+        history: The records, with their groups in earlier releases.
 
     Returns:
         The positions at which groups start; None if there is no such division.
 
     Raises:
-        ValueError: A group of an earlier release is not an interval of its records.
+        ValueError: A group of an earlier release does not have neighbouring records of that release.
     """
     allowed = allowed_windows(history)
     units = history.axis.units

@@ -76,9 +76,9 @@ class PermutationChain(GroupComposition[Permute]):
     def covered(self, algorithms: Sequence[str]) -> str | None:
         """Return in words what releases of the same subjects guarantee together; None if they guarantee nothing.
 
-        With ``nested``, every combination of groups is covered. ``exact`` and ``reapply-all`` compare each pair of
-        releases. ``reapply-last`` sees the last release only, which is enough for a second release. ``cells`` allows
-        one release.
+        That depends on the algorithms that grouped the records. With ``nested``, every combination of groups is
+        covered. ``exact`` and ``reapply-all`` compare each pair of releases. ``reapply-last`` sees the last release
+        only, which is enough for a second release. ``cells`` allows one release.
 
         Args:
             algorithms: The algorithm of each release, oldest first.
@@ -101,7 +101,10 @@ class PermutationChain(GroupComposition[Permute]):
         checks.require_comparable(names, manifests)
 
     def published(self, db: Relations, names: Sequence[str], manifests: Sequence[Manifest]) -> list[Check]:
-        """Return the checks of every pair of releases, whose groups are matched by their published records."""
+        """Return the checks that an adversary can't combine groups of two releases to break (k,e), for every pair.
+
+        They use the published files, by which groups are matched.
+        """
         from privsql.mechanisms.permute import checks
 
         return checks.check_pairs(db, names, manifests)
@@ -109,9 +112,15 @@ class PermutationChain(GroupComposition[Permute]):
     def by_record(
         self, db: Relations, releases: Sequence[LedgerRelease], known: exp.Query, manifest: Manifest
     ) -> list[Check]:
-        """Return the checks of every pair of releases, and of all together.
+        """Return the checks that groups of several releases can't be combined to break (k,e), record by record.
 
-        The ledger says in which group of each release a record was.
+        The publisher's ledger says in which group of each release a record was.
+
+        Args:
+            db: The engine.
+            releases: The releases, with the group of each of their records.
+            known: The query for (id, value) of all records.
+            manifest: The manifest of the last release.
         """
         from privsql.mechanisms.permute import checks
 

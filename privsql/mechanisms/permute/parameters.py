@@ -140,7 +140,7 @@ class GroupFacts(Facts):
     known: str = Field(default="", exclude=True)
 
     def describe_precision(self) -> str:
-        """Return in words how many values are nearly known, and how many are known to be among the largest."""
+        """Return in words how much the ranges of groups tell a reader of the release about how large values are."""
         return self.known
 
     def tabulate(self) -> list[tuple[object, ...]]:

@@ -59,7 +59,7 @@ class MeasuredAxis:
 
 
 def measure_axis(db: Relations, source: Records, k: int, e: Extent) -> MeasuredAxis:
-    """Put the distinct sensitive values of a source on an axis.
+    """Return the distinct sensitive values of a source as exact integers, with the condition (k,e) of groups.
 
     Raises:
         UsageError: A value is NULL, NaN or infinite, or ``e`` does not suit the column's type.
@@ -226,11 +226,13 @@ NEAR, TOP = 0.1, 0.9  # a value is nearly known if its group spans at most a ten
 
 
 def propose_parameters(db: Relations, source: ProfiledSource) -> Proposal:
-    """Propose k, and e as half of the median, so that groups hide how large a value is.
+    """Propose k and e: every group gets at least k different values, over a range of at least e.
 
-    If the median is not positive, or for dates, e is the range of the middle half of the records. If values lie close
-    together, wide groups would hide how values differ between people. So e is halved until at most a tenth of the
-    variance of the values lies within groups: differences of means are then at most a tenth too small.
+    k is ``K``, or the number of all different values if that is less. e is half of the median of the sensitive values,
+    so that groups hide how large a value is. If the median is not positive, or for dates, e is the range of the middle
+    half of the records. If values lie close together, wide groups would hide how values differ between people. So e is
+    halved until at most a tenth of the variance of the values lies within groups: differences of means are then at most
+    a tenth too small.
     """
     records = source.records()
     k = min(K, len(records.counts))
@@ -288,7 +290,10 @@ def _hidden_variance(values: Floats, counts: Ints, starts: Sequence[int] | None)
 
 
 def _describe_levels(values: Floats, counts: Numbers, low: Floats, high: Floats, sizes: Numbers) -> str:
-    """Say how many values are known to within 10 %, and how many of the top tenth are known to be in it.
+    """Say in words how much the ranges of groups tell a reader of the release about how large values are.
+
+    The text has two figures. The first is the share of records whose value is known to within 10 % from their group.
+    The second is the share of the largest tenth of the records that certainly lie in it, as their group lies in it.
 
     Args:
         values: The distinct values, rising (m,).

@@ -74,10 +74,17 @@ def write_records(db: Relations, source: Records, groups: Ints, ranks: Ints, noi
 
 
 def write_ranked(db: Relations, source: Records, groups: Ints, ranks: Ints, key: Key) -> None:
-    """Write QIT with shuffled values in the portable order, which the engine computes from keyed hashes of the records.
+    """Write QIT with shuffled values in an order by keyed hashes of the records, which is the same on every engine.
 
-    Each record of a group gets a rank by its hash, and the ranks take the group's values in turn. In a first release, a
-    record's group is found by its value; in later ones by its position among the records.
+    The records of a group are sorted by their hashes. The group's values, rising, are given to them in this order. In a
+    first release, a record's group is found by its value; in later ones by its position among the records.
+
+    Args:
+        db: The engine that holds the source and the release.
+        source: The records.
+        groups: The group of every record (n,); negative if it is held back.
+        ranks: The rank of the value of every record that is published.
+        key: The secret key of the hashes.
     """
     published = np.flatnonzero(groups >= 0)
     if source.history.releases:
@@ -122,7 +129,10 @@ def tabulate_contents(groups: Ints, codes: Ints) -> pa.Table:
 
 
 def shuffle_within_groups(groups: Ints, codes: Ints, noise: Shuffler) -> NDArray[np.int32]:
-    """Return the sensitive values (n,), put into uniformly random order within every group (thesis, Definition 4)."""
+    """Return the sensitive values (n,), put into uniformly random order within every group.
+
+    This is the shuffle of the thesis on incremental (k,e)-anonymity (Definition 4).
+    """
     order = np.argsort(groups, kind="stable")
     dealt = codes.astype(np.int32)
     run = dealt[order]

@@ -68,7 +68,11 @@ class Scale:
 
 
 def find_scale(fields: Sequence[Field], e: Extent) -> Scale:
-    """Return the type of the sensitive column, in the form that exact differences of values need.
+    """Return the type of the sensitive column with its smallest step, so that ranges of groups can be compared with e.
+
+    Args:
+        fields: The sensitive columns.
+        e: The least range of values that a group must have.
 
     Raises:
         UsageError: The type is neither a number nor a date, ``e`` is not in its unit, or there are several columns.
@@ -106,7 +110,12 @@ MANTISSA = 53
 
 
 def on_axis(values: pa.Array, scale: Scale, e: Extent) -> tuple[list[int], int, Fraction]:
-    """Convert values to exact integers, as multiples of a common unit.
+    """Convert sensitive values to exact integers, as multiples of a common unit, so that ranges are computed exactly.
+
+    Args:
+        values: The values, rising.
+        scale: The type of the sensitive column.
+        e: The least range of values that a group must have.
 
     Returns:
         (the integers, ``e`` as a multiple of the unit, rounded up, the size of the unit as a number of the column).

@@ -60,11 +60,12 @@ BASELINE_FORMULA = (
 def estimate_baseline(
     question: ReleaseQuestion, observed: RecordSets, public: PublicParameters, confidence: float
 ) -> list[Estimate]:
-    """Estimate each group of an answer by the unbiased formula of the papers (equation 7).
+    """Estimate the counts in each row of an answer by the unbiased formula of the papers (equation 7).
 
     Args:
         question: The question.
-        observed: For each group, the number of its published records in every cell (a value of a sub-table).
+        observed: For each set of records, such as one for each value in GROUP BY, the number of published records in
+            every cell (a value of a sub-table).
         public: The public parameters of the sub-tables.
         confidence: The confidence of the intervals.
     """

@@ -57,7 +57,10 @@ class PerturbedView(AttackView):
         return {self.records: (temp_table("a_records"), ["part", *self.roles.qi_keys, *self.roles.sa_keys])}
 
     def _attacked_filter(self) -> exp.Expr:
-        """Return the condition that selects a sample: every k-th record as stored, so that it has all sub-tables."""
+        """Return the condition that selects the records that are attacked: all, or a sample if one is asked for.
+
+        The sample has every k-th record as stored, so that it has records of all large sub-tables.
+        """
         records, sample, name = self.given.manifest.published_records, self.given.sample, self.name_relation("chosen")
         if sample is None or sample >= records:
             return exp.true()

@@ -142,7 +142,7 @@ def deviation_p_value(public: PublicParameters, published: Floats, truth: Floats
 
 
 def release_checks(release: PerturbedRelease) -> list[Check]:
-    """Return the checks that need the release alone."""
+    """Return the checks that need no source: beliefs, agreement of tables, possible frequencies, order, and facts."""
     roles, query = release.roles, release.fill_query
     release.db.create_view("v_cells", query("randomize/cells_stated", sa=roles.sa_columns("v")))
     values, domains, subtables = map(release.view, ("values", "domains", "subtables"))
@@ -190,7 +190,15 @@ def posterior_bounds(release: PerturbedRelease) -> list[VerifiedBound]:
 
 
 def source_checks(release: PerturbedRelease, source: Records, params: Randomize) -> list[Check]:
-    """Return the checks against the source, whose records lie in relation ``records``."""
+    """Return the checks that values, quasi-identifiers and sub-tables are those of the source.
+
+    Published values must also be as frequent as the source's values and the stated probabilities make likely.
+
+    Args:
+        release: The release.
+        source: The records, which lie in relation ``records``.
+        params: The parameters of the specification.
+    """
     source.sort_records()
     counts = np.array(source.counts, dtype=np.int64)
     checks: dict[str, Callable[[PerturbedRelease], list[str] | exp.Query]] = {

@@ -100,7 +100,10 @@ class Perturbation(Mechanism[Randomize, RandomizeFacts]):
         return {WEIGHTED: tables.weighted_view(manifest)}
 
     def functions(self, manifest: Manifest) -> IntervalFunctions:
-        """Return the SQL functions that give counts with intervals over the weighted view."""
+        """Return the SQL functions that turn sums over the view of weighted records into counts with intervals.
+
+        This view has every record with each value it may have, and a weight that corrects for the perturbation.
+        """
         return IntervalFunctions(skew=self.read_facts(manifest).skew)
 
     def checks(self, release: PerturbedRelease) -> list[Check]:

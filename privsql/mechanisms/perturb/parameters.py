@@ -135,7 +135,7 @@ class Randomize(Parameters):
 
     @property
     def listed(self) -> ListedValues:
-        """Return the public list of sensitive values for ``tables``, with the value that stands for all others."""
+        """Return the public list of values that algorithm ``tables`` counts, and the one that stands for all others."""
         return ListedValues(self.values, OTHER, self.null_is_value)
 
     @property
@@ -154,8 +154,9 @@ class Randomize(Parameters):
     def spent_epsilon(self) -> Fraction:
         """Return epsilon for ``tables``: the stated one, or the largest that keeps all bounds on beliefs, rounded down.
 
-        The bounds are rho1 and rho2, or those of the threshold for the declared frequencies. It is 0 if the threshold
-        bounds no declared frequency.
+        A bound says how much a prior belief may grow: from rho1 to rho2, or from each declared frequency to the largest
+        belief that ``threshold`` allows there. The result is 0 if ``threshold`` allows a belief of 1 for every declared
+        frequency.
         """
         if self.epsilon is not None:
             return self.epsilon

@@ -100,7 +100,7 @@ class PartitionProblem:
         return np.asarray(np.where(room > CLOSE * sizes, room, 0.0))
 
     def costs_of(self, parts: Ints) -> Floats:
-        """Return (what it adds to the error bound, the variance of its estimates) for each of k sub-tables (k, 2).
+        """Return for each of k sub-tables what it adds to the error bound, and to the variance of estimates (k, 2).
 
         The variance is that of frequencies by the papers' estimator (equation 7), summed over the values and taken for
         small frequencies. For a sub-table that has T of n records, m values and the amplification gamma, it is T m (m -
@@ -120,7 +120,7 @@ class PartitionProblem:
 
 @dataclass(frozen=True)
 class SubTable:
-    """The public parameters of a sub-table.
+    """The public parameters of a sub-table: of a part of the records that is perturbed over the part's own values.
 
     Attributes:
         records: The number of its records.
@@ -157,14 +157,19 @@ class SubTable:
 
     @property
     def estimate_variance(self) -> Fraction:
-        """Return the variance of counts estimated by equation 7, summed over values, for small frequencies."""
+        """Return the variance of counts estimated by the papers' formula (equation 7), summed over values.
+
+        It is that of values with few records in the sub-table.
+        """
         return self.records * self.size * (self.size - 2 + self.gamma) / (self.gamma - 1) ** 2
 
     @property
     def skew(self) -> Fraction:
         """Return by how much more a record adds to the variance of its own value's count than to that of another value.
 
-        It is (size - 2)/(gamma - 1), or 0 for a sub-table with one value.
+        Counts are estimated from published values. The result is (m - 2)/(gamma - 1) for the m values of the sub-table,
+        or 0 for one value. gamma says how many times likelier a record keeps its value than it gets any given other
+        one.
         """
         return max(self.size - 2, 0) / (self.gamma - 1)
 
@@ -180,7 +185,7 @@ class SubTable:
     def replacement(self) -> Fraction:
         """Return the probability that a record gets any given other value: 1/(size - 1 + gamma).
 
-        gamma says how many times likelier a record keeps its value.
+        gamma says how many times likelier a record keeps its value than it gets any given other one.
         """
         return 1 / (self.size - 1 + self.gamma)
 
@@ -398,15 +403,21 @@ def merge_groups(problem: PartitionProblem, groups: Ints, objective: str = "boun
 
 
 def partition_bound(problem: PartitionProblem, groups: Ints, labels: Labels) -> float:
-    """Return the error bound of the partition in which initial group i goes to sub-table ``labels[i]``."""
+    """Return the error bound of a division in which initial group i goes to sub-table ``labels[i]``.
+
+    Args:
+        problem: The problem, which says what a sub-table adds to the error bound.
+        groups: The number of records of each value in each of t initial groups (t, m).
+        labels: The sub-table of each group (t,).
+    """
     return float(problem.costs_of(unite_groups(groups, labels))[:, 0].sum())
 
 
 def unite_groups(groups: Ints, labels: Labels) -> Ints:
-    """Return the counts of each sub-table (k, m).
+    """Return the number of records of each value in each sub-table, which unites some initial groups (k, m).
 
     Args:
-        groups: The counts of the initial groups (t, m).
+        groups: The number of records of each value in each of t initial groups (t, m).
         labels: The sub-table of each group (t,).
     """
     parts = np.zeros((int(labels.max()) + 1, groups.shape[1]), dtype=np.int64)
@@ -415,9 +426,12 @@ def unite_groups(groups: Ints, labels: Labels) -> Ints:
 
 
 def group_orders(groups: Ints) -> Iterator[Ints]:
-    """Yield several orders of the initial groups in which neighbours tend to have the same values.
+    """Yield orders of initial groups (records that stay together) in which neighbours tend to have equal values.
 
     Uniting neighbours makes sub-tables with few different values, in which more values can be retained.
+
+    Args:
+        groups: The number of records of each value in each of t initial groups (t, m).
     """
     held = groups > 0
     yield np.arange(len(groups))
@@ -436,10 +450,17 @@ def group_orders(groups: Ints) -> Iterator[Ints]:
 
 
 def paper_order(groups: Ints) -> Ints:
-    """Order initial groups as the paper does, so that neighbours tend to have the same values (section 5.2).
+    """Order groups of records as Chaytor and Wang do (section 5.2), so that neighbours tend to have the same values.
 
-    This is reverse Cuthill-McKee on A A^T, where A are the counts of the groups (t, m). The paper does not say how ties
-    are broken. Passing the groups last first reproduces the sub-tables of its Example 4.
+    Sub-tables that unite neighbours then have few different values. The order is reverse Cuthill-McKee on A A^T, where
+    A are the counts of the groups. The paper does not say how ties are broken. Passing the groups last first reproduces
+    the sub-tables of its Example 4.
+
+    Args:
+        groups: The number of records of each value in each of t initial groups (t, m).
+
+    Returns:
+        The groups in that order (t,).
     """
     counts = scipy.sparse.csr_array(groups[::-1].astype(np.float64))
     order = scipy.sparse.csgraph.reverse_cuthill_mckee(scipy.sparse.csr_array(counts @ counts.T), symmetric_mode=True)
@@ -486,10 +507,15 @@ def best_runs(problem: PartitionProblem, groups: Ints, order: Ints) -> Labels:
 
 
 def best_unions(problem: PartitionProblem, groups: Ints) -> Labels:
-    """Find the partition of at most ``MOST_EXACT`` initial groups into sub-tables that has the least error bound.
+    """Find the sub-tables that unite initial groups (records that stay together) with the least error bound.
 
-    For every set S of groups, best(S) is the least bound with which S can be divided. It is the minimum of cost(U) +
-    best(S - U) over the sub-tables U that contain the last group of S. So every partition is looked at once.
+    Every division is looked at, so there may be at most ``MOST_EXACT`` groups. For every set S of groups, best(S) is
+    the least bound with which S can be divided. It is the minimum of cost(U) + best(S - U) over the sub-tables U that
+    contain the last group of S.
+
+    Args:
+        problem: The problem, which says what a sub-table adds to the error bound.
+        groups: The number of records of each value in each of t initial groups (t, m).
 
     Returns:
         The sub-table of each group (t,).
@@ -514,11 +540,13 @@ def best_unions(problem: PartitionProblem, groups: Ints) -> Labels:
 
 
 def improve_labels(problem: PartitionProblem, groups: Ints, labels: Labels, goal: Goal = BOUND) -> Labels:
-    """Improve a partition by moving single groups and by joining sub-tables, until no such change helps.
+    """Improve a division into sub-tables by moving single groups and by joining sub-tables, while that lowers the cost.
+
+    It stops earlier if it has taken ``MOST_WORK`` steps.
 
     Args:
-        problem: The problem.
-        groups: The counts of the initial groups (t, m).
+        problem: The problem, which says what a sub-table costs.
+        groups: The number of records of each value in each of t initial groups, which stay together (t, m).
         labels: The sub-table of each group (t,).
         goal: What is minimized.
 
@@ -551,12 +579,13 @@ def improve_labels(problem: PartitionProblem, groups: Ints, labels: Labels, goal
 
 
 def _best_move(problem: PartitionProblem, parts: Ints, group: Ints, current: int, goal: Goal) -> int | None:
-    """Return the sub-table to which a group should move; None if it should stay.
+    """Return the sub-table to which a group of records should move; None if it should stay.
 
     Args:
-        problem: The problem.
-        parts: The counts of the sub-tables, the last of which is empty (k + 1, m).
-        group: The counts of the group (m,).
+        problem: The problem, which says what a sub-table costs.
+        parts: The number of records of each value in each sub-table (k + 1, m). The last sub-table is empty, so that
+            the group can get one of its own.
+        group: The number of records of each value in the group (m,).
         current: The sub-table of the group.
         goal: What is minimized.
     """
@@ -632,10 +661,18 @@ def find_partition(
 
 
 def _restore_labels(groups: Ints, stored: Mapping[str, Any]) -> tuple[Labels, bool]:
-    """Return (the stored sub-table of each group, whether the partition is optimal).
+    """Read a division into sub-tables that was stored with an earlier release, to save the search.
+
+    Args:
+        groups: The number of records of each value in each of t initial groups (t, m).
+        stored: ``labels`` (the sub-table of each group) and ``optimal`` (whether no division has a smaller error
+            bound).
+
+    Returns:
+        (the sub-table of each group (t,), whether the division is optimal).
 
     Raises:
-        StaleSettingError: They do not fit the groups, or leave a sub-table empty.
+        StaleSettingError: The labels do not fit the groups, or leave a sub-table empty.
     """
     try:
         labels, optimal = np.array(stored["labels"], dtype=np.int64), bool(stored["optimal"])
@@ -703,7 +740,11 @@ def plan_release(source: Records, params: Randomize) -> RandomizePlan:
 
 
 def state_facts(problem: PartitionProblem, found: Partition, subtables: Sequence[SubTable]) -> RandomizeFacts:
-    """Return the facts of a division into sub-tables, and the error bound and retention of the whole table."""
+    """Return the facts of a division into sub-tables, for the manifest.
+
+    Its error bound and the mean probability that a value is kept are stated beside those of the whole table as one
+    sub-table, for comparison.
+    """
     whole, n = check_partition(problem, find_partition(problem, "up")), problem.records
     return RandomizeFacts(
         subtables=len(subtables),
@@ -718,7 +759,7 @@ def state_facts(problem: PartitionProblem, found: Partition, subtables: Sequence
 
 
 def average_retention(subtables: Sequence[SubTable]) -> float:
-    """Return the mean retention probability of all records."""
+    """Return the mean over all records of the probability that a value is retained, and not drawn anew."""
     retained = sum((t.retention * t.records for t in subtables), Fraction(0))
     return float(retained / sum(t.records for t in subtables))
 
@@ -749,10 +790,10 @@ def compare_algorithms(source: Records, params: Randomize) -> Alternatives:
 
 
 def propose_parameters(source: ProfiledSource) -> Proposal:
-    """Propose rho1 and rho2 that protect the values with at most a third of the records.
+    """Propose rho1 and rho2: a prior belief of at most rho1 in a protected value becomes at most rho2.
 
-    rho1 is the largest frequency of these values, or the smallest of all if there are none. rho2 is three times rho1,
-    but at most (1 + rho1)/2.
+    The values that at most a third of the records have are protected. rho1 is the largest frequency of these values, or
+    the smallest of all values if there are none. rho2 is three times rho1, but at most (1 + rho1)/2.
     """
     counts = source.records().counts
     n = sum(counts)

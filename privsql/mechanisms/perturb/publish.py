@@ -88,7 +88,7 @@ def moves_table(subtables: Sequence[SubTable]) -> pa.Table:
 
 
 def _first_numbers(subtables: Sequence[SubTable]) -> Ints:
-    """Return for each sub-table its first number in ``moves_table``, which says that a value stays as it is (k,)."""
+    """Return for each sub-table the number in ``moves_table`` for a record of it that keeps its value (k,)."""
     sizes = np.array([subtable.size for subtable in subtables], dtype=np.int64)
     return np.cumsum(sizes) - sizes
 
@@ -173,12 +173,12 @@ def write_records(db: Relations, source: Records, parts: Ints, subtables: Sequen
 
 
 def write_ranked(db: Relations, source: Records, parts: Ints, subtables: Sequence[SubTable], key: Key) -> None:
-    """Write table ``perturbed`` in the portable order: the engine draws by keyed hashes in place of random numbers.
+    """Write table ``perturbed`` so that it is the same on every engine: keyed hashes take the place of random numbers.
 
     Records of one value are ranked by a hash, and the rank decides the sub-table. Another hash decides by how many
     places the value moves in the ring of its sub-table's values. This hash is one of 2^60 equally likely integers. In a
     sub-table of m values, each step from 1 to m - 1 gets ``other`` of them, which is 2^60/(m - 1 + gamma), rounded up.
-    Step 0 gets the rest, ``keep``. So keep/other <= gamma, the amplification.
+    Step 0, with which the value stays, gets the rest, ``keep``. So keep/other <= gamma, the amplification.
     """
     roles, line = source.roles, 1 << BITS
     columns = [*roles.qi_columns("r"), column("code", "r")]

@@ -77,7 +77,8 @@ SUBTABLES, DOMAINS, VALUES = table("privsql_subtables"), table("privsql_domains"
 class PublicParameters:
     """The public parameters of k sub-tables and m values, and the number of published records of each cell.
 
-    A cell is a pair of a sub-table and one of its values.
+    A sub-table is a part of the records whose false values are drawn from the part's own values. A cell is a pair of a
+    sub-table and one of its values.
 
     Attributes:
         records: The number of records of each sub-table (k,).
@@ -138,7 +139,8 @@ class PublicParameters:
     def least_records(self) -> Floats:
         """Return the smallest true number of records that each cell (a value of a sub-table) can have (cells,).
 
-        It is at least 1.
+        It is what the other values of the sub-table leave over if they have as many records as they can. It is at least
+        1, because a sub-table states only values that it has.
         """
         held = np.bincount(self.sub_tables, self.most_records)[self.sub_tables] - self.most_records
         return np.maximum(self.records[self.sub_tables] - held, 1)

@@ -53,7 +53,9 @@ LENGTH = "length"  # the column that replaces the length of a list
 
 
 def find_named(db: Relations, condition: exp.Expr, universe: exp.Table) -> list[int]:
-    """Return the codes of the items that a condition on a list of items names.
+    """Return the codes of the items on which a condition on a list of items depends, so that only these are looked at.
+
+    They are found by the engine: it tests which item, as the only one of a list, meets some part of the condition.
 
     Args:
         db: The engine that compares the condition with every item.
@@ -61,7 +63,7 @@ def find_named(db: Relations, condition: exp.Expr, universe: exp.Table) -> list[
         universe: The table of all items with their codes, which are their positions.
 
     Raises:
-        UsageError: It names too many items.
+        UsageError: The condition depends on too many items.
     """
     overlaps: list[exp.Expr] = []
     for part in condition.find_all(*PARTS):
@@ -330,9 +332,9 @@ class ViewAnswers(ItemAnswers):
         Args:
             codes: The k items, those in noisy tables first.
             least: For each pattern and class of lengths, 1 if every such record meets the condition, else 0: (2^k, K),
-                or (2^k, 1) without lengths. It is infinite where a pattern does not fit the lengths.
-            most: As ``least``, but 1 if any such record can meet the condition, and minus infinity where a pattern
-                does not fit the lengths.
+                or (2^k, 1) without lengths. It is infinite if no record can have that pattern and such a length.
+            most: As ``least``, but 1 if any such record can meet the condition, and minus infinity if no record can
+                have both.
             estimator: The estimator.
             confidence: The confidence of the interval.
         """
@@ -360,18 +362,22 @@ class ViewAnswers(ItemAnswers):
         self, columns: Clique, others: Sequence[int], least: Reals, most: Reals, doubt: float, counted: Counted,
         *, leaning: bool,
     ) -> ModelAnswer:  # fmt: skip
-        """Bound the number of records that ``_estimate_between`` asks for, and estimate it by independence.
+        """Estimate how many records meet a condition on items and lengths that noisy tables alone can't answer.
+
+        A weight says whether a record with given items and a given length meets the condition: 1 if it does, else 0. If
+        that is not certain, the weight lies between ``least`` and ``most``.
 
         Two pairs of bounds are combined. ``ViewModel.bound_between`` gives the first, from each noisy table and count.
-        The second starts from the records with none of the ``others``, the items without a noisy table. At most as
-        many records have one of these items as their counts add up to. The estimate takes lengths and ``others`` as
+        The second starts from the records with none of the ``others``, the items without a noisy table. At most as many
+        records have one of these items as their counts add up to. The estimate takes lengths and ``others`` as
         independent of all other items.
 
         Args:
             columns: The columns of the items in noisy tables; a last one stands for the lengths, if they are asked for.
             others: The codes of the other items.
-            least: The least weight of a record, with one axis for each of ``columns`` and then of ``others``.
-            most: The greatest weight, in the same way.
+            least: The least weight of a record, with one axis for each of ``columns`` and then of ``others``. It is
+                infinite where no record can have these items and this length.
+            most: The greatest weight, in the same way, but minus infinity there.
             doubt: The probability with which the truth may lie outside of the interval.
             counted: For some axes, by position, another noisy count of records with that item, and its variance.
             leaning: Whether the estimate is drawn towards the synthetic population.

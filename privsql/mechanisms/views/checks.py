@@ -119,7 +119,10 @@ def check_views(release: ViewRelease) -> list[Check]:
 
 
 def wrong_items(params: SetValued, published: PublishedViews) -> list[str]:
-    """Return a fault unless the noisy tables have the declared items, then those with the largest published counts."""
+    """Return a fault unless the noisy tables have the items that they must have.
+
+    These are the declared items, and then those with the largest published counts.
+    """
     due = list(range(len(published.labels)))
     if published.counts is not None:
         due = choose_items(published.counts, params, named_first(declared_sets(params, published.labels)))

@@ -75,10 +75,18 @@ def by_length(longest: int, queries: int, items: int, draw: np.random.Generator)
 
 
 def draw_queries(true: WeightedSets, queries: int, draw: np.random.Generator) -> dict[str, list[Asked]]:
-    """Draw at most ``queries`` item sets for each class of questions, such as single items or pairs of frequent items.
+    """Draw random item sets for each class of questions; a question asks how many records contain a set.
 
-    A question asks how many records contain an item set. The comment above explains the classes; empty ones are left
-    out.
+    Class ``item`` has single items, and ``pair`` has pairs of the most frequent items. ``rec1`` to ``rec4`` have one to
+    four items of a random record. Empty classes are left out.
+
+    Args:
+        true: The item sets of the source.
+        queries: The most item sets of each class.
+        draw: The random generator.
+
+    Returns:
+        By class, the codes of the items of each set.
     """
     items = np.arange(true.items) if true.items <= queries else np.sort(draw.choice(true.items, queries, replace=False))
     best = np.argsort(-true.item_weights, kind="stable")[: max(TOPS)]

@@ -102,13 +102,13 @@ def find_tail(counts: Sequence[int], classes: Sequence[tuple[int, int]], varianc
 
 
 def far_behind(classes: Sequence[tuple[int, int]], end: int) -> int:
-    """Return how many classes of lengths may hold records that noise hides, if the first ``end`` ones seem to hold any.
+    """Return how many classes of record lengths may hold records, though noise hides some, if ``end`` seem to.
 
-    They are the classes that begin at no more than twice (``FARTHER``) the longest length of the first ``end`` ones.
+    They are the classes that begin at no more than twice (``FARTHER``) the longest length that seems to occur.
 
     Args:
-        classes: The shortest and the longest length of each class.
-        end: The number of classes that seem to hold records.
+        classes: The shortest and the longest length of each class, rising.
+        end: The number of classes that seem to hold records: the first ones.
     """
     longest = classes[end - 1][1] if end else 1
     return sum(start <= FARTHER * longest for start, _ in classes)
@@ -229,7 +229,13 @@ class LengthLaw:
         return LengthLaw(classes, sizes, counts, end, variance, everything / RANK / harmonic)
 
     def describe_cap(self, at: int) -> _Cap:
-        """Return the figures of the cap that is the longest length of the class with number ``at``."""
+        """Describe what happens if the counted items of a record are capped at the longest length of a class.
+
+        Caps are compared by these figures: how many items are lost, and how uncertain counts get.
+
+        Args:
+            at: The number of the class.
+        """
         cap, behind = self.classes[at][1], range(at + 1, len(self.classes))
         everything = sum((n * size for n, size in zip(self.counts, self.sizes, strict=True)), Fraction(0))
         records, held = sum(self.counts[i] for i in behind), sum((self.counts[i] * self.sizes[i] for i in behind), ZERO)
@@ -249,9 +255,10 @@ ZERO = Fraction(0)
 
 @dataclass(frozen=True)
 class _Cap:
-    """A possible cap on the items of a record, with figures on the records that are longer.
+    """A possible cap on the items of a record that are counted, with figures that predict the error of counts.
 
-    The letters are those of the formula of the error in the comment above ``SHARES``.
+    The letters are those of the formula of this error in the comment above ``SHARES``. Longer records are those with
+    more items than the cap.
 
     Attributes:
         cap: The cap L.
@@ -325,16 +332,21 @@ class ItemCounts:
 
     @cached_property
     def estimates(self) -> Reals:
-        """Return the estimated number of records with each of N items (N,): whole + factor cut.
+        """Return the estimated number of records with each of N items (N,): ``whole`` plus the factor times ``cut``.
 
-        ``whole`` counts the item in records of at most ``cap`` items, ``cut`` in longer records after they were cut.
-        The estimates are unbiased except for the error of the factor.
+        ``whole`` counts the item in records of at most ``cap`` items. ``cut`` counts it in longer records after they
+        were cut to ``cap`` items, so the factor of ``rule`` makes up for the lost items. The estimates are unbiased
+        except for the error of the factor.
         """
         return np.asarray(self.whole + float(self.rule.factor) * self.cut)
 
     @cached_property
     def variances(self) -> Reals:
-        """Return the variance of each of N items' estimates (N,): by noise, by the random cut, and by the factor."""
+        """Return the variance of each of N items' estimates (N,).
+
+        It has three parts: the noise of the counts, the random choice of the items that longer records keep, and the
+        error of the factor that makes up for the other items.
+        """
         factor, noise = float(self.rule.factor), self.law.variance(self.rule.budget / self.rule.cap)
         cut = np.maximum(self.cut, 0.0)
         off = (factor * self.spread) ** 2 + float(self.rule.factor_variance)
@@ -344,11 +356,12 @@ class ItemCounts:
     def spread(self) -> float:
         """Return by how much the factors that single items need deviate from the common one, as a relative deviation.
 
-        Suppose an item is 2^t times as frequent in records of twice the length. Then the factor that it needs and its
-        ratio of ``cut`` to ``whole`` depend on t. So a typical t is estimated from how much these ratios differ between
-        items beyond noise. That is the mean square of (cut - r whole), divided by that of r whole, with r = sum cut /
-        sum whole. Items in nearly all records behave differently, so the result is at least a quarter of the relative
-        deviation of longer lengths.
+        Longer records are cut to ``cap`` items. So an item's count in them (``cut``) is multiplied by a factor, the
+        same for all items. But an item may be 2^t times as frequent in records of twice the length. Then the factor
+        that it needs and its ratio of ``cut`` to ``whole`` (its count in shorter records) depend on t. So a typical t
+        is estimated from how much these ratios differ between items beyond noise. That is the mean square of (cut - r
+        whole), divided by that of r whole, with r = sum cut / sum whole. Items in nearly all records behave
+        differently, so the result is at least a quarter of the relative deviation of longer lengths.
         """
         size, count = self._sizes
         longer = size > self.rule.cap

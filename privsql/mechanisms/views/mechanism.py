@@ -119,6 +119,6 @@ class ItemViews(ItemSetMechanism[ViewFacts]):
         return attack_views(learnt.view)
 
     def structure(self, db: Relations, manifest: Manifest) -> list[Structure]:
-        """Return the noisy tables as a table for people: their items, numbers of counts, and noise."""
+        """Return a table for the report that lists the noisy tables: their items, numbers of counts, and noise."""
         law = find_law(SetValued.model_validate(manifest.parameters))
         return describe_noisy_tables(db, concentrated=law.concentrated)

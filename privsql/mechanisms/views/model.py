@@ -126,7 +126,10 @@ def maximal_sets(sets: Sequence[Clique]) -> list[Clique]:
 
 
 def _possible_table(squares: LeastSquares, chosen: Clique) -> Reals:
-    """Return the table without negative cells that is nearest to the least-squares estimate over some columns."""
+    """Return the table of counts over some columns that a population is fitted to, without negative cells.
+
+    It is the nearest one to the least-squares estimate, which noise can make negative.
+    """
     return nearest_nonnegative(squares.estimate_table(chosen), max(squares.total, 0.0))
 
 
@@ -204,7 +207,10 @@ class ViewModel:
     def answer(
         self, chosen: Clique, question: Reals, doubt: float, *, leaning: bool = True, counted: Counted = NOTHING
     ) -> ModelAnswer:
-        """Estimate a weighted sum over the patterns of some items, with an interval.
+        """Estimate how many records have certain items, or another weighted sum over patterns, with an interval.
+
+        A pattern says for each of some items whether a record has it. The synthetic population is a number of records
+        with each pattern, none negative, which was fitted to the noisy tables.
 
         Args:
             chosen: The columns of the items.
@@ -248,11 +254,13 @@ class ViewModel:
         a weight is 1 where a pattern meets it. A weight lies between 0 and 1 where that depends on something else.
 
         Args:
-            chosen: The column of each axis; None for an item that no noisy table has.
+            chosen: For each axis of the weights (an item, or lengths), its column in the noisy tables; None if they
+                lack it.
             least: The least weight of each pattern.
             most: The greatest weight of each pattern.
             doubt: The probability with which the truth may lie outside of the interval.
-            counted: For some axes, another noisy count of records with that item, and its variance.
+            counted: For some axes, by number, a noisy count of the records with that item, and its variance. Such
+                counts are published beside the noisy tables.
         """
         held = [tuple(axis for axis, i in enumerate(chosen) if i in one.columns) for one in self.squares.tables]
         parts, low, high = maximal_sets(held), 0.0, np.inf
@@ -282,12 +290,14 @@ class ViewModel:
         return ModelAnswer(estimate, float(np.sqrt(variance)), *self._count_interval(question, count, doubt / 2))
 
     def _count_interval(self, question: Reals, count: tuple[float, float], doubt: float) -> tuple[float, float]:
-        """Return the interval of ``answer_by_count``; the truth lies beyond each end with probability ``doubt``.
+        """Return an interval for a question about an item without a noisy table, from two noisy counts.
+
+        They are the item's, and that of all records.
 
         Args:
             question: The weights of records without the item and of records with it.
             count: The item's noisy count, and its variance.
-            doubt: The probability, for each end.
+            doubt: The probability with which the truth may lie beyond each end.
         """
         without, having = question.tolist()
         estimate = without * self.squares.total + (having - without) * count[0]
@@ -298,9 +308,15 @@ class ViewModel:
     def _noise_interval(
         self, chosen: Clique, question: Reals, doubt: float, counted: Counted = NOTHING
     ) -> tuple[float, float]:
-        """Return an interval for a weighted sum over the patterns of some items, from noise alone (least squares).
+        """Return an interval for a weighted sum over the patterns of some items, by least squares.
 
-        The truth lies beyond each of its ends with probability ``doubt``. The arguments are those of ``answer``.
+        A pattern says for each item whether a record has it. The interval allows for noise, and for nothing else.
+
+        Args:
+            chosen: The columns of the items.
+            question: The weight of each pattern of these items, such as 1 for the patterns that meet a condition.
+            doubt: The probability with which the truth may lie beyond each end.
+            counted: For some axes of ``question``, another noisy count of records with that item, and its variance.
         """
         error = float(np.sqrt(self.squares.sum_variance(chosen, question)))
         estimate = float((self.squares.estimate_table(chosen) * question).sum())
@@ -311,8 +327,13 @@ class ViewModel:
     def _learn_from_counts(self, chosen: Clique, question: Reals, counted: Counted) -> tuple[float, float]:
         """Return how noisy counts of single items improve a least-squares estimate from the noisy tables.
 
-        Their noise is independent of that of the tables, so this is the best linear update (Kalman's). The arguments
-        are those of ``answer``.
+        The estimate is a weighted sum over the patterns of some items: which of them a record has. The noise of the
+        counts is independent of that of the tables, so this is the best linear update (Kalman's).
+
+        Args:
+            chosen: The columns of the items.
+            question: The weight of each pattern of these items.
+            counted: For some axes of ``question``, a noisy count of records with that item, and its variance.
 
         Returns:
             The change of the estimate, and the factor by which its standard error shrinks.
@@ -332,12 +353,14 @@ class ViewModel:
 
     @cached_property
     def spectrum(self) -> tuple[Reals, Reals]:
-        """Return the coefficients of the table of all patterns that estimates use, and how much noise each keeps.
+        """Return for every set of items an estimate of its coefficient, by which answers are computed, with its noise.
 
-        Each set of items has a coefficient: its parity, as the comment on patterns above defines it. The estimate lies
-        between the coefficient z of least squares and that of the synthetic population. Of the noise variance v of z,
-        the share 1 - (z - estimate)^2/v remains, averaged over all sets of as many items. This holds for projections
-        and for the best shrinkage, where the squared error and the squared change add up to the noise variance.
+        The coefficient of a set is its parity: the number of records with an even number of its items, less that of the
+        others, over sqrt(2^m) for m items. Least squares measure it as z, with noise of variance v. The estimate lies
+        between z and the coefficient of the synthetic population, so it keeps only a share of v. If no table tells z,
+        the estimate is the population's coefficient. The share is 1 - (z - estimate)^2/v, averaged over all sets of as
+        many items. This holds for projections and for the best shrinkage, where the squared error and the squared
+        change add up to the noise variance.
 
         Returns:
             The estimated coefficients and these shares, each with one axis of length 2 for each item.
@@ -358,9 +381,17 @@ class ViewModel:
         return model + part * (value - model), np.clip(1 - left, 0.0, 1.0)[order]
 
     def _coefficients_among(self, chosen: Clique) -> tuple[Reals, Reals]:
-        """Return the part of ``spectrum`` for the table of patterns of some items.
+        """Return for every set of the chosen items an estimate of its coefficient, and the share of noise left.
 
-        It has the estimated coefficient of each set of these items, and the share of its noise variance that remains.
+        The coefficient of a set is its parity in the table of the chosen items' patterns (see the comment above
+        ``count_items``). ``spectrum`` has these figures for all items.
+
+        Args:
+            chosen: The columns of the items.
+
+        Returns:
+            The coefficients, and the shares of their noise variance that they keep, with one axis of length 2 for each
+            item.
         """
         items = self.population.ndim
         block = tuple(slice(None) if i in chosen else 0 for i in range(items))
@@ -394,8 +425,9 @@ class ViewModel:
         """Return how far counts of three and of four items deviate from what the counts of their pairs make likely.
 
         These two numbers tell how wrong an estimate may be if no noisy table holds all of its items. They are learnt
-        from item sets that some table does hold. Deviations are those of coefficients (parities), as a share of their
-        typical size (``_item_scales``).
+        from item sets that some table does hold. What is compared is the parity of a set: the number of records with an
+        even number of its items, less that of the others. The deviation is given as a share of its typical size
+        (``_item_scales``).
         """
         result = [0.0]
         for order in UNTOLD_ORDERS:
@@ -426,11 +458,18 @@ class ViewModel:
         return rake_table(start, margins, PAIR_ROUNDS)
 
     def _item_scales(self, chosen: Clique) -> Reals:
-        """Return a typical size of the coefficient (parity) of every set of items among k chosen ones.
+        """Return a typical size of the coefficient of every set of k chosen items, to judge deviations by it.
 
-        It is n prod sigma / 2^(k/2), where n is the number of records. The product is over the items of the set, and
-        sigma is the standard deviation of an item that is coded 1 (a record has it) and -1. Coefficients are those of
-        ``transform_table``.
+        The coefficient of a set is its parity: the number of records with an even number of its items, less that of the
+        others, over sqrt(2^k). The typical size is n prod sigma / 2^(k/2), where n is the number of records. The
+        product is over the items of the set. sigma is the standard deviation of an item that is coded 1 (a record has
+        it) and -1.
+
+        Args:
+            chosen: The columns of the items.
+
+        Returns:
+            The sizes, with one axis of length 2 for each item.
         """
         total = max(self.squares.total, 1.0)
         result = np.array(total / 2 ** (len(chosen) / 2))
@@ -441,10 +480,11 @@ class ViewModel:
         return result
 
     def _untold_deviations(self, chosen: Clique) -> Reals:
-        """Return how far the synthetic population's coefficient of a set of items may be off if no table holds the set.
+        """Return for each set of the chosen items how wrong the population may be if no noisy table holds the set.
 
-        It is the relative deviation in ``strengths`` times the typical size in ``_item_scales``. It matters only for
-        sets of three items or more, because the tables hold all pairs.
+        It is a standard deviation of the synthetic population's coefficient of the set (its parity): the relative
+        deviation in ``strengths`` times the typical size in ``_item_scales``. It matters only for sets of three items
+        or more, because the tables hold all pairs.
         """
         place = np.clip(count_items(len(chosen)) - UNTOLD_ORDERS[0], 0, len(self.strengths) - 1)
         return np.array(self.strengths)[place] * self._item_scales(chosen)
@@ -469,9 +509,9 @@ def half_width(deviation: float, step: float, doubt: float) -> float:
 
 
 def limit_distance(far: Reals | float, deviation: Reals | float) -> Reals:
-    """Limit how far an estimate is drawn from that of least squares: to 1.5 standard deviations of it (``LIMIT``).
+    """Limit how far a least-squares estimate is moved towards the synthetic population: to 1.5 standard deviations.
 
-    So the synthetic population can't make an estimate much worse than what was measured.
+    So the synthetic population can't make an estimate much worse than what was measured (``LIMIT``).
 
     Args:
         far: The distance without a limit, with its sign.
@@ -481,7 +521,7 @@ def limit_distance(far: Reals | float, deviation: Reals | float) -> Reals:
 
 
 def lean_estimate(far: float, variance: float, remaining: float) -> tuple[float, float]:
-    """Return how far an estimate is drawn from that of least squares towards the synthetic population, and its error.
+    """Return (by how much a least-squares estimate is moved towards the synthetic population, the standard error then).
 
     ``limit_distance`` limits the distance. If the limit applies, the squared standard error is ``variance`` plus the
     square of the limited distance.
@@ -489,10 +529,7 @@ def lean_estimate(far: float, variance: float, remaining: float) -> tuple[float,
     Args:
         far: The distance without a limit, with its sign.
         variance: The variance of the estimate of least squares.
-        remaining: The part of this variance that the drawn estimate keeps.
-
-    Returns:
-        The limited distance, and the standard error.
+        remaining: The part of this variance that the estimate still has after it was moved.
     """
     most = float(limit_distance(far, np.sqrt(variance)))
     if most != far:

@@ -101,7 +101,8 @@ STARTS = 60  # orders of items from which a greedy search starts
 def covering_design(items: int, size: int) -> tuple[tuple[int, ...], ...]:
     """Choose few sets of items that get noisy tables, by a greedy search; every pair of items is in some set.
 
-    Sets grow by the item that makes the most new pairs, then by the one with the most pairs left, then by a fixed
+    A set grows item by item. The next item is the one that forms the most new pairs with the set's items: pairs that no
+    earlier set holds. Ties go to the item that has the most such pairs with all items, then to the first one in some
     order. The search runs for each of ``STARTS`` orders, and the first result with the fewest sets is taken. It depends
     on the two arguments alone.
 
@@ -118,11 +119,11 @@ def covering_design(items: int, size: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _cover_pairs(size: int, order: Reals) -> tuple[tuple[int, ...], ...]:
-    """Return the sets that one greedy search finds (see ``covering_design``).
+    """Return few sets of items, found by one greedy search, so that every pair of items is in some set.
 
     Args:
         size: The number of items in a set.
-        order: A number below 1 for each item, which breaks ties.
+        order: A number below 1 for each item, which breaks ties: the largest comes first.
     """
     items, result = len(order), []
     left = ~np.eye(items, dtype=bool)

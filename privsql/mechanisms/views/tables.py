@@ -44,15 +44,15 @@ def read_labels(db: Relations, universe: exp.Table) -> tuple[str, ...]:
 
 
 def name_columns(roles: Roles, *others: str) -> Holes:
-    """Return SQL for the published names of the column of item sets and of columns that privsql adds to it.
+    """Return the published names of the column of item sets and of columns that privsql adds, for SQL.
 
     Args:
         roles: The columns of the release.
-        others: The usual names of the added columns. A column is published under another name if the publisher's
-            column has its usual one.
+        others: The names of the added columns inside privsql, such as ``weight``. A column is published under another
+            name if the publisher's column has this one.
 
     Returns:
-        The SQL by the name of the placeholder in a query: ``items``, and those of the added columns.
+        The published name as SQL, by placeholder: ``items`` for the item sets, and each of ``others``.
     """
     return {"items": quoted_identifier(roles.sensitive[0].name), **roles.by_sa.alias_holes(*others)}
 
