@@ -285,6 +285,9 @@ def draw_inference(inferred: Any) -> LayerChart:
 
     Of x records that meet a condition, y have a sensitive value. The attacker takes the ratio of the noisy counts for
     the share y/x. The chart shows its mean and two standard deviations by x, as simulated and in theory.
+
+    Args:
+        inferred: What ``privsql attack --differential`` returns.
     """
     alt = load_altair()
     ratio = inferred.queried_row.ratio

@@ -722,7 +722,7 @@ def by_class(scores: Mapping[str, Score], records: float) -> dict[str, list[Band
 def by_questions(context: EvaluationContext) -> Evaluated:
     """Evaluate the answers of every estimator to the queries of the workload.
 
-    A query is not put to the release if the workload scores no group of its answer.
+    A workload scores only groups whose true count lies within its limits. A query without such a group is left out.
     """
     drawn, number = draw_workload(context.db, context.records.roles, context.name, context.workload)
     scores, wanted = {name: Score() for name in context.estimators}, context.workload.is_wanted

@@ -745,10 +745,10 @@ def _spread_deviations(channel: Channel, variances: Floats) -> Floats:
 
 
 def _estimate_drive(channel: Channel, observation: Observation) -> Floats:
-    """Estimate how far the counts of each set deviate from the overall shares beyond chance.
+    """Estimate by which factor the counts of each set deviate more from the overall shares than the prior expects.
 
-    If even the largest possible deviation would not stand out from noise, that deviation is returned, since such a
-    channel does not show how sets deviate.
+    If even the largest possible factor would not stand out from noise, that factor is returned, since such a channel
+    does not show how sets deviate.
 
     Returns:
         The factor by which the prior covariance of the counts is multiplied for each set (G,); 0 for a set of all

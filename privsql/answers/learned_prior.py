@@ -379,8 +379,8 @@ def can_teach(channel: Channel, records: int) -> bool:
 def learn_from_release(channel: Channel, sample: Sample) -> TaughtPrior | None:
     """Learn a prior for estimates of counts: how shares of sensitive values vary between sets of records of a sample.
 
-    The same sample always gives the same prior. The result is None if there are too few records, too many values or no
-    columns.
+    The same sample always gives the same prior. The result is None if there are too few records, too many sensitive
+    values or no quasi-identifiers.
     """
     if not (can_teach(channel, sample.record_count) and sample.columns):
         return None

@@ -488,7 +488,7 @@ class Container(OrderedRelations, Protocol):
         """
 
     def export_parquet(self, source: exp.Table, path: Path) -> None:
-        """Write a table to a Parquet file, with its rows in order."""
+        """Write a table to a Parquet file, with its rows in the order in which they are stored."""
 
     def in_transaction(self) -> AbstractContextManager[None]:
         """Run the block in a transaction of one database; if it raises an error, none of its changes are made."""

@@ -266,7 +266,7 @@ def locate_release(target: Target) -> StoredRelease:
     Raises:
         EngineError: There is no release at the target, or its path can't be read.
         GuaranteeError: A write-ahead log lies beside the file and may change what the file holds.
-        UsageError: A schema on an open connection is not a release.
+        UsageError: The target is a schema on an open connection that holds no release.
     """
     sweep_drafts(target)
     if target.opened is not None and target.schema is not None:

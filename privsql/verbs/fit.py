@@ -55,7 +55,7 @@ class FittedModel(Outcome):
     fitted_share: float = 1.0
 
     def show(self, *, verbose: bool = False) -> Iterator[Part]:
-        """Yield what people see: where the model is stored, and how sure it is about records."""
+        """Yield what people see: where the model is stored, and how sure it is of records' sensitive values."""
         part = "" if self.fitted_share == 1 else f", fitted to {self.fitted_share:.0%} of these, which memory holds"
         lines = {
             "attacker": f"the model's best guess of a record's value is right in about {self.belief:.0%} of cases; "

@@ -365,7 +365,7 @@ class AggregateCall:
     written: str
 
     def as_question(self, scope: Scope) -> CountQuery:
-        """Return the question for this function of the records that a SELECT is about.
+        """Return the question that asks the release for this aggregate function alone.
 
         Args:
             scope: The conditions on records and the groups of the SELECT.
@@ -404,7 +404,7 @@ class Output:
 
     @cached_property
     def single_aggregate(self) -> int | None:
-        """Return the number of the aggregate function that is the whole expression; None if it is anything else."""
+        """Return i if the whole expression is the query's i-th aggregate function (column ``a_i``), else None."""
         plain = self.expression.unnest()
         return self.aggregate_numbers[0] if isinstance(plain, exp.Column) and self.aggregate_numbers else None
 

@@ -139,7 +139,7 @@ class JoinedTables:
         ``lookups`` as a key of the join.
 
         Args:
-            where: The condition of WHERE, which is examined together with ``conditions``; None if there is none.
+            where: The condition of WHERE, which is examined together with the conditions of ON; None if there is none.
 
         Returns:
             The conditions that are not keys, joined by AND; None if there is none.

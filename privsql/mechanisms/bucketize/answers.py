@@ -128,7 +128,7 @@ class BucketizedAnswers(answer.Answers):
 
     @cached_property
     def _linear_estimator(self) -> LinearEstimator | None:
-        """Return the weights with which listed values are added up to counts; None if there are too many values.
+        """Return the weights that turn what buckets list into estimated counts of values; None for too many values.
 
         They are computed here, because not every release publishes them.
         """

@@ -163,7 +163,7 @@ class BucketAttackView(AttackView):
 
     @cached_property
     def thresholds(self) -> list[Fraction]:
-        """Return the threshold of every sensitive value as an exact fraction (m,)."""
+        """Return the largest belief in each sensitive value that the release allows, as exact fractions (m,)."""
         pairs = (self._stated_values[name].to_pylist() for name in ("numerator", "denominator"))
         return [Fraction(int(top), int(bottom)) for top, bottom in zip(*pairs, strict=True)]
 

@@ -327,9 +327,9 @@ class Pieces:
         return bids
 
     def rank_places(self) -> Bids:
-        """Return the bucket of every record, value by value (n,).
+        """Return the buckets that the plan gives to the records of each value, value by value (n,).
 
-        The records of a value are in the order of their ranks, the numbers 0, 1, .. that they have within the value.
+        The i-th record of a value, in an order that the caller chooses, belongs into the i-th bucket of that value.
         """
         ends = np.cumsum(self.hi - self.lo)
         bids = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.int32)

@@ -561,9 +561,9 @@ class GroupPublication(RecordedPublication):
 
     @property
     def repeats(self) -> bool:
-        """Return whether this release repeats an earlier one, or a guarantee covers it together with earlier ones.
+        """Return whether this release reveals nothing that is not covered yet.
 
-        Then it reveals nothing beyond that guarantee.
+        It repeats an earlier release, or a guarantee covers it together with earlier ones.
         """
         return self.findings.chain or self.findings.again is not None
 
