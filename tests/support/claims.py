@@ -28,6 +28,7 @@ def wrong_claims(
         if not (is_within(estimate, low, high) or None in (estimate, low, high) or _is_no_number(estimate)):
             yield f"outside of its bounds: {text}"
         same = any(truth == estimate or str(truth) == str(estimate) for truth in truths)
+        same = same or (estimate is None and any(truth != truth for truth in truths))  # NaN: 0/0 is the share of nobody
         if one.rests_on == "exact" and not (exists and (same or held)):
             yield f"not exact: {text}"
         if one.rests_on == "certain" and not (estimate is None or None in (low, high) or held):
