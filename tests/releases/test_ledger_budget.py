@@ -94,7 +94,12 @@ def test_a_copy_under_another_name_shares_the_budget(file: str, cap: str, place:
     for other in ("copy.parquet", "one.parquet"):
         beyond = spec(place, 1, source=f'file = "{other}"', columns=COLUMNS[file])
         if cap:
-            refused(run("publish", beyond, "--replace"), 3, "0.5 is left of the budget 2.5", f"'{place.name}/ids' 3")
+            refused(
+                run("publish", beyond, "--replace"),
+                3,
+                "0.5 is left of the budget 2.5",
+                f"ledger cap {place.name}/ids 3",
+            )
     done = publish(spec(place, 0.25, source='file = "copy.parquet"', columns=COLUMNS[file]))
     assert done["ledger"]["spent"] == "2.25"
     assert "together spend epsilon 2.25" in composed(place / "counts.duckdb")[0]

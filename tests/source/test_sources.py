@@ -105,7 +105,12 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_a_table_or_view_of_a_database(clinic: Path, tmp_path: Path, table: str, records: int) -> None:
     release = tmp_path / "r.duckdb"
-    succeeded("publish", clinic, "--set", f"source.table={table}", *ROLES, "--set", "release.name=ill", "--to", release)
+    names = [
+        one
+        for pair in (f"source.table='{table}'", "source.population=ward", "release.name=ill")
+        for one in ("--set", pair)
+    ]
+    succeeded("publish", clinic, *names, *ROLES, "--to", release)
     assert manifest(release)["records"] == records
     assert rows(release, "SELECT sum(count) FROM st WHERE disease = 'd1'") == [(records / 4,)]
 
@@ -838,7 +843,7 @@ def test_every_algorithm_and_layout(three_thousand: Path, algorithm: str, layout
         mechanism=f'algorithm = "{algorithm}"\nlayout = "{layout}"\nthreshold = "{THRESHOLD}"\nmax_bucket_size = 12',
     )
     release = three_thousand / "ill.duckdb"
-    succeeded("publish", spec, "--replace", "--nobody-has-it")
+    succeeded("publish", spec, "--replace", "--nobody-has-it", "--allow-useless")
     against_source = (
         ["--source", spec] if layout in ("blocks", "lumps") and algorithm in ("optimal", "informative") else []
     )
