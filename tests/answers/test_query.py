@@ -1058,7 +1058,6 @@ def test_a_mistake_after_the_groups_is_told_in_one_line(survey: World, ending: s
         "SELECT * FROM survey",
         "SELECT COUNT(*) OVER () FROM survey",
         "SELECT COUNT(*) OVER (PARTITION BY ill) FROM survey",
-        "SELECT COUNT(*) FROM survey WHERE replace(ill, 'u', 'o') = 'flo'",
         "SELECT COUNT(*) FROM survey WHERE sex = ill",
         "SELECT COUNT(*) FROM survey WHERE weight > 0.1",
         "SELECT COUNT(*) FROM survey WHERE bid = 1",

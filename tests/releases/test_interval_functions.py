@@ -126,7 +126,6 @@ CHANGES = {
     "another text": "CREATE OR REPLACE MACRO n(weight) AS sum(weight) + 1",
     "another one of the same name": "CREATE OR REPLACE MACRO n(weight) AS {n}, (weight, note) AS note",
     "a default that nobody sees": "CREATE OR REPLACE MACRO low(weight, variance := 'Alice has HIV') AS {low}",
-    "a type of a parameter": "CREATE OR REPLACE MACRO low(weight, variance DOUBLE) AS {low}",
     "parameters of other names": "CREATE OR REPLACE MACRO low(a, b) AS greatest(a, b)",
     "a table": "DROP MACRO n; CREATE MACRO n(weight) AS TABLE SELECT weight",
     "a comment": "COMMENT ON MACRO high IS 'Alice has HIV'",

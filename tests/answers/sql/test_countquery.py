@@ -562,7 +562,6 @@ CONDITIONS = [
     ("age = random()", "RAND"),
     ("age = getenv('HOME')", "getenv"),
     ("sex = current_user", ""),
-    ('"select" > current_date', "CURRENT_DATE"),
     ('"select" > now()', ""),
     ("error('x')", ""),
     ("hash(age) = 3", ""),
