@@ -244,7 +244,7 @@ def test_what_has_no_model_answers_by_the_linear_estimator(
     more = f"'v' || {row} % 520 AS many, {row} // 7 % 5 AS part, {row} % 2 AS half"
     people = write(tmp_path / "chosen.parquet", f"SELECT *, {more} FROM '{folder / 'people.parquet'}' {rows}")
     target, usual = tmp_path / "t.duckdb", {"sensitive": "job", "threshold": "1/3", "qi": ["age", "sex"]}
-    api.publish(people, to=target, **by_keys({**(usual | keywords), "ledger.off": True}))  # type: ignore[arg-type]
+    api.publish(people, to=target, **by_keys({**(usual | keywords), "ledger.off": True}), allow_useless=True)  # type: ignore[arg-type]
     refused(run("fit", target), 3, obstacle, "linear")
     value = {"many": "many = 'v2'", "half": "half = 1"}.get(str(keywords.get("sensitive", "job")), "job = 2")
     answer = api.query(target, f"SELECT COUNT(*) FROM chosen WHERE {value} AND age < 40")
