@@ -93,7 +93,10 @@ def test_every_file_begins_with_what_it_makes_reads_and_needs(name: str) -> None
     assert set(holes.findall("\n".join(lines[len(header) :]))) == set(holes.findall("\n".join(header)))
 
 
-@each("name", FILES)
+LOOKED_AT = {"duckdb/persons", "duckdb/sampled"}  # a part of a source that proposals rest on; no release holds it
+
+
+@each("name", [name for name in FILES if name not in LOOKED_AT])
 def test_no_file_draws_or_hashes(name: str) -> None:
     drawing = re.compile(r"random\s*\(|setseed|gen_random_uuid|uuid\s*\(|hash\s*\(|tablesample|using sample")
     assert not drawing.findall(sqlfiles.text(name).lower())
@@ -102,7 +105,11 @@ def test_no_file_draws_or_hashes(name: str) -> None:
 # Checks: rows are violations, so a comparison that is NULL must be one ------------------------------------------------
 
 CHECKS = [name for name in FILES if sqlfiles.text(name).startswith("-- check:")]
-EITHER_WAY = {"verify/numbered": "a table without rows has no numbers, and none that is wrong"}
+EITHER_WAY = {
+    "verify/numbered": "a table without rows has no numbers, and none that is wrong",
+    "verify/cells_whole": "a count is never NULL",
+    "verify/weights_sum": "a count is never NULL",
+}
 
 
 def told(condition: exp.Expr, *, unknown: bool = True) -> bool:
