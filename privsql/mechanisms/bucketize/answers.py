@@ -463,19 +463,16 @@ def number_sets(rows: pa.Table, names: list[str]) -> tuple[NDArray[np.int64], li
     for name in names:
         indices, value_list = _encode_values(rows[name].combine_chunks())
         ranks = ranks * len(value_list) + indices if len(keys) > 1 else indices
-        pairs = len(keys) * len(value_list)
-        if pairs > len(ranks):  # sorting them takes less memory than a table of all pairs
+        if len(keys) * len(value_list) > len(ranks):  # sorting them takes less memory than a table of all pairs
             met, ranks = np.unique(ranks, return_inverse=True)
+            place = np.arange(len(met))
         else:
-            met = np.flatnonzero(np.bincount(ranks))
+            is_met = np.bincount(ranks) > 0
+            met, place = np.flatnonzero(is_met), np.cumsum(is_met) - 1
         number: dict[tuple[Any, ...], int] = {}  # 0.0 and -0.0 are one value
-        parts = (divmod(pair, len(value_list)) for pair in met.tolist())
-        merged = np.array([number.setdefault((*keys[key], value_list[value]), len(number)) for key, value in parts])
-        if pairs <= len(ranks):
-            merged_of_pair = np.zeros(pairs, dtype=np.int64)
-            merged_of_pair[met] = merged
-            merged = merged_of_pair
-        ranks, keys = merged.astype(np.int64)[ranks], list(number)
+        pairs = (divmod(pair, len(value_list)) for pair in met.tolist())
+        merged = [number.setdefault((*keys[key], value_list[value]), len(number)) for key, value in pairs]
+        ranks, keys = np.array(merged, dtype=np.int64)[place][ranks], list(number)
     return ranks, keys
 
 
