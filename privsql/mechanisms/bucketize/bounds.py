@@ -213,8 +213,9 @@ def compute_bounds(db: Relations, domain: Records, params: Bucketize) -> tuple[G
 
     columns = read_columns(db, temp_table("domain"), domain.roles)
     bounds = tuple(make_bounds(params, columns, domain.counts, query_column))
+    records = sum(domain.counts)
     for one in bounds:
-        refuse_long(one.threshold, sum(domain.counts), f"mechanism: too many digits for the bound of {one.name}")
+        refuse_long(one.threshold, records, f"mechanism: too many digits for the bound of {one.name}")
     return bounds
 
 
