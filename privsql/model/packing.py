@@ -196,18 +196,7 @@ class PackedRecords:
     words: NDArray[np.uint64]
 
     def hash_records(self, key: Key, places: Sequence[int] | None = None, *, exact: bool = False) -> Iterator[Hashes]:
-        """Yield a keyed hash of 64 bits for each record, in batches and in any order.
-
-        A ledger recognizes records by these hashes without storing them. They equal those of ``hash_columns``, which
-        takes longer.
-
-        Args:
-            key: The key.
-            places: The position that each column gets in the hashed record, so that the hash does not depend on the
-                order of columns; None for their own order.
-            exact: How values are written as the texts that are hashed. If True, different values of one type always
-                have different texts. If False, a value has the same text in every type that holds it.
-        """
+        """Yield a keyed hash for each record; arguments and hashes are those of ``RankedRecords.hash_records``."""
         hashed = zip(self.columns, _hash_ranks(self.columns, key_word(key), places, exact=exact), strict=True)
         by_shift = sorted(((one.shift, by_rank) for one, by_rank in hashed), key=lambda one: one[0])
         tables = list(_join_tables(iter(by_shift)))

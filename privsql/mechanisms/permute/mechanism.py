@@ -115,12 +115,6 @@ class PermutationChain(GroupComposition[Permute]):
         """Return the checks that groups of several releases can't be combined to break (k,e), record by record.
 
         The publisher's ledger says in which group of each release a record was.
-
-        Args:
-            db: The engine.
-            releases: The releases, with the group of each of their records.
-            known: The query for (id, value) of all records.
-            manifest: The manifest of the last release.
         """
         from privsql.mechanisms.permute import checks
 
